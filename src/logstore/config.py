@@ -1,0 +1,245 @@
+"""Settings: per topic and per store.
+
+Names are Kafka's with underscores for dots, values are its units (milliseconds, bytes). Where a default
+differs from Kafka's, the reason stands beside it. Objects are immutable; change one with
+:func:`dataclasses.replace`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+from logstore.errors import InvalidConfigError
+
+UNLIMITED = 2**63 - 1
+"""Kafka's spelling of "never" for intervals and counts."""
+
+_POLICIES = {"delete", "compact", "compact,delete", "delete,compact"}
+_COMPRESSION_TYPES = {"producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"}
+_TIMESTAMP_TYPES = {"CreateTime", "LogAppendTime"}
+_MAX_INT32 = 2**31 - 1
+
+
+_TOPIC_RANGES = (
+    ("compression_gzip_level", -1, 9),
+    ("compression_lz4_level", 1, 17),
+    ("compression_zstd_level", -131_072, 22),
+    ("segment_bytes", 14, _MAX_INT32),
+    ("segment_ms", 1, UNLIMITED),
+    ("segment_jitter_ms", 0, UNLIMITED),
+    ("segment_index_bytes", 4, _MAX_INT32),
+    ("index_interval_bytes", 0, _MAX_INT32),
+    ("retention_ms", -1, UNLIMITED),
+    ("retention_bytes", -1, UNLIMITED),
+    ("delete_retention_ms", 0, UNLIMITED),
+    ("min_compaction_lag_ms", 0, UNLIMITED),
+    ("max_compaction_lag_ms", 1, UNLIMITED),
+    ("min_cleanable_dirty_ratio", 0, 1),
+    ("file_delete_delay_ms", 0, UNLIMITED),
+    ("flush_messages", 1, UNLIMITED),
+    ("flush_ms", 0, UNLIMITED),
+    ("max_message_bytes", 0, _MAX_INT32),
+    ("message_timestamp_before_max_ms", 0, UNLIMITED),
+    ("message_timestamp_after_max_ms", 0, UNLIMITED),
+    ("min_insync_replicas", 1, _MAX_INT32),
+)
+
+
+_STORE_RANGES = (
+    ("linger_ms", 0, UNLIMITED),
+    ("batch_bytes", 1, 64 * 1024 * 1024),
+    ("log_retention_check_interval_ms", 1, UNLIMITED),
+    ("log_flush_offset_checkpoint_interval_ms", 1, UNLIMITED),
+    ("replica_high_watermark_checkpoint_interval_ms", 1, UNLIMITED),
+    ("num_recovery_threads_per_data_dir", 1, 256),
+    ("max_open_segments", 1, 1_000_000),
+    ("producer_id_expiration_ms", 1, UNLIMITED),
+    ("producer_id_expiration_check_interval_ms", 1, UNLIMITED),
+)
+
+
+def _check_range(config: object, setting: str, low: float, high: float) -> None:
+    value = getattr(config, setting)
+    wanted = (int, float) if isinstance(low, float) or setting.endswith("_ratio") else (int,)
+    if isinstance(value, bool) or not isinstance(value, wanted):
+        raise InvalidConfigError(f"{setting} is {value!r}; it must be a whole number")
+    if not low <= value <= high:
+        raise InvalidConfigError(f"{setting} is {value}; it must be from {low} to {high}")
+
+
+def _check_choice(config: object, setting: str, choices: set[str]) -> None:
+    value = getattr(config, setting)
+    if value not in choices:
+        raise InvalidConfigError(f"{setting} is {value!r}; it must be one of {', '.join(sorted(choices))}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TopicConfig:
+    """The settings of one topic; each partition obeys them by itself.
+
+    Raises:
+        InvalidConfigError: a value is out of range or two contradict each other; names the setting.
+    """
+
+    cleanup_policy: str = "delete"
+    """``delete`` (retention), ``compact`` (last value per key), or ``compact,delete``."""
+
+    compression_type: str = "producer"
+    """Codec on disk. ``producer`` keeps what arrives; records appended directly are then uncompressed."""
+    compression_gzip_level: int = -1
+    """1 to 9, or -1 for zlib's default."""
+    compression_lz4_level: int = 9
+    """1 to 17; higher is smaller and slower. Kafka's default."""
+    compression_zstd_level: int = 3
+    """-131072 to 22. Kafka's default."""
+
+    segment_bytes: int = 128 * 1024 * 1024
+    """Roll when the active segment would grow past this. Kafka: 1 GiB; an embedded log frees space and
+    recovers in steps of one segment, so smaller steps serve better."""
+    segment_ms: int = 604_800_000
+    """Roll when the active segment spans this much time. 7 days, as Kafka."""
+    segment_jitter_ms: int = 0
+    """Up to this much is taken off ``segment_ms``, drawn once per segment."""
+    segment_index_bytes: int = 10 * 1024 * 1024
+    """Roll when an index would grow past this. Nothing is preallocated."""
+    index_interval_bytes: int = 4096
+    """Bytes of log between index entries. 0 indexes every batch but the first."""
+
+    retention_ms: int = 604_800_000
+    """Delete segments whose newest record is older; -1 keeps for ever. 7 days, as Kafka."""
+    retention_bytes: int = -1
+    """Delete the oldest segments while the partition is larger by a whole segment; -1 is no limit."""
+    delete_retention_ms: int = 86_400_000
+    """How long a tombstone survives compaction."""
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = UNLIMITED
+    min_cleanable_dirty_ratio: float = 0.5
+    file_delete_delay_ms: int = 60_000
+    """How long a removed file stays under its ``.deleted`` name, for readers in other processes."""
+
+    flush_messages: int = UNLIMITED
+    """Flush in the append that brings the unflushed records to this number. 1 makes every append durable."""
+    flush_ms: int = 1_000
+    """Flush in the background when data has waited this long. Kafka: never, because it relies on replicas;
+    one machine has none, so a power cut would take everything since the last roll."""
+
+    max_message_bytes: int = 1_048_588
+    """Largest batch accepted, in bytes as stored (after compression). Kafka's default."""
+    message_timestamp_type: str = "CreateTime"
+    """``CreateTime`` keeps the record's timestamp, ``LogAppendTime`` replaces it with the append's."""
+    message_timestamp_before_max_ms: int = UNLIMITED
+    """Refuse records older than this."""
+    message_timestamp_after_max_ms: int = 3_600_000
+    """Refuse records from further in the future: one of them would block retention for as long (KIP-937;
+    Kafka 4.0's default, KIP-1030)."""
+
+    preallocate: bool = False
+    """Accepted for Kafka's sake and ignored: it gains nothing here, and a crash would leave zeros."""
+    min_insync_replicas: int = 1
+    unclean_leader_election_enable: bool = False
+
+    def __post_init__(self) -> None:
+        for setting, low, high in _TOPIC_RANGES:
+            _check_range(self, setting, low, high)
+        _check_choice(self, "cleanup_policy", _POLICIES)
+        _check_choice(self, "compression_type", _COMPRESSION_TYPES)
+        _check_choice(self, "message_timestamp_type", _TIMESTAMP_TYPES)
+        if self.compression_gzip_level == 0:
+            raise InvalidConfigError("compression_gzip_level is 0; it must be -1 or 1 to 9")
+        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
+            raise InvalidConfigError(
+                f"min_compaction_lag_ms ({self.min_compaction_lag_ms}) is above "
+                f"max_compaction_lag_ms ({self.max_compaction_lag_ms})"
+            )
+
+    @property
+    def compacts(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def deletes(self) -> bool:
+        return "delete" in self.cleanup_policy
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> Self:
+        """Read Kafka's spelling (``retention.ms``), values as text.
+
+        Raises:
+            InvalidConfigError: an unknown key, or a value that does not parse; names the key.
+        """
+        return cls(**_parse_properties(cls, properties))
+
+    def to_properties(self) -> dict[str, str]:
+        """Every setting that differs from its default, in Kafka's spelling."""
+        return _format_properties(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoreConfig:
+    """The settings of one open store.
+
+    Raises:
+        InvalidConfigError: a value is out of range; names the setting.
+    """
+
+    topic: TopicConfig = TopicConfig()
+    """The settings of topics that are created without their own."""
+
+    linger_ms: int = 5
+    """How long single appends may gather in memory before they are written as one batch. 0 writes each at
+    once. It bounds what a killed process can lose of :meth:`Log.append` without ``flush``. Kafka 4.0's
+    producer default (KIP-1030)."""
+    batch_bytes: int = 262_144
+    """Gathered appends are written when they reach this size; :meth:`Log.extend` cuts its input into batches
+    of about this size before compression. Larger batches compress better; a random read decodes one whole."""
+
+    log_retention_check_interval_ms: int = 30_000
+    """Kafka: 5 minutes; deleting is cheap and users expect their limits to hold."""
+    log_flush_offset_checkpoint_interval_ms: int = 60_000
+    """How often the recovery point is stored, which bounds what a crash makes the next open read."""
+    replica_high_watermark_checkpoint_interval_ms: int = 5_000
+    num_recovery_threads_per_data_dir: int = 2
+    max_open_segments: int = 256
+    """Sealed segments whose files are kept open, over the whole store; the least recently read are closed."""
+
+    producer_id_expiration_ms: int = 86_400_000
+    """Forget an idle producer after this long."""
+    producer_id_expiration_check_interval_ms: int = 600_000
+
+    def __post_init__(self) -> None:
+        for setting, low, high in _STORE_RANGES:
+            _check_range(self, setting, low, high)
+        if not isinstance(self.topic, TopicConfig):
+            raise InvalidConfigError(f"topic is a {type(self.topic).__name__}; it must be a TopicConfig")
+
+
+def _parse_properties(cls: type[Any], properties: Mapping[str, str]) -> dict[str, Any]:
+    known = {field.name: field for field in fields(cls)}
+    values: dict[str, Any] = {}
+    for key, text in properties.items():
+        name = key.replace(".", "_")
+        if name not in known:
+            raise InvalidConfigError(f"unknown setting {key!r}")
+        values[name] = _parse_value(key, text, type(known[name].default))
+    return values
+
+
+def _parse_value(key: str, text: str, kind: type) -> Any:
+    try:
+        if kind is bool:
+            return {"true": True, "false": False}[text.lower()]
+        return kind(text)
+    except (ValueError, KeyError):
+        raise InvalidConfigError(f"{key} is {text!r}; it must be a {kind.__name__}") from None
+
+
+def _format_properties(config: Any) -> dict[str, str]:
+    properties = {}
+    for field in fields(config):
+        value = getattr(config, field.name)
+        if value != field.default:
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            properties[field.name.replace("_", ".")] = text
+    return properties

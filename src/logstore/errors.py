@@ -1,0 +1,190 @@
+"""Every error that logstore raises: five families, by what the caller can do about it.
+
+::
+
+    LogstoreError
+    ├── UsageError                        fix the call
+    │   ├── InvalidTopicError               a topic name that Kafka would refuse
+    │   ├── UnknownTopicError               no such topic or partition (also a KeyError)
+    │   ├── TopicExistsError                create_topic of a topic that is there
+    │   ├── InvalidConfigError              an unknown or contradictory setting
+    │   ├── InvalidRecordError              a record or batch that the validator refuses
+    │   │   ├── InvalidTimestampError         its timestamp is out of bounds
+    │   │   └── RecordTooLargeError           larger than max_message_bytes or segment_bytes
+    │   ├── OffsetOutOfRangeError           below the log start or above the log end
+    │   ├── OutOfOrderError                 sequence or replicated offset that does not follow
+    │   ├── InvalidTransactionStateError    plain data inside an open transaction
+    │   ├── ReadOnlyError                   a change through a read-only store
+    │   ├── ClosedError                     the store, log or file was closed
+    │   ├── ForkedError                     a forked child uses its parent's store
+    │   └── UnsupportedVersionError         written by a newer format; upgrade logstore
+    ├── CorruptionError                   look at the disk: path, position, offsets
+    ├── StorageError (also OSError)       the disk failed
+    │   ├── DiskFullError                   make room, then go on
+    │   └── ReopenRequiredError             reopen before writing again
+    ├── FencedError                       stand down
+    │   ├── ProducerFencedError             a newer epoch of this producer exists
+    │   └── CoordinatorFencedError          a newer transaction coordinator exists
+    └── RetriableError                    try again
+        └── LockedError                     another process, or this one, has the directory open
+
+This module knows nothing but Python's own exceptions.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import Self
+
+
+class LogstoreError(Exception):
+    """The root of every error of this package."""
+
+
+class UsageError(LogstoreError):
+    """The call is wrong; calling again with the same arguments will fail again."""
+
+
+class InvalidTopicError(UsageError):
+    """A topic or partition name that Kafka would refuse."""
+
+
+class UnknownTopicError(UsageError, KeyError):
+    """No such topic, or no such partition in it."""
+
+    __str__ = Exception.__str__  # KeyError would show the quoted repr of the message
+
+
+class TopicExistsError(UsageError):
+    """The topic to create is there already."""
+
+
+class InvalidConfigError(UsageError):
+    """A setting that is unknown, out of range, or contradicts another one."""
+
+
+class InvalidRecordError(UsageError):
+    """A record or batch that the validator refuses; nothing of the call was appended."""
+
+
+class InvalidTimestampError(InvalidRecordError):
+    """A timestamp outside ``message_timestamp_before_max_ms`` / ``_after_max_ms``."""
+
+
+class RecordTooLargeError(InvalidRecordError):
+    """A batch larger than ``max_message_bytes``, or a set of batches larger than ``segment_bytes``."""
+
+
+class OffsetOutOfRangeError(UsageError):
+    """An offset below the log start offset or above the log end offset."""
+
+
+class OutOfOrderError(UsageError):
+    """A producer's sequence, or a replicated batch's offset, that does not follow the last one."""
+
+
+class InvalidTransactionStateError(UsageError):
+    """Data that does not fit the producer's transaction: plain data while one is open."""
+
+
+class ReadOnlyError(UsageError):
+    """A change was asked of a store or log that was opened read-only."""
+
+
+class ClosedError(UsageError):
+    """The store, log or file is closed."""
+
+
+class ForkedError(UsageError):
+    """A forked child used a store of its parent. Open the directory in the child instead."""
+
+
+class UnsupportedVersionError(UsageError):
+    """The bytes are of a version that this logstore does not know."""
+
+
+class CorruptionError(LogstoreError):
+    """Bytes on disk are not what was written.
+
+    ``path`` and ``position`` (bytes into the file) name the place, ``base_offset`` and ``last_offset``
+    the records that are affected, each None where it is not known. A decoder knows only its buffer and
+    raises with ``position`` relative to it; the reader of the file adds the rest with :meth:`located`.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        path: str | None = None,
+        position: int | None = None,
+        base_offset: int | None = None,
+        last_offset: int | None = None,
+    ) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.path = path
+        self.position = position
+        self.base_offset = base_offset
+        self.last_offset = last_offset
+
+    def located(self, path: str, position: int = 0) -> Self:
+        """Name the file, and shift the position by where the decoded buffer began in it."""
+        if self.path is None:
+            self.path = path
+            self.position = position + (self.position or 0)
+        return self
+
+    def __str__(self) -> str:
+        where = []
+        if self.path is not None:
+            where.append(self.path)
+        if self.position is not None:
+            where.append(f"position {self.position}")
+        if self.base_offset is not None:
+            where.append(f"offset {self.base_offset}")
+        if self.last_offset is not None and self.last_offset != self.base_offset:
+            where.append(f"to {self.last_offset}")
+        return f"{self.reason} ({', '.join(where)})" if where else self.reason
+
+
+class StorageError(LogstoreError, OSError):
+    """The operating system refused a file operation: ``errno``, ``strerror`` and ``filename`` say which."""
+
+
+class DiskFullError(StorageError):
+    """No space, or a quota or file size limit was reached. The log stays readable; appending works again
+    as soon as there is room."""
+
+
+class ReopenRequiredError(StorageError):
+    """An fsync failed, or a change stopped half-way: what is in memory may differ from what is on disk.
+    Reads go on; writes are refused until the partition is reopened, which checks the disk again."""
+
+
+class FencedError(LogstoreError):
+    """A newer holder of the same identity exists. Stop; do not retry."""
+
+
+class ProducerFencedError(FencedError):
+    """The producer's epoch is lower than the one the log has seen."""
+
+
+class CoordinatorFencedError(FencedError):
+    """The transaction coordinator's epoch is lower than the one the log has seen."""
+
+
+class RetriableError(LogstoreError):
+    """Nothing is wrong with the call; the same call may succeed later."""
+
+
+class LockedError(RetriableError):
+    """The directory is open for writing elsewhere; there is one writer per directory."""
+
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def storage_error(error: OSError, path: str, action: str) -> StorageError:
+    """Turn an OSError of ``action`` on ``path`` into the StorageError that says so."""
+    kind = DiskFullError if error.errno in _FULL else StorageError
+    return kind(error.errno, f"{action}: {error.strerror}", path)

@@ -1,0 +1,453 @@
+"""The disk. No other module touches it, so everything above can run against another implementation.
+
+Two protocols, :class:`File` and :class:`Files`, and their implementation on the operating system. They are
+narrow on purpose: positioned reads and writes, truncate, flush, rename, remove, list. Every method raises
+:class:`~logstore.errors.StorageError` (a full disk: :class:`~logstore.errors.DiskFullError`) with the path.
+
+What survives a power cut: file contents after :meth:`File.flush`; creation, renaming and removal of a name
+after :meth:`Files.flush_directory` of its directory. Nothing else may be assumed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import stat
+import struct
+import sys
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, NamedTuple, Protocol, Self
+
+from logstore.errors import CorruptionError, LockedError, StorageError, storage_error
+from logstore.model import Bytes
+
+DIRECTORY_MODE = 0o750
+FILE_MODE = 0o640
+_MAX_BUFFERS_PER_WRITE = 512  # below every system's IOV_MAX
+
+
+class DirectoryEntry(NamedTuple):
+    """One name in a directory."""
+
+    name: str
+    is_directory: bool
+
+
+class File(Protocol):
+    """An open file. Safe to use from many threads: no method depends on a current position."""
+
+    path: str
+
+    def size_bytes(self) -> int: ...
+
+    def read_at(self, position: int, size_bytes: int) -> bytes:
+        """Up to ``size_bytes`` bytes from ``position``; fewer only at the end of the file."""
+        ...
+
+    def write_at(self, position: int, buffers: Sequence[Bytes]) -> None:
+        """Write all the buffers one after another from ``position``. On an error part of them may be in the
+        file."""
+        ...
+
+    def truncate(self, size_bytes: int) -> None: ...
+
+    def flush(self) -> None:
+        """Make the contents and the size durable. After an error the data may be gone from memory and disk
+        alike: do not retry and assume."""
+        ...
+
+    def map(self) -> Bytes | mmap.mmap:
+        """The whole file as a read-only buffer. Only for files that nobody truncates in place."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Lock(Protocol):
+    """Exclusive ownership of a directory."""
+
+    def release(self) -> None: ...
+
+
+class Files(Protocol):
+    """A file system."""
+
+    def absolute(self, path: str) -> str: ...
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> File:
+        """Open an existing file, or with ``create`` one that may not exist yet."""
+        ...
+
+    def list_directory(self, path: str) -> list[DirectoryEntry]: ...
+
+    def is_file(self, path: str) -> bool: ...
+
+    def is_directory(self, path: str) -> bool: ...
+
+    def size_bytes(self, path: str) -> int: ...
+
+    def modified_ms(self, path: str) -> int: ...
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None: ...
+
+    def changed_ns(self, path: str) -> int:
+        """A number that changes when the directory's names change; for followers in other processes."""
+        ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename, replacing ``new`` at once."""
+        ...
+
+    def remove(self, path: str) -> None: ...
+
+    def make_directory(self, path: str) -> None:
+        """Create the directory and its parents; nothing if it is there."""
+        ...
+
+    def remove_directory(self, path: str) -> None: ...
+
+    def flush_directory(self, path: str) -> None: ...
+
+    def lock(self, path: str) -> Lock:
+        """Take the exclusive lock on the file ``path``, creating it.
+
+        Raises:
+            LockedError: another process, or this one, holds it; names the holder where the system tells.
+        """
+        ...
+
+
+class OsFile:
+    """A file of the operating system. Its descriptor is closed with the last reference to the object, so a
+    reader may go on with a file that was dropped from a cache or unlinked meanwhile."""
+
+    __slots__ = ("_descriptor", "path")
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+
+    def size_bytes(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def read_at(self, position: int, size_bytes: int) -> bytes:
+        try:
+            data = os.pread(self._descriptor, size_bytes, position)
+            if len(data) == size_bytes or not data:
+                return data
+            return self._read_rest(position, size_bytes, data)
+        except OSError as error:
+            raise storage_error(error, self.path, "reading") from error
+
+    def _read_rest(self, position: int, size_bytes: int, data: bytes) -> bytes:
+        parts = [data]
+        got = len(data)
+        while got < size_bytes:
+            part = os.pread(self._descriptor, size_bytes - got, position + got)
+            if not part:
+                break
+            parts.append(part)
+            got += len(part)
+        return b"".join(parts)
+
+    def write_at(self, position: int, buffers: Sequence[Bytes]) -> None:
+        # A write may take less than asked without an error (a disk that fills up, RLIMIT_FSIZE): go on until
+        # all is written or the system says why not.
+        try:
+            rest = buffers if len(buffers) <= _MAX_BUFFERS_PER_WRITE else [b"".join(buffers)]
+            size = sum(map(len, rest))
+            written = os.pwritev(self._descriptor, rest, position)
+            if written < size:
+                self._write_rest(position + written, memoryview(b"".join(rest))[written:])
+        except OSError as error:
+            raise storage_error(error, self.path, "writing") from error
+
+    def _write_rest(self, position: int, rest: memoryview) -> None:
+        while rest:
+            written = os.pwrite(self._descriptor, rest, position)
+            if written == 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            position += written
+            rest = rest[written:]
+
+    def truncate(self, size_bytes: int) -> None:
+        try:
+            os.ftruncate(self._descriptor, size_bytes)
+        except OSError as error:
+            raise storage_error(error, self.path, "truncating") from error
+
+    def flush(self) -> None:
+        try:
+            _flush_descriptor(self._descriptor)
+        except OSError as error:
+            raise storage_error(error, self.path, "flushing") from error
+
+    def map(self) -> Bytes | mmap.mmap:
+        try:
+            size = self.size_bytes()
+            return mmap.mmap(self._descriptor, size, access=mmap.ACCESS_READ) if size else b""
+        except OSError as error:
+            raise storage_error(error, self.path, "mapping") from error
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(OSError, AttributeError):
+            self.close()
+
+
+if sys.platform == "darwin":  # fsync there leaves the data in the drive's cache
+
+    def _flush_descriptor(descriptor: int) -> None:
+        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+
+else:
+
+    def _flush_descriptor(descriptor: int) -> None:
+        os.fdatasync(descriptor)
+
+
+class OsLock:
+    """A POSIX record lock over the whole file, as Kafka's Java code takes it (``flock`` would not be seen).
+
+    The lock belongs to the process and is lost when *any* descriptor of the file is closed, so a process-wide
+    registry admits one holder per file.
+    """
+
+    _held: ClassVar[dict[tuple[int, int], int]] = {}  # (device, inode) -> process id; guarded by _registry_lock
+    _registry_lock = threading.Lock()
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._descriptor = -1
+        with self._registry_lock:
+            self._check_not_held_here()
+            self._descriptor = _open_descriptor(path, os.O_RDWR | os.O_CREAT)
+            try:
+                self._take()
+            except BaseException:
+                os.close(self._descriptor)
+                raise
+            self._key = _identity(os.fstat(self._descriptor))
+            self._held[self._key] = os.getpid()
+
+    def _check_not_held_here(self) -> None:
+        try:
+            key = _identity(os.stat(self._path))
+        except OSError:
+            return
+        if self._held.get(key) == os.getpid():
+            raise LockedError(
+                f"{self._path} is held by this process: the directory is already open for writing"
+            )
+
+    def _take(self) -> None:
+        try:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise storage_error(error, self._path, "locking") from error
+            holder = _lock_holder(self._descriptor)
+            by = f"process {holder}" if holder else "another process"
+            raise LockedError(
+                f"{self._path} is held by {by}: the directory is open for writing there; "
+                "open it with read_only=True, or close it there first"
+            ) from None
+
+    def release(self) -> None:
+        with self._registry_lock:
+            descriptor, self._descriptor = self._descriptor, -1
+            if descriptor >= 0:
+                self._held.pop(self._key, None)
+                os.close(descriptor)
+
+
+def _lock_holder(descriptor: int) -> int | None:
+    """The process id that holds the lock, where the layout of ``struct flock`` is known (Linux, 64 bit)."""
+    if sys.platform != "linux" or sys.maxsize < 2**32:
+        return None
+    layout = struct.Struct("hhqqi")
+    wanted = layout.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    try:
+        answer = fcntl.fcntl(descriptor, fcntl.F_GETLK, wanted.ljust(32, b"\0"))
+    except OSError:
+        return None
+    return int(layout.unpack_from(answer)[4]) or None
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _open_descriptor(path: str, flags: int) -> int:
+    """Open a regular file, never through a symbolic link, never inherited by a child program."""
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, FILE_MODE)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise CorruptionError(
+                "is a symbolic link; the engine opens regular files only", path=path
+            ) from error
+        raise storage_error(error, path, "opening") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise CorruptionError("is not a regular file", path=path)
+    return descriptor
+
+
+class OsFiles:
+    """The operating system's file system."""
+
+    def absolute(self, path: str) -> str:
+        return os.path.abspath(path)
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> File:
+        flags = os.O_RDWR if write or create else os.O_RDONLY
+        return OsFile(path, _open_descriptor(path, flags | os.O_CREAT if create else flags))
+
+    def list_directory(self, path: str) -> list[DirectoryEntry]:
+        with _reported(path, "listing"), os.scandir(path) as entries:
+            return [DirectoryEntry(e.name, e.is_dir(follow_symlinks=False)) for e in entries]
+
+    def is_file(self, path: str) -> bool:
+        return os.path.isfile(path)
+
+    def is_directory(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def size_bytes(self, path: str) -> int:
+        with _reported(path, "reading the size of"):
+            return os.stat(path).st_size
+
+    def modified_ms(self, path: str) -> int:
+        with _reported(path, "reading the time of"):
+            return os.stat(path).st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        with _reported(path, "setting the time of"):
+            os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+
+    def changed_ns(self, path: str) -> int:
+        with _reported(path, "reading the time of"):
+            return os.stat(path).st_mtime_ns
+
+    def rename(self, old: str, new: str) -> None:
+        with _reported(old, "renaming"):
+            os.replace(old, new)
+
+    def remove(self, path: str) -> None:
+        with _reported(path, "removing"):
+            os.unlink(path)
+
+    def make_directory(self, path: str) -> None:
+        with _reported(path, "creating"):
+            os.makedirs(path, DIRECTORY_MODE, exist_ok=True)
+
+    def remove_directory(self, path: str) -> None:
+        with _reported(path, "removing"):
+            os.rmdir(path)
+
+    def flush_directory(self, path: str) -> None:
+        with _reported(path, "flushing"):
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def lock(self, path: str) -> Lock:
+        return OsLock(path)
+
+
+@contextlib.contextmanager
+def _reported(path: str, action: str) -> Iterator[None]:
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        raise storage_error(error, path, action) from error
+
+
+# Whole small files ------------------------------------------------------------------------------------------
+
+
+def read_small_file(files: Files, path: str, limit_bytes: int) -> bytes | None:
+    """The contents of a small file, or None if there is none.
+
+    Raises:
+        CorruptionError: it is larger than ``limit_bytes``.
+    """
+    try:
+        file = files.open(path)
+    except StorageError as error:
+        if error.errno == errno.ENOENT:
+            return None
+        raise
+    data = file.read_at(0, limit_bytes + 1)
+    file.close()
+    if len(data) > limit_bytes:
+        raise CorruptionError(f"is larger than {limit_bytes} bytes", path=path)
+    return data
+
+
+def write_small_file(files: Files, path: str, data: Bytes) -> None:
+    """Replace the contents of a small file, durably and at once: a crash leaves the old or the new one.
+
+    Kafka's protocol: write ``<path>.tmp``, flush it, rename it over the old file, flush the directory.
+    """
+    temporary = path + ".tmp"
+    write_new_file(files, temporary, data)
+    files.rename(temporary, path)
+    files.flush_directory(parent_of(path))
+
+
+def write_new_file(files: Files, path: str, data: Bytes) -> None:
+    """Write and flush a file whole, without making its name durable."""
+    file = files.open(path, create=True)
+    try:
+        file.truncate(0)
+        file.write_at(0, [data])
+        file.flush()
+    finally:
+        file.close()
+
+
+def parent_of(path: str) -> str:
+    return path.rpartition("/")[0] or "/"
+
+
+# Forked children --------------------------------------------------------------------------------------------
+
+
+class ForkFlag:
+    """Turns true in a child that was forked while the flag existed. A store holds one: the child shares the
+    parent's descriptors but neither its lock nor its threads, so it must not write."""
+
+    _all: ClassVar[weakref.WeakSet[ForkFlag]] = weakref.WeakSet()
+
+    def __init__(self) -> None:
+        self.is_forked = False
+        self._all.add(self)
+
+    @classmethod
+    def watch(cls) -> Self:
+        return cls()
+
+    @classmethod
+    def _mark_all(cls) -> None:
+        OsLock._held.clear()
+        OsLock._registry_lock = threading.Lock()
+        for flag in list(cls._all):
+            flag.is_forked = True
+
+
+os.register_at_fork(after_in_child=ForkFlag._mark_all)

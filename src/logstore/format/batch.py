@@ -1,0 +1,309 @@
+"""Batches of magic 2: building them, patching their headers, and decoding batches of any magic.
+
+Knows how header, codec and records make a batch, and which of a header's bytes may be changed without
+touching the rest. Does not know logs, files or which batch may be appended: that is the validator's.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+from logstore.errors import CorruptionError, InvalidRecordError, RecordTooLargeError, UsageError
+from logstore.format import checksum, legacy, loops
+from logstore.format.compression import MAX_DECOMPRESSED_BYTES, Codec, compress, decompress
+from logstore.format.header import (
+    ATTRIBUTES_POSITION,
+    CODEC_MASK,
+    CONTROL_BIT,
+    CRC_FROM,
+    CRC_POSITION,
+    DELETE_HORIZON_BIT,
+    HEADER_BYTES,
+    LEADER_EPOCH_POSITION,
+    LENGTH_OVERHEAD_BYTES,
+    MAGIC,
+    MAX_TIMESTAMP_POSITION,
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    PREFIX_BYTES,
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    check_batch,
+    decode_header,
+)
+from logstore.format.layout import BATCH_HEADER
+from logstore.format.plain import Headers
+from logstore.format.records import check_arguments
+from logstore.model import NO_TIMESTAMP_MS, Bytes, Record, TimestampType
+
+__all__ = [
+    "CODEC_MASK",
+    "CONTROL_BIT",
+    "DELETE_HORIZON_BIT",
+    "HEADER_BYTES",
+    "MAX_BATCH_BYTES",
+    "PREFIX_BYTES",
+    "TIMESTAMP_TYPE_BIT",
+    "TRANSACTIONAL_BIT",
+    "BatchHeader",
+    "check_batch",
+    "decode_batch",
+    "decode_header",
+    "encode_batch",
+    "encode_records_batch",
+    "rebase_batch",
+    "seal_batch",
+    "stamp_batch",
+]
+
+MAX_BATCH_BYTES: Final = (1 << 31) - 1
+"""A position in a segment is an int32, so nothing larger can be stored."""
+
+_INT64 = struct.Struct(">q")
+_INT32 = struct.Struct(">i")
+_UINT32 = struct.Struct(">I")
+_INT16 = struct.Struct(">h")
+
+
+def encode_batch(
+    keys: Sequence[Bytes | None],
+    values: Sequence[Bytes | None],
+    timestamps: Sequence[int] | int,
+    headers: Sequence[Headers] | None = None,
+    *,
+    base_offset: int = 0,
+    codec: Codec = Codec.NONE,
+    level: int | None = None,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+    partition_leader_epoch: int = NO_EPOCH,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    transactional: bool = False,
+    append_time_ms: int | None = None,
+) -> bytearray:
+    """A batch of at least one record, at consecutive offsets from ``base_offset``.
+
+    ``timestamps`` and ``headers`` as in ``loops.encode_records``. ``append_time_ms`` is the batch's timestamp
+    under LOG_APPEND_TIME, and required then. InvalidRecordError names the record that cannot be encoded.
+    Cost: 0.4 µs per record, the codec, and 3 µs.
+    """
+    if not values:
+        raise InvalidRecordError("a batch needs at least one record")
+    attributes = codec | (timestamp_type << 3) | (TRANSACTIONAL_BIT if transactional else 0)
+    base_timestamp_ms, max_timestamp_ms = _timestamp_bounds(timestamps)
+    if timestamp_type is TimestampType.LOG_APPEND_TIME:
+        if append_time_ms is None:
+            raise UsageError("log append time needs append_time_ms")
+        max_timestamp_ms = append_time_ms
+    records = loops.encode_records(keys, values, timestamps, headers, base_timestamp_ms)
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=0,
+        partition_leader_epoch=partition_leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=attributes,
+        last_offset_delta=len(values) - 1,
+        base_timestamp_ms=base_timestamp_ms,
+        max_timestamp_ms=max_timestamp_ms,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=len(values),
+    )
+    return seal_batch(header, compress(codec, records, level))
+
+
+def _timestamp_bounds(timestamps: Sequence[int] | int) -> tuple[int, int]:
+    """First and largest. Of anything but ints nothing is returned that would raise: the encoder says it."""
+    if isinstance(timestamps, int):
+        return timestamps, timestamps
+    try:
+        first, largest = timestamps[0], max(timestamps)
+    except (TypeError, LookupError):
+        first = largest = NO_TIMESTAMP_MS
+    if not isinstance(first, int) or not isinstance(largest, int):
+        check_arguments([None] * len(timestamps), [None] * len(timestamps), timestamps, None, None)
+    return first, largest
+
+
+def seal_batch(header: BatchHeader, records: Bytes) -> bytearray:
+    """The batch of a header and its (compressed) records section; length and checksum are computed here."""
+    size_bytes = HEADER_BYTES + len(records)
+    if size_bytes > MAX_BATCH_BYTES:
+        raise RecordTooLargeError(
+            f"a batch of {size_bytes} bytes passes the format's limit of {MAX_BATCH_BYTES}"
+        )
+    batch = bytearray(HEADER_BYTES)
+    try:
+        BATCH_HEADER.pack_into(batch, 0, *header._replace(batch_length=size_bytes - LENGTH_OVERHEAD_BYTES))
+    except struct.error as error:
+        raise UsageError(f"a batch header cannot hold {header}: {error}") from error
+    batch += records
+    _seal(batch, 0, size_bytes)
+    return batch
+
+
+def _seal(buffer: bytearray | memoryview, position: int, size_bytes: int) -> None:
+    """Put the checksum of what is there into the header."""
+    with memoryview(buffer) as view, view[position + CRC_FROM : position + size_bytes] as covered:
+        crc = checksum.crc32c(covered)
+    _UINT32.pack_into(buffer, position + CRC_POSITION, crc)
+
+
+def rebase_batch(
+    buffer: bytearray | memoryview, position: int, base_offset: int, partition_leader_epoch: int
+) -> None:
+    """Give a batch of magic 2 its place in the log: 12 bytes that no checksum covers."""
+    _INT64.pack_into(buffer, position, base_offset)
+    _INT32.pack_into(buffer, position + LEADER_EPOCH_POSITION, partition_leader_epoch)
+
+
+def stamp_batch(
+    buffer: bytearray | memoryview,
+    position: int,
+    header: BatchHeader,
+    *,
+    timestamp_type: TimestampType,
+    max_timestamp_ms: int,
+) -> bool:
+    """Set timestamp type and largest timestamp of a batch of magic 2, and its checksum if that changes any.
+
+    Returns whether it did. ``header`` is the batch's, as it is before.
+    """
+    if header.magic != MAGIC:
+        raise UsageError(f"a batch of magic {header.magic} is never changed in place")
+    if header.timestamp_type is timestamp_type and header.max_timestamp_ms == max_timestamp_ms:
+        return False
+    attributes = header.attributes & ~TIMESTAMP_TYPE_BIT | timestamp_type << 3
+    _INT16.pack_into(buffer, position + ATTRIBUTES_POSITION, attributes)
+    _INT64.pack_into(buffer, position + MAX_TIMESTAMP_POSITION, max_timestamp_ms)
+    _seal(buffer, position, header.size_bytes)
+    return True
+
+
+def decode_batch(
+    buffer: Bytes, position: int, header: BatchHeader, *, limit_bytes: int = MAX_DECOMPRESSED_BYTES
+) -> list[Record]:
+    """The records of the batch at ``position``, of any magic.
+
+    Does not verify the batch's checksum (:func:`check_batch` does). CorruptionError, with the batch's
+    offsets, for records that do not decode or that decompress to more than ``limit_bytes``.
+    """
+    end = position + header.size_bytes
+    if position < 0 or end > len(buffer):
+        raise header.damage(f"the batch of {header.size_bytes} bytes is cut short", position)
+    try:
+        if header.magic < MAGIC:
+            return legacy.decode_entry(buffer, position, header, limit_bytes=limit_bytes)
+        return _decode_records(buffer, position, end, header, limit_bytes)
+    except CorruptionError as fault:
+        fault.base_offset, fault.last_offset = header.base_offset, header.last_offset
+        raise
+
+
+def _decode_records(
+    buffer: Bytes, position: int, end: int, header: BatchHeader, limit_bytes: int
+) -> list[Record]:
+    if header.codec is Codec.NONE:
+        return _decode_section(buffer, position + HEADER_BYTES, end, header)
+    try:
+        section = decompress(header.codec, memoryview(buffer)[position + HEADER_BYTES : end], limit_bytes)
+        return _decode_section(section, 0, len(section), header)
+    except (
+        CorruptionError
+    ) as fault:  # its position is one in the decompressed bytes, which nobody can look up
+        reason = (
+            fault.reason if fault.position is None else f"{fault.reason}, at {fault.position} decompressed"
+        )
+        raise header.damage(reason, position) from fault
+
+
+def _decode_section(buffer: Bytes, start: int, end: int, header: BatchHeader) -> list[Record]:
+    is_append_time = header.attributes & TIMESTAMP_TYPE_BIT
+    return loops.decode_records(
+        buffer,
+        start,
+        end,
+        header.record_count,
+        header.base_offset,
+        header.base_timestamp_ms,
+        header.max_timestamp_ms if is_append_time else None,
+        last_offset_delta=header.last_offset_delta,
+    )
+
+
+def encode_records_batch(
+    records: Sequence[Record],
+    *,
+    like: BatchHeader,
+    codec: Codec | None = None,
+    level: int | None = None,
+    delete_horizon_ms: int | None = None,
+) -> bytearray:
+    """The records, at their own offsets, in a batch that otherwise is the one of ``like``.
+
+    Base offset, last offset delta, producer fields, base sequence, leader epoch, timestamp type, and the
+    transactional and control bits stay; the codec too unless another is given. ``delete_horizon_ms`` is set
+    if the batch has none yet: one that is there is never moved (KIP-534). Without records the result is the
+    empty batch that compaction keeps to remember a producer or an offset: header only. A ``like`` of magic 0
+    or 1 becomes magic 2 and keeps its last offset; it needs at least one record. InvalidRecordError for
+    offsets that do not rise or lie outside of ``like``.
+    """
+    if like.magic != MAGIC:
+        like = _modern_header(like, records)
+    if not records:
+        return seal_batch(_emptied_header(like), b"")
+    codec = like.codec if codec is None else codec
+    attributes = like.attributes & ~CODEC_MASK | codec
+    horizon_ms = like.delete_horizon_ms if like.has_delete_horizon else delete_horizon_ms
+    if horizon_ms is not None:
+        attributes |= DELETE_HORIZON_BIT
+    offsets, timestamps, keys, values, headers = zip(*records, strict=True)
+    _check_offsets(offsets, like)
+    base_timestamp_ms = timestamps[0] if horizon_ms is None else horizon_ms
+    section = loops.encode_records(
+        keys,
+        values,
+        timestamps,
+        headers if any(headers) else None,
+        base_timestamp_ms,
+        [offset - like.base_offset for offset in offsets],
+    )
+    header = like._replace(
+        attributes=attributes,
+        base_timestamp_ms=base_timestamp_ms,
+        max_timestamp_ms=max(timestamps),
+        record_count=len(records),
+    )
+    return seal_batch(header, compress(codec, section, level))
+
+
+def _emptied_header(like: BatchHeader) -> BatchHeader:
+    return like._replace(
+        attributes=like.attributes & ~(CODEC_MASK | DELETE_HORIZON_BIT),
+        base_timestamp_ms=NO_TIMESTAMP_MS,
+        record_count=0,
+    )
+
+
+def _modern_header(like: BatchHeader, records: Sequence[Record]) -> BatchHeader:
+    """A legacy entry's header as magic 2 has it: a wrapper's offset is its last, here it is the first."""
+    if not records:
+        raise UsageError(f"an entry of magic {like.magic} cannot be kept without records")
+    base_offset = records[0].offset
+    return like._replace(
+        magic=MAGIC, base_offset=base_offset, last_offset_delta=like.last_offset - base_offset
+    )
+
+
+def _check_offsets(offsets: Sequence[int], like: BatchHeader) -> None:
+    if offsets[0] < like.base_offset or offsets[-1] > like.last_offset:
+        raise InvalidRecordError(
+            f"records from {offsets[0]} to {offsets[-1]} in offsets {like.base_offset} to {like.last_offset}"
+        )

@@ -1,0 +1,259 @@
+"""The three indexes of a segment, as functions over their bytes.
+
+Knows the entries of ``.index``, ``.timeindex`` and ``.txnindex`` files, how to search them and how to tell
+that they are damaged. Does not know files, maps or growth; a buffer may be bytes, a memoryview or a mapped
+file, and is never kept.
+
+The offset and time index are hints: a search never fails, and in a damaged buffer it may answer with any
+entry. Whoever uses an answer checks it against the batch it points at.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from logstore.errors import CorruptionError, UnsupportedVersionError, UsageError
+from logstore.format.layout import (
+    OFFSET_INDEX_ENTRY,
+    TIME_INDEX_ENTRY,
+    TRANSACTION_INDEX_ENTRY,
+    Layout,
+)
+from logstore.model import NO_TIMESTAMP_MS, AbortedTransaction
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+TRANSACTION_INDEX_VERSION = 0
+
+MAX_RELATIVE_OFFSET = 2**31 - 1
+MAX_POSITION = 2**31 - 1
+
+_OFFSET_SIZE = OFFSET_INDEX_ENTRY.size_bytes
+_TIME_SIZE = TIME_INDEX_ENTRY.size_bytes
+_PIECE_ENTRIES = 4096
+
+
+class OffsetPosition(NamedTuple):
+    """An entry of the offset index: the batch that ends with ``offset`` begins at ``position`` bytes."""
+
+    offset: int
+    position: int
+
+
+class TimestampOffset(NamedTuple):
+    """An entry of the time index: up to ``offset`` no timestamp is larger than ``timestamp_ms``."""
+
+    timestamp_ms: int
+    offset: int
+
+
+def encode_offset_entry(base_offset: int, offset: int, position: int) -> bytes:
+    """One entry of the offset index.
+
+    Raises:
+        UsageError: ``offset - base_offset`` or the position is outside 0 to 2^31 - 1.
+    """
+    if not 0 <= position <= MAX_POSITION:
+        raise UsageError(f"position {position} does not fit an offset index; the limit is {MAX_POSITION}")
+    return OFFSET_INDEX_ENTRY.pack(_relative(base_offset, offset), position)
+
+
+def encode_time_entry(base_offset: int, timestamp_ms: int, offset: int) -> bytes:
+    """One entry of the time index.
+
+    Raises:
+        UsageError: ``offset - base_offset`` is outside 0 to 2^31 - 1.
+    """
+    return TIME_INDEX_ENTRY.pack(timestamp_ms, _relative(base_offset, offset))
+
+
+def _relative(base_offset: int, offset: int) -> int:
+    relative = offset - base_offset
+    if not 0 <= relative <= MAX_RELATIVE_OFFSET:
+        raise UsageError(f"offset {offset} does not fit an index with base offset {base_offset}")
+    return relative
+
+
+def offset_entry(buffer: ReadableBuffer, i: int, base_offset: int) -> OffsetPosition:
+    """Entry ``i`` of an offset index, which must have that many."""
+    relative, position = OFFSET_INDEX_ENTRY.unpack_from(buffer, i * _OFFSET_SIZE)
+    return OffsetPosition(base_offset + relative, position)
+
+
+def time_entry(buffer: ReadableBuffer, i: int, base_offset: int) -> TimestampOffset:
+    """Entry ``i`` of a time index, which must have that many."""
+    timestamp_ms, relative = TIME_INDEX_ENTRY.unpack_from(buffer, i * _TIME_SIZE)
+    return TimestampOffset(timestamp_ms, base_offset + relative)
+
+
+# The searches below are written out, one loop each: they run for every read, and a key function for bisect
+# costs more per step than the step. 2.6 us among 300,000 entries.
+
+
+def find_offset(buffer: ReadableBuffer, entry_count: int, base_offset: int, target: int) -> OffsetPosition:
+    """The entry with the largest offset at or below ``target``, else (base offset, 0)."""
+    unpack_from = OFFSET_INDEX_ENTRY.unpack_from
+    wanted = target - base_offset
+    low, high = 0, entry_count
+    while low < high:
+        middle = (low + high) >> 1
+        if unpack_from(buffer, middle * _OFFSET_SIZE)[0] <= wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return offset_entry(buffer, low - 1, base_offset) if low else OffsetPosition(base_offset, 0)
+
+
+def find_offset_upper_bound(
+    buffer: ReadableBuffer, entry_count: int, base_offset: int, start: OffsetPosition, size_bytes: int
+) -> OffsetPosition | None:
+    """The first entry at or past ``start.position + size_bytes``, or None.
+
+    Its offset bounds what a read of ``size_bytes`` from ``start`` can have returned.
+    """
+    unpack_from = OFFSET_INDEX_ENTRY.unpack_from
+    wanted = start.position + size_bytes
+    low, high = 0, entry_count
+    while low < high:
+        middle = (low + high) >> 1
+        if unpack_from(buffer, middle * _OFFSET_SIZE)[1] < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return offset_entry(buffer, low, base_offset) if low < entry_count else None
+
+
+def find_timestamp(
+    buffer: ReadableBuffer, entry_count: int, base_offset: int, timestamp_ms: int
+) -> TimestampOffset:
+    """The entry with the largest timestamp at or below ``timestamp_ms``, else (-1, base offset)."""
+    unpack_from = TIME_INDEX_ENTRY.unpack_from
+    low, high = 0, entry_count
+    while low < high:
+        middle = (low + high) >> 1
+        if unpack_from(buffer, middle * _TIME_SIZE)[0] <= timestamp_ms:
+            low = middle + 1
+        else:
+            high = middle
+    return time_entry(buffer, low - 1, base_offset) if low else TimestampOffset(NO_TIMESTAMP_MS, base_offset)
+
+
+def count_entries_below_offset(
+    buffer: ReadableBuffer,
+    entry_count: int,
+    base_offset: int,
+    offset: int,
+    layout: Layout = OFFSET_INDEX_ENTRY,
+) -> int:
+    """How many entries a truncation to ``offset`` keeps. ``layout`` says which index it is:
+    OFFSET_INDEX_ENTRY or TIME_INDEX_ENTRY."""
+    column = [field.name for field in layout.fields].index("relative_offset")
+
+    def relative_offset(i: int) -> int:
+        return int(layout.unpack_from(buffer, i * layout.size_bytes)[column])
+
+    return bisect_left(range(entry_count), offset - base_offset, key=relative_offset)
+
+
+def check_offset_index(buffer: ReadableBuffer, size_bytes: int, base_offset: int) -> None:
+    """Check all of an offset index: whole entries, offsets from the base on and positions, both rising.
+
+    Kafka looks at the last entry only. The zeros that a crash leaves behind a preallocated index pass there
+    and fail here. Cost: about 100 ns for each entry.
+
+    Raises:
+        CorruptionError: names the position of the first bad entry.
+    """
+    last_relative = last_position = -1
+    for at, (relative, position) in _rows(OFFSET_INDEX_ENTRY, buffer, size_bytes):
+        if relative <= last_relative or position <= last_position:
+            reason = f"offset index entry ({relative}, {position}) after ({last_relative}, {last_position})"
+            raise CorruptionError(reason, position=at, base_offset=base_offset)
+        last_relative, last_position = relative, position
+
+
+def check_time_index(buffer: ReadableBuffer, size_bytes: int, base_offset: int) -> None:
+    """Check all of a time index: whole entries, rising timestamps, offsets from the base on, never falling.
+
+    Raises:
+        CorruptionError: names the position of the first bad entry.
+    """
+    last_ms, last_relative = NO_TIMESTAMP_MS, 0
+    for at, (timestamp_ms, relative) in _rows(TIME_INDEX_ENTRY, buffer, size_bytes):
+        if timestamp_ms <= last_ms or relative < last_relative:
+            reason = f"time index entry ({timestamp_ms}, {relative}) after ({last_ms}, {last_relative})"
+            raise CorruptionError(reason, position=at, base_offset=base_offset)
+        last_ms, last_relative = timestamp_ms, relative
+
+
+def _rows(layout: Layout, buffer: ReadableBuffer, size_bytes: int) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """Each entry and its position. Copies piece by piece: an iterator over the buffer itself would live in
+    the traceback of an error, and a mapped file cannot be closed before such an iterator is gone."""
+    if size_bytes % layout.size_bytes or size_bytes > memoryview(buffer).nbytes:
+        whole_bytes = size_bytes - size_bytes % layout.size_bytes
+        raise CorruptionError(
+            f"{layout.name}: {size_bytes} bytes are not whole entries", position=whole_bytes
+        )
+    piece_bytes = _PIECE_ENTRIES * layout.size_bytes
+    for start in range(0, size_bytes, piece_bytes):
+        piece = bytes(memoryview(buffer)[start : min(start + piece_bytes, size_bytes)])
+        yield from zip(range(start, size_bytes, layout.size_bytes), layout.iter_unpack(piece), strict=False)
+
+
+def encode_aborted_transaction(transaction: AbortedTransaction) -> bytes:
+    """One entry of the transaction index."""
+    return TRANSACTION_INDEX_ENTRY.pack(TRANSACTION_INDEX_VERSION, *transaction)
+
+
+def decode_aborted_transactions(buffer: ReadableBuffer, base_offset: int) -> list[AbortedTransaction]:
+    """All entries of a transaction index, in its order: by the offset of the marker.
+
+    Raises:
+        CorruptionError: not whole entries, a marker below the base offset, markers that do not rise, or a
+            transaction that begins after its marker.
+        UnsupportedVersionError: an entry of a version above 0.
+    """
+    entries: list[AbortedTransaction] = []
+    last_marker = base_offset - 1
+    for at, (version, *fields) in _rows(TRANSACTION_INDEX_ENTRY, buffer, memoryview(buffer).nbytes):
+        _check_version(version, at)
+        entry = AbortedTransaction._make(fields)
+        if entry.last_offset <= last_marker or entry.first_offset > entry.last_offset:
+            reason = f"transaction index entry {tuple(entry)} after offset {last_marker}"
+            raise CorruptionError(reason, position=at, base_offset=base_offset)
+        entries.append(entry)
+        last_marker = entry.last_offset
+    return entries
+
+
+def _check_version(version: int, position: int) -> None:
+    if version > TRANSACTION_INDEX_VERSION:
+        raise UnsupportedVersionError(f"transaction index entry is of version {version}; 0 is known")
+    if version < TRANSACTION_INDEX_VERSION:
+        raise CorruptionError(f"transaction index entry has version {version}", position=position)
+
+
+def collect_aborted(
+    entries: Iterable[AbortedTransaction], fetch_offset: int, upper_bound: int
+) -> tuple[list[AbortedTransaction], bool]:
+    """The transactions that a reader of ``fetch_offset`` up to ``upper_bound`` (exclusive) must skip, and
+    whether the search is complete. If not, the next segment's index may hold more of them.
+
+    An entry written when the last stable offset was at or past the bound ends the search: what was aborted
+    later began later.
+    """
+    found = []
+    for entry in entries:
+        if entry.last_offset >= fetch_offset and entry.first_offset < upper_bound:
+            found.append(entry)
+        if entry.last_stable_offset >= upper_bound:
+            return found, True
+    return found, False
+
+
+def count_aborted_below_offset(entries: Sequence[AbortedTransaction], offset: int) -> int:
+    """How many entries of a transaction index a truncation to ``offset`` keeps."""
+    return bisect_left(entries, offset, key=lambda entry: entry.last_offset)

@@ -1,0 +1,198 @@
+"""The names of directories and files in a log directory.
+
+Knows how topics, partition directories and segment files are spelled, and reads the spelling back. Does not
+know what is in them, nor whether they exist.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import NamedTuple
+
+from logstore.errors import InvalidTopicError, OffsetOutOfRangeError, UsageError
+from logstore.model import TopicPartition
+
+MAX_TOPIC_LENGTH = 249
+"""Characters in a topic name. With ``-`` and a partition number it still fits a file name of 255."""
+
+MAX_DIRECTORY_NAME_LENGTH = 255
+"""Characters in a directory name, the limit of common file systems. Topics in marked names are cut to fit."""
+
+MAX_PARTITION = 2**31 - 1
+MAX_OFFSET = 2**63 - 1
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
+SNAPSHOT_SUFFIX = ".snapshot"
+
+DELETED_SUFFIX = ".deleted"
+"""Scheduled for removal."""
+CLEANED_SUFFIX = ".cleaned"
+"""Output of the cleaner, under construction."""
+SWAP_SUFFIX = ".swap"
+"""Finished output of the cleaner, taking the place of what it replaces."""
+
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
+_UNIQUE = re.compile(r"[0-9a-f]{32}")
+_PARTITION_NAME = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]{0,9})", re.DOTALL)
+_MARKED_NAME = re.compile(r"(?P<name>\S+-\S+)\.[^\s.]+")
+_SEGMENT_NAME = re.compile(
+    r"(?P<offset>[0-9]{20})(?P<suffix>\.(?:log|index|timeindex|txnindex|snapshot))"
+    r"(?P<state>\.(?:deleted|cleaned|swap))?"
+)
+
+
+class DirectoryKind(Enum):
+    """What a partition directory is for; the value is the marker at the end of its name."""
+
+    LIVE = ""
+    DELETED = "-delete"
+    """Renamed by the deletion of its topic; removed after a delay."""
+    STRAY = "-stray"
+    """Set aside by a broker that was told the partition is not its own."""
+    FUTURE = "-future"
+    """A copy being made for a move to this log directory."""
+
+
+class DirectoryName(NamedTuple):
+    """A partition directory's name, read. The topic of a DELETED or STRAY one may be cut."""
+
+    topic: str
+    partition: int
+    kind: DirectoryKind
+
+
+class SegmentFileName(NamedTuple):
+    """A segment file's name, read: ``suffix`` is one of the five kinds, ``state`` is "" for a file in use."""
+
+    base_offset: int
+    suffix: str
+    state: str = ""
+
+
+def check_topic_name(name: str) -> None:
+    """Refuse what Kafka would refuse: 1 to 249 ASCII letters, digits, ``.``, ``_`` and ``-``; not ``.`` or
+    ``..``.
+
+    Raises:
+        InvalidTopicError: names the topic and the rule.
+    """
+    if not isinstance(name, str):
+        raise InvalidTopicError(f"a topic name is a str, not {type(name).__name__}")
+    if name in (".", ".."):
+        raise InvalidTopicError(f"topic name {name!r} would be a directory of its own meaning")
+    if len(name) > MAX_TOPIC_LENGTH:
+        raise InvalidTopicError(f"topic name has {len(name)} characters; the limit is {MAX_TOPIC_LENGTH}")
+    if not _TOPIC.fullmatch(name):
+        raise InvalidTopicError(f"topic name {name!r}: use letters, digits, '.', '_' and '-', at least one")
+
+
+def has_name_clash(first: str, second: str) -> bool:
+    """Whether two topics differ at most by ``.`` and ``_``, which Kafka's metric names cannot tell apart."""
+    return first.replace(".", "_") == second.replace(".", "_")
+
+
+def partition_directory_name(topic: str, partition: int) -> str:
+    """``<topic>-<partition>``.
+
+    Raises:
+        InvalidTopicError: an illegal topic name, or a partition outside 0 to 2^31 - 1.
+    """
+    check_topic_name(topic)
+    _check_partition(partition)
+    return f"{topic}-{partition}"
+
+
+def deleted_directory_name(topic: str, partition: int, unique: str) -> str:
+    """``<topic>-<partition>.<unique>-delete``, the topic cut so that 255 characters hold the name.
+
+    ``unique`` is 32 hex digits, in lower case. It tells apart the deletions of topics of one name.
+
+    Raises:
+        InvalidTopicError: an illegal topic name or partition.
+        UsageError: ``unique`` is something else.
+    """
+    return _marked_directory_name(topic, partition, unique, DirectoryKind.DELETED)
+
+
+def stray_directory_name(topic: str, partition: int, unique: str) -> str:
+    """``<topic>-<partition>.<unique>-stray``; as :func:`deleted_directory_name`."""
+    return _marked_directory_name(topic, partition, unique, DirectoryKind.STRAY)
+
+
+def _marked_directory_name(topic: str, partition: int, unique: str, kind: DirectoryKind) -> str:
+    check_topic_name(topic)
+    _check_partition(partition)
+    if not _UNIQUE.fullmatch(unique):
+        raise UsageError(f"unique part of a directory name is {unique!r}; it must be 32 hex digits")
+    tail = f"-{partition}.{unique}{kind.value}"
+    return topic[: MAX_DIRECTORY_NAME_LENGTH - len(tail)] + tail
+
+
+def parse_directory_name(name: str) -> DirectoryName:
+    """Read a partition directory's name: the partition is what follows the last dash.
+
+    Stricter than Kafka in two points: the topic must be legal, and a partition has one spelling (no ``+``,
+    no leading zeros), so that no two directories are the same partition.
+
+    Raises:
+        InvalidTopicError: not the name of a partition directory.
+    """
+    kind = _kind_of(name)
+    plain = name
+    if kind is not DirectoryKind.LIVE:
+        marked = _MARKED_NAME.fullmatch(name.removesuffix(kind.value))
+        if marked is None:
+            raise InvalidTopicError(
+                f"directory {name!r} ends in {kind.value} but has no unique part before it"
+            )
+        plain = marked["name"]
+    topic, partition = _split_partition_name(name, plain)
+    return DirectoryName(topic, partition, kind)
+
+
+def _kind_of(name: str) -> DirectoryKind:
+    for kind in (DirectoryKind.DELETED, DirectoryKind.STRAY, DirectoryKind.FUTURE):
+        if name.endswith(kind.value):
+            return kind
+    return DirectoryKind.LIVE
+
+
+def _split_partition_name(name: str, plain: str) -> TopicPartition:
+    parts = _PARTITION_NAME.fullmatch(plain)
+    if parts is None:
+        raise InvalidTopicError(f"directory {name!r} is not named <topic>-<partition>")
+    check_topic_name(parts["topic"])
+    partition = int(parts["partition"])
+    _check_partition(partition)
+    return TopicPartition(parts["topic"], partition)
+
+
+def _check_partition(partition: int) -> None:
+    if isinstance(partition, bool) or not isinstance(partition, int) or not 0 <= partition <= MAX_PARTITION:
+        raise InvalidTopicError(f"partition is {partition!r}; it must be a number from 0 to {MAX_PARTITION}")
+
+
+def segment_file_name(base_offset: int, suffix: str) -> str:
+    """The offset as 20 digits, then ``suffix`` (add a state suffix behind it where one applies).
+
+    Raises:
+        OffsetOutOfRangeError: the offset is below 0 or above 2^63 - 1.
+    """
+    if not 0 <= base_offset <= MAX_OFFSET:
+        raise OffsetOutOfRangeError(f"no file can be named after offset {base_offset}")
+    return f"{base_offset:020d}{suffix}"
+
+
+def parse_segment_file_name(name: str) -> SegmentFileName | None:
+    """Read a segment file's name; None for every other file. Source: Kafka's LogFileUtils."""
+    parts = _SEGMENT_NAME.fullmatch(name)
+    if parts is None:
+        return None
+    base_offset = int(parts["offset"])
+    if base_offset > MAX_OFFSET:
+        return None
+    return SegmentFileName(base_offset, parts["suffix"], parts["state"] or "")

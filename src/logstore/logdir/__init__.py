@@ -1,0 +1,1 @@
+"""A directory of topics: topic catalogue, partitions, background work."""

@@ -1,0 +1,1 @@
+"""One partition's directory: segments, indexes, the log, recovery, retention."""

@@ -1,0 +1,205 @@
+"""The segment that grows: the last one of a log.
+
+It is written with plain positioned writes, the log first, then memory. Its index entries stay in memory until
+:meth:`ActiveSegment.store_indexes`. Callers hold the log's lock for every change; reading needs no lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from logstore.errors import CorruptionError, StorageError
+from logstore.files import File, Files
+from logstore.format.header import HEADER_BYTES, BatchHeader, decode_header
+from logstore.format.index import TimestampOffset
+from logstore.format.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from logstore.model import AbortedTransaction, Bytes
+from logstore.partition.index_builder import IndexBuilder
+from logstore.partition.indexes import OffsetIndex, TimeIndex, TransactionIndex
+from logstore.partition.segment import OpenSegments, Segment
+from logstore.partition.walk import FIRST_PIECE_BYTES, Walk
+
+NO_ROLLING_TIMESTAMP = -2
+"""No append yet: -1 is a timestamp that records may carry."""
+
+
+class ActiveSegment(Segment):
+    """The last segment of a log."""
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        base_offset: int,
+        cache: OpenSegments,
+        *,
+        created_ms: int,
+        index_limit_bytes: int = 10 * 1024 * 1024,
+        index_interval_bytes: int = 4096,
+        jitter_ms: int = 0,
+    ) -> None:
+        super().__init__(files, directory, base_offset, cache)
+        self.created_ms = created_ms
+        self.jitter_ms = jitter_ms
+        self.rolling_timestamp_ms = NO_ROLLING_TIMESTAMP
+        self._size_bytes = 0
+        self._log: File | None = None
+        self._transactions: TransactionIndex | None = None
+        self.indexes = IndexBuilder(
+            OffsetIndex(files, self.path_of(INDEX_SUFFIX), base_offset, index_limit_bytes),
+            TimeIndex(files, self.path_of(TIME_INDEX_SUFFIX), base_offset, index_limit_bytes),
+            index_interval_bytes,
+        )
+
+    def create(self) -> None:
+        """Create the files, empty, durably: a crash that loses the directory entry would lose every record
+        that is appended and flushed here later.
+
+        A log needs its indexes beside it: Kafka rescans a segment that lacks one.
+        """
+        self._log = self._files.open(self.path, create=True)
+        self._log.truncate(0)
+        self.indexes.clear()
+        self.indexes.offset_index.store(flush=True)
+        self.indexes.time_index.store(flush=True)
+        self._files.flush_directory(self.directory)
+
+    def use_contents(self, size_bytes: int) -> None:
+        """Take over an existing file, of which recovery found ``size_bytes`` good."""
+        self._size_bytes = size_bytes
+        if size_bytes >= HEADER_BYTES:
+            self.rolling_timestamp_ms = decode_header(self.read_at(0, HEADER_BYTES)).max_timestamp_ms
+
+    @property
+    def log_file(self) -> File:
+        if self._log is None:
+            self._log = self._files.open(self.path, write=True)
+        return self._log
+
+    @property
+    def size_bytes(self) -> int:
+        return self._size_bytes or 0
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        return self.indexes.offset_index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        return self.indexes.time_index
+
+    @property
+    def largest_timestamp(self) -> TimestampOffset:
+        return self.indexes.largest
+
+    def rebuild_indexes(self) -> bool:
+        return False  # they were built from the batches themselves by this process
+
+    def read_at(self, position: int, size_bytes: int) -> bytes:
+        return self.log_file.read_at(position, size_bytes)
+
+    def walk(self, position: int, end: int, *, check: bool, piece_bytes: int = FIRST_PIECE_BYTES) -> Walk:
+        return Walk(self.log_file.read_at, position, end, check=check, piece_bytes=piece_bytes)
+
+    def read_transaction_index(self) -> TransactionIndex:
+        if self._transactions is None:
+            self._transactions = super().read_transaction_index()
+        return self._transactions
+
+    def append(self, buffers: Sequence[Bytes], headers: Sequence[BatchHeader]) -> None:
+        """Write batches at the end.
+
+        Raises:
+            StorageError: the write failed; the file was cut back to what it was. If even that failed, bytes
+                of the failed append may lie behind the end: the next append overwrites them, and recovery and
+                readers stop in front of them.
+        """
+        position = self.size_bytes
+        try:
+            self.log_file.write_at(position, buffers)
+        except StorageError:
+            with contextlib.suppress(StorageError):
+                self.log_file.truncate(position)
+            raise
+        if self.rolling_timestamp_ms == NO_ROLLING_TIMESTAMP:
+            self.rolling_timestamp_ms = max(header.max_timestamp_ms for header in headers)
+        for header in headers:
+            self.indexes.add(header, position)
+            position += header.size_bytes
+        self._size_bytes = position
+
+    def append_aborted(self, aborted: AbortedTransaction) -> None:
+        """Note an aborted transaction whose marker was just appended."""
+        self.read_transaction_index().append(aborted)
+
+    def flush(self) -> None:
+        """Make the log durable. The indexes follow with :meth:`store_indexes`: after a crash the part above
+        the stored recovery point is indexed anew."""
+        self.log_file.flush()
+        if self._transactions is not None:
+            self._transactions.flush()
+
+    def store_indexes(self, *, flush: bool) -> None:
+        """Write the index entries that are only in memory."""
+        self.indexes.offset_index.store(flush=flush)
+        self.indexes.time_index.store(flush=flush)
+
+    def truncate_to(self, offset: int, created_ms: int) -> int:
+        """Drop the batches from the first whose last offset is at or above ``offset``; returns the offset
+        after the last batch that is left.
+
+        The largest timestamp is found again from the batches behind the last index entry that is kept.
+        """
+        cut, end = self._position_of_first_at(offset)
+        self.indexes.truncate_to(offset)
+        self.read_transaction_index().truncate_to(offset)
+        self.log_file.truncate(cut)
+        self.log_file.flush()
+        self._size_bytes = cut
+        if cut == 0:
+            self.created_ms = created_ms
+            self.rolling_timestamp_ms = NO_ROLLING_TIMESTAMP
+        self._reindex_tail(cut)
+        return end
+
+    def _position_of_first_at(self, offset: int) -> tuple[int, int]:
+        end = self.base_offset
+        walk = self.walk(
+            self.offset_index.lookup(max(offset - 1, self.base_offset)).position, self.size_bytes, check=False
+        )
+        for piece in walk:
+            for position, header in piece.batches:
+                if header.last_offset >= offset:
+                    return piece.position + position, end
+                end = header.next_offset
+        return self.size_bytes, end
+
+    def _reindex_tail(self, end: int) -> None:
+        """Count the bytes and timestamps behind the last index entry into the builder again."""
+        index = self.offset_index
+        start = index.entry(index.entry_count - 1).position if index.entry_count else 0
+        for piece in self.walk(start, end, check=False):
+            for position, header in piece.batches:
+                self.indexes.add(header, piece.position + position)
+
+    def seal(self) -> Segment:
+        """Write the closing entries, and return the segment as it is from now on. Nothing is flushed yet."""
+        self.indexes.close()
+        self.store_indexes(flush=False)
+        sealed = Segment(self._files, self.directory, self.base_offset, self._cache)
+        sealed.size_bytes  # noqa: B018 - remembers the size now, before the file is ever renamed
+        return sealed
+
+
+def open_active(segment: ActiveSegment) -> ActiveSegment:
+    """Give a segment that exists on disk the indexes found beside it, or empty ones if they cannot be used.
+    What they say has yet to be checked, and the part behind their last entries to be added."""
+    indexes = segment.indexes
+    try:
+        segment.indexes = IndexBuilder(
+            indexes.offset_index.open_as_active(), indexes.time_index.open_as_active(), indexes.interval_bytes
+        )
+    except (CorruptionError, StorageError):
+        indexes.clear()
+    return segment

@@ -1,0 +1,50 @@
+"""What a log is given by whoever opens it: the disk, the time, the background thread, the shared caches."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from logstore.clock import Clock, SystemClock
+from logstore.config import StoreConfig
+from logstore.files import Files, ForkFlag, OsFiles
+from logstore.partition.home import LogHome
+from logstore.partition.segment import OpenSegments
+from logstore.schedule import Scheduler
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogContext:
+    """Shared by the logs of one directory."""
+
+    home: LogHome
+    files: Files
+    clock: Clock
+    scheduler: Scheduler
+    open_segments: OpenSegments
+    config: StoreConfig
+    random: random.Random = field(default_factory=random.Random)
+    fork_flag: ForkFlag = field(default_factory=ForkFlag.watch)
+
+
+def make_context(
+    path: str,
+    *,
+    config: StoreConfig | None = None,
+    files: Files | None = None,
+    clock: Clock | None = None,
+    seed: int | None = None,
+) -> LogContext:
+    """The context of the directory ``path``, with the machine's disk and clock unless others are given."""
+    files = files or OsFiles()
+    clock = clock or SystemClock()
+    config = config or StoreConfig()
+    return LogContext(
+        home=LogHome(files, files.absolute(path)),
+        files=files,
+        clock=clock,
+        scheduler=Scheduler(clock),
+        open_segments=OpenSegments(config.max_open_segments),
+        config=config,
+        random=random.Random(seed),  # noqa: S311 - jitter, not secrets
+    )

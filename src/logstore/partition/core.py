@@ -1,0 +1,435 @@
+"""The state of a log and the steps that change it, each one disk first and then memory.
+
+Callers hold the log's lock for every method; the exception is ``view``, which anybody may take at any time.
+Nothing here waits, schedules or flushes data: that is the business of :mod:`~logstore.partition.log`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from logstore.config import TopicConfig
+from logstore.errors import OffsetOutOfRangeError, RecordTooLargeError, StorageError
+from logstore.format.checkpoint import EpochEntry
+from logstore.format.header import BatchHeader
+from logstore.format.names import DELETED_SUFFIX, SNAPSHOT_SUFFIX
+from logstore.model import AppendOrigin, TopicPartition
+from logstore.partition import sidecars
+from logstore.partition.active import ActiveSegment, open_active
+from logstore.partition.context import LogContext
+from logstore.partition.indexes import MAX_RELATIVE_OFFSET
+from logstore.partition.leader_epochs import LeaderEpochs
+from logstore.partition.leftovers import list_segment_files, snapshot_offsets
+from logstore.partition.producer_replay import ProducerSource, add_to_plan
+from logstore.partition.producer_state import ProducerAppend, RememberedBatch
+from logstore.partition.recovery import LoadedLog
+from logstore.partition.retention import SegmentFacts, plan_retention
+from logstore.partition.segment import Segment
+from logstore.partition.validate import PlannedAppend
+from logstore.partition.view import LogView
+
+
+class AppendResult(NamedTuple):
+    """Where an append ended up."""
+
+    base_offset: int
+    last_offset: int
+    timestamp_ms: int
+    """The largest timestamp of the batches as stored."""
+    is_duplicate: bool = False
+    """Nothing was appended: these are the offsets that the same batch got the first time."""
+
+
+class LogCore:
+    """Segments, offsets, producers and epochs of one log."""
+
+    def __init__(
+        self,
+        context: LogContext,
+        directory: str,
+        partition: TopicPartition,
+        config: TopicConfig,
+        loaded: LoadedLog,
+        *,
+        follows_end: bool,
+    ) -> None:
+        self.context = context
+        self.directory = directory
+        self.partition = partition
+        self.config = config
+        self.segments = loaded.segments
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.durable_offset = loaded.recovery_point
+        self.producers = loaded.producers
+        self.epochs = loaded.epochs
+        self.follows_end = follows_end
+        """Whether the high watermark is the log end, as on a single replica."""
+        stored = context.home.high_watermark(partition) or 0
+        self.high_watermark = max(min(stored, self.log_end_offset), self.log_start_offset)
+        self.unflushed: list[Segment] = []
+        """Sealed segments with data above the durable offset."""
+        self.generation = 0
+        """Counts truncations: a flush that began before one says nothing about what came after."""
+        self.last_snapshot_offset = -1
+        self.view: LogView
+        self.publish()
+
+    @property
+    def active(self) -> ActiveSegment:
+        active = self.segments[-1]
+        assert isinstance(active, ActiveSegment)
+        return active
+
+    def publish(self) -> None:
+        """Show the present state to readers, in one assignment."""
+        if self.follows_end:
+            self.high_watermark = self.log_end_offset
+        self.producers.on_high_watermark(self.high_watermark)
+        unstable = self.producers.first_unstable_offset(self.high_watermark)
+        stable = self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+        self.view = LogView(
+            tuple(self.segments),
+            tuple([segment.base_offset for segment in self.segments]),
+            self.active.size_bytes,
+            self.log_start_offset,
+            self.log_end_offset,
+            self.high_watermark,
+            max(stable, self.log_start_offset),
+            self.durable_offset,
+        )
+
+    # Appending
+
+    def write(
+        self,
+        planned: PlannedAppend,
+        origin: AppendOrigin,
+        now_ms: int,
+        poison: Callable[[BaseException], None],
+    ) -> AppendResult:
+        """Write prepared batches at the end.
+
+        Producers are checked before the segment rolls, so that a duplicate changes nothing at all. After the
+        batches are in the file, aborted transactions must reach their index too; if that fails ``poison`` is
+        called, because the file and what is known about it then disagree.
+
+        Raises:
+            RecordTooLargeError: more than ``segment_bytes``.
+            OutOfOrderError, ProducerFencedError, InvalidTransactionStateError: the producer's state refuses.
+            StorageError: the write failed, and was undone.
+        """
+        producers, duplicate = self._plan_producers(planned, origin, now_ms)
+        if duplicate is not None:
+            return AppendResult(duplicate.base_offset, duplicate.last_offset, duplicate.timestamp_ms, True)
+        newest_ms = max(header.max_timestamp_ms for header in planned.headers)
+        if planned.size_bytes > self.config.segment_bytes:
+            raise RecordTooLargeError(
+                f"{planned.size_bytes} bytes are more than segment_bytes ({self.config.segment_bytes})"
+            )
+        if self.should_roll(planned, newest_ms, now_ms):
+            self.roll(max(planned.base_offset, self.log_end_offset), now_ms)
+        self._note_epochs(planned.headers)
+        self.active.append(planned.buffers, planned.headers)
+        try:
+            self._finish_transactions(producers)
+        except BaseException as error:
+            poison(error)
+            raise
+        self.log_end_offset = planned.last_offset + 1
+        self.producers.map_end_offset = self.log_end_offset
+        self.publish()
+        return AppendResult(planned.base_offset, planned.last_offset, newest_ms)
+
+    def _plan_producers(
+        self, planned: PlannedAppend, origin: AppendOrigin, now_ms: int
+    ) -> tuple[ProducerAppend | None, RememberedBatch | None]:
+        """Hold the batches against the producer state. The second value is a duplicate's first appearance."""
+        if all(header.producer_id < 0 for header in planned.headers):
+            return None, None
+        append = self.producers.begin(origin, now_ms)
+        for header, buffer in zip(planned.headers, planned.buffers, strict=True):
+            if header.producer_id < 0:
+                continue
+            if header.is_control:
+                add_to_plan(append, header, buffer, 0)
+            elif (duplicate := append.add_data(header)) is not None:
+                return None, duplicate
+        return append, None
+
+    def _finish_transactions(self, producers: ProducerAppend | None) -> None:
+        if producers is None:
+            return
+        for completed in producers.completed:
+            if completed.is_aborted:
+                self.active.append_aborted(completed.index_entry)
+        self.producers.apply(producers)
+
+    def _note_epochs(self, headers: Sequence[BatchHeader]) -> None:
+        """Store an epoch durably before the first batch that carries it."""
+        latest = self.epochs.latest
+        known = latest.epoch if latest is not None else -1
+        if all(header.partition_leader_epoch == known and header.magic == 2 for header in headers):
+            return
+        changed = LeaderEpochs(self.epochs.entries)
+        for header in headers:
+            if header.magic < 2:
+                changed.clear()
+            elif header.partition_leader_epoch >= 0:
+                changed.assign(header.partition_leader_epoch, header.base_offset)
+        self.replace_epochs(changed)
+
+    def replace_epochs(self, epochs: LeaderEpochs) -> None:
+        """Store a changed history, then use it."""
+        if epochs.entries != self.epochs.entries:
+            sidecars.write_epochs(self.context.files, self.directory, epochs)
+            self.epochs = epochs
+
+    # Rolling
+
+    def should_roll(self, planned: PlannedAppend, newest_ms: int, now_ms: int) -> bool:
+        """Kafka's rules: size, age, a full index, offsets out of reach."""
+        active = self.active
+        if active.size_bytes > self.config.segment_bytes - planned.size_bytes:
+            return True
+        if active.size_bytes and self._age_ms(newest_ms, now_ms) > self._limit_ms() - active.jitter_ms:
+            return True
+        if active.size_bytes and active.indexes.is_full:
+            return True
+        return planned.last_offset - active.base_offset > MAX_RELATIVE_OFFSET
+
+    def _age_ms(self, newest_ms: int, now_ms: int) -> int:
+        rolling = self.active.rolling_timestamp_ms
+        return newest_ms - rolling if rolling >= 0 else now_ms - self.active.created_ms
+
+    def _limit_ms(self) -> int:
+        if self.config.compacts:
+            return min(self.config.segment_ms, self.config.max_compaction_lag_ms)
+        return self.config.segment_ms
+
+    def roll(self, base_offset: int, now_ms: int) -> None:
+        """Begin a new segment.
+
+        The new files are created, durably, before the old segment is sealed: a crash in between leaves an
+        empty last segment, which is what a roll leaves anyway. If sealing fails the new files are removed.
+        """
+        old = self.active
+        if old.base_offset == base_offset:
+            self._replace_empty_active(now_ms)
+            return
+        if base_offset < old.base_offset:
+            raise OffsetOutOfRangeError(f"cannot roll to {base_offset}, below the active {old.base_offset}")
+        new = self.new_active(base_offset, now_ms)
+        try:
+            new.create()
+            sealed = old.seal()
+        except StorageError:
+            self._remove_files(new)
+            raise
+        self.segments = [*self.segments[:-1], sealed, new]
+        self.unflushed.append(sealed)
+        self.producers.map_end_offset = base_offset
+        self.store_snapshot(base_offset)
+
+    def new_active(self, base_offset: int, now_ms: int) -> ActiveSegment:
+        highest_jitter = min(self.config.segment_jitter_ms, self.config.segment_ms - 1)
+        return ActiveSegment(
+            self.context.files,
+            self.directory,
+            base_offset,
+            self.context.open_segments,
+            created_ms=now_ms,
+            index_limit_bytes=self.config.segment_index_bytes,
+            index_interval_bytes=self.config.index_interval_bytes,
+            jitter_ms=self.context.random.randint(0, highest_jitter) if highest_jitter > 0 else 0,
+        )
+
+    def _replace_empty_active(self, now_ms: int) -> None:
+        """Rolling an empty segment to its own base gives it fresh files and settings."""
+        fresh = self.new_active(self.active.base_offset, now_ms)
+        fresh.create()
+        self.segments = [*self.segments[:-1], fresh]
+
+    def _remove_files(self, segment: Segment) -> None:
+        for name, parsed in list_segment_files(self.context.files, self.directory).items():
+            if (
+                parsed.base_offset == segment.base_offset
+                and not parsed.state
+                and parsed.suffix != SNAPSHOT_SUFFIX
+            ):
+                self.context.files.remove(f"{self.directory}/{name}")
+
+    # Producer snapshots
+
+    def store_snapshot(self, offset: int) -> None:
+        """Write the producers' state as of ``offset``, which is the log end or the base of the active segment.
+        A snapshot inside a segment replaces the one before it there."""
+        sidecars.write_snapshot(self.context.files, self.directory, offset, self.producers.snapshot_entries())
+        previous = self.last_snapshot_offset
+        bases = {segment.base_offset for segment in self.segments}
+        if previous >= 0 and previous != offset and previous not in bases:
+            path = sidecars.snapshot_path(self.directory, previous)
+            if self.context.files.is_file(path):
+                self.context.files.remove(path)
+        self.last_snapshot_offset = offset
+
+    def _remove_snapshots(self, low: int, high: int | None = None) -> None:
+        """Remove the snapshots below ``low`` and, if given, above ``high``."""
+        names = list_segment_files(self.context.files, self.directory)
+        for offset in snapshot_offsets(names):
+            if offset < low or (high is not None and offset > high):
+                self.context.files.remove(sidecars.snapshot_path(self.directory, offset))
+
+    # Removing from the front
+
+    def plan_retention(self, now_ms: int) -> int:
+        """How many segments the topic's limits let go."""
+        ends = [*(segment.base_offset for segment in self.segments[1:]), self.log_end_offset]
+        facts = [
+            SegmentFacts(segment.base_offset, end, segment.size_bytes, _newest_of(segment))
+            for segment, end in zip(self.segments, ends, strict=True)
+        ]
+        return plan_retention(
+            facts,
+            config=self.config,
+            log_start_offset=self.log_start_offset,
+            high_watermark=self.high_watermark,
+            now_ms=now_ms,
+        )
+
+    def delete_segments(self, count: int, now_ms: int) -> list[str]:
+        """Remove the first ``count`` segments; returns the renamed files, which the caller removes later.
+
+        The log start is durable before a file changes its name: a crash in between loses nothing that is
+        above it, and brings nothing back that is below.
+        """
+        if count == len(self.segments):
+            self.roll(self.log_end_offset, now_ms)
+        gone, kept = self.segments[:count], self.segments[count:]
+        self.raise_log_start(max(self.log_start_offset, kept[0].base_offset))
+        self.segments = kept
+        self.unflushed = [segment for segment in self.unflushed if segment not in gone]
+        self.publish()
+        return self._rename_away(gone)
+
+    def raise_log_start(self, offset: int) -> None:
+        """Move the log start up, durably, and the epochs with it."""
+        if offset <= self.log_start_offset:
+            return
+        self.context.home.store_log_start(self.partition, offset)
+        self.log_start_offset = offset
+        self.high_watermark = max(self.high_watermark, offset)
+        epochs = LeaderEpochs(self.epochs.entries)
+        epochs.truncate_from_start(offset)
+        self.replace_epochs(epochs)
+        self.publish()
+
+    def _rename_away(self, gone: Sequence[Segment]) -> list[str]:
+        renamed = [path for segment in gone for path in segment.rename_files(DELETED_SUFFIX)]
+        self._remove_snapshots(self.segments[0].base_offset)
+        self.context.files.flush_directory(self.directory)
+        return renamed
+
+    # Removing from the end
+
+    def truncate_to(self, offset: int, now_ms: int) -> list[str]:
+        """Drop every batch whose last offset is at or above ``offset``, which becomes the log end. Returns
+        renamed files as :meth:`delete_segments` does.
+
+        The stored recovery point comes down first: were it above the cut after a crash, the missing end would
+        look like damage. Where a batch is cut out whole, the offsets of its records below ``offset`` stay
+        unused; a new segment then begins at ``offset``, so that its name keeps the log end.
+        """
+        self.generation += 1
+        cut_segments = [segment for segment in self.segments if segment.base_offset > offset]
+        kept = self.segments[: len(self.segments) - len(cut_segments)]
+        self.context.home.lower_recovery_point(self.partition, kept[-1].base_offset)
+        active = self._as_active(kept[-1], now_ms)
+        self.durable_offset = min(self.durable_offset, active.base_offset)
+        self.segments = [*kept[:-1], active]
+        self.unflushed = [segment for segment in self.unflushed if segment in self.segments]
+        renamed = self._rename_all(cut_segments)
+        end = active.truncate_to(offset, now_ms)
+        self._finish_truncation(offset)
+        if end < offset and active.base_offset < offset:
+            self.roll(offset, now_ms)
+        self.publish()
+        return renamed
+
+    def _as_active(self, segment: Segment, now_ms: int) -> ActiveSegment:
+        if isinstance(segment, ActiveSegment):
+            return segment
+        active = self.new_active(segment.base_offset, now_ms)
+        open_active(active).use_contents(segment.size_bytes)
+        self.context.open_segments.discard(segment)
+        return active
+
+    def _rename_all(self, segments: Sequence[Segment]) -> list[str]:
+        """From the last to the first: a crash in between leaves a log without a hole."""
+        renamed = []
+        for segment in reversed(segments):
+            renamed += segment.rename_files(DELETED_SUFFIX)
+            self.context.files.flush_directory(self.directory)
+        return renamed
+
+    def _finish_truncation(self, offset: int) -> None:
+        """Bring epochs, log start, producers and snapshots in line with a log that ends at ``offset``."""
+        epochs = LeaderEpochs(self.epochs.entries)
+        epochs.truncate_from_end(offset)
+        self.replace_epochs(epochs)
+        if self.log_start_offset > offset:
+            self.context.home.store_log_start(self.partition, offset)
+        self.log_start_offset = min(self.log_start_offset, offset)
+        self.log_end_offset = offset
+        self.high_watermark = min(self.high_watermark, offset)
+        self._remove_snapshots(self.segments[0].base_offset, offset)
+        self.last_snapshot_offset = -1
+        names = list_segment_files(self.context.files, self.directory)
+        now_ms = self.context.clock.now_ms()
+        source = ProducerSource(
+            self.context.files, self.directory, self.segments, self.log_start_offset, offset, now_ms
+        )
+        self.producers = source.rebuild(snapshot_offsets(names), store_aborted=False)
+
+    def start_over(self, offset: int, log_start_offset: int | None, now_ms: int) -> list[str]:
+        """Drop everything and go on at ``offset``. The new segment exists before the old ones go."""
+        self.generation += 1
+        self.context.home.lower_recovery_point(self.partition, offset)
+        old = self.segments
+        renamed = self._rename_all([segment for segment in old if segment.base_offset == offset])
+        fresh = self.new_active(offset, now_ms)
+        fresh.create()
+        start = offset if log_start_offset is None else log_start_offset
+        self.context.home.store_log_start(self.partition, start)
+        renamed += self._rename_all([segment for segment in old if segment.base_offset != offset])
+        self._remove_snapshots(2**63 - 1)
+        self.segments = [fresh]
+        self.unflushed = []
+        self.last_snapshot_offset = -1
+        self.producers.clear(offset)
+        self.replace_epochs(LeaderEpochs())
+        self.log_start_offset = start
+        self.log_end_offset = self.high_watermark = self.durable_offset = offset
+        self.publish()
+        return renamed
+
+    # Epochs
+
+    def assign_epoch(self, epoch: int) -> None:
+        """A new leader epoch begins at the log end."""
+        epochs = LeaderEpochs(self.epochs.entries)
+        epochs.assign(epoch, self.log_end_offset)
+        self.replace_epochs(epochs)
+
+    @property
+    def epoch_entries(self) -> tuple[EpochEntry, ...]:
+        return self.epochs.entries
+
+
+def _newest_of(segment: Segment) -> Callable[[], int]:
+    def newest_ms() -> int:
+        largest = segment.largest_timestamp.timestamp_ms
+        return largest if largest >= 0 else segment.modified_ms
+
+    return newest_ms

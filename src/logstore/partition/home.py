@@ -1,0 +1,159 @@
+"""What a directory of logs keeps beside them: the lock, the checkpoints, the clean-shutdown marker.
+
+The directory may hold many partitions (a store) or be a single partition that is used alone. Values are held
+here and written by the ``store_`` methods; each file is replaced whole (:func:`write_small_file`).
+
+What a crash leaves: the old checkpoint or the new one. A recovery point that is too low costs reading; one
+that is too high would hide damage, so it is stored only after what it covers was flushed, and lowered before
+anything below it is cut. A log start that is too low would bring back deleted records, so it is stored
+before their files go.
+
+Lock: ``_lock`` guards the three tables and their files.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from logstore.errors import CorruptionError, UnsupportedVersionError
+from logstore.files import Files, Lock, read_small_file, write_new_file, write_small_file
+from logstore.format.checkpoint import decode_offset_checkpoint, encode_offset_checkpoint
+from logstore.format.metadata import encode_clean_shutdown
+from logstore.model import TopicPartition
+
+LOCK_NAME = ".lock"
+CLEAN_MARKER_NAME = ".kafka_cleanshutdown"
+RECOVERY_POINTS_NAME = "recovery-point-offset-checkpoint"
+LOG_STARTS_NAME = "log-start-offset-checkpoint"
+HIGH_WATERMARKS_NAME = "replication-offset-checkpoint"
+
+MAX_CHECKPOINT_BYTES = 64 * 1024 * 1024
+
+_log = logging.getLogger("logstore")
+
+
+class LogHome:
+    """The shared state of the logs in one directory."""
+
+    def __init__(self, files: Files, path: str) -> None:
+        self.path = path
+        self._files = files
+        self._lock = threading.Lock()
+        self._held: Lock | None = None
+        self._recovery_points: dict[TopicPartition, int] = {}
+        self._log_starts: dict[TopicPartition, int] = {}
+        self._high_watermarks: dict[TopicPartition, int] = {}
+
+    # Ownership
+
+    def acquire(self) -> None:
+        """Become the one writer of the directory.
+
+        Raises:
+            LockedError: somebody else is.
+        """
+        self._held = self._files.lock(f"{self.path}/{LOCK_NAME}")
+
+    def release(self) -> None:
+        if self._held is not None:
+            self._held.release()
+            self._held = None
+
+    # Clean shutdown
+
+    def has_clean_marker(self) -> bool:
+        return self._files.is_file(f"{self.path}/{CLEAN_MARKER_NAME}")
+
+    def take_clean_marker(self) -> bool:
+        """Whether the last writer stopped cleanly. The marker is gone afterwards, durably: if its removal
+        could be undone by a power cut, the next start would trust a log that nobody closed."""
+        if not self.has_clean_marker():
+            return False
+        self._files.remove(f"{self.path}/{CLEAN_MARKER_NAME}")
+        self._files.flush_directory(self.path)
+        return True
+
+    def put_clean_marker(self) -> None:
+        """Declare that every log was flushed and closed and every checkpoint stored."""
+        write_new_file(self._files, f"{self.path}/{CLEAN_MARKER_NAME}", encode_clean_shutdown())
+        self._files.flush_directory(self.path)
+
+    # Checkpoints
+
+    def load(self) -> None:
+        """Read the checkpoint files. One that is damaged counts as empty, with a warning: recovery points
+        then as 0 (everything is checked), log starts as the first segment's base, both of which are safe."""
+        self._recovery_points = self._load(RECOVERY_POINTS_NAME)
+        self._log_starts = self._load(LOG_STARTS_NAME)
+        self._high_watermarks = self._load(HIGH_WATERMARKS_NAME)
+
+    def _load(self, name: str) -> dict[TopicPartition, int]:
+        path = f"{self.path}/{name}"
+        data = read_small_file(self._files, path, MAX_CHECKPOINT_BYTES)
+        try:
+            return decode_offset_checkpoint(data) if data else {}
+        except UnsupportedVersionError as error:
+            raise UnsupportedVersionError(f"{error} ({path})") from None
+        except CorruptionError as error:
+            _log.warning("ignoring a damaged checkpoint: %s", error.located(path))
+            return {}
+
+    def recovery_point(self, partition: TopicPartition) -> int:
+        return self._recovery_points.get(partition, 0)
+
+    def log_start(self, partition: TopicPartition) -> int | None:
+        return self._log_starts.get(partition)
+
+    def high_watermark(self, partition: TopicPartition) -> int | None:
+        return self._high_watermarks.get(partition)
+
+    def set_recovery_point(self, partition: TopicPartition, offset: int) -> None:
+        """Remember it; :meth:`store_checkpoints` writes it."""
+        with self._lock:
+            self._recovery_points[partition] = offset
+
+    def set_high_watermark(self, partition: TopicPartition, offset: int) -> None:
+        with self._lock:
+            self._high_watermarks[partition] = offset
+
+    def store_checkpoints(self) -> None:
+        """Write the recovery points, log starts and high watermarks."""
+        with self._lock:
+            self._store_locked(RECOVERY_POINTS_NAME, self._recovery_points)
+            self._store_locked(LOG_STARTS_NAME, self._log_starts)
+            self._store_locked(HIGH_WATERMARKS_NAME, self._high_watermarks)
+
+    def store_high_watermarks(self) -> None:
+        with self._lock:
+            self._store_locked(HIGH_WATERMARKS_NAME, self._high_watermarks)
+
+    def lower_recovery_point(self, partition: TopicPartition, offset: int) -> None:
+        """Make sure, durably, that the recovery point is not above ``offset``: before cutting there."""
+        with self._lock:
+            if self._recovery_points.get(partition, 0) > offset:
+                self._recovery_points[partition] = offset
+                self._store_locked(RECOVERY_POINTS_NAME, self._recovery_points)
+
+    def store_log_start(self, partition: TopicPartition, offset: int | None) -> None:
+        """Set the log start durably; None where the first segment's name says it."""
+        with self._lock:
+            if self._log_starts.get(partition) == offset:
+                return
+            if offset is None:
+                del self._log_starts[partition]
+            else:
+                self._log_starts[partition] = offset
+            self._store_locked(LOG_STARTS_NAME, self._log_starts)
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Drop a deleted partition from every checkpoint: a new one of the same name must not inherit them."""
+        with self._lock:
+            known = False
+            for table in (self._recovery_points, self._log_starts, self._high_watermarks):
+                known = table.pop(partition, None) is not None or known
+        if known:
+            self.store_checkpoints()
+
+    def _store_locked(self, name: str, table: dict[TopicPartition, int]) -> None:
+        write_small_file(self._files, f"{self.path}/{name}", encode_offset_checkpoint(table))

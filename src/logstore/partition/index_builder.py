@@ -1,0 +1,63 @@
+"""Filling the indexes of a segment as its batches go by: while appending, recovering and rebuilding."""
+
+from __future__ import annotations
+
+from logstore.format.header import BatchHeader
+from logstore.format.index import TimestampOffset
+from logstore.model import NO_TIMESTAMP_MS
+from logstore.partition.indexes import MAX_RELATIVE_OFFSET, OffsetIndex, TimeIndex
+
+
+class IndexBuilder:
+    """Adds one entry each ``interval_bytes``, never for the first batch: Kafka's rule, applied to each batch
+    where Kafka applies it to each append call.
+
+    A batch that cannot have an entry (the index is full, its offset does not rise) is left out: an index is
+    sparse, and a reader finds the batch by walking from the entry before.
+    """
+
+    def __init__(self, offset_index: OffsetIndex, time_index: TimeIndex, interval_bytes: int) -> None:
+        self.offset_index = offset_index
+        self.time_index = time_index
+        self.interval_bytes = interval_bytes
+        self.bytes_since_entry = 0
+        self.largest: TimestampOffset = time_index.last_entry
+
+    @property
+    def is_full(self) -> bool:
+        return self.offset_index.is_full or self.time_index.is_full
+
+    def clear(self) -> None:
+        """Begin again with empty indexes."""
+        self.offset_index.clear()
+        self.time_index.clear()
+        self.bytes_since_entry = 0
+        self.largest = TimestampOffset(NO_TIMESTAMP_MS, self.offset_index.base_offset)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the entries at or above ``offset``. The largest timestamp is then that of the last entry left:
+        the caller adds the batches behind it again."""
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.bytes_since_entry = 0
+        self.largest = self.time_index.last_entry
+
+    def add(self, header: BatchHeader, position: int) -> None:
+        """Note a batch that begins at ``position`` in the file."""
+        if header.max_timestamp_ms > self.largest.timestamp_ms:
+            self.largest = TimestampOffset(header.max_timestamp_ms, header.last_offset)
+        if self.bytes_since_entry > self.interval_bytes and self._has_room_for(header.last_offset):
+            self.offset_index.append(header.last_offset, position)
+            self.time_index.maybe_append(*self.largest)
+            self.bytes_since_entry = 0
+        self.bytes_since_entry += header.size_bytes
+
+    def _has_room_for(self, offset: int) -> bool:
+        index = self.offset_index
+        rises = offset > index.last_offset if index.entry_count else offset >= index.base_offset
+        return rises and not self.is_full and offset - index.base_offset <= MAX_RELATIVE_OFFSET
+
+    def close(self) -> None:
+        """The closing entry of a sealed segment: its largest timestamp is known without a scan."""
+        if self.largest.offset - self.time_index.base_offset <= MAX_RELATIVE_OFFSET:
+            self.time_index.maybe_append(*self.largest, is_closing=True)

@@ -1,0 +1,280 @@
+"""The two sparse indexes of a segment, and its list of aborted transactions, as objects over files.
+
+An index is a cache: it can be rebuilt from the .log file at any time, and what it says is checked against
+the log where it is used. The index of a sealed segment is mapped and never changes. The index of the active
+segment lives in memory; its new entries are written to the file in one piece at the moments that make the
+recovery point durable (:meth:`_SparseIndex.store`). An index file is never truncated in place, because a
+reader in another process may have it mapped: it is removed and written anew.
+
+Searching and entry formats are in :mod:`logstore.format.index`; positions in the log mean nothing here.
+"""
+
+from __future__ import annotations
+
+import mmap
+from typing import Any, ClassVar, Self
+
+from logstore.errors import CorruptionError, UsageError
+from logstore.files import Files, read_small_file, write_small_file
+from logstore.format.index import (
+    OffsetPosition,
+    TimestampOffset,
+    count_aborted_below_offset,
+    count_entries_below_offset,
+    decode_aborted_transactions,
+    encode_aborted_transaction,
+    encode_offset_entry,
+    encode_time_entry,
+    find_offset,
+    find_offset_upper_bound,
+    find_timestamp,
+    offset_entry,
+    time_entry,
+)
+from logstore.format.layout import OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY, Layout
+from logstore.model import NO_TIMESTAMP_MS, AbortedTransaction, Bytes
+
+MAX_RELATIVE_OFFSET = 2**31 - 1
+"""Offsets in a segment reach this far above its base: index entries are 32 bits wide."""
+
+_MAX_TRANSACTION_INDEX_BYTES = 256 * 1024 * 1024
+
+
+class _SparseIndex:
+    """What the two indexes share: entries in a buffer, and the file that they are kept in."""
+
+    layout: ClassVar[Layout]
+
+    def __init__(
+        self, files: Files, path: str, base_offset: int, limit_bytes: int = 10 * 1024 * 1024
+    ) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self._files = files
+        # A bytearray, or the map of a sealed index. Readers take it once and derive the count from it: a
+        # truncation replaces it, an append extends it.
+        self._entries: Any = bytearray()
+        self._stored_count = 0
+        self._max_entries = limit_bytes // self.layout.size_bytes
+
+    @classmethod
+    def open_sealed(cls, files: Files, path: str, base_offset: int) -> Self:
+        """Map the index of a sealed segment.
+
+        Raises:
+            StorageError: there is no such file.
+            CorruptionError: it does not consist of whole entries. Their order is checked where they are used.
+        """
+        index = cls(files, path, base_offset)
+        file = files.open(path)
+        index._use(file.map())
+        index._stored_count = index.entry_count
+        file.close()
+        return index
+
+    def open_as_active(self) -> Self:
+        """The same index with the entries of its file in memory; same errors as :meth:`open_sealed`."""
+        file = self._files.open(self.path)
+        self._use(bytearray(file.read_at(0, file.size_bytes())))
+        self._stored_count = self.entry_count
+        file.close()
+        return self
+
+    def _use(self, buffer: Bytes | mmap.mmap) -> None:
+        if len(buffer) % self.layout.size_bytes:
+            raise CorruptionError(f"{len(buffer)} bytes are not whole entries", path=self.path)
+        self._entries = buffer
+
+    @property
+    def entry_count(self) -> int:
+        return len(self._entries) // self.layout.size_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self._entries)
+
+    @property
+    def is_full(self) -> bool:
+        return self.entry_count >= self._max_entries
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop every entry with an offset at or above ``offset``. In memory; :meth:`store` follows."""
+        count = self.entry_count
+        keep = count_entries_below_offset(self._entries, count, self.base_offset, offset, self.layout)
+        if keep < count:
+            self._entries = bytearray(self._entries[: keep * self.layout.size_bytes])
+            if keep < self._stored_count:
+                self._stored_count = -1
+
+    def clear(self) -> None:
+        """Drop every entry."""
+        self._entries = bytearray()
+        self._stored_count = -1
+
+    def store(self, *, flush: bool) -> None:
+        """Write the entries that the file lacks, and with ``flush`` make them durable."""
+        if self._stored_count == self.entry_count and not flush:
+            return
+        if self._stored_count < 0 and self._files.is_file(self.path):
+            self._files.remove(self.path)
+        stored_bytes = max(self._stored_count, 0) * self.layout.size_bytes
+        file = self._files.open(self.path, create=True)
+        try:
+            if stored_bytes < self.size_bytes:
+                file.write_at(stored_bytes, [bytes(self._entries[stored_bytes : self.size_bytes])])
+            if flush:
+                file.flush()
+        finally:
+            file.close()
+        self._stored_count = self.entry_count
+
+
+class OffsetIndex(_SparseIndex):
+    """Sparse map from offset to file position (``.index``).
+
+    One entry for a batch each ``index_interval_bytes``: the batch's last offset and the position where it
+    begins. Lookups cost a binary search, about 2 microseconds in an index of 300,000 entries.
+    """
+
+    layout = OFFSET_INDEX_ENTRY
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last entry; the base offset of an empty index."""
+        return self.entry(self.entry_count - 1).offset if self.entry_count else self.base_offset
+
+    def entry(self, number: int) -> OffsetPosition:
+        return offset_entry(self._entries, number, self.base_offset)
+
+    def lookup(self, offset: int) -> OffsetPosition:
+        """The entry with the largest offset at or below ``offset``; (base, 0) if there is none."""
+        entries = self._entries
+        return find_offset(entries, len(entries) // self.layout.size_bytes, self.base_offset, offset)
+
+    def upper_bound(self, start: OffsetPosition, size_bytes: int) -> OffsetPosition | None:
+        """The first entry at or past ``size_bytes`` after ``start``: bounds the offsets of a fetched range."""
+        entries = self._entries
+        count = len(entries) // self.layout.size_bytes
+        return find_offset_upper_bound(entries, count, self.base_offset, start, size_bytes)
+
+    def append(self, offset: int, position: int) -> None:
+        """Add an entry.
+
+        Raises:
+            UsageError: the offset does not rise, is out of reach of the base, or the index is full.
+        """
+        if self.is_full:
+            raise UsageError(f"{self.path} is full ({self.entry_count} entries)")
+        if self.entry_count and offset <= self.last_offset:
+            raise UsageError(f"index offset {offset} does not rise above {self.last_offset} ({self.path})")
+        if not 0 <= offset - self.base_offset <= MAX_RELATIVE_OFFSET:
+            raise UsageError(
+                f"offset {offset} is out of reach of base offset {self.base_offset} ({self.path})"
+            )
+        self._entries += encode_offset_entry(self.base_offset, offset, position)
+
+
+class TimeIndex(_SparseIndex):
+    """Sparse map from timestamp to offset (``.timeindex``): for a growing largest timestamp, the last offset
+    of the batch that holds it. The last slot is kept for the entry that closes the segment."""
+
+    layout = TIME_INDEX_ENTRY
+
+    @property
+    def is_full(self) -> bool:
+        return self.entry_count >= self._max_entries - 1
+
+    @property
+    def last_entry(self) -> TimestampOffset:
+        """The entry with the largest timestamp; (-1, base) of an empty index."""
+        if not self.entry_count:
+            return TimestampOffset(NO_TIMESTAMP_MS, self.base_offset)
+        return self.entry(self.entry_count - 1)
+
+    def entry(self, number: int) -> TimestampOffset:
+        return time_entry(self._entries, number, self.base_offset)
+
+    def lookup(self, timestamp_ms: int) -> TimestampOffset:
+        """The entry with the largest timestamp at or below ``timestamp_ms``; (-1, base) if there is none."""
+        entries = self._entries
+        return find_timestamp(entries, len(entries) // self.layout.size_bytes, self.base_offset, timestamp_ms)
+
+    def maybe_append(self, timestamp_ms: int, offset: int, *, is_closing: bool = False) -> None:
+        """Add an entry if the timestamp rises.
+
+        Raises:
+            UsageError: offset or timestamp goes back, or the index is full (never for the closing entry).
+        """
+        last = self.last_entry
+        if self.is_full and not is_closing:
+            raise UsageError(f"{self.path} is full ({self.entry_count} entries)")
+        if self.entry_count and offset < last.offset:
+            raise UsageError(f"time index offset {offset} is below {last.offset} ({self.path})")
+        if self.entry_count and timestamp_ms < last.timestamp_ms:
+            raise UsageError(
+                f"time index timestamp {timestamp_ms} is below {last.timestamp_ms} ({self.path})"
+            )
+        if timestamp_ms > last.timestamp_ms:
+            self._entries += encode_time_entry(self.base_offset, timestamp_ms, offset)
+
+
+class TransactionIndex:
+    """The aborted transactions whose markers lie in one segment (``.txnindex``), oldest marker first.
+
+    The file exists from the first entry on. Entries are written as they come and flushed with the segment.
+    """
+
+    def __init__(self, files: Files, path: str, base_offset: int) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self._files = files
+        self.entries: tuple[AbortedTransaction, ...] = ()
+
+    @classmethod
+    def open(cls, files: Files, path: str, base_offset: int) -> Self:
+        """Read the file; none is an empty index.
+
+        Raises:
+            CorruptionError, UnsupportedVersionError: the entries are damaged, or from a newer version.
+        """
+        index = cls(files, path, base_offset)
+        data = read_small_file(files, path, _MAX_TRANSACTION_INDEX_BYTES)
+        if data:
+            try:
+                index.entries = tuple(decode_aborted_transactions(data, base_offset))
+            except CorruptionError as error:
+                raise error.located(path) from None
+        return index
+
+    def append(self, aborted: AbortedTransaction) -> None:
+        """Add an entry to the file, then to memory.
+
+        Raises:
+            UsageError: its marker is not above the last one's.
+        """
+        if self.entries and aborted.last_offset <= self.entries[-1].last_offset:
+            raise UsageError(f"marker {aborted.last_offset} is not above {self.entries[-1].last_offset}")
+        entry = encode_aborted_transaction(aborted)
+        file = self._files.open(self.path, create=True)
+        try:
+            file.write_at(len(self.entries) * len(entry), [entry])
+        finally:
+            file.close()
+        self.entries = (*self.entries, aborted)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the entries from the first whose marker is at or above ``offset``; the file is replaced."""
+        keep = self.entries[: count_aborted_below_offset(self.entries, offset)]
+        if len(keep) == len(self.entries):
+            return
+        write_small_file(self._files, self.path, b"".join(map(encode_aborted_transaction, keep)))
+        self.entries = keep
+
+    def flush(self) -> None:
+        """Make the entries durable."""
+        if self.entries:
+            file = self._files.open(self.path, write=True)
+            try:
+                file.flush()
+            finally:
+                file.close()

@@ -1,0 +1,129 @@
+"""A partition's leader epochs: which leader wrote which offsets.
+
+Knows the history of (epoch, start offset) and the rules by which it grows, is cut, and answers where two
+histories part (KIP-101, KIP-279). Does not store itself: a method that returns True changed the history, and
+its caller writes ``leader-epoch-checkpoint``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from itertools import pairwise
+
+from logstore.errors import UsageError
+from logstore.format.checkpoint import EpochEntry
+
+UNDEFINED = (-1, -1)
+"""The answer of :meth:`LeaderEpochs.end_offset_for` where this history cannot tell."""
+
+
+def _epoch(entry: EpochEntry) -> int:
+    return entry.epoch
+
+
+def _start_offset(entry: EpochEntry) -> int:
+    return entry.start_offset
+
+
+class LeaderEpochs:
+    """Entries whose epochs and start offsets both rise strictly.
+
+    A change replaces the tuple of entries in one assignment, so readers need no lock; callers that change it
+    hold the log's lock.
+
+    Raises:
+        UsageError: the entries given do not rise, or are negative.
+    """
+
+    def __init__(self, entries: Iterable[EpochEntry] = ()) -> None:
+        self._entries = tuple(entries)
+        for earlier, later in pairwise((EpochEntry(-1, -1), *self._entries)):
+            if later.epoch <= earlier.epoch or later.start_offset <= earlier.start_offset:
+                raise UsageError(f"leader epochs must rise: {tuple(later)} after {tuple(earlier)}")
+
+    @property
+    def entries(self) -> tuple[EpochEntry, ...]:
+        """The history, oldest first. Later changes do not show in it."""
+        return self._entries
+
+    @property
+    def latest(self) -> EpochEntry | None:
+        """The newest entry, or None."""
+        entries = self._entries
+        return entries[-1] if entries else None
+
+    def assign(self, epoch: int, start_offset: int) -> bool:
+        """Note that ``epoch`` wrote from ``start_offset`` on. Returns whether the history changed.
+
+        Nothing changes where that is the latest epoch and it began no later. Otherwise every entry that is
+        not older in both epoch and start offset is contradicted, and goes.
+
+        Raises:
+            UsageError: a negative epoch or offset.
+        """
+        if epoch < 0 or start_offset < 0:
+            raise UsageError(f"leader epoch {epoch} at offset {start_offset}: both must be 0 or more")
+        entries = self._entries
+        if entries and entries[-1].epoch == epoch and entries[-1].start_offset <= start_offset:
+            return False
+        kept = min(
+            bisect_left(entries, epoch, key=_epoch), bisect_left(entries, start_offset, key=_start_offset)
+        )
+        self._entries = (*entries[:kept], EpochEntry(epoch, start_offset))
+        return True
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """Where the log of ``epoch`` ends: the largest epoch at or below it that is known here, and the first
+        offset that is not of that epoch.
+
+        ========================= ========================================================
+        ``epoch``                 answer
+        ========================= ========================================================
+        -1, or no history         UNDEFINED
+        the latest                (latest, log end offset)
+        above the latest          UNDEFINED: this log is the one that is behind
+        below the first           (``epoch``, first start offset)
+        otherwise                 (largest known epoch <= ``epoch``, start of the next one)
+        ========================= ========================================================
+        """
+        entries = self._entries
+        if epoch < 0 or not entries or epoch > entries[-1].epoch:
+            return UNDEFINED
+        if epoch == entries[-1].epoch:
+            return epoch, log_end_offset
+        following = bisect_right(entries, epoch, key=_epoch)
+        known_epoch = entries[following - 1].epoch if following else epoch
+        return known_epoch, entries[following].start_offset
+
+    def epoch_for_offset(self, offset: int) -> int | None:
+        """The epoch that wrote ``offset``, or None before the first known one."""
+        entries = self._entries
+        count = bisect_right(entries, offset, key=_start_offset)
+        return entries[count - 1].epoch if count else None
+
+    def truncate_from_end(self, end_offset: int) -> bool:
+        """Forget epochs that began at or after ``end_offset``. Negative: does nothing."""
+        if end_offset < 0:
+            return False
+        return self._replace(self._entries[: bisect_left(self._entries, end_offset, key=_start_offset)])
+
+    def truncate_from_start(self, start_offset: int) -> bool:
+        """Forget what lies before ``start_offset``; the epoch that wrote it now begins there. Negative: does
+        nothing."""
+        if start_offset < 0:
+            return False
+        entries = self._entries
+        dropped = bisect_right(entries, start_offset, key=_start_offset)
+        if not dropped:
+            return False
+        return self._replace((EpochEntry(entries[dropped - 1].epoch, start_offset), *entries[dropped:]))
+
+    def clear(self) -> bool:
+        """Forget everything, as after a batch of magic 0 or 1, which has no epoch."""
+        return self._replace(())
+
+    def _replace(self, entries: tuple[EpochEntry, ...]) -> bool:
+        changed = entries != self._entries
+        self._entries = entries
+        return changed

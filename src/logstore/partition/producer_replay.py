@@ -1,0 +1,105 @@
+"""Bringing the producer state of a partition up to date from its files: a snapshot, then the batches above.
+
+Used when a log is opened, after it was truncated, and by readers that only watch a log. Only the header of a
+data batch is read; of a marker also its one record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from logstore.files import Files
+from logstore.format.batch import decode_batch
+from logstore.format.control import ControlType, decode_control_record
+from logstore.format.header import BatchHeader
+from logstore.model import AppendOrigin
+from logstore.partition import sidecars
+from logstore.partition.producer_state import CompletedTransaction, ProducerAppend, ProducerStates
+from logstore.partition.segment import Segment
+
+
+class ProducerSource(NamedTuple):
+    """Where the state comes from."""
+
+    files: Files
+    directory: str
+    segments: Sequence[Segment]
+    log_start_offset: int
+    log_end_offset: int
+    now_ms: int
+
+    def rebuild(self, snapshots: Sequence[int], *, store_aborted: bool) -> ProducerStates:
+        """The state at the log end: from the newest of ``snapshots`` (offsets, ascending) that reads well.
+
+        With ``store_aborted``, aborted transactions that end above the snapshot and are missing in their
+        segment's transaction index are added to it.
+        """
+        producers = ProducerStates()
+        start = self._load_newest(producers, snapshots)
+        for segment, header, buffer, position in self._batches_from(start):
+            completed = replay_batch(producers, header, buffer, position, self.now_ms)
+            if store_aborted:
+                _store_aborted(segment, completed)
+        producers.map_end_offset = self.log_end_offset
+        return producers
+
+    def _load_newest(self, producers: ProducerStates, snapshots: Sequence[int]) -> int:
+        for offset in reversed(snapshots):
+            if self.log_start_offset <= offset <= self.log_end_offset:
+                entries = sidecars.read_snapshot(self.files, self.directory, offset)
+                if entries is not None:
+                    producers.load_snapshot(entries, offset, self.now_ms)
+                    return offset
+        producers.clear(self.log_start_offset)
+        return self.log_start_offset
+
+    def _batches_from(self, start: int) -> Iterator[tuple[Segment, BatchHeader, bytes, int]]:
+        if start >= self.log_end_offset:
+            return
+        first = max(sum(segment.base_offset <= start for segment in self.segments) - 1, 0)
+        for segment in self.segments[first:]:
+            position = segment.offset_index.lookup(start).position
+            for piece in segment.walk(position, segment.size_bytes, check=False):
+                for at, header in piece.batches:
+                    if header.producer_id >= 0 and header.base_offset >= start:
+                        yield segment, header, piece.buffer, at
+
+
+def replay_batch(
+    producers: ProducerStates, header: BatchHeader, buffer: bytes, position: int, now_ms: int
+) -> list[CompletedTransaction]:
+    """Apply one batch that is in the log already; returns the transactions that it ends."""
+    append = producers.begin(AppendOrigin.REPLICATION, now_ms)
+    add_to_plan(append, header, buffer, position)
+    producers.apply(append)
+    return append.completed
+
+
+def add_to_plan(
+    append: ProducerAppend, header: BatchHeader, buffer: bytes | bytearray | memoryview, position: int
+) -> None:
+    """Add a batch that has a producer: as data, or as the marker that it holds. Other control batches, and
+    markers that compaction emptied, say nothing about producers."""
+    if not header.is_control:
+        append.add_data(header)
+        return
+    if not header.record_count:
+        return
+    control = decode_control_record(decode_batch(buffer, position, header)[0])
+    if control.control_type in (ControlType.ABORT, ControlType.COMMIT):
+        append.add_marker(
+            header,
+            is_abort=control.control_type is ControlType.ABORT,
+            coordinator_epoch=control.coordinator_epoch or 0,
+        )
+
+
+def _store_aborted(segment: Segment, completed: Sequence[CompletedTransaction]) -> None:
+    for transaction in completed:
+        if not transaction.is_aborted:
+            continue
+        index = segment.read_transaction_index()
+        if not index.entries or index.entries[-1].last_offset < transaction.last_offset:
+            index.append(transaction.index_entry)
+            index.flush()

@@ -1,0 +1,394 @@
+"""What a partition remembers of its producers: idempotence and open transactions (KIP-98).
+
+Knows sequences, epochs, the last five batches of each producer, which transactions are open, and from these
+the first unstable offset. Does not know files, clocks or records: snapshots come and go as entries
+(``format.snapshot``), times are arguments, markers arrive decoded.
+
+An append is planned and then applied. :meth:`ProducerStates.begin` gives a plan; each batch of the call is
+added to it and is checked against what earlier batches of the same call left behind; nothing is visible until
+:meth:`ProducerStates.apply`. A plan that raised is dropped.
+
+The rules, in the order in which they are tried. *Last* is the last sequence of the producer's newest batch,
+-1 if none is remembered.
+
+====================  ======================================================  ================================
+batch                 condition                                               outcome
+====================  ======================================================  ================================
+data, client          same epoch, and first and last sequence of one of the   duplicate: that batch, nothing
+                      last five stored batches                                is added
+data, not replicated  epoch below the known one                               ProducerFencedError
+data, client          producer unknown                                        any sequence is accepted
+data, client          epoch above the known one, first sequence not 0         OutOfOrderError
+data, client          same epoch, first sequence not *last* + 1               OutOfOrderError
+                      (0 after 2^31 - 1)
+data                  transaction open, batch not transactional               InvalidTransactionStateError
+data                  transactional, none open                                a transaction opens at its base
+marker, not repl.     epoch below the known one                               ProducerFencedError
+marker, not repl.     coordinator epoch below the known one                   CoordinatorFencedError
+marker                transaction open                                        it is completed
+marker                none open                                               only the epochs are noted
+any                   epoch differs from the known one                        its batches are forgotten
+====================  ======================================================  ================================
+
+"Not replicated" is the origin CLIENT or COORDINATOR. What is replicated, or replayed at recovery, was checked
+by the leader: a lower epoch is then taken over as it stands.
+
+Three deviations from Kafka, all on the safe side. A producer expires by the time of its last append here,
+not by the timestamp of its records, so old-dated data does not make its producer unknown. A snapshot's
+producers are all kept when it is loaded, with the load as their last use; what a snapshot stores is the
+timestamp of the last batch, as Kafka's do, so a broker that loads it decides by its own rule. And a producer
+that was unknown before a call is known from the second batch of that call on, so a gap inside one call is
+refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from logstore.errors import (
+    CoordinatorFencedError,
+    InvalidTransactionStateError,
+    OutOfOrderError,
+    ProducerFencedError,
+)
+from logstore.format.header import NO_EPOCH, NO_SEQUENCE, BatchHeader
+from logstore.format.snapshot import ProducerSnapshotEntry
+from logstore.model import AbortedTransaction, AppendOrigin
+
+REMEMBERED_BATCHES = 5
+"""A client may have five produce requests under way, and repeat any of them (Kafka's producer allows
+``max.in.flight.requests.per.connection`` up to 5 with idempotence)."""
+
+LATE_TRANSACTION_BUFFER_MS = 300_000
+"""A transaction is late this long after its timeout: the coordinator should have ended it by then."""
+
+_NO_OFFSET = -1
+_SEQUENCE_COUNT = 2**31
+
+
+class RememberedBatch(NamedTuple):
+    """One of a producer's last batches, as it was stored."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    """Last offset minus base offset."""
+    timestamp_ms: int
+    """The largest of the batch."""
+
+    @property
+    def base_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+    @property
+    def base_sequence(self) -> int:
+        if self.last_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return (self.last_sequence - self.offset_delta) % _SEQUENCE_COUNT
+
+
+_NO_BATCH = RememberedBatch(NO_SEQUENCE, _NO_OFFSET, 0, -1)
+
+
+class ProducerState(NamedTuple):
+    """What is known of one producer. Never changed in place; each event makes a new one."""
+
+    producer_epoch: int
+    batches: tuple[RememberedBatch, ...] = ()
+    """At most REMEMBERED_BATCHES, oldest first, all of ``producer_epoch``."""
+    timestamp_ms: int = -1
+    """Of the newest batch or marker; this is what a snapshot stores."""
+    coordinator_epoch: int = NO_EPOCH
+    transaction_first_offset: int | None = None
+    """Where the open transaction began, None if none is open."""
+    used_ms: int = 0
+    """When it was last appended to or loaded, by the caller's clock. Not stored."""
+
+    @property
+    def last_sequence(self) -> int:
+        """-1 without a remembered batch."""
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def next_sequence(self) -> int:
+        """What must come next: 0 after 2^31 - 1, and at the beginning."""
+        return (self.last_sequence + 1) % _SEQUENCE_COUNT
+
+    def find_duplicate(self, header: BatchHeader) -> RememberedBatch | None:
+        """The remembered batch that ``header`` repeats: same epoch, same first and last sequence."""
+        if header.producer_epoch != self.producer_epoch:
+            return None
+        wanted = header.base_sequence, header.last_sequence
+        for batch in self.batches:
+            if (batch.base_sequence, batch.last_sequence) == wanted:
+                return batch
+        return None
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction that a marker ended. The fields of a transaction index entry, and which end it was."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    """The offset of the marker."""
+    last_stable_offset: int
+    """First offset of the oldest open transaction of another producer, else the one after the marker."""
+    is_aborted: bool
+
+    @property
+    def index_entry(self) -> AbortedTransaction:
+        """What the transaction index of the marker's segment stores, if ``is_aborted``."""
+        return AbortedTransaction(*self[:4])
+
+
+class ProducerAppend:
+    """The plan of one append call. Add every batch that has a producer, in the order of the log.
+
+    ``completed`` lists the transactions that the call ends. Those that are aborted belong in the transaction
+    index before the plan is applied, so that an index that cannot be written changes nothing here.
+    """
+
+    def __init__(
+        self,
+        stored: Mapping[int, ProducerState],
+        opened: Mapping[int, int],
+        origin: AppendOrigin,
+        now_ms: int,
+    ) -> None:
+        self.completed: list[CompletedTransaction] = []
+        self.changed: dict[int, ProducerState] = {}
+        self.opened = dict(opened)
+        self._stored = stored
+        self._origin = origin
+        self._now_ms = now_ms
+
+    def add_data(self, header: BatchHeader) -> RememberedBatch | None:
+        """Check a data batch and note it; a duplicate is returned instead, and is not noted.
+
+        A duplicate is looked for among stored batches only: a batch that comes twice in one call, or a
+        repeated one behind a new one, is out of order. A batch that compaction emptied counts like any other.
+
+        Raises:
+            ProducerFencedError, OutOfOrderError, InvalidTransactionStateError: see the table.
+        """
+        known = self._known(header)
+        if known is not None:
+            if self._origin is AppendOrigin.CLIENT and header.producer_id not in self.changed:
+                duplicate = known.find_duplicate(header)
+                if duplicate is not None:
+                    return duplicate
+            self._check_data(known, header)
+        if header.is_transactional:
+            self.opened.setdefault(header.producer_id, header.base_offset)
+        first_offset = self.opened.get(header.producer_id)
+        self.changed[header.producer_id] = _after_data(known, header, first_offset, self._now_ms)
+        return None
+
+    def add_marker(
+        self, header: BatchHeader, *, is_abort: bool, coordinator_epoch: int
+    ) -> CompletedTransaction | None:
+        """Check an end marker and note it. Returns the transaction that it completes, if one is open.
+
+        A control batch that compaction emptied has no marker left and must not be added.
+
+        Raises:
+            ProducerFencedError, CoordinatorFencedError: see the table.
+        """
+        known = self._known(header)
+        if known is not None:
+            self._check_marker(known, header, coordinator_epoch)
+        self.changed[header.producer_id] = _after_marker(known, header, coordinator_epoch, self._now_ms)
+        first_offset = self.opened.pop(header.producer_id, None)
+        if first_offset is None:
+            return None
+        marker_offset = header.base_offset
+        stable_offset = min(self.opened.values(), default=marker_offset + 1)
+        transaction = CompletedTransaction(
+            header.producer_id, first_offset, marker_offset, stable_offset, is_abort
+        )
+        self.completed.append(transaction)
+        return transaction
+
+    def _known(self, header: BatchHeader) -> ProducerState | None:
+        return self.changed.get(header.producer_id) or self._stored.get(header.producer_id)
+
+    def _check_data(self, known: ProducerState, header: BatchHeader) -> None:
+        if self._origin is not AppendOrigin.REPLICATION:
+            _check_producer_epoch(known, header)
+        if self._origin is AppendOrigin.CLIENT:
+            _check_sequence(known, header)
+        if known.transaction_first_offset is not None and not header.is_transactional:
+            raise InvalidTransactionStateError(
+                f"{_who(header)}: plain data at offset {header.base_offset} in the transaction that began at "
+                f"offset {known.transaction_first_offset}"
+            )
+
+    def _check_marker(self, known: ProducerState, header: BatchHeader, coordinator_epoch: int) -> None:
+        if self._origin is AppendOrigin.REPLICATION:
+            return
+        _check_producer_epoch(known, header)
+        if coordinator_epoch < known.coordinator_epoch:
+            raise CoordinatorFencedError(
+                f"{_who(header)}: marker of coordinator epoch {coordinator_epoch}; epoch "
+                f"{known.coordinator_epoch} has taken over"
+            )
+
+
+def _who(header: BatchHeader) -> str:
+    return f"producer {header.producer_id} epoch {header.producer_epoch}"
+
+
+def _check_producer_epoch(known: ProducerState, header: BatchHeader) -> None:
+    if header.producer_epoch < known.producer_epoch:
+        raise ProducerFencedError(f"{_who(header)}: epoch {known.producer_epoch} has taken over")
+
+
+def _check_sequence(known: ProducerState, header: BatchHeader) -> None:
+    wanted = known.next_sequence if header.producer_epoch == known.producer_epoch else 0
+    if header.base_sequence != wanted:
+        raise OutOfOrderError(
+            f"{_who(header)}: sequence {header.base_sequence} comes where {wanted} must follow"
+        )
+
+
+def _after_data(
+    known: ProducerState | None, header: BatchHeader, first_offset: int | None, now_ms: int
+) -> ProducerState:
+    batch = RememberedBatch(
+        header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp_ms
+    )
+    state = _in_epoch(known, header.producer_epoch)
+    return state._replace(
+        batches=(*state.batches[1 - REMEMBERED_BATCHES :], batch),
+        timestamp_ms=header.max_timestamp_ms,
+        transaction_first_offset=first_offset,
+        used_ms=now_ms,
+    )
+
+
+def _after_marker(
+    known: ProducerState | None, header: BatchHeader, coordinator_epoch: int, now_ms: int
+) -> ProducerState:
+    return _in_epoch(known, header.producer_epoch)._replace(
+        timestamp_ms=header.max_timestamp_ms,
+        coordinator_epoch=coordinator_epoch,
+        transaction_first_offset=None,
+        used_ms=now_ms,
+    )
+
+
+def _in_epoch(known: ProducerState | None, producer_epoch: int) -> ProducerState:
+    """The state that a batch of this epoch finds: without the batches of another epoch."""
+    if known is None:
+        return ProducerState(producer_epoch)
+    if known.producer_epoch == producer_epoch:
+        return known
+    return known._replace(producer_epoch=producer_epoch, batches=())
+
+
+class ProducerStates:
+    """All producers of one partition. The log's lock guards it; there is one plan at a time.
+
+    ``map_end_offset`` is the offset up to which it reflects the log, and the number of the next snapshot; the
+    log sets it after every append, of batches without a producer too.
+    """
+
+    def __init__(self) -> None:
+        self.map_end_offset = 0
+        self._producers: dict[int, ProducerState] = {}
+        self._opened: dict[int, int] = {}  # first offsets of open transactions, by producer
+        self._unreplicated: list[CompletedTransaction] = []  # markers not yet below the high watermark
+
+    def begin(self, origin: AppendOrigin, now_ms: int) -> ProducerAppend:
+        """Plan an append. ``now_ms`` may be of any clock, if it is always the same one; only differences
+        count, and none is stored."""
+        return ProducerAppend(self._producers, self._opened, origin, now_ms)
+
+    def apply(self, append: ProducerAppend) -> None:
+        """Carry out a plan, once its batches are in the log. Cannot fail."""
+        self._producers.update(append.changed)
+        self._opened = append.opened
+        self._unreplicated += append.completed
+
+    def first_unstable_offset(self, high_watermark: int) -> int | None:
+        """Where the oldest transaction began that is open, or whose marker is not below the high watermark;
+        None if there is none. Readers of committed data stop there. Cost: linear in these transactions."""
+        pending = [done.first_offset for done in self._unreplicated if done.last_offset >= high_watermark]
+        return min((*pending, *self._opened.values()), default=None)
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """Forget completed transactions whose marker is replicated."""
+        self._unreplicated = [done for done in self._unreplicated if done.last_offset >= high_watermark]
+
+    def active_producers(self) -> dict[int, ProducerState]:
+        """A copy of what is known, by producer id."""
+        return dict(self._producers)
+
+    def late_transactions(self, now_ms: int, transaction_timeout_ms: int) -> list[int]:
+        """The producers whose open transaction saw no append for the timeout and LATE_TRANSACTION_BUFFER_MS:
+        it hangs, and holds up every reader of committed data."""
+        deadline_ms = now_ms - transaction_timeout_ms - LATE_TRANSACTION_BUFFER_MS
+        return [
+            producer_id for producer_id in self._opened if self._producers[producer_id].used_ms < deadline_ms
+        ]
+
+    def remove_expired(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers without an open transaction that were not used for ``expiration_ms``. Returns how
+        many. A forgotten one may come back with any sequence, and its duplicates are no longer noticed."""
+        expired = [
+            producer_id
+            for producer_id, state in self._producers.items()
+            if state.transaction_first_offset is None and now_ms - state.used_ms >= expiration_ms
+        ]
+        for producer_id in expired:
+            del self._producers[producer_id]
+        return len(expired)
+
+    def clear(self, end_offset: int = 0) -> None:
+        """Forget everything, as when the log is emptied to go on at ``end_offset``."""
+        self.load_snapshot((), end_offset, now_ms=0)
+
+    def snapshot_entries(self) -> list[ProducerSnapshotEntry]:
+        """What a snapshot at ``map_end_offset`` holds: of each producer the last batch only."""
+        return [_to_entry(producer_id, state) for producer_id, state in self._producers.items()]
+
+    def load_snapshot(self, entries: Iterable[ProducerSnapshotEntry], end_offset: int, now_ms: int) -> None:
+        """Replace everything by a snapshot taken at ``end_offset``. The last counts of an id
+        that comes twice."""
+        self._producers = {entry.producer_id: _from_entry(entry, now_ms) for entry in entries}
+        self._opened = {
+            producer_id: state.transaction_first_offset
+            for producer_id, state in self._producers.items()
+            if state.transaction_first_offset is not None
+        }
+        self._unreplicated = []
+        self.map_end_offset = end_offset
+
+
+def _to_entry(producer_id: int, state: ProducerState) -> ProducerSnapshotEntry:
+    batch = state.batches[-1] if state.batches else _NO_BATCH
+    first_offset = state.transaction_first_offset
+    return ProducerSnapshotEntry(
+        producer_id,
+        state.producer_epoch,
+        batch.last_sequence,
+        batch.last_offset,
+        batch.offset_delta,
+        state.timestamp_ms,
+        state.coordinator_epoch,
+        _NO_OFFSET if first_offset is None else first_offset,
+    )
+
+
+def _from_entry(entry: ProducerSnapshotEntry, now_ms: int) -> ProducerState:
+    batch = RememberedBatch(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp_ms)
+    return ProducerState(
+        entry.producer_epoch,
+        (batch,) if entry.last_offset >= 0 else (),
+        entry.timestamp_ms,
+        entry.coordinator_epoch,
+        entry.transaction_first_offset if entry.transaction_first_offset >= 0 else None,
+        now_ms,
+    )

@@ -1,0 +1,339 @@
+"""Reading a log: batches and records from an offset on, raw fetches, lookups by time.
+
+Everything works on a :class:`~logstore.partition.view.LogView` and takes no lock. What it returns is checked:
+the CRC-32C of each batch, and against its neighbours what the CRC does not cover. Batches follow each other
+with rising offsets, so a base offset that was changed on disk overlaps the batch before or after it, or
+leaves its segment; with either it is refused. To have a neighbour in front, a walk begins one index entry
+early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from logstore.errors import CorruptionError
+from logstore.format.batch import decode_batch
+from logstore.format.header import PREFIX_BYTES, BatchHeader, check_batch
+from logstore.format.index import collect_aborted
+from logstore.model import AbortedTransaction, Isolation, OffsetAndTimestamp, Record
+from logstore.partition.segment import Segment
+from logstore.partition.transactions import AbortedFilter
+from logstore.partition.view import LogView
+from logstore.partition.walk import Piece, Walk
+
+_BASE_OFFSET_BYTES = 8
+
+
+class FoundBatch(NamedTuple):
+    """A checked batch in a buffer."""
+
+    buffer: bytes
+    position: int
+    header: BatchHeader
+
+    def decode(self) -> list[Record]:
+        return decode_batch(self.buffer, self.position, self.header)
+
+
+class Fetched(NamedTuple):
+    """The answer of a fetch: whole batches as they are on disk, the first of which holds the offset asked for
+    (drop the records below it), and what a consumer needs to know beside them."""
+
+    data: bytes
+    next_offset: int
+    """Where the next fetch begins."""
+    aborted: tuple[AbortedTransaction, ...]
+    """For :attr:`Isolation.COMMITTED`: transactions to leave out; empty otherwise."""
+    log_start_offset: int
+    high_watermark: int
+    last_stable_offset: int
+
+
+# Batches ----------------------------------------------------------------------------------------------------
+
+
+def iterate_batches(view: LogView, start: int, stop: int) -> Iterator[FoundBatch]:
+    """Every batch that overlaps ``[start, stop)``, in order.
+
+    Raises:
+        CorruptionError: a batch that would be returned, or one beside it, is damaged.
+    """
+    for number in range(view.floor(start), len(view.segments)):
+        if view.bases[number] >= stop:
+            return
+        yield from _iterate_segment(view, number, start, stop)
+
+
+def _iterate_segment(view: LogView, number: int, start: int, stop: int) -> Iterator[FoundBatch]:
+    """The batches of one segment; goes over to rebuilt indexes once if a hint was wrong."""
+    segment = view.segments[number]
+    position = _start_position(segment, start)
+    found = _SegmentReader(view, number, start, stop, position)
+    try:
+        if found.begin():
+            yield from found
+            return
+    except CorruptionError:
+        if found.count or not position or not segment.rebuild_indexes():
+            raise
+    if position:
+        segment.rebuild_indexes()
+        retried = _SegmentReader(view, number, start, stop, _start_position(segment, start))
+        if retried.begin():
+            yield from retried
+
+
+def _start_position(segment: Segment, start: int) -> int:
+    """A position from which a walk meets the batch before the one that holds ``start``, if there is one."""
+    if start <= segment.base_offset:
+        return 0
+    index = segment.offset_index
+    entry = index.lookup(start)
+    if not entry.position:
+        return 0
+    return index.lookup(entry.offset - 1).position
+
+
+class _SegmentReader:
+    """The checked batches of one segment between two offsets."""
+
+    def __init__(self, view: LogView, number: int, start: int, stop: int, position: int) -> None:
+        self.count = 0
+        self._segment = view.segments[number]
+        self._start = start
+        self._stop = stop
+        self._end = view.size_of(number)
+        self._next_segment = view.next_base(number)
+        self._first_position = position
+        self._walk = self._segment.walk(position, self._end, check=False)
+        self._pieces = iter(self._walk)
+        self._piece: Piece | None = None
+        self._previous_last = self._segment.base_offset - 1
+
+    def begin(self) -> bool:
+        """Read the first piece. False if the position cannot be right: an index entry lied."""
+        self._piece = next(self._pieces, None)
+        if self._piece is None:
+            self._check_end()
+            return True
+        first = self._piece.batches[0][1]
+        return not self._first_position or self._segment.base_offset <= first.base_offset <= self._start
+
+    def __iter__(self) -> Iterator[FoundBatch]:
+        while self._piece is not None:
+            batches = self._piece.batches
+            for number, (position, header) in enumerate(batches):
+                if header.base_offset >= self._stop and self._previous_last < header.base_offset:
+                    return
+                is_last = number + 1 == len(batches)
+                self._check_place(
+                    header,
+                    position,
+                    self._base_after_piece() if is_last else batches[number + 1][1].base_offset,
+                )
+                if header.last_offset >= self._start:
+                    self._check_contents(header, position)
+                    self.count += 1
+                    yield FoundBatch(self._piece.buffer, position, header)
+                    if header.next_offset >= self._stop:
+                        return
+            self._piece = next(self._pieces, None)
+        self._check_end()
+
+    def _check_place(self, header: BatchHeader, position: int, next_base: int) -> None:
+        """The neighbours and the segment bound the offsets, which the CRC does not cover."""
+        if self._previous_last < header.base_offset and header.last_offset < next_base:
+            self._previous_last = header.last_offset
+            return
+        raise self._fault(
+            f"batch of offsets {header.base_offset} to {header.last_offset} does not fit between "
+            f"{self._previous_last} and {next_base}",
+            header,
+            position,
+        )
+
+    def _check_contents(self, header: BatchHeader, position: int) -> None:
+        assert self._piece is not None
+        try:
+            check_batch(self._piece.buffer, position, header)
+        except CorruptionError as error:
+            raise error.located(self._segment.path, self._piece.position) from None
+
+    def _base_after_piece(self) -> int:
+        """The base offset of the batch that follows the piece, or of the next segment."""
+        piece = self._piece
+        assert piece is not None
+        after = piece.position + piece.end
+        if self._end - after < PREFIX_BYTES:
+            return self._next_segment
+        raw = piece.buffer[piece.end : piece.end + _BASE_OFFSET_BYTES]
+        if len(raw) < _BASE_OFFSET_BYTES:
+            raw = self._segment.read_at(after, _BASE_OFFSET_BYTES)
+        return int.from_bytes(raw, "big", signed=True)
+
+    def _check_end(self) -> None:
+        """The walk must have used up what the view says is there."""
+        if self._walk.fault is not None:
+            raise self._walk.fault.located(self._segment.path)
+        if self._walk.position < self._end:
+            raise CorruptionError(
+                f"the batch is incomplete: {self._end - self._walk.position} bytes are left",
+                path=self._segment.path,
+                position=self._walk.position,
+                base_offset=self._previous_last + 1,
+            )
+
+    def _fault(self, reason: str, header: BatchHeader, position: int) -> CorruptionError:
+        assert self._piece is not None
+        return CorruptionError(
+            reason,
+            path=self._segment.path,
+            position=self._piece.position + position,
+            base_offset=header.base_offset,
+            last_offset=header.last_offset,
+        )
+
+
+# Records ----------------------------------------------------------------------------------------------------
+
+
+def iterate_records(view: LogView, start: int, stop: int, isolation: Isolation) -> Iterator[Record]:
+    """The records of ``[start, stop)`` without control records, and for :attr:`Isolation.COMMITTED` without
+    those of aborted transactions."""
+    aborted = AbortedFilter(
+        aborted_transactions(view, start, stop) if isolation is Isolation.COMMITTED else ()
+    )
+    for found in iterate_batches(view, start, stop):
+        if aborted.hides(found.header, found) or found.header.is_control:
+            continue
+        records = _decode(view, found)
+        if found.header.base_offset < start or found.header.last_offset >= stop:
+            records = [record for record in records if start <= record.offset < stop]
+        yield from records
+
+
+def _decode(view: LogView, found: FoundBatch) -> list[Record]:
+    try:
+        return found.decode()
+    except CorruptionError as error:
+        error.base_offset = found.header.base_offset
+        error.last_offset = found.header.last_offset
+        raise error.located(view.segments[view.floor(found.header.base_offset)].path) from None
+
+
+def aborted_transactions(view: LogView, start: int, stop: int) -> tuple[AbortedTransaction, ...]:
+    """The aborted transactions with records in ``[start, stop)``, oldest first offset first."""
+    found: list[AbortedTransaction] = []
+    for number in range(view.floor(start), len(view.segments)):
+        entries = view.segments[number].read_transaction_index().entries
+        collected, is_complete = collect_aborted(entries, start, stop)
+        found += collected
+        if is_complete:
+            break
+    return tuple(sorted(found, key=lambda entry: entry.first_offset))
+
+
+# Raw fetches ------------------------------------------------------------------------------------------------
+
+
+def fetch(view: LogView, start: int, max_bytes: int, isolation: Isolation, *, min_one_batch: bool) -> Fetched:
+    """Whole batches from the one that holds ``start`` on, of one segment, up to ``max_bytes``.
+
+    With ``min_one_batch`` the first batch comes even if it is larger.
+    """
+    view.check_in_range(start)
+    limit = view.limit_of(isolation)
+    data, next_offset = _collect_batches(view, start, limit, max_bytes, min_one_batch)
+    aborted: tuple[AbortedTransaction, ...] = ()
+    if data and isolation is Isolation.COMMITTED:
+        aborted = aborted_transactions(view, start, next_offset)
+    return Fetched(
+        data, next_offset, aborted, view.log_start_offset, view.high_watermark, view.last_stable_offset
+    )
+
+
+def _collect_batches(
+    view: LogView, start: int, limit: int, max_bytes: int, min_one_batch: bool
+) -> tuple[bytes, int]:
+    """Joined batches and the offset after them; from the first segment that has any (a segment may end in a
+    gap)."""
+    for number in range(view.floor(start), len(view.segments)):
+        parts: list[memoryview] = []
+        size = 0
+        next_offset = start
+        for found in _iterate_segment(view, number, start, limit):
+            batch_bytes = found.header.size_bytes
+            if size + batch_bytes > max_bytes and (parts or not min_one_batch):
+                break
+            parts.append(memoryview(found.buffer)[found.position : found.position + batch_bytes])
+            size += batch_bytes
+            next_offset = found.header.next_offset
+        if parts:
+            return b"".join(parts), next_offset
+    return b"", start
+
+
+# Lookups by time --------------------------------------------------------------------------------------------
+
+
+def find_timestamp(view: LogView, timestamp_ms: int) -> OffsetAndTimestamp | None:
+    """The first record with a timestamp at or after ``timestamp_ms``, at or above the log start offset."""
+    for number, segment in enumerate(view.segments):
+        is_active = number == len(view.segments) - 1
+        if not is_active and segment.largest_timestamp.timestamp_ms < timestamp_ms:
+            continue
+        found = _find_timestamp_in(view, number, timestamp_ms)
+        if found is not None:
+            return found
+    return None
+
+
+def _find_timestamp_in(view: LogView, number: int, timestamp_ms: int) -> OffsetAndTimestamp | None:
+    segment = view.segments[number]
+    start = max(_time_hint(segment, timestamp_ms), view.log_start_offset)
+    for found in _iterate_segment(view, number, start, view.next_base(number)):
+        if found.header.max_timestamp_ms < timestamp_ms or found.header.is_control:
+            continue
+        for record in _decode(view, found):
+            if record.timestamp_ms >= timestamp_ms and record.offset >= view.log_start_offset:
+                epoch = found.header.partition_leader_epoch
+                return OffsetAndTimestamp(record.offset, record.timestamp_ms, epoch if epoch >= 0 else None)
+    return None
+
+
+def _time_hint(segment: Segment, timestamp_ms: int) -> int:
+    """An offset in front of which no record of the segment has the timestamp. What the index says is held
+    against the batch it names; if they differ, both indexes are rebuilt."""
+    hint = segment.time_index.lookup(timestamp_ms - 1)
+    if hint.timestamp_ms < 0 or _is_true(segment, hint.timestamp_ms, hint.offset):
+        return hint.offset
+    if segment.rebuild_indexes():
+        return segment.time_index.lookup(timestamp_ms - 1).offset
+    return segment.base_offset
+
+
+def _is_true(segment: Segment, timestamp_ms: int, offset: int) -> bool:
+    walk = segment.walk(segment.offset_index.lookup(offset).position, segment.size_bytes, check=False)
+    for piece in walk:
+        for _, header in piece.batches:
+            if header.last_offset >= offset:
+                return header.last_offset == offset and header.max_timestamp_ms == timestamp_ms
+    return False
+
+
+def find_max_timestamp(view: LogView) -> OffsetAndTimestamp | None:
+    """The first record that carries the largest timestamp of the log; None if there is no record with one."""
+    largest = max(segment.largest_timestamp.timestamp_ms for segment in view.segments)
+    return find_timestamp(view, largest) if largest >= 0 else None
+
+
+def iterate_headers(view: LogView, start: int) -> Iterator[tuple[Segment, int, BatchHeader]]:
+    """(segment, position, header) of every batch from the one that holds ``start`` on, unchecked."""
+    for number in range(view.floor(start), len(view.segments)):
+        segment = view.segments[number]
+        walk: Walk = segment.walk(_start_position(segment, start), view.size_of(number), check=False)
+        for piece in walk:
+            for position, header in piece.batches:
+                if header.last_offset >= start:
+                    yield segment, piece.position + position, header

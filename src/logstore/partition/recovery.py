@@ -1,0 +1,385 @@
+"""Opening a partition: from the files of a clean stop, or of a crash, to a log that can be appended to.
+
+The order follows Kafka's loader. What differs, and why:
+
+* Only what lies above the stored recovery point is read after a crash, not the whole segment that holds it:
+  with the recovery point, index entries and producer snapshot below it were made durable too.
+* Damage is told from a torn tail. Above the recovery point a bad batch ends the log and what follows is cut
+  (and kept aside, see :mod:`~logstore.partition.aside`). Below it, data that was durable is gone or wrong:
+  that is reported, and cut only with ``accept_loss``.
+* Segments and indexes below the recovery point are not opened at all. An index that lies is found out by the
+  reader that uses it.
+
+A crash during recovery leaves a directory that the next recovery treats the same way: everything is cut
+before it is indexed, indexed before it is flushed, and flushed before the recovery point moves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from logstore.config import TopicConfig
+from logstore.errors import CorruptionError
+from logstore.files import Files
+from logstore.format.header import BatchHeader
+from logstore.format.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
+from logstore.partition import sidecars
+from logstore.partition.active import ActiveSegment, open_active
+from logstore.partition.aside import keep_aside, set_aside
+from logstore.partition.indexes import MAX_RELATIVE_OFFSET
+from logstore.partition.leader_epochs import LeaderEpochs
+from logstore.partition.leftovers import Names, clean_leftovers, segment_bases, snapshot_offsets
+from logstore.partition.producer_replay import ProducerSource
+from logstore.partition.producer_state import ProducerStates
+from logstore.partition.segment import OpenSegments, Segment
+from logstore.partition.split import split_segment
+from logstore.partition.walk import PIECE_BYTES, Walk
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What opening a partition found and did."""
+
+    was_clean: bool
+    scanned_bytes: int = 0
+    recovered_segments: int = 0
+    cut_bytes: int = 0
+    kept_aside: list[str] = field(default_factory=list)
+    """Files that hold what was cut."""
+    split_segments: int = 0
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    """A partition as it was found."""
+
+    segments: list[Segment]
+    """Ascending; the last is the active one."""
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    producers: ProducerStates
+    epochs: LeaderEpochs
+    report: RecoveryReport
+
+    @property
+    def active(self) -> ActiveSegment:
+        active = self.segments[-1]
+        assert isinstance(active, ActiveSegment)
+        return active
+
+
+@dataclass(slots=True)
+class Loader:
+    """Opens one partition directory. Used once; :meth:`load` is the whole story, the rest are its steps."""
+
+    files: Files
+    directory: str
+    config: TopicConfig
+    cache: OpenSegments
+    now_ms: int
+    recovery_point: int
+    log_start_offset: int | None
+    """From the checkpoint; None where the first segment's name says it."""
+    is_clean: bool
+    accept_loss: bool = False
+    report: RecoveryReport = field(init=False)
+    epochs: LeaderEpochs = field(init=False)
+
+    def load(self) -> LoadedLog:
+        """
+        Raises:
+            CorruptionError: data below the recovery point is damaged or missing.
+            StorageError: a file could not be read or changed.
+        """
+        self.report = RecoveryReport(was_clean=self.is_clean)
+        names = clean_leftovers(self.files, self.directory)
+        self.epochs = sidecars.read_epochs(self.files, self.directory)
+        known_epochs = self.epochs.entries
+        segments, log_end_offset = self._load_segments(segment_bases(names))
+        log_start = max(self.log_start_offset or 0, segments[0].base_offset)
+        if log_end_offset < log_start:
+            segments, log_end_offset = self._start_over(segments, log_start)
+        self.epochs.truncate_from_end(log_end_offset)
+        self.epochs.truncate_from_start(log_start if self.log_start_offset is not None else -1)
+        if self.epochs.entries != known_epochs:
+            sidecars.write_epochs(self.files, self.directory, self.epochs)
+        producers = self._load_producers(segments, log_start, log_end_offset, names)
+        recovery_point = log_end_offset if self.is_clean else min(self.recovery_point, log_end_offset)
+        return LoadedLog(
+            segments, log_start, log_end_offset, recovery_point, producers, self.epochs, self.report
+        )
+
+    # Segments
+
+    def _load_segments(self, bases: list[int]) -> tuple[list[Segment], int]:
+        """The segments and the log end offset; begins again after a segment had to be split."""
+        while True:
+            overflowed = self._find_overflow(bases)
+            if overflowed is None:
+                if self.is_clean and bases:
+                    loaded = self._load_clean(bases)
+                    if loaded is not None:
+                        return loaded
+                    self.is_clean = False
+                    self.report.was_clean = False
+                try:
+                    return self._recover(bases)
+                except _OverflowError as error:
+                    overflowed = error.base_offset
+            split_segment(self.files, self.directory, overflowed)
+            self.report.split_segments += 1
+            bases = segment_bases(clean_leftovers(self.files, self.directory))
+
+    def _find_overflow(self, bases: list[int]) -> int | None:
+        """A sealed segment whose offsets may be out of reach of its indexes (very old brokers wrote such)."""
+        for base, next_base in pairwise(bases):
+            if (
+                next_base - base - 1 > MAX_RELATIVE_OFFSET
+                and self._last_offset(base) - base > MAX_RELATIVE_OFFSET
+            ):
+                return base
+        return None
+
+    def _last_offset(self, base: int) -> int:
+        segment = self._sealed(base)
+        last = base - 1
+        file = self.files.open(segment.path)
+        for piece in Walk(file.read_at, 0, file.size_bytes(), check=False, piece_bytes=PIECE_BYTES):
+            last = piece.batches[-1][1].last_offset
+        file.close()
+        return last
+
+    def _sealed(self, base: int) -> Segment:
+        return Segment(self.files, self.directory, base, self.cache)
+
+    def _load_clean(self, bases: list[int]) -> tuple[list[Segment], int] | None:
+        """Open the active segment after a clean stop, reading no more than its last few kilobytes. None if
+        the log does not end where the recovery point says: then nobody stopped cleanly."""
+        active = open_active(self._new_active(bases[-1]))
+        end, fault = self._index_tail(active, max(self.recovery_point, bases[-1]))
+        if fault is not None or end != self.recovery_point:
+            return None
+        return [*map(self._sealed, bases[:-1]), active], end
+
+    def _recover(self, bases: list[int]) -> tuple[list[Segment], int]:
+        """Check everything above the recovery point and cut the log at the first bad batch."""
+        bases = bases or [self._create_first().base_offset]
+        first = max(sum(base <= self.recovery_point for base in bases) - 1, 0)
+        segments = [self._sealed(base) for base in bases[:first]]
+        end = bases[first]
+        for number, base in enumerate(bases[first:], first):
+            active = open_active(self._new_active(base))
+            end, fault = self._index_tail(active, max(self.recovery_point, base))
+            self.report.recovered_segments += 1
+            self._check_loss(active, end, fault, is_last=number + 1 == len(bases))
+            was_cut = self._cut(active)
+            if was_cut:
+                self._set_aside(bases[number + 1 :])
+            if was_cut or number + 1 == len(bases):
+                self._make_durable(active)
+                return [*segments, active], end
+            segments.append(active.seal())
+            segments[-1].flush()
+        raise AssertionError("a log has at least one segment")
+
+    def _create_first(self) -> ActiveSegment:
+        base = self.log_start_offset or 0
+        segment = self._new_active(base)
+        segment.create()
+        self.recovery_point = min(self.recovery_point, base)
+        return segment
+
+    def _check_loss(
+        self, segment: ActiveSegment, end: int, fault: CorruptionError | None, *, is_last: bool
+    ) -> None:
+        """
+        Raises:
+            CorruptionError: the log ends below its recovery point, and the loss is not accepted.
+        """
+        if end >= self.recovery_point or (not is_last and fault is None) or self.accept_loss:
+            return
+        reason = str(fault.reason) if fault is not None else "the file ends early"
+        raise CorruptionError(
+            f"data up to offset {self.recovery_point} was durable, but the log can only be read up to {end}: "
+            f"{reason}. Restore the file, or reopen with accept_loss=True to cut the log there",
+            path=segment.path,
+            position=segment.size_bytes,
+            base_offset=end,
+        )
+
+    def _cut(self, segment: ActiveSegment) -> bool:
+        """Cut the file to what was found good. The bytes go aside first."""
+        file_size = segment.log_file.size_bytes()
+        if file_size <= segment.size_bytes:
+            return False
+        self.report.cut_bytes += file_size - segment.size_bytes
+        kept = keep_aside(
+            self.files, self.directory, segment.base_offset, segment.log_file, segment.size_bytes
+        )
+        if kept is not None:
+            self.report.kept_aside.append(kept)
+        segment.log_file.truncate(segment.size_bytes)
+        return True
+
+    def _set_aside(self, bases: list[int]) -> None:
+        """Take the segments behind a cut out of the log: their records no longer follow anything."""
+        for base in bases:
+            segment = self._sealed(base)
+            self.report.cut_bytes += segment.size_bytes
+            self.report.kept_aside.append(set_aside(self.files, self.directory, base))
+            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
+                if self.files.is_file(segment.path_of(suffix)):
+                    self.files.remove(segment.path_of(suffix))
+        self.files.flush_directory(self.directory)
+
+    def _make_durable(self, active: ActiveSegment) -> None:
+        active.flush()
+        active.store_indexes(flush=True)
+        self.files.flush_directory(self.directory)
+
+    def _start_over(self, segments: list[Segment], log_start: int) -> tuple[list[Segment], int]:
+        """The log ends below its start offset: all its records were deleted. Begin anew at the start."""
+        active = self._new_active(log_start)
+        active.create()
+        for segment in segments:
+            for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
+                if self.files.is_file(segment.path_of(suffix)):
+                    self.files.remove(segment.path_of(suffix))
+        self.files.flush_directory(self.directory)
+        self.epochs.clear()
+        return [active], log_start
+
+    # One segment
+
+    def _new_active(self, base: int) -> ActiveSegment:
+        return ActiveSegment(
+            self.files,
+            self.directory,
+            base,
+            self.cache,
+            created_ms=self.now_ms,
+            index_limit_bytes=self.config.segment_index_bytes,
+            index_interval_bytes=self.config.index_interval_bytes,
+        )
+
+    def _index_tail(self, segment: ActiveSegment, keep_below: int) -> tuple[int, CorruptionError | None]:
+        """Walk a segment from its last index entry below ``keep_below``, check each batch, and complete the
+        indexes. Sets the segment's size to the end of the last good batch; returns the offset after it, and
+        what stopped the walk short of the file's end.
+
+        If the walk fails where an index entry sent it, the entry may be what is wrong: then from the start.
+        """
+        segment.indexes.truncate_to(keep_below)
+        index = segment.offset_index
+        last = index.entry(index.entry_count - 1) if index.entry_count else None
+        tail = _Tail(segment, self.epochs)
+        if last is None or not tail.scan(last.position, first_last_offset=last.offset):
+            segment.indexes.clear()
+            tail = _Tail(segment, self.epochs)
+            tail.scan(0)
+        self.report.scanned_bytes += tail.scanned_bytes
+        segment.use_contents(tail.position)
+        return tail.end_offset, tail.fault
+
+    # Producers
+
+    def _load_producers(
+        self, segments: list[Segment], log_start: int, log_end: int, names: Names
+    ) -> ProducerStates:
+        """From the newest good snapshot, replay the batches above it.
+
+        Replay also completes the transaction indexes above the recovery point, so after a crash it begins at
+        or below that. Without any snapshot after a clean stop there were no producers (or a broker older than
+        snapshots wrote the log).
+        """
+        offsets = snapshot_offsets(names)
+        if self.is_clean and not offsets:
+            producers = ProducerStates()
+            producers.clear(log_end)
+            return producers
+        newest = log_end if self.is_clean else min(self._cut_transactions(segments), log_end)
+        for stale in [offset for offset in offsets if not log_start <= offset <= newest]:
+            self.files.remove(sidecars.snapshot_path(self.directory, stale))
+        source = ProducerSource(self.files, self.directory, segments, log_start, log_end, self.now_ms)
+        return source.rebuild([offset for offset in offsets if offset <= newest], store_aborted=True)
+
+    def _cut_transactions(self, segments: list[Segment]) -> int:
+        """Drop what the transaction indexes say above the recovery point; returns from where replay must
+        write them anew. An index that is damaged is dropped whole."""
+        replay_from = self.recovery_point
+        for number, segment in enumerate(segments, 1):
+            if number == len(segments) or segments[number].base_offset > self.recovery_point:
+                try:
+                    segment.read_transaction_index().truncate_to(self.recovery_point)
+                except CorruptionError:
+                    self.files.remove(segment.path_of(TRANSACTION_INDEX_SUFFIX))
+                    replay_from = min(replay_from, segment.base_offset)
+        return replay_from
+
+
+class _Tail:
+    """The walk over the part of a segment that is not yet known to be good."""
+
+    def __init__(self, segment: ActiveSegment, epochs: LeaderEpochs) -> None:
+        self.end_offset = segment.base_offset
+        self.position = 0
+        self.scanned_bytes = 0
+        self.fault: CorruptionError | None = None
+        self._segment = segment
+        self._epochs = epochs
+        self._previous_last = segment.base_offset - 1
+
+    def scan(self, position: int, first_last_offset: int | None = None) -> bool:
+        """Check and index the batches from ``position`` on.
+
+        False if the first of them is not the batch that an index entry promised.
+        """
+        file = self._segment.log_file
+        size = file.size_bytes()
+        walk = Walk(file.read_at, position, size, check=True, piece_bytes=PIECE_BYTES)
+        is_first = first_last_offset is not None
+        for piece in walk:
+            for at, header in piece.batches:
+                if is_first and not header.base_offset <= (first_last_offset or 0) >= header.last_offset:
+                    return False
+                is_first = False
+                if not self._accept(header, piece.position + at):
+                    return True
+        if is_first:
+            return False
+        self.position = max(walk.position, self.position)
+        self.fault = walk.fault
+        self.scanned_bytes = self.position - position
+        if self.fault is None and self.position < size:
+            self.fault = CorruptionError("the last batch is incomplete", position=self.position)
+        return True
+
+    def _accept(self, header: BatchHeader, position: int) -> bool:
+        base = self._segment.base_offset
+        if header.base_offset <= self._previous_last:
+            self.fault = CorruptionError(
+                f"offset {header.base_offset} does not follow {self._previous_last}", position=position
+            )
+            return False
+        if header.last_offset - base > MAX_RELATIVE_OFFSET:
+            raise _OverflowError(base)
+        latest = self._epochs.latest
+        if header.partition_leader_epoch >= 0 and (
+            latest is None or header.partition_leader_epoch > latest.epoch
+        ):
+            self._epochs.assign(header.partition_leader_epoch, header.base_offset)
+        self._segment.indexes.add(header, position)
+        self._previous_last = header.last_offset
+        self.end_offset = header.next_offset
+        self.position = position + header.size_bytes
+        return True
+
+
+class _OverflowError(Exception):
+    """A segment's offsets are out of reach of its indexes: it must be split."""
+
+    def __init__(self, base_offset: int) -> None:
+        super().__init__(base_offset)
+        self.base_offset = base_offset

@@ -1,0 +1,124 @@
+"""A partition that is used alone: its directory is its own store.
+
+It keeps beside its segments what a store keeps for many partitions: the lock, the checkpoints, the
+clean-shutdown marker. Kafka and a store ignore these files in a partition's directory.
+"""
+
+from __future__ import annotations
+
+from logstore.clock import Clock
+from logstore.config import StoreConfig, TopicConfig
+from logstore.errors import InvalidTopicError, UsageError
+from logstore.files import Files
+from logstore.format.names import parse_directory_name
+from logstore.model import TopicPartition
+from logstore.partition.context import LogContext, make_context
+from logstore.partition.home import LOCK_NAME
+from logstore.partition.log import Log
+from logstore.partition.recovery import Loader
+
+_UNNAMED = TopicPartition("log", 0)
+"""The name of a partition whose directory is not called ``<topic>-<partition>``."""
+
+
+def open_standalone(
+    path: str,
+    *,
+    config: TopicConfig | None,
+    store_config: StoreConfig | None,
+    files: Files | None,
+    clock: Clock | None,
+    create: bool,
+    accept_loss: bool,
+) -> Log:
+    """See :meth:`Log.open`."""
+    context = make_context(path, config=store_config, files=files, clock=clock)
+    _check_place(context, create)
+    context.home.acquire()
+    try:
+        return _open_held(context, config or context.config.topic, accept_loss)
+    except BaseException:
+        context.home.release()
+        raise
+
+
+def _check_place(context: LogContext, create: bool) -> None:
+    files, directory = context.files, context.home.path
+    if files.is_file(f"{directory.rpartition('/')[0]}/{LOCK_NAME}"):
+        raise UsageError(f"{directory} belongs to the store around it; open that with logstore.open()")
+    if not files.is_directory(directory):
+        if not create:
+            raise UsageError(f"{directory} does not exist")
+        files.make_directory(directory)
+        files.flush_directory(directory.rpartition("/")[0] or "/")
+
+
+def _open_held(context: LogContext, config: TopicConfig, accept_loss: bool) -> Log:
+    partition = name_of(context.home.path)
+    context.home.load()
+    is_clean = context.home.take_clean_marker()
+    log = open_log(context, context.home.path, partition, config, is_clean=is_clean, accept_loss=accept_loss)
+    log._on_close = lambda: _close(context, log)
+    interval_ms = context.config.log_flush_offset_checkpoint_interval_ms
+    context.scheduler.every(interval_ms, f"checkpoint {partition}", lambda: _checkpoint(context, log))
+    return log
+
+
+def _checkpoint(context: LogContext, log: Log) -> None:
+    log.checkpoint()
+    context.home.store_checkpoints()
+
+
+def _close(context: LogContext, log: Log) -> None:
+    context.scheduler.stop()
+    try:
+        if not log.needs_reopen:
+            context.home.store_checkpoints()
+            context.home.put_clean_marker()
+    finally:
+        context.home.release()
+
+
+def name_of(directory: str) -> TopicPartition:
+    """The partition that a directory's name stands for."""
+    try:
+        parsed = parse_directory_name(directory.rpartition("/")[2])
+    except InvalidTopicError:
+        return _UNNAMED
+    return TopicPartition(parsed.topic, parsed.partition)
+
+
+def open_log(
+    context: LogContext,
+    directory: str,
+    partition: TopicPartition,
+    config: TopicConfig,
+    *,
+    is_clean: bool,
+    accept_loss: bool = False,
+) -> Log:
+    """Open a partition's directory inside a directory that this process holds, recovering it if need be.
+
+    After a recovery everything that was found is durable and checkpointed: a crash right after needs no
+    second recovery.
+
+    Raises:
+        CorruptionError: durable data is damaged or missing.
+        StorageError: the disk refused.
+    """
+    loader = Loader(
+        files=context.files,
+        directory=directory,
+        config=config,
+        cache=context.open_segments,
+        now_ms=context.clock.now_ms(),
+        recovery_point=context.home.recovery_point(partition),
+        log_start_offset=context.home.log_start(partition),
+        is_clean=is_clean,
+        accept_loss=accept_loss,
+    )
+    loaded = loader.load()
+    log = Log(context, directory, partition, config, loaded)
+    if not loaded.report.was_clean:
+        log.checkpoint()
+    return log

@@ -1,0 +1,277 @@
+"""Checking and preparing batches before they are appended: a pure plan, nothing is written here.
+
+A leader's batches get their offsets and are held against the topic's configuration (Kafka's LogValidator);
+a follower's keep their offsets and must only follow the log. Either way the result is batches that can be
+written as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from logstore.config import TopicConfig
+from logstore.errors import (
+    CorruptionError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    OutOfOrderError,
+    RecordTooLargeError,
+)
+from logstore.format.batch import decode_batch, encode_records_batch, rebase_batch, stamp_batch
+from logstore.format.compression import Codec, codec_named
+from logstore.format.header import BatchHeader, decode_header
+from logstore.format.loops import scan_batches
+from logstore.model import NO_TIMESTAMP_MS, AppendOrigin, Bytes, Record, TimestampType
+from logstore.partition.indexes import MAX_RELATIVE_OFFSET
+
+MAX_REPORTED_RECORDS = 10
+"""An error lists this many of the refused records."""
+
+
+class PlannedAppend(NamedTuple):
+    """Batches ready to be written: offsets assigned, CRCs right."""
+
+    buffers: Sequence[Bytes]
+    headers: Sequence[BatchHeader]
+
+    @property
+    def base_offset(self) -> int:
+        return self.headers[0].base_offset
+
+    @property
+    def last_offset(self) -> int:
+        return self.headers[-1].last_offset
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(header.size_bytes for header in self.headers)
+
+
+def check_batch_size(size_bytes: int, config: TopicConfig) -> None:
+    """
+    Raises:
+        RecordTooLargeError: a batch of this size is larger than ``max_message_bytes``.
+    """
+    if size_bytes > config.max_message_bytes:
+        raise RecordTooLargeError(
+            f"a batch of {size_bytes} bytes is larger than max_message_bytes ({config.max_message_bytes})"
+        )
+
+
+def check_timestamps(timestamps: Sequence[int], config: TopicConfig, now_ms: int) -> None:
+    """Hold create timestamps against the topic's bounds; -1 always passes.
+
+    Raises:
+        InvalidTimestampError: names the record and the bound.
+    """
+    if config.message_timestamp_type != "CreateTime" or not timestamps:
+        return
+    lowest, highest = min(timestamps), max(timestamps)
+    oldest = now_ms - config.message_timestamp_before_max_ms
+    newest = now_ms + config.message_timestamp_after_max_ms
+    if oldest <= lowest and highest <= newest:
+        return
+    for number, timestamp_ms in enumerate(timestamps):
+        if timestamp_ms != NO_TIMESTAMP_MS and not oldest <= timestamp_ms <= newest:
+            bound = "before" if timestamp_ms < oldest else "after"
+            raise InvalidTimestampError(
+                f"timestamp_ms {timestamp_ms} of record {number} is out of bounds: "
+                f"message_timestamp_{bound}_max_ms allows {oldest} to {newest}"
+            )
+
+
+# Leader -----------------------------------------------------------------------------------------------------
+
+
+def split_batches(data: Bytes) -> list[tuple[int, BatchHeader]]:
+    """The whole batches in ``data``, CRCs checked; a partial batch at the end is left out.
+
+    Raises:
+        CorruptionError: a batch is damaged; nothing of the data may be appended.
+    """
+    batches, _, fault = scan_batches(data, 0, len(data), check=True)
+    if fault is not None:
+        raise fault
+    return batches
+
+
+def plan_leader_append(
+    data: Bytes,
+    *,
+    config: TopicConfig,
+    origin: AppendOrigin,
+    base_offset: int,
+    leader_epoch: int,
+    now_ms: int,
+) -> PlannedAppend | None:
+    """Validate one batch as it came from a producer and give it offsets from ``base_offset`` on.
+
+    The bytes stay as they are but for offset, epoch and timestamp type, unless the codec of the topic or
+    gaps in the offsets make it necessary to encode the records anew. None if ``data`` holds no whole batch.
+
+    Raises:
+        CorruptionError: the batch's CRC or structure is wrong.
+        InvalidRecordError, InvalidTimestampError, RecordTooLargeError: the rules of the topic refuse it.
+    """
+    batches = split_batches(data)
+    if not batches:
+        return None
+    position, header = batches[0]
+    _check_single_batch(batches)
+    check_batch_size(header.size_bytes, config)
+    if origin is AppendOrigin.CLIENT:
+        _check_client_batch(header)
+    records = decode_batch(data, position, header)
+    _check_records(header, records, config, now_ms)
+    planned = _assign_offsets(data, position, header, records, config, base_offset, leader_epoch, now_ms)
+    check_batch_size(planned.size_bytes, config)
+    return planned
+
+
+def _check_single_batch(batches: Sequence[tuple[int, BatchHeader]]) -> None:
+    if len(batches) > 1 and any(header.magic >= 2 or header.codec is not Codec.NONE for _, header in batches):
+        raise InvalidRecordError(f"an append takes exactly one batch; {len(batches)} were given")
+    if len(batches) > 1:
+        raise InvalidRecordError("records of magic 0 and 1 are appended one entry at a time")
+
+
+def _check_client_batch(header: BatchHeader) -> None:
+    if header.magic < 2:
+        return
+    if header.base_offset != 0:
+        raise InvalidRecordError(f"base offset of a producer's batch is {header.base_offset}; it must be 0")
+    if header.is_control:
+        raise InvalidRecordError("a producer may not append a control batch")
+    if header.record_count != header.last_offset_delta + 1 or header.record_count <= 0:
+        raise InvalidRecordError(
+            f"record count {header.record_count} does not match last offset delta {header.last_offset_delta}"
+        )
+    if header.has_producer and header.base_sequence < 0:
+        raise InvalidRecordError(f"producer id {header.producer_id} without a base sequence")
+
+
+def _check_records(header: BatchHeader, records: Sequence[Record], config: TopicConfig, now_ms: int) -> None:
+    if header.is_control:
+        return
+    appends_time = config.message_timestamp_type == "LogAppendTime"
+    if header.magic >= 1 and header.timestamp_type is TimestampType.LOG_APPEND_TIME and appends_time:
+        raise InvalidTimestampError("a producer's batch may not carry log append time")
+    check_timestamps([record.timestamp_ms for record in records], config, now_ms)
+    if config.compacts:
+        check_keys([record.key for record in records])
+
+
+def check_keys(keys: Sequence[Bytes | None]) -> None:
+    """
+    Raises:
+        InvalidRecordError: a record for a compacted topic has no key; names up to ten of them.
+    """
+    if None in keys:
+        missing = [number for number, key in enumerate(keys) if key is None]
+        named = ", ".join(map(str, missing[:MAX_REPORTED_RECORDS]))
+        raise InvalidRecordError(f"a compacted topic needs a key in every record; missing in record {named}")
+
+
+def _assign_offsets(
+    data: Bytes,
+    position: int,
+    header: BatchHeader,
+    records: Sequence[Record],
+    config: TopicConfig,
+    base_offset: int,
+    leader_epoch: int,
+    now_ms: int,
+) -> PlannedAppend:
+    codec = target_codec(config, header.codec)
+    if header.is_control or (header.magic == 2 and codec == header.codec and _is_dense(header, records)):
+        batch = bytearray(memoryview(data)[position : position + header.size_bytes])
+    else:
+        batch = _rebuild(header, records, codec, config)
+    rebase_batch(batch, 0, base_offset, leader_epoch)
+    if not header.is_control:
+        if config.message_timestamp_type == "LogAppendTime":
+            kind, largest = TimestampType.LOG_APPEND_TIME, now_ms
+        else:
+            kind = TimestampType.CREATE_TIME
+            largest = max((record.timestamp_ms for record in records), default=NO_TIMESTAMP_MS)
+        stamp_batch(batch, 0, decode_header(batch), timestamp_type=kind, max_timestamp_ms=largest)
+    return PlannedAppend([batch], [decode_header(batch)])
+
+
+def _is_dense(header: BatchHeader, records: Sequence[Record]) -> bool:
+    offsets = [record.offset for record in records]
+    return offsets == list(range(header.base_offset, header.base_offset + len(offsets)))
+
+
+def _rebuild(header: BatchHeader, records: Sequence[Record], codec: Codec, config: TopicConfig) -> bytearray:
+    """Encode the records anew with offsets 0, 1, 2 and so on."""
+    dense = [record._replace(offset=number) for number, record in enumerate(records)]
+    return encode_records_batch(dense, like=header, codec=codec, level=compression_level(config, codec))
+
+
+def target_codec(config: TopicConfig, source: Codec) -> Codec:
+    """The codec on disk: the topic's, or for ``producer`` the one that arrived."""
+    return source if config.compression_type == "producer" else codec_named(config.compression_type)
+
+
+def compression_level(config: TopicConfig, codec: Codec) -> int | None:
+    """The topic's level for a codec; None where the codec has none."""
+    levels = {
+        Codec.GZIP: config.compression_gzip_level,
+        Codec.LZ4: config.compression_lz4_level,
+        Codec.ZSTD: config.compression_zstd_level,
+    }
+    return levels.get(codec)
+
+
+# Follower ---------------------------------------------------------------------------------------------------
+
+
+def plan_follower_append(data: Bytes, *, log_end_offset: int) -> PlannedAppend | None:
+    """Check batches that were copied from a leader; they keep offsets, epochs and bytes.
+
+    Raises:
+        CorruptionError: a batch's CRC or structure is wrong.
+        OutOfOrderError: the offsets do not rise, or begin below the log end offset; the message carries the
+            first and the last offset.
+    """
+    batches = split_batches(data)
+    if not batches:
+        return None
+    _check_rising(batches)
+    first, last = batches[0][1], batches[-1][1]
+    first_offset = first.base_offset if first.magic == 2 else first.last_offset
+    if first_offset < log_end_offset:
+        raise OutOfOrderError(
+            f"replicated offsets {first_offset} to {last.last_offset} begin below the log end offset {log_end_offset}"
+        )
+    view = memoryview(data)
+    return PlannedAppend(
+        [view[position : position + header.size_bytes] for position, header in batches],
+        [header for _, header in batches],
+    )
+
+
+def _check_rising(batches: Sequence[tuple[int, BatchHeader]]) -> None:
+    previous = -1
+    for position, header in batches:
+        if header.base_offset <= previous:
+            raise OutOfOrderError(
+                f"replicated batch at position {position} begins at offset {header.base_offset}, "
+                f"not above {previous}"
+            )
+        previous = header.last_offset
+
+
+def check_reach(planned: PlannedAppend, segment_base_offset: int) -> None:
+    """
+    Raises:
+        CorruptionError: an offset is out of reach of the segment's indexes even after a roll.
+    """
+    if planned.last_offset - segment_base_offset > MAX_RELATIVE_OFFSET:
+        raise CorruptionError(
+            f"offsets {planned.base_offset} to {planned.last_offset} span more than a segment can index",
+            base_offset=planned.base_offset,
+            last_offset=planned.last_offset,
+        )
