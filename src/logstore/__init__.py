@@ -1,7 +1,59 @@
-"""Kafka's log as a Python library: topics and partitions of ordinary Kafka segment files, no server."""
+"""Kafka's log as a Python library: topics and partitions of ordinary Kafka segment files, no server.
+
+::
+
+    import logstore
+
+    with logstore.open("data") as store:
+        orders = store.require_topic("orders", partitions=4)
+        orders.append(b"paid", key=b"alice")
+        for record in orders[0].read():
+            print(record.offset, record.key, record.value)
+"""
 
 from logstore import _version
+from logstore.config import StoreConfig, TopicConfig
+from logstore.errors import (
+    CorruptionError,
+    FencedError,
+    LogstoreError,
+    RetriableError,
+    StorageError,
+    UsageError,
+)
+from logstore.model import (
+    Isolation,
+    NewRecord,
+    ProducerIdentity,
+    Record,
+    TopicPartition,
+)
+from logstore.partition.indexes import OffsetIndex
+from logstore.partition.log import Log
+from logstore.partition.segment import Segment
+from logstore.store import Store, Topic
+from logstore.store import open_store as open
 
 __version__ = _version.VERSION
 
-__all__ = ["__version__"]
+__all__ = [
+    "CorruptionError",
+    "FencedError",
+    "Isolation",
+    "Log",
+    "LogstoreError",
+    "NewRecord",
+    "OffsetIndex",
+    "ProducerIdentity",
+    "Record",
+    "RetriableError",
+    "Segment",
+    "StorageError",
+    "Store",
+    "StoreConfig",
+    "Topic",
+    "TopicConfig",
+    "TopicPartition",
+    "UsageError",
+    "open",
+]

@@ -8,7 +8,7 @@ differs from Kafka's, the reason stands beside it. Objects are immutable; change
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 from logstore.errors import InvalidConfigError
@@ -170,6 +170,18 @@ class TopicConfig:
             InvalidConfigError: an unknown key, or a value that does not parse; names the key.
         """
         return cls(**_parse_properties(cls, properties))
+
+    def with_settings(self, **settings: Any) -> Self:
+        """A copy with some settings changed.
+
+        Raises:
+            InvalidConfigError: an unknown name or a bad value; names it.
+        """
+        known = {field.name for field in fields(self)}
+        for name in settings:
+            if name not in known:
+                raise InvalidConfigError(f"unknown setting {name!r}")
+        return replace(self, **settings)
 
     def to_properties(self) -> dict[str, str]:
         """Every setting that differs from its default, in Kafka's spelling."""

@@ -26,6 +26,9 @@ from typing import ClassVar, NamedTuple, Protocol, Self
 from logstore.errors import CorruptionError, LockedError, StorageError, storage_error
 from logstore.model import Bytes
 
+MappedBytes = Bytes | mmap.mmap
+"""What :meth:`File.map` returns."""
+
 DIRECTORY_MODE = 0o750
 FILE_MODE = 0o640
 _MAX_BUFFERS_PER_WRITE = 512  # below every system's IOV_MAX
@@ -61,7 +64,7 @@ class File(Protocol):
         alike: do not retry and assume."""
         ...
 
-    def map(self) -> Bytes | mmap.mmap:
+    def map(self) -> MappedBytes:
         """The whole file as a read-only buffer. Only for files that nobody truncates in place."""
         ...
 
@@ -187,7 +190,7 @@ class OsFile:
         except OSError as error:
             raise storage_error(error, self.path, "flushing") from error
 
-    def map(self) -> Bytes | mmap.mmap:
+    def map(self) -> MappedBytes:
         try:
             size = self.size_bytes()
             return mmap.mmap(self._descriptor, size, access=mmap.ACCESS_READ) if size else b""
@@ -222,7 +225,9 @@ class OsLock:
     registry admits one holder per file.
     """
 
-    _held: ClassVar[dict[tuple[int, int], int]] = {}  # (device, inode) -> process id; guarded by _registry_lock
+    _held: ClassVar[
+        dict[tuple[int, int], int]
+    ] = {}  # (device, inode) -> process id; guarded by _registry_lock
     _registry_lock = threading.Lock()
 
     def __init__(self, path: str) -> None:

@@ -1,5 +1,7 @@
 """Batches of magic 2: golden bytes both ways, patches, and the rules of compaction."""
 
+import mmap
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -225,6 +227,11 @@ def test_the_codec_stays_unless_another_is_asked_for():
     assert decode_header(encode_records_batch(LZ4.records, like=like, codec=Codec.ZSTD)).codec is Codec.ZSTD
 
 
+def test_a_control_batch_is_never_compressed():
+    batch = encode_records_batch(ABORT_MARKER.records, like=ABORT_MARKER.header, codec=Codec.ZSTD)
+    assert batch == ABORT_MARKER.encoded
+
+
 @pytest.mark.parametrize("offset", [4, 7])
 def test_records_outside_of_the_header_are_refused(offset):
     with pytest.raises(InvalidRecordError, match=f"records from {offset}"):
@@ -307,6 +314,14 @@ def test_a_flipped_bit_stops_a_checked_walk(check, count):
     if check:
         assert isinstance(fault, CorruptionError)
         assert (fault.position, fault.base_offset, fault.last_offset) == (size, 0, 1)
+
+
+def test_a_fault_does_not_keep_the_buffer():
+    with mmap.mmap(-1, 4096) as mapped:
+        mapped[: len(PLAIN.encoded)] = PLAIN.encoded
+        _, _, fault = _walk(mapped)
+    assert fault.position == len(PLAIN.encoded)
+    assert mapped.closed
 
 
 def test_a_header_is_made_of_its_layouts_fields():

@@ -108,7 +108,7 @@ def test_count_that_does_not_match_the_lines_is_damage(count):
     [
         *(b"", b"foo", b"foo 1", b"foo 1 88 9", b"foo  1 88", b"foo 1\t88", b" foo 1 88", b"foo 1 88 "),
         *(b"foo x 88", b"foo 1 x", b"foo -1 88", b"foo 1 -88", b"foo +1 88", b"foo 1 8_8", b"foo 1 8.0"),
-        *(b"foo 2147483648 0", b"foo 1 9223372036854775808", b"foo 1 " + b"9" * 5000),
+        *(b"foo 2147483648 0", b"foo 1 9223372036854775808", b"foo 1 " + b"9" * 5000, b"foo 1 " + b"0" * 20),
         *(b"f/o 1 88", b". 1 88", b"f" * 250 + b" 1 88", b"foo 0 88"),
     ],
     ids=lambda line: line.decode()[:20] or "blank",
@@ -147,7 +147,8 @@ def test_larger_files_than_the_limit_are_refused(decode, monkeypatch):
         decode(b"0\n00\n")
 
 
-def test_the_limit_holds_59000_partitions_of_the_longest_names():
+def test_the_limit_is_16_mib_and_holds_59000_partitions_of_the_longest_names():
+    assert MAX_CHECKPOINT_BYTES == 16 * 1024 * 1024
     line = f"{'t' * 249} {MAX_PARTITION} {MAX_OFFSET}\n"
     assert MAX_CHECKPOINT_BYTES // len(line) > 59_000
 

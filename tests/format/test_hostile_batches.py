@@ -3,6 +3,7 @@
 Each row of the corpus is one rule that a decoder could forget.
 """
 
+import contextlib
 import struct
 import tracemalloc
 
@@ -51,10 +52,14 @@ def _sealed(records, **fields):
 def _refused(batch, *, position=0):
     """The CorruptionError of reading the batch as a reader does; anything else fails the test."""
     with pytest.raises(CorruptionError) as caught:
-        header = decode_header(batch, position)
-        check_batch(batch, position, header)
-        decode_batch(batch, position, header)
+        _read(batch, position)
     return caught.value
+
+
+def _read(batch, position):
+    header = decode_header(batch, position)
+    check_batch(batch, position, header)
+    return decode_batch(batch, position, header)
 
 
 GOOD = _record(_body())
@@ -292,7 +297,7 @@ def test_every_flipped_bit_before_the_checksum_changes_offset_or_epoch_only_or_i
                 check_batch(batch, 0, header)
             except CorruptionError:
                 continue
-            assert position < 8 or 12 <= position
+            assert position < 8 or position >= 12
             assert header[3:] == TRANSACTIONAL.header[3:]
 
 
@@ -324,10 +329,8 @@ def test_mutated_records_raise_nothing_but_corruption(codec, edits):
         section[place % len(section)] = byte
     batch = _sealed(section, attributes=codec, record_count=8, last_offset_delta=7)
     check_batch(batch, 0, decode_header(batch))
-    try:
+    with contextlib.suppress(CorruptionError):
         assert len(decode_batch(batch, 0, decode_header(batch))) == 8
-    except CorruptionError:
-        pass
 
 
 @given(noise=st.binary(max_size=150), magic=st.integers(0, 2))
@@ -339,10 +342,8 @@ def test_noise_raises_nothing_but_corruption(noise, magic):
         data[16] = magic
     for check in (True, False):
         scan_batches(data, 0, len(data), check=check)
-    try:
+    with contextlib.suppress(CorruptionError):
         decode_batch(data, 0, decode_header(data))
-    except CorruptionError:
-        pass
 
 
 @given(

@@ -97,6 +97,10 @@ def test_larger_files_than_the_limit_are_refused(decode):
         decode(bytes(MAX_METADATA_BYTES + 1))
 
 
+def test_a_file_as_large_as_the_limit_is_read():
+    assert decode_meta_properties(b"#" * MAX_METADATA_BYTES) == MetaProperties(0, None, None)
+
+
 def test_clean_shutdown_marker_is_kafkas_json():
     assert encode_clean_shutdown() == b'{"version":0,"brokerEpoch":-1}'
     assert json.loads(encode_clean_shutdown(42)) == {"version": 0, "brokerEpoch": 42}
@@ -199,6 +203,13 @@ def test_damaged_meta_properties(text):
 )
 def test_java_properties_text(text, pair):
     assert decode_meta_properties(text).other == (pair,)
+
+
+def test_properties_are_escaped_as_java_does():
+    properties = MetaProperties(0, " a b=:#!\\\n\xe4\U0001f600~", None, None, (("a b", "#"),))
+    assert encode_meta_properties(properties) == (
+        b"version=0\ncluster.id=\\ a b\\=\\:\\#\\!\\\\\\n\\u00E4\\uD83D\\uDE00~\na\\ b=\\#\n"
+    )
 
 
 keys = st.text(max_size=8).filter(lambda key: key not in {"version", "cluster.id", "node.id", "directory.id"})

@@ -26,7 +26,7 @@ from logstore.format.names import (
 )
 
 UNIQUE = "0123456789abcdef0123456789abcdef"
-LONGEST = "t" * MAX_TOPIC_LENGTH
+LONGEST = "t" * 249
 
 topics = st.text(string.ascii_letters + string.digits + "._-", min_size=1, max_size=MAX_TOPIC_LENGTH).filter(
     lambda name: name not in (".", "..")

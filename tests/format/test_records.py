@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logstore.errors import CorruptionError, InvalidRecordError, InvalidTimestampError
-from logstore.format import plain
 from logstore.format import records as careful
 from logstore.format.loops import decode_records, encode_records
+from logstore.format.tables import TABLE_VALUES
 from logstore.model import Record
 from tests.format import strategies
 
@@ -70,7 +70,7 @@ def test_sizes_around_the_varint_widths(size):
 
 
 def test_more_records_than_the_tables_hold():
-    count = plain.TABLE_VALUES + 100
+    count = TABLE_VALUES + 100
     data = encode_records([None] * count, [b""] * count, 7, None, 7)
     assert _decode(data, count, base_timestamp_ms=7) == [Record(n, 7, None, b"") for n in range(count)]
 

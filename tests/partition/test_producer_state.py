@@ -16,7 +16,6 @@ from logstore.format.header import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from logstore.format.snapshot import ProducerSnapshotEntry
 from logstore.model import AbortedTransaction, AppendOrigin
 from logstore.partition.producer_state import (
-    LATE_TRANSACTION_BUFFER_MS,
     REMEMBERED_BATCHES,
     ProducerStates,
 )
@@ -325,7 +324,7 @@ def test_completed_transactions_are_dropped_once_replicated(states):
 
 def test_transaction_is_late_after_its_timeout_and_five_minutes(states):
     append(states, batch(0, transactional=True), now_ms=1000)
-    deadline_ms = 1000 + 900_000 + LATE_TRANSACTION_BUFFER_MS
+    deadline_ms = 1000 + 900_000 + 300_000
     assert states.late_transactions(deadline_ms, 900_000) == []
     assert states.late_transactions(deadline_ms + 1, 900_000) == [PRODUCER]
 
@@ -387,6 +386,11 @@ def test_reload_keeps_sequence_duplicate_epochs_and_transaction(states):
     assert append(loaded, batch(0, offset=6, count=2, transactional=True))[0].base_offset == 4
     append(loaded, batch(2, offset=6, transactional=True))
     assert end(loaded, marker(7), coordinator_epoch=9).first_offset == 4
+
+
+def test_reload_of_a_batch_and_a_transaction_at_offset_0(states):
+    append(states, batch(0, offset=0, transactional=True))
+    assert state_of(reloaded(states))._replace(used_ms=0) == state_of(states)
 
 
 def test_reload_remembers_one_batch_only(states):

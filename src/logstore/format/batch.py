@@ -36,8 +36,7 @@ from logstore.format.header import (
     decode_header,
 )
 from logstore.format.layout import BATCH_HEADER
-from logstore.format.plain import Headers
-from logstore.format.records import check_arguments
+from logstore.format.records import Headers, check_arguments
 from logstore.model import NO_TIMESTAMP_MS, Bytes, Record, TimestampType
 
 __all__ = [
@@ -259,7 +258,8 @@ def encode_records_batch(
         like = _modern_header(like, records)
     if not records:
         return seal_batch(_emptied_header(like), b"")
-    codec = like.codec if codec is None else codec
+    if codec is None or like.is_control:  # a control batch is never compressed
+        codec = like.codec
     attributes = like.attributes & ~CODEC_MASK | codec
     horizon_ms = like.delete_horizon_ms if like.has_delete_horizon else delete_horizon_ms
     if horizon_ms is not None:

@@ -4,7 +4,8 @@ This is the reference that a compiled module is held to, and what runs where the
 whole columns through ``map``, ``zip`` and ``join`` with tables of ready varints, so that no bytecode runs per
 field; the decoder has one flat loop for well-formed records and leaves everything else to
 :mod:`logstore.format.records`, the careful reader, which either accepts it or says exactly what is wrong.
-Measured (Python 3.11, 100 byte values, 16 byte keys): see ``benchmarks``.
+Measured (Python 3.11, 100 byte values, 16 byte keys, batches of 1000): 0.43 µs to encode a record, 1.1 µs to
+decode one, of which 0.18 µs make the Record.
 
 Callers import from :mod:`logstore.format.loops`, never from here.
 """
@@ -19,6 +20,7 @@ from typing import Final, cast
 from logstore.errors import CorruptionError, UsageError
 from logstore.format import records as careful
 from logstore.format.header import (
+    HEADER_BYTES,
     LENGTH_OVERHEAD_BYTES,
     MAGIC,
     MIN_LENGTHS,
@@ -29,56 +31,9 @@ from logstore.format.header import (
     decode_header,
 )
 from logstore.format.layout import BATCH_HEADER
-from logstore.format.varint import encode_varint, wrap_int64
+from logstore.format.records import Headers
+from logstore.format.tables import TABLE_VALUES, Tables, ready_tables
 from logstore.model import NO_TIMESTAMP_MS, Bytes, Header, Record
-
-Headers = Sequence[Header] | None
-"""One record's headers; None and the empty sequence both mean none."""
-
-TABLE_VALUES: Final = 8192
-"""The varints and record prefixes kept ready: all of one or two bytes that are not negative."""
-
-
-class _Table(dict[int, bytes]):
-    """Bytes by number, computed and forgotten for numbers that are not kept (its size stays bounded)."""
-
-    def __init__(self, prefix: bytes) -> None:
-        self.prefix = prefix
-        super().__init__((number, self[number]) for number in range(-64, TABLE_VALUES))
-
-    def __missing__(self, number: int) -> bytes:
-        return self.prefix + encode_varint(wrap_int64(number))
-
-
-class _FramedSizes(dict[int, int]):
-    """By length, the bytes that a length-prefixed payload takes; length -1 is null."""
-
-    def __init__(self) -> None:
-        super().__init__((length, self[length]) for length in range(-1, TABLE_VALUES))
-
-    def __missing__(self, length: int) -> int:
-        return len(encode_varint(length)) + max(length, 0)
-
-
-class _Tables:
-    """Built on the first encode, so that importing this module stays cheap (building takes 15 ms)."""
-
-    def __init__(self) -> None:
-        self.varint = _Table(b"").__getitem__
-        self.framed = _FramedSizes().__getitem__
-        self.attributes_and_timestamp = _Table(b"\x00").__getitem__
-        self.stamps = [b"\x00\x00" + self.varint(delta) for delta in range(TABLE_VALUES)]
-        """Attributes, timestamp delta 0, and the offset delta."""
-
-
-_tables: _Tables | None = None
-
-
-def _ready_tables() -> _Tables:
-    global _tables
-    if _tables is None:
-        _tables = _Tables()
-    return _tables
 
 
 def encode_records(
@@ -93,7 +48,7 @@ def encode_records(
 
     ``timestamps`` is one per record, or one int for all; ``headers`` one sequence per record, or None if no
     record has any; ``offset_deltas`` rise strictly, and are 0, 1, 2, ... when not given. InvalidRecordError
-    names the first record and argument that is wrong. Cost: about 0.4 µs per record without headers.
+    names the first record and argument that is wrong. Cost: about 0.4 µs per record, and 0.25 µs per header.
     """
     columns = (timestamps, headers, base_timestamp_ms, offset_deltas)
     try:
@@ -117,19 +72,19 @@ def _record_pieces(
     offset_deltas: Sequence[int] | None,
 ) -> tuple[Iterable[Bytes], int]:
     """The encoded records in pieces to join, and their size. Each column is one lazy pipeline in C."""
-    tables = _ready_tables()
+    tables = ready_tables()
     varint, framed = tables.varint, tables.framed
     key_lengths, keys = _lengths(keys)
     value_lengths, values = _lengths(values)
     stamps = _stamps(tables, timestamps, len(values), base_timestamp_ms, offset_deltas)
-    sums = map(add, map(framed, key_lengths), map(framed, value_lengths))
+    tails: Iterable[bytes]
     if headers is None:
-        tails: Iterable[bytes] = repeat(b"\x00", len(values))
-        sums = map(add, sums, map((1).__add__, map(len, stamps)))
+        tails = repeat(b"\x00", len(values))
+        value_sizes = map(tables.framed_and_count, value_lengths)
     else:
         tails = _encode_headers(tables, headers)
-        sums = map(add, sums, map(add, map(len, stamps), map(len, tails)))
-    lengths = list(sums)
+        value_sizes = map(add, map(framed, value_lengths), map(len, tails))
+    lengths = list(map(add, map(add, map(framed, key_lengths), value_sizes), map(len, stamps)))
     columns = zip(
         map(varint, lengths),
         stamps,
@@ -154,7 +109,7 @@ def _lengths(column: Sequence[Bytes | None]) -> tuple[list[int], Sequence[Bytes]
 
 
 def _stamps(
-    tables: _Tables,
+    tables: Tables,
     timestamps: Sequence[int] | int,
     count: int,
     base_timestamp_ms: int,
@@ -170,12 +125,15 @@ def _stamps(
     if timestamps:
         _check_range(min(timestamps), max(timestamps))
     if offset_deltas is None:
-        offset_deltas = range(count)
-    elif not _is_rising(offset_deltas):
+        encoded_deltas = tables.first_offset_deltas(count)
+    elif _is_rising(offset_deltas):
+        encoded_deltas = list(map(tables.varint, offset_deltas))
+    else:
         raise ValueError("offset deltas do not rise")
+    if not len(timestamps) == len(encoded_deltas) == count:
+        raise ValueError("columns of different lengths")
     deltas = map(sub, timestamps, repeat(base_timestamp_ms))
-    pairs = zip(map(tables.attributes_and_timestamp, deltas), map(tables.varint, offset_deltas), strict=True)
-    return [left + right for left, right in pairs]
+    return list(map(add, map(tables.attributes_and_timestamp, deltas), encoded_deltas))
 
 
 def _check_range(least_ms: int, most_ms: int) -> None:
@@ -189,7 +147,7 @@ def _is_rising(deltas: Sequence[int]) -> bool:
     return deltas[0] >= 0 and deltas[-1] <= careful.INT32_MAX and all(map(lt, deltas, deltas[1:]))
 
 
-def _encode_headers(tables: _Tables, headers: Sequence[Headers]) -> list[bytes]:
+def _encode_headers(tables: Tables, headers: Sequence[Headers]) -> list[bytes]:
     """Of each record: header count and headers. Keys repeat, so each is encoded once per batch."""
     varint = tables.varint
     known_keys: dict[str, bytes] = {}
@@ -229,7 +187,7 @@ def decode_records(
 
     ``append_time_ms``, if given, is every record's timestamp (log append time). Offset deltas must rise and
     not pass ``last_offset_delta``. CorruptionError with the position, relative to the buffer, of the first
-    fault. Keys and values are copies. Cost: about 0.8 µs per record without headers.
+    fault. Keys and values are copies. Cost: about 1.1 µs per record, and 0.6 µs per header.
     """
     careful.check_count(position, end, count, len(buffer))
     records = None
@@ -272,25 +230,28 @@ def _decode_fast(
     append = records.append
     new, record_type = tuple.__new__, Record
     names: dict[bytes, str] = {}
-    at, last_raw, seen = 0, -1, 0
+    stop, last_raw, seen = 0, -1, 0
     for _ in range(count):
-        raw = data[at]
+        raw = data[stop]
+        start = stop + 1
         if raw > 127:
-            at += 1
-            raw += (data[at] << 7) - 128
+            raw += (data[start] << 7) - 128
+            start += 1
         seen |= raw
-        stop = at + 1 + (raw >> 1)
-        raw = data[at + 2]
+        size_bytes = raw >> 1
+        stop = start + size_bytes
+        record = data[start:stop]  # positions in it are small ints, which cost no allocation: 6 % faster
+        raw = record[1]
+        at = 2
         if raw > 127:
-            raw, at = _raw_varint(data, at + 2)
-            at -= 3
+            raw, at = _raw_varint(record, 1)
         timestamp_ms = base_timestamp_ms + ((raw >> 1) ^ -(raw & 1)) if raw else base_timestamp_ms
-        raw = data[at + 3]
+        raw = record[at]
+        at += 1
         if raw > 127:
-            high = data[at + 4]
+            high = record[at]
             if high > 127:
-                raw, at = _raw_varint(data, at + 3)
-                at -= 4
+                raw, at = _raw_varint(record, at - 1)
             else:
                 raw += (high << 7) - 128
                 at += 1
@@ -298,42 +259,42 @@ def _decode_fast(
             return None
         last_raw = raw
         offset = base_offset + (raw >> 1)
-        raw = data[at + 4]
+        raw = record[at]
+        at += 1
         if raw == 1:
             key = None
-            at += 5
         else:
             if raw > 127:
+                raw += (record[at] << 7) - 128
                 at += 1
-                raw += (data[at + 4] << 7) - 128
             seen |= raw
-            start = at + 5
-            at = start + (raw >> 1)
-            key = data[start:at]
-        raw = data[at]
+            start = at
+            at += raw >> 1
+            key = record[start:at]
+        raw = record[at]
+        at += 1
         if raw == 1:
             value = None
-            at += 1
         else:
             if raw > 127:
+                raw += (record[at] << 7) - 128
                 at += 1
-                raw += (data[at] << 7) - 128
             seen |= raw
-            start = at + 1
-            at = start + (raw >> 1)
-            value = data[start:at]
+            start = at
+            at += raw >> 1
+            value = record[start:at]
         headers: tuple[Header, ...] = ()
-        if data[at]:
-            found = _headers_fast(data, at, names)
+        if record[at]:
+            found = _headers_fast(record, at, names)
             if found is None:
                 return None
             headers, at = found
         else:
             at += 1
-        if at != stop:
+        if at != size_bytes:
             return None
         append(new(record_type, (offset, timestamp_ms, key, value, headers)))
-    if seen & 1 or seen >= _TWO_BYTES_RAW or at != len(data) or last_raw >> 1 > last_offset_delta:
+    if seen & 1 or seen >= _TWO_BYTES_RAW or stop != len(data) or last_raw >> 1 > last_offset_delta:
         return None
     if append_time_ms is not None:
         return [
@@ -396,34 +357,44 @@ def scan_batches(
     Returns (position, header) of each, the position where the walk stopped, and the fault if it stopped at
     damage. An incomplete batch at the end is no fault here: the caller knows whether more must follow. Sizes
     and magics are always verified; with ``check`` also checksum and structure, and a batch that fails them is
-    the fault. Cost: 0.6 µs per batch, with ``check`` 1.5 µs and the checksum.
+    the fault. Cost: 0.5 µs per batch, with ``check`` 3 µs and the checksum.
     """
     found: list[tuple[int, BatchHeader]] = []
-    view = memoryview(buffer)[:end]
-    end = len(view)
-    try:
-        while position + PREFIX_BYTES <= end:
-            header = _header_if_whole(view, position, end)
-            if header is None:
-                break
-            if check:
-                check_batch(view, position, header)
-            found.append((position, header))
-            position += header.size_bytes
-    except CorruptionError as fault:
-        return found, position, fault
+    append, new, unpack = found.append, tuple.__new__, BATCH_HEADER.unpack_from
+    # The views are released before returning: the fault must not keep a mapped file from being closed.
+    with memoryview(buffer) as whole, whole[:end] as view:
+        end = len(view)
+        try:
+            while position + PREFIX_BYTES <= end:
+                header = None
+                if position + HEADER_BYTES <= end:
+                    header = new(BatchHeader, unpack(view, position))
+                    if header[3] != MAGIC or header[1] < MIN_LENGTHS[MAGIC]:
+                        header = None
+                if header is None:
+                    header = _header_if_not_cut(view, position, end)
+                    if header is None:
+                        break
+                stop = position + LENGTH_OVERHEAD_BYTES + header[1]
+                if stop > end:
+                    break
+                if check:
+                    check_batch(view, position, header)
+                append((position, header))
+                position = stop
+        except CorruptionError as fault:
+            return found, position, fault.with_traceback(None)
     return found, position, None
 
 
-def _header_if_whole(view: memoryview, position: int, end: int) -> BatchHeader | None:
-    """The header, or None if the batch passes the end; CorruptionError for an impossible size or magic."""
-    length: int
+def _header_if_not_cut(view: memoryview, position: int, end: int) -> BatchHeader | None:
+    """The header, or None if the end comes before the batch's; CorruptionError for a size or magic that
+    cannot be. Told from the 17 bytes that are there at least."""
     _, length, _, magic = PREFIX.unpack_from(view, position)
-    stop = position + LENGTH_OVERHEAD_BYTES + length
-    if magic == MAGIC and length >= MIN_LENGTHS[MAGIC]:
-        if stop > end:
-            return None
-        return BatchHeader._make(BATCH_HEADER.unpack_from(view, position))
-    if 0 <= magic < MAGIC and length >= MIN_LENGTHS[magic] and stop > end:
+    if (
+        0 <= magic <= MAGIC
+        and length >= MIN_LENGTHS[magic]
+        and position + LENGTH_OVERHEAD_BYTES + length > end
+    ):
         return None
     return decode_header(view, position)

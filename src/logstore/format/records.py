@@ -15,6 +15,9 @@ from logstore.format.header import MIN_RECORD_BYTES
 from logstore.format.varint import decode_varint, decode_varlong, wrap_int64
 from logstore.model import NO_TIMESTAMP_MS, Bytes, Header, Record
 
+Headers = Sequence[Header] | None
+"""One record's headers to encode; None and the empty sequence both mean none."""
+
 INT32_MAX: Final = (1 << 31) - 1
 INT64_MAX: Final = (1 << 63) - 1
 MIN_HEADER_BYTES: Final = 2

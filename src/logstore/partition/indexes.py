@@ -11,11 +11,10 @@ Searching and entry formats are in :mod:`logstore.format.index`; positions in th
 
 from __future__ import annotations
 
-import mmap
 from typing import Any, ClassVar, Self
 
 from logstore.errors import CorruptionError, UsageError
-from logstore.files import Files, read_small_file, write_small_file
+from logstore.files import Files, MappedBytes, read_small_file, write_small_file
 from logstore.format.index import (
     OffsetPosition,
     TimestampOffset,
@@ -32,7 +31,7 @@ from logstore.format.index import (
     time_entry,
 )
 from logstore.format.layout import OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY, Layout
-from logstore.model import NO_TIMESTAMP_MS, AbortedTransaction, Bytes
+from logstore.model import NO_TIMESTAMP_MS, AbortedTransaction
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
 """Offsets in a segment reach this far above its base: index entries are 32 bits wide."""
@@ -80,7 +79,7 @@ class _SparseIndex:
         file.close()
         return self
 
-    def _use(self, buffer: Bytes | mmap.mmap) -> None:
+    def _use(self, buffer: MappedBytes) -> None:
         if len(buffer) % self.layout.size_bytes:
             raise CorruptionError(f"{len(buffer)} bytes are not whole entries", path=self.path)
         self._entries = buffer

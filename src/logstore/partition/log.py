@@ -705,6 +705,20 @@ class Log(ReadableLog):
     def is_closed(self) -> bool:
         return self._is_closed
 
+    def check_writable(self) -> None:
+        """
+        Raises:
+            ReopenRequiredError: a failure made the log refuse changes until it is opened again.
+            ClosedError, ForkedError: it cannot be used at all.
+        """
+        with self._lock:
+            self._check_writable_locked()
+
+    @property
+    def written_high_watermark(self) -> int:
+        """The high watermark without what is still gathering; for checkpoints."""
+        return self._core.high_watermark
+
     @property
     def needs_reopen(self) -> bool:
         """Whether a failure made the log refuse changes until it is opened again."""

@@ -15,7 +15,7 @@ from logstore.model import TopicPartition
 from logstore.partition.context import LogContext, make_context
 from logstore.partition.home import LOCK_NAME
 from logstore.partition.log import Log
-from logstore.partition.recovery import Loader
+from logstore.partition.opening import open_log
 
 _UNNAMED = TopicPartition("log", 0)
 """The name of a partition whose directory is not called ``<topic>-<partition>``."""
@@ -86,39 +86,3 @@ def name_of(directory: str) -> TopicPartition:
     except InvalidTopicError:
         return _UNNAMED
     return TopicPartition(parsed.topic, parsed.partition)
-
-
-def open_log(
-    context: LogContext,
-    directory: str,
-    partition: TopicPartition,
-    config: TopicConfig,
-    *,
-    is_clean: bool,
-    accept_loss: bool = False,
-) -> Log:
-    """Open a partition's directory inside a directory that this process holds, recovering it if need be.
-
-    After a recovery everything that was found is durable and checkpointed: a crash right after needs no
-    second recovery.
-
-    Raises:
-        CorruptionError: durable data is damaged or missing.
-        StorageError: the disk refused.
-    """
-    loader = Loader(
-        files=context.files,
-        directory=directory,
-        config=config,
-        cache=context.open_segments,
-        now_ms=context.clock.now_ms(),
-        recovery_point=context.home.recovery_point(partition),
-        log_start_offset=context.home.log_start(partition),
-        is_clean=is_clean,
-        accept_loss=accept_loss,
-    )
-    loaded = loader.load()
-    log = Log(context, directory, partition, config, loaded)
-    if not loaded.report.was_clean:
-        log.checkpoint()
-    return log

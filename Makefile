@@ -1,0 +1,58 @@
+# Everything runs in .venv, which the first target that needs it makes. `make help` lists the targets.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+JOBS ?= 2
+
+.PHONY: help demo test check lint bench soak clean
+
+help:
+	@echo "make demo    load real flights, kill the writer, recover, read, follow, retain"
+	@echo "make check   lint, types, import contracts and the fast tests (under a minute)"
+	@echo "make test    all tests, with the long crash, kill and interop runs"
+	@echo "make bench   measure against the peers and rewrite benchmarks/results"
+	@echo "make soak    the long runs at full size"
+
+$(VENV)/.base: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "logstore needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q --upgrade pip
+	$(BIN)/pip install -q -e .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.base
+	$(BIN)/pip install -q -e '.[test]'
+	@touch $@
+
+$(VENV)/.demo: $(VENV)/.base
+	$(BIN)/pip install -q -e '.[demo]'
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.base
+	$(BIN)/pip install -q -e '.[bench]'
+	@touch $@
+
+demo: $(VENV)/.demo
+	$(BIN)/python examples/flights/demo.py
+
+lint: $(VENV)/.test
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+check: lint
+	$(BIN)/pytest -n $(JOBS) -m "not slow and not interop and not soak"
+
+test: lint
+	$(BIN)/pytest -n $(JOBS) -m "not soak"
+
+bench: $(VENV)/.bench
+	$(BIN)/python -m benchmarks
+
+soak: $(VENV)/.test
+	$(BIN)/pytest -n $(JOBS) -m "soak or slow"
+
+clean:
+	rm -rf $(VENV) build dist demo-output .cache

@@ -1,0 +1,128 @@
+"""The catalogue of a store: which topics it has, with how many partitions and which settings.
+
+Kafka keeps this in its cluster metadata; a log directory by itself has only partition directories. Ours is one
+small JSON file, ``topics.json``, beside them. Kafka ignores it, and a directory that a broker wrote works
+without it: topics are then what the partition directories say, with default settings.
+
+A topic is created and deleted in steps that a crash may separate, so an entry has a state. ``creating``: some
+partition directories may be missing, and the next open makes them. ``deleting``: some may be left, and the
+next open removes them. ``live``: a missing directory is damage.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+from logstore.config import TopicConfig
+from logstore.errors import CorruptionError, LogstoreError, UnsupportedVersionError
+from logstore.files import Files, read_small_file, write_small_file
+from logstore.format.metadata import decode_base64_uuid, encode_base64_uuid
+from logstore.format.names import check_topic_name
+
+CATALOGUE_NAME = "topics.json"
+VERSION = 1
+MAX_CATALOGUE_BYTES = 64 * 1024 * 1024
+MAX_PARTITIONS = 100_000
+"""Per topic."""
+
+
+class TopicState(Enum):
+    CREATING = "creating"
+    LIVE = "live"
+    DELETING = "deleting"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TopicEntry:
+    """One topic of the catalogue."""
+
+    name: str
+    topic_id: uuid.UUID
+    partition_count: int
+    config: TopicConfig
+    state: TopicState = TopicState.LIVE
+
+    def in_state(self, state: TopicState) -> TopicEntry:
+        return replace(self, state=state)
+
+
+def read_catalogue(files: Files, directory: str) -> dict[str, TopicEntry] | None:
+    """The topics by name, or None if there is no catalogue.
+
+    Raises:
+        CorruptionError: the file is damaged. The partitions are not touched; restore the file, or remove it
+            to go on with the topics that the partition directories say.
+        UnsupportedVersionError: a newer logstore wrote it.
+    """
+    path = f"{directory}/{CATALOGUE_NAME}"
+    data = read_small_file(files, path, MAX_CATALOGUE_BYTES)
+    if data is None:
+        return None
+    try:
+        return decode_catalogue(data)
+    except CorruptionError as error:
+        raise error.located(path) from None
+
+
+def write_catalogue(files: Files, directory: str, topics: Iterable[TopicEntry]) -> None:
+    write_small_file(files, f"{directory}/{CATALOGUE_NAME}", encode_catalogue(topics))
+
+
+def encode_catalogue(topics: Iterable[TopicEntry]) -> bytes:
+    described = {
+        topic.name: {
+            "id": encode_base64_uuid(topic.topic_id),
+            "partitions": topic.partition_count,
+            "config": topic.config.to_properties(),
+            "state": topic.state.value,
+        }
+        for topic in topics
+    }
+    return json.dumps({"version": VERSION, "topics": described}, indent=1, sort_keys=True).encode() + b"\n"
+
+
+def decode_catalogue(data: bytes) -> dict[str, TopicEntry]:
+    """
+    Raises:
+        CorruptionError: not JSON, or not of the form that :func:`encode_catalogue` writes; names the topic.
+        UnsupportedVersionError: of a higher version.
+    """
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise CorruptionError(f"is not JSON: {error}") from None
+    version = _field(content, "version", int, "the catalogue")
+    if version > VERSION:
+        raise UnsupportedVersionError(f"{CATALOGUE_NAME} is of version {version}; {VERSION} is known")
+    topics = _field(content, "topics", dict, "the catalogue")
+    return {name: _decode_entry(name, described) for name, described in topics.items()}
+
+
+def _decode_entry(name: str, described: Any) -> TopicEntry:
+    where = f"topic {name!r}"
+    partition_count = _field(described, "partitions", int, where)
+    if not 1 <= partition_count <= MAX_PARTITIONS:
+        raise CorruptionError(f"{where} has {partition_count} partitions")
+    try:
+        check_topic_name(name)
+        return TopicEntry(
+            name=name,
+            topic_id=decode_base64_uuid(_field(described, "id", str, where)),
+            partition_count=partition_count,
+            config=TopicConfig.from_properties(_field(described, "config", dict, where)),
+            state=TopicState(_field(described, "state", str, where)),
+        )
+    except (LogstoreError, ValueError, AttributeError) as error:
+        raise CorruptionError(f"{where}: {error}") from None
+
+
+def _field(content: Any, name: str, kind: type, where: str) -> Any:
+    value = content.get(name) if isinstance(content, Mapping) else None
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise CorruptionError(f"{where} has no {name} of type {kind.__name__}")
+    return value

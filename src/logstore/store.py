@@ -1,0 +1,356 @@
+"""The store: what :func:`logstore.open` returns. Topics by name, partitions by number.
+
+A thin face over :class:`~logstore.logdir.directory.LogDirectory` (open for writing) or
+:class:`~logstore.logdir.watched.WatchedDirectory` (read-only), which do the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Self, cast, overload
+
+from logstore.clock import Clock
+from logstore.config import StoreConfig, TopicConfig
+from logstore.errors import ReadOnlyError, UnknownTopicError, UsageError
+from logstore.files import Files
+from logstore.format.partitioner import partition_for_key
+from logstore.logdir.directory import LogDirectory, OnProgress
+from logstore.logdir.watched import WatchedDirectory
+from logstore.model import Bytes, TopicPartition
+from logstore.partition.columns import NewRecords, columns_of
+from logstore.partition.log import Log
+
+_REMEMBERED_KEYS = 65_536  # hashing a key costs 2 µs, remembering it 0.1
+
+
+def open_store(
+    path: str,
+    *,
+    create: bool = True,
+    read_only: bool = False,
+    config: StoreConfig | None = None,
+    files: Files | None = None,
+    clock: Clock | None = None,
+    on_progress: OnProgress | None = None,
+) -> Store:
+    """Open a directory of topics.
+
+    After a clean stop no record is read; after a crash what was not yet checkpointed is checked, and a torn
+    end is cut (the cut bytes are kept aside). The directory may have been written by a Kafka broker.
+
+    Args:
+        path: the directory; made if it does not exist, unless ``create`` is false.
+        read_only: take no lock and write nothing. Works while another process writes, and follows it.
+        config: settings of the store, and of topics created without their own.
+        files: another file system, for tests.
+        clock: another clock, for tests; without the system's clock there is no background thread.
+        on_progress: called after each partition is opened; for recoveries that take long.
+
+    Raises:
+        LockedError: the directory is open for writing, in this process or another; names the process.
+        UsageError: the path is not a store.
+        CorruptionError: the catalogue is damaged. A damaged partition does not fail the open: it raises when
+            it is used, and :attr:`Store.damaged` lists it.
+    """
+    path = _check_path(path)
+    if read_only:
+        return Store(WatchedDirectory(path, config=config, files=files, clock=clock))
+    return Store(
+        LogDirectory(path, config=config, create=create, files=files, clock=clock, on_progress=on_progress)
+    )
+
+
+def _check_path(path: Any) -> str:
+    name = getattr(path, "__fspath__", lambda: path)()
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise UsageError(f"path is {path!r}; it must be the path of a directory")
+    return name
+
+
+class Store(Mapping[str, "Topic"]):
+    """An open directory of topics: a mapping from topic name to :class:`Topic`.
+
+    Use it in a ``with`` statement, or call :meth:`close`. All methods may be called from many threads. A child
+    process must open its own: a forked child that uses its parent's store gets ``ForkedError``.
+    """
+
+    def __init__(self, directory: LogDirectory | WatchedDirectory) -> None:
+        self._directory = directory
+        self._topics: dict[str, Topic] = {}
+
+    @property
+    def path(self) -> str:
+        """The absolute path."""
+        return self._directory.path
+
+    @property
+    def is_read_only(self) -> bool:
+        return isinstance(self._directory, WatchedDirectory)
+
+    @property
+    def was_clean(self) -> bool:
+        """Whether the last writer had closed the store, so that nothing had to be recovered."""
+        return self._directory.was_clean
+
+    @property
+    def damaged(self) -> Mapping[TopicPartition, Exception]:
+        """Partitions that could not be opened, and why."""
+        return dict(self._directory.damaged)
+
+    # Topics
+
+    def __getitem__(self, name: str) -> Topic:
+        entry = self._directory.topic(name)
+        topic = self._topics.get(name)
+        if topic is None or topic.topic_id != entry.topic_id:
+            topic = self._topics[name] = Topic(self._directory, name)
+        return topic
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._directory.topic_names())
+
+    def __len__(self) -> int:
+        return len(self._directory.topic_names())
+
+    def create_topic(self, name: str, *, partitions: int = 1, config: TopicConfig | None = None) -> Topic:
+        """Make a topic, durably.
+
+        Raises:
+            TopicExistsError: it is there already.
+            InvalidTopicError: Kafka would refuse the name.
+        """
+        self._writable().create_topic(name, partitions, config)
+        return self[name]
+
+    def require_topic(
+        self, name: str, *, partitions: int | None = None, config: TopicConfig | None = None
+    ) -> Topic:
+        """The topic, made if it is not there (with one partition unless told otherwise).
+
+        Raises:
+            UsageError: it is there with another number of partitions, or other settings, than asked for.
+        """
+        if name not in self:
+            return self.create_topic(name, partitions=partitions or 1, config=config)
+        topic = self[name]
+        if partitions is not None and len(topic) != partitions:
+            raise UsageError(
+                f"topic {name!r} has {len(topic)} partitions, not {partitions}; add_partitions() gives it more"
+            )
+        if config is not None and topic.config != config:
+            raise UsageError(f"topic {name!r} has other settings; configure() changes them")
+        return topic
+
+    def delete_topic(self, name: str) -> None:
+        """Remove a topic and all its records."""
+        self._writable().delete_topic(name)
+        self._topics.pop(name, None)
+
+    def _writable(self) -> LogDirectory:
+        if isinstance(self._directory, WatchedDirectory):
+            raise ReadOnlyError(f"{self.path} was opened read-only")
+        return self._directory
+
+    # The whole store
+
+    def flush(self) -> None:
+        """Return when everything appended before the call is durable, in every partition."""
+        for log in self._writable().logs():
+            log.flush()
+
+    def checkpoint(self) -> None:
+        """Flush, and store recovery points, so that the next open has nothing to read. The store does it by
+        itself each ``log_flush_offset_checkpoint_interval_ms``, after rolls, and on close."""
+        self._writable().checkpoint()
+
+    def enforce_retention(self, *, dry_run: bool = False) -> dict[TopicPartition, int]:
+        """Apply the limits of every topic now; returns the number of segments deleted by partition. The store
+        does it by itself each ``log_retention_check_interval_ms``."""
+        return self._writable().enforce_retention(dry_run=dry_run)
+
+    def run_background(self) -> int:
+        """Run the background tasks that are due, here and now; for stores on a clock set by hand. Returns how
+        many ran."""
+        return self._writable().context.scheduler.run_due()
+
+    def close(self) -> None:
+        """Flush and close everything. Closing twice is fine.
+
+        Raises:
+            StorageError: something could not be made durable.
+        """
+        self._directory.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        mode = " read-only" if self.is_read_only else ""
+        return f"<Store {self.path!r}{mode}: {', '.join(self) or 'no topics'}>"
+
+
+class Topic(Sequence[Log]):
+    """A topic: a sequence of :class:`Log`, one for each partition."""
+
+    def __init__(self, directory: LogDirectory | WatchedDirectory, name: str) -> None:
+        self.name = name
+        self._directory = directory
+        self._partition_of = self._remembering_partitioner()
+        self._sticky_partition = 0
+        self._sticky_left_bytes = directory.config.batch_bytes
+
+    def _remembering_partitioner(self) -> Any:
+        count = len(self)
+
+        @lru_cache(_REMEMBERED_KEYS)
+        def partition_of(key: bytes) -> int:
+            return partition_for_key(key, count)
+
+        self._partitioned_count = count
+        return partition_of
+
+    @property
+    def topic_id(self) -> Any:
+        """The topic's UUID."""
+        return self._directory.topic(self.name).topic_id
+
+    @property
+    def config(self) -> TopicConfig:
+        return self._directory.topic(self.name).config
+
+    def __len__(self) -> int:
+        return self._directory.topic(self.name).partition_count
+
+    @overload
+    def __getitem__(self, number: int) -> Log: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[Log]: ...
+    def __getitem__(self, number: int | slice) -> Log | Sequence[Log]:
+        count = len(self)
+        if isinstance(number, slice):
+            return [self[i] for i in range(*number.indices(count))]
+        if type(number) is not int:
+            raise UsageError(f"partition is {number!r}; it must be a number")
+        if not -count <= number < count:
+            # IndexError ends iteration over a sequence; UnknownTopicError is ours. This is both.
+            raise _UnknownPartitionError(f"topic {self.name!r} has {count} partitions; there is no {number}")
+        return cast(Log, self._directory.log(TopicPartition(self.name, number % count)))
+
+    # Appending
+
+    def append(
+        self,
+        value: Bytes | None,
+        *,
+        key: Bytes | None = None,
+        partition: int | None = None,
+        headers: Any = (),
+        timestamp_ms: int | None = None,
+        flush: bool = False,
+    ) -> tuple[int, int]:
+        """Append one record and return its (partition, offset) at once.
+
+        The key decides the partition, as it does in Kafka's Java producer (murmur2), so that a key's records
+        stay in order and meet those that other clients write. Without a key, a batch's worth goes to one
+        partition, then to the next.
+
+        See :meth:`Log.append` for the rest.
+        """
+        if partition is None:
+            partition = self._choose_partition(key, value)
+        log = self[partition]
+        return partition, log.append(value, key=key, headers=headers, timestamp_ms=timestamp_ms, flush=flush)
+
+    def partition_for(self, key: Bytes) -> int:
+        """The partition of a key."""
+        if not isinstance(key, bytes | bytearray | memoryview):
+            raise UsageError(f"key is a {type(key).__name__}; it must be bytes")
+        if self._partitioned_count != len(self):
+            self._partition_of = self._remembering_partitioner()
+        return cast(int, self._partition_of(bytes(key)))
+
+    def _choose_partition(self, key: Bytes | None, value: Bytes | None) -> int:
+        if key is not None:
+            return self.partition_for(key)
+        self._sticky_left_bytes -= len(value or b"")
+        if self._sticky_left_bytes < 0:
+            self._sticky_left_bytes = self._directory.config.batch_bytes
+            self._sticky_partition += 1
+        return self._sticky_partition % len(self)
+
+    def extend(self, records: NewRecords, *, flush: bool = False) -> dict[int, range]:
+        """Append many records, each to the partition of its key; returns the offsets by partition.
+
+        Within a partition the order is kept. A failure in one partition leaves what was appended to others.
+        Takes what :meth:`Log.extend` takes, and raises what it raises.
+        """
+        offsets: dict[int, range] = {}
+        for partition, rows in sorted(self._divide(records).items()):
+            offsets[partition] = self[partition].extend(rows)
+        if flush:
+            for partition in offsets:
+                self[partition].flush()
+        return offsets
+
+    def _divide(self, records: NewRecords) -> dict[int, list[Any]]:
+        rows = list(records) if not isinstance(records, list | tuple) else records
+        columns = columns_of(rows, 0)
+        divided: dict[int, list[Any]] = {}
+        for row, key, value in zip(rows, columns.keys, columns.values, strict=True):
+            divided.setdefault(self._choose_partition(key, value), []).append(row)
+        return divided
+
+    def flush(self) -> None:
+        """Return when everything appended before the call is durable, in every partition."""
+        for log in self:
+            log.flush()
+
+    # Changing the topic
+
+    def configure(self, config: TopicConfig | None = None, **settings: Any) -> TopicConfig:
+        """Change settings: a whole :class:`TopicConfig`, or single ones by name
+        (``topic.configure(retention_ms=3_600_000)``). Returns the new settings.
+
+        Raises:
+            InvalidConfigError: an unknown name or a bad value.
+        """
+        changed = self.config if config is None else config
+        if settings:
+            changed = changed.with_settings(**settings)
+        return self._writable().configure(self.name, changed).config
+
+    def add_partitions(self, partitions: int) -> None:
+        """Give the topic more partitions, ``partitions`` in all. Keys may then go to other partitions than
+        before; records stay where they are.
+
+        Raises:
+            UsageError: it has as many or more.
+        """
+        self._writable().add_partitions(self.name, partitions)
+
+    def reopen(self, partition: int, *, accept_loss: bool = False) -> Log:
+        """Open one partition again: after a failed fsync, or after its files were repaired or restored.
+
+        With ``accept_loss`` a partition whose durable data is damaged is cut where the damage begins; the
+        bytes behind are kept aside in ``.torn-`` files.
+
+        Raises:
+            CorruptionError: it is damaged, and ``accept_loss`` is false.
+        """
+        return self._writable().reopen(TopicPartition(self.name, partition), accept_loss=accept_loss)
+
+    def _writable(self) -> LogDirectory:
+        if isinstance(self._directory, WatchedDirectory):
+            raise ReadOnlyError(f"{self._directory.path} was opened read-only")
+        return self._directory
+
+    def __repr__(self) -> str:
+        return f"<Topic {self.name!r} with {len(self)} partitions>"
+
+
+class _UnknownPartitionError(UnknownTopicError, IndexError):
+    """No such partition in the topic."""
