@@ -1,32 +1,44 @@
 """What users hand to ``append`` and ``extend``, as the columns that the encoder takes.
 
 Turning rows into columns costs least when all rows are of one shape, so the common shapes are recognised as
-a whole: all :class:`~logstore.model.NewRecord`, or all ``(key, value)`` pairs.
+a whole: all :class:`~logstore.model.NewRecord`, or all ``(key, value)`` pairs. Whatever leaves here can be
+encoded: keys and values are ``bytes`` or None (other buffers are copied, the caller may change them later),
+timestamps are milliseconds, header keys are text that UTF-8 can hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from operator import add
 from typing import Any, NamedTuple, cast
 
 from logstore.errors import InvalidRecordError, UsageError
-from logstore.model import Bytes, Header, NewRecord
+from logstore.format.header import HEADER_BYTES
+from logstore.model import NO_TIMESTAMP_MS, Bytes, Header, NewRecord
 
-MAX_RECORD_OVERHEAD_BYTES = 21
-"""What a record takes besides key, value and headers, at most."""
+MAX_RECORD_OVERHEAD_BYTES = 36
+"""What a record takes at most besides key, value and headers: 5 bytes for each of its size, offset, key
+size, value size and header count, 10 for its timestamp, 1 for attributes."""
 
+MAX_HEADER_OVERHEAD_BYTES = 10
+"""What a header takes at most besides key and value: their sizes."""
+
+_MAX_UTF8_BYTES = 4  # per character
 _MAX_TIMESTAMP_MS = 2**63 - 1
 
 
 class Columns(NamedTuple):
     """Records by field. ``timestamps`` is one number if all are equal; ``headers`` None if none has any."""
 
-    keys: Sequence[Bytes | None]
-    values: Sequence[Bytes | None]
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
     timestamps: Sequence[int] | int
     headers: Sequence[tuple[Header, ...]] | None
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
         return len(self.values)
 
     def part(self, start: int, stop: int) -> Columns:
@@ -43,38 +55,44 @@ NewRecords = Iterable["NewRecord | tuple[Any, ...] | Bytes"]
 timestamp_ms, headers)``, or a bare value."""
 
 
+# Rows to columns --------------------------------------------------------------------------------------------
+
+
 def columns_of(records: NewRecords, now_ms: int) -> Columns:
     """
     Raises:
         UsageError: ``records`` is not an iterable of records.
-        InvalidRecordError: one of them is of no known shape; names its index.
+        InvalidRecordError: one of them, or a field of one, cannot be a record; names it and the field.
     """
-    if isinstance(records, bytes | bytearray | memoryview | str):
-        raise UsageError(f"records is a single {type(records).__name__}; extend takes an iterable of records")
-    try:
-        rows = list(records)
-    except TypeError:
-        raise UsageError(f"records is a {type(records).__name__}; extend takes an iterable") from None
+    rows = list(_iterator_of(records))
     kinds = set(map(type, rows))
     if kinds == {tuple} and set(map(len, cast("list[tuple[Any, ...]]", rows))) == {2}:
         keys, values = zip(*cast("list[tuple[Any, Any]]", rows), strict=True)
-        return Columns(keys, values, now_ms, None)
+        return Columns(_payloads("key", keys), _payloads("value", values), now_ms, None)
     if kinds != {NewRecord}:
         rows = [_new_record(number, row) for number, row in enumerate(rows)]
     return _transpose(cast("list[NewRecord]", rows), now_ms)
+
+
+def _iterator_of(records: Any) -> Iterator[Any]:
+    if isinstance(records, bytes | bytearray | memoryview | str):
+        raise UsageError(f"records is a single {type(records).__name__}; extend takes an iterable of records")
+    try:
+        return iter(records)
+    except TypeError:
+        raise UsageError(f"records is a {type(records).__name__}; extend takes an iterable") from None
 
 
 def _transpose(rows: list[NewRecord], now_ms: int) -> Columns:
     if not rows:
         return Columns((), (), now_ms, None)
     values, keys, headers, timestamps = zip(*rows, strict=True)
-    stamps = set(timestamps)
-    if stamps == {None}:
-        return Columns(keys, values, now_ms, headers if any(headers) else None)
-    if None in stamps:
-        timestamps = tuple(now_ms if stamp is None else stamp for stamp in timestamps)
-    check_timestamp_types(timestamps)
-    return Columns(keys, values, timestamps, headers if any(headers) else None)
+    return Columns(
+        _payloads("key", keys),
+        _payloads("value", values),
+        _timestamps(timestamps, now_ms),
+        [check_headers(pairs, number) for number, pairs in enumerate(headers)] if any(headers) else None,
+    )
 
 
 def _new_record(number: int, row: Any) -> NewRecord:
@@ -84,10 +102,51 @@ def _new_record(number: int, row: Any) -> NewRecord:
         return NewRecord(row)
     if isinstance(row, tuple) and 2 <= len(row) <= 4:
         key, value, *rest = row
-        return NewRecord(value, key, tuple(rest[1]) if len(rest) > 1 else (), rest[0] if rest else None)
+        return NewRecord(value, key, rest[1] if len(rest) > 1 else (), rest[0] if rest else None)
     raise InvalidRecordError(
         f"record {number} is a {type(row).__name__}; it must be a NewRecord, (key, value), "
         "(key, value, timestamp_ms), (key, value, timestamp_ms, headers), or bytes"
+    )
+
+
+_PLAIN = {bytes, type(None)}
+
+
+def _payloads(name: str, column: Sequence[Any]) -> Sequence[bytes | None]:
+    """A column of keys or values as bytes; the same object if that is what it holds."""
+    if set(map(type, column)) <= _PLAIN:
+        return column
+    return [check_payload(name, payload, number) for number, payload in enumerate(column)]
+
+
+def _timestamps(column: Sequence[Any], now_ms: int) -> Sequence[int] | int:
+    stamps = set(column) if set(map(type, column)) == {type(None)} else None
+    if stamps is not None:
+        return now_ms
+    filled = [now_ms if stamp is None else stamp for stamp in column]
+    check_timestamp_types(filled)
+    return filled
+
+
+# Fields -----------------------------------------------------------------------------------------------------
+
+
+def _whose(name: str, number: int | None) -> str:
+    return name if number is None else f"{name} of record {number}"
+
+
+def check_payload(name: str, payload: Any, number: int | None = None) -> bytes | None:
+    """A key, value or header value as bytes; what is not bytes already is copied.
+
+    Raises:
+        InvalidRecordError: it is neither bytes-like nor None; says whose, ``number`` being the record's.
+    """
+    if payload is None or type(payload) is bytes:
+        return payload
+    if isinstance(payload, bytes | bytearray | memoryview):
+        return bytes(payload)
+    raise InvalidRecordError(
+        f"{_whose(name, number)} is a {type(payload).__name__}; it must be bytes or None"
     )
 
 
@@ -98,80 +157,82 @@ def check_timestamp_types(timestamps: Sequence[Any]) -> None:
     """
     kinds = set(map(type, timestamps))
     if kinds <= {int} and (
-        not timestamps or (min(timestamps) >= -1 and max(timestamps) <= _MAX_TIMESTAMP_MS)
+        not timestamps or (min(timestamps) >= NO_TIMESTAMP_MS and max(timestamps) <= _MAX_TIMESTAMP_MS)
     ):
         return
     for number, stamp in enumerate(timestamps):
-        if type(stamp) is not int or not -1 <= stamp <= _MAX_TIMESTAMP_MS:
+        if type(stamp) is not int or not NO_TIMESTAMP_MS <= stamp <= _MAX_TIMESTAMP_MS:
             raise InvalidRecordError(
                 f"timestamp_ms of record {number} is {stamp!r}; it must be whole milliseconds since the epoch, or -1"
             )
 
 
-def sizes_of(columns: Columns) -> list[int]:
-    """Bytes that each record takes at most, uncompressed.
+def check_headers(headers: Any, number: int | None = None) -> tuple[Header, ...]:
+    """One record's headers as a tuple of pairs; accepts a mapping, an iterable of pairs, or None.
 
     Raises:
-        InvalidRecordError: a key or value has no length; names it.
+        InvalidRecordError: a header is not ``(str, bytes or None)``; says of which record.
     """
+    if not headers:
+        return ()
     try:
-        sizes = [
-            (len(key) if key is not None else 0) + (len(value) if value is not None else 0)
-            for key, value in zip(columns.keys, columns.values, strict=True)
-        ]
+        pairs = tuple(headers.items()) if isinstance(headers, dict) else tuple(headers)
     except TypeError:
-        check_bytes(columns)
-        raise
+        raise InvalidRecordError(
+            f"{_whose('headers', number)} is a {type(headers).__name__}; it must be pairs of str and bytes"
+        ) from None
+    return tuple([_check_header(pair, number) for pair in pairs])
+
+
+def _check_header(pair: Any, number: int | None) -> Header:
+    if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], str):
+        raise InvalidRecordError(
+            f"{_whose('header', number)} is {pair!r:.60}; it must be a pair of str and bytes or None"
+        )
+    key, value = pair
+    try:
+        key.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRecordError(
+            f"key {key!r:.60} of {_whose('a header', number)} is not text that UTF-8 can hold: {error.reason}"
+        ) from None
+    return key, check_payload(f"header {key!r:.60}", value, number)
+
+
+# Sizes ------------------------------------------------------------------------------------------------------
+
+
+def headers_bytes(headers: Sequence[Header]) -> int:
+    """The bytes that one record's headers take at most, besides their count."""
+    return sum(
+        [_MAX_UTF8_BYTES * len(key) + len(value or b"") + MAX_HEADER_OVERHEAD_BYTES for key, value in headers]
+    )
+
+
+def sizes_of(columns: Columns) -> list[int]:
+    """The bytes that each record takes at most, uncompressed."""
+    sizes = map(add, _lengths(columns.keys), _lengths(columns.values))
     if columns.headers is not None:
-        sizes = [
-            size + sum(len(str(k)) * 4 + len(v or b"") + 10 for k, v in headers)
-            for size, headers in zip(sizes, columns.headers, strict=True)
-        ]
+        sizes = map(add, sizes, map(headers_bytes, columns.headers))
     return [size + MAX_RECORD_OVERHEAD_BYTES for size in sizes]
 
 
-def check_bytes(columns: Columns) -> None:
-    """
-    Raises:
-        InvalidRecordError: a key or value is neither bytes-like nor None; names the record and the argument.
-    """
-    for name, column in (("key", columns.keys), ("value", columns.values)):
-        for number, item in enumerate(column):
-            if item is not None and not isinstance(item, bytes | bytearray | memoryview):
-                raise InvalidRecordError(
-                    f"{name} of record {number} is a {type(item).__name__}; it must be bytes or None"
-                )
+def _lengths(column: Sequence[bytes | None]) -> Iterable[int]:
+    if None in column:
+        return [0 if payload is None else len(payload) for payload in column]
+    return map(len, cast("Sequence[bytes]", column))
 
 
 def split_by_size(columns: Columns, batch_bytes: int) -> list[Columns]:
-    """Cut into runs of at most ``batch_bytes`` each (one record at least)."""
-    sizes = sizes_of(columns)
-    if sum(sizes) <= batch_bytes:
-        return [columns] if len(columns) else []
+    """Cut into runs that make batches of at most ``batch_bytes``, uncompressed (one record at least)."""
+    ends = list(accumulate(sizes_of(columns)))
+    limit = batch_bytes - HEADER_BYTES
+    if not ends or ends[-1] <= limit:
+        return [columns] if ends else []
     parts = []
-    start = size = 0
-    for number, record_bytes in enumerate(sizes):
-        if size + record_bytes > batch_bytes and number > start:
-            parts.append(columns.part(start, number))
-            start, size = number, 0
-        size += record_bytes
-    parts.append(columns.part(start, len(columns)))
+    start = done = 0
+    while start < len(ends):
+        stop = max(bisect_right(ends, done + limit), start + 1)
+        parts.append(columns.part(start, stop))
+        start, done = stop, ends[stop - 1]
     return parts
-
-
-def check_headers(headers: Any) -> tuple[Header, ...]:
-    """One record's headers as a tuple of pairs; accepts a mapping or an iterable of pairs.
-
-    Raises:
-        InvalidRecordError: a header is not ``(str, bytes or None)``.
-    """
-    pairs = tuple(headers.items()) if isinstance(headers, dict) else tuple(headers)
-    for pair in pairs:
-        if (
-            not isinstance(pair, tuple)
-            or len(pair) != 2
-            or not isinstance(pair[0], str)
-            or not (pair[1] is None or isinstance(pair[1], bytes | bytearray | memoryview))
-        ):
-            raise InvalidRecordError(f"header {pair!r} must be a pair of str and bytes or None")
-    return pairs
