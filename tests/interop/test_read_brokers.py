@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from logstore.config import TopicConfig
+from logstore.format.batch import rebase_batch
 from logstore.format.snapshot import ProducerSnapshotEntry, decode_snapshot
 from logstore.model import Isolation
 from logstore.partition.log import Log
@@ -28,8 +29,13 @@ PARTITIONS = {
 }
 CLEAN = [name for name in PARTITIONS if not name.startswith("killed/")]
 TRANSACTIONAL = [name for name in PARTITIONS if name.startswith("transactional")]
-COMPACTED = [name for name in PARTITIONS if "compact" in name]
-LEGACY = [name for name in PARTITIONS if name.startswith("legacy-")]
+FORGOTTEN = {
+    "compacted/compacted-0": "batches that the snapshot describes were compacted away",
+    "compacted-transactional/compacted-transactional-0": "batches that the snapshot describes were compacted away",
+    "log-dir/compact-one-0": "batches that the snapshot describes were compacted away",
+    "epochs/epochs-0": "its broker was restarted, and dropped producers for the age of their records",
+}
+"""Where a producer snapshot cannot be rebuilt from the batches."""
 
 every_partition = pytest.mark.parametrize("name", PARTITIONS)
 clean_or_not = pytest.mark.parametrize("is_clean", [False, True], ids=["unclean", "clean"])
@@ -97,13 +103,13 @@ def test_a_log_is_read_as_kafka_saw_it(name: str, is_clean: bool, tmp_path: Path
 
 @every_partition
 @clean_or_not
-def test_reading_begins_at_any_offset(name: str, is_clean: bool, tmp_path: Path) -> None:
+def test_reading_begins_and_ends_at_any_offset(name: str, is_clean: bool, tmp_path: Path) -> None:
     copy = place(name, tmp_path, is_clean=is_clean and name in CLEAN)
     records = as_records(copy.expected.records)
     with copy.open() as log:
-        for offset in range(log.log_start_offset, log.log_end_offset):
-            wanted = next((record for record in records if record.offset >= offset), None)
-            assert next(log.read(offset), None) == wanted
+        for start in range(log.log_start_offset, log.log_end_offset):
+            wanted = [record for record in records if start <= record.offset < start + 3]
+            assert list(log.read(start, start + 3)) == wanted
 
 
 @every_partition
@@ -167,8 +173,8 @@ def test_recovery_rebuilds_the_brokers_aborted_transactions(name: str, tmp_path:
 @every_partition
 @clean_or_not
 def test_our_producer_snapshot_equals_the_brokers(name: str, is_clean: bool, tmp_path: Path) -> None:
-    if name in COMPACTED and not is_clean:
-        pytest.skip("compaction removes batches that the snapshot still describes")
+    if not is_clean and name in FORGOTTEN:
+        pytest.skip(FORGOTTEN[name])
     copy = place(name, tmp_path, is_clean=is_clean and name in CLEAN)
     brokers = _last_snapshot(copy)
     if brokers is None:
@@ -218,8 +224,9 @@ def test_a_log_goes_on_behind_what_the_broker_wrote(name: str, is_clean: bool, t
 def test_a_batch_that_the_broker_has_is_not_appended_again(is_clean: bool, tmp_path: Path) -> None:
     copy = place("idempotent/idempotent-0", tmp_path, is_clean=is_clean)
     with copy.open() as log:
-        last = log.fetch(log.log_end_offset - 1)
-        again = log.append_batch(last.data)
+        batch = bytearray(log.fetch(log.log_end_offset - 1).data)
+        rebase_batch(batch, 0, 0, -1)
+        again = log.append_batch(batch)
         assert again is not None
         assert again.is_duplicate
         assert again.last_offset == copy.expected.log_end_offset - 1 == log.log_end_offset - 1

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from logstore.errors import CorruptionError
 from logstore.format.batch import decode_batch
-from logstore.format.header import PREFIX_BYTES, BatchHeader, check_batch
+from logstore.format.header import MAGIC, PREFIX_BYTES, UNKNOWN_COUNT, BatchHeader, check_batch
 from logstore.format.index import collect_aborted
 from logstore.model import AbortedTransaction, Isolation, OffsetAndTimestamp, Record
 from logstore.partition.segment import Segment
@@ -124,7 +124,8 @@ class _SegmentReader:
         while self._piece is not None:
             batches = self._piece.batches
             for number, (position, header) in enumerate(batches):
-                if header.base_offset >= self._stop and self._previous_last < header.base_offset:
+                first_offset = self._previous_last + 1 if _ends_at_base(header) else header.base_offset
+                if first_offset >= self._stop and self._previous_last < header.base_offset:
                     return
                 is_last = number + 1 == len(batches)
                 self._check_place(
@@ -195,6 +196,12 @@ class _SegmentReader:
         )
 
 
+def _ends_at_base(header: BatchHeader) -> bool:
+    """Whether the batch is a compressed legacy entry: its base offset is that of its last record, and only
+    decompressing it tells the first."""
+    return header.magic < MAGIC and header.record_count == UNKNOWN_COUNT
+
+
 # Records ----------------------------------------------------------------------------------------------------
 
 
@@ -208,7 +215,8 @@ def iterate_records(view: LogView, start: int, stop: int, isolation: Isolation) 
         if aborted.hides(found.header, found) or found.header.is_control:
             continue
         records = _decode(view, found)
-        if found.header.base_offset < start or found.header.last_offset >= stop:
+        header = found.header
+        if header.base_offset < start or header.last_offset >= stop or _ends_at_base(header):
             records = [record for record in records if start <= record.offset < stop]
         yield from records
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import uuid
 
-from logstore.errors import CorruptionError, UsageError
+from logstore.errors import CorruptionError, UnsupportedVersionError, UsageError
 from logstore.files import Files, read_small_file, write_small_file
 from logstore.format.checkpoint import decode_epoch_checkpoint, encode_epoch_checkpoint
 from logstore.format.metadata import decode_partition_metadata, encode_partition_metadata
@@ -48,13 +48,14 @@ def snapshot_path(directory: str, offset: int) -> str:
 
 
 def read_snapshot(files: Files, directory: str, offset: int) -> list[ProducerSnapshotEntry] | None:
-    """The entries, or None if the snapshot is missing or damaged: an older one serves, with more replay."""
+    """The entries, or None if the snapshot is missing or damaged: an older one serves, with more replay. Its
+    version is not covered by its checksum, so an unknown one counts as damage too."""
     path = snapshot_path(directory, offset)
     try:
         data = read_small_file(files, path, _MAX_SNAPSHOT_BYTES)
         return decode_snapshot(data) if data is not None else None
-    except CorruptionError as error:
-        _log.warning("ignoring a damaged producer snapshot: %s", error.located(path))
+    except (CorruptionError, UnsupportedVersionError) as error:
+        _log.warning("ignoring a damaged producer snapshot: %s (%s)", error, path)
         return None
 
 
