@@ -17,20 +17,20 @@ help:
 $(VENV)/.base: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "logstore needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q --upgrade pip
-	$(BIN)/pip install -q -e .
+	$(BIN)/pip install -q --no-compile --upgrade pip
+	$(BIN)/pip install -q --no-compile -e .
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.base
-	$(BIN)/pip install -q -e '.[test]'
+	$(BIN)/pip install -q --no-compile -e '.[test]'
 	@touch $@
 
 $(VENV)/.demo: $(VENV)/.base
-	$(BIN)/pip install -q -e '.[demo]'
+	$(BIN)/pip install -q --no-compile -e '.[demo]'
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.base
-	$(BIN)/pip install -q -e '.[bench]'
+	$(BIN)/pip install -q --no-compile -e '.[bench]'
 	@touch $@
 
 demo: $(VENV)/.demo

@@ -397,7 +397,7 @@ def read_small_file(files: Files, path: str, limit_bytes: int) -> bytes | None:
         if error.errno == errno.ENOENT:
             return None
         raise
-    data = file.read_at(0, limit_bytes + 1)
+    data = file.read_at(0, min(file.size_bytes(), limit_bytes + 1))
     file.close()
     if len(data) > limit_bytes:
         raise CorruptionError(f"is larger than {limit_bytes} bytes", path=path)

@@ -6,22 +6,40 @@ A thin face over :class:`~logstore.logdir.directory.LogDirectory` (open for writ
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Self, cast, overload
+from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 from logstore.clock import Clock
 from logstore.config import StoreConfig, TopicConfig
-from logstore.errors import ReadOnlyError, UnknownTopicError, UsageError
+from logstore.errors import (
+    InvalidRecordError,
+    LogstoreError,
+    ReadOnlyError,
+    TopicExistsError,
+    UnknownTopicError,
+    UsageError,
+)
 from logstore.files import Files
+from logstore.format.names import check_topic_name
 from logstore.format.partitioner import partition_for_key
-from logstore.logdir.directory import LogDirectory, OnProgress
+from logstore.logdir.directory import (
+    LogDirectory,
+    OnProgress,
+    check_config,
+    check_partition_count,
+    for_each,
+)
 from logstore.logdir.watched import WatchedDirectory
 from logstore.model import Bytes, TopicPartition
 from logstore.partition.columns import NewRecords, columns_of
 from logstore.partition.log import Log
 
+if TYPE_CHECKING:
+    import uuid
+
 _REMEMBERED_KEYS = 65_536  # hashing a key costs 2 µs, remembering it 0.1
+_RECORD_OVERHEAD_BYTES = 8  # about what a record takes besides its value
 
 
 def open_store(
@@ -71,8 +89,8 @@ def _check_path(path: Any) -> str:
 class Store(Mapping[str, "Topic"]):
     """An open directory of topics: a mapping from topic name to :class:`Topic`.
 
-    Use it in a ``with`` statement, or call :meth:`close`. All methods may be called from many threads. A child
-    process must open its own: a forked child that uses its parent's store gets ``ForkedError``.
+    Use it in a ``with`` statement, or call :meth:`close`. All methods may be called from many threads. A
+    child process must open its own: a forked child that uses its parent's store gets ``ForkedError``.
     """
 
     def __init__(self, directory: LogDirectory | WatchedDirectory) -> None:
@@ -86,6 +104,7 @@ class Store(Mapping[str, "Topic"]):
 
     @property
     def is_read_only(self) -> bool:
+        """Whether it was opened with ``read_only``."""
         return isinstance(self._directory, WatchedDirectory)
 
     @property
@@ -130,34 +149,53 @@ class Store(Mapping[str, "Topic"]):
 
         Raises:
             UsageError: it is there with another number of partitions, or other settings, than asked for.
+            InvalidTopicError: Kafka would refuse the name.
         """
+        check_topic_name(name)
+        if partitions is not None:
+            check_partition_count(partitions)
+        check_config(config)
         if name not in self:
-            return self.create_topic(name, partitions=partitions or 1, config=config)
+            try:
+                return self.create_topic(name, partitions=partitions or 1, config=config)
+            except TopicExistsError:
+                if name not in self:
+                    raise  # the name clashes with another's; else another thread was faster
         topic = self[name]
         if partitions is not None and len(topic) != partitions:
             raise UsageError(
-                f"topic {name!r} has {len(topic)} partitions, not {partitions}; add_partitions() gives it more"
+                f"topic {name!r} has {len(topic)} partitions, not {partitions}; "
+                "add_partitions() gives it more"
             )
         if config is not None and topic.config != config:
             raise UsageError(f"topic {name!r} has other settings; configure() changes them")
         return topic
 
     def delete_topic(self, name: str) -> None:
-        """Remove a topic and all its records."""
+        """Remove a topic and all its records. Its logs are closed; the files go after
+        ``file_delete_delay_ms``, for readers in other processes.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+        """
         self._writable().delete_topic(name)
         self._topics.pop(name, None)
 
     def _writable(self) -> LogDirectory:
         if isinstance(self._directory, WatchedDirectory):
             raise ReadOnlyError(f"{self.path} was opened read-only")
+        self._directory.check_open()
         return self._directory
 
     # The whole store
 
     def flush(self) -> None:
-        """Return when everything appended before the call is durable, in every partition."""
-        for log in self._writable().logs():
-            log.flush()
+        """Return when everything appended before the call is durable, in every partition.
+
+        Raises:
+            StorageError: an fsync failed; the other partitions were flushed all the same.
+        """
+        for_each(Log.flush, self._writable().logs())
 
     def checkpoint(self) -> None:
         """Flush, and store recovery points, so that the next open has nothing to read. The store does it by
@@ -190,7 +228,11 @@ class Store(Mapping[str, "Topic"]):
 
     def __repr__(self) -> str:
         mode = " read-only" if self.is_read_only else ""
-        return f"<Store {self.path!r}{mode}: {', '.join(self) or 'no topics'}>"
+        try:
+            contents = ", ".join(self) or "no topics"
+        except LogstoreError as error:  # closed, for one
+            contents = type(error).__name__
+        return f"<Store {self.path!r}{mode}: {contents}>"
 
 
 class Topic(Sequence[Log]):
@@ -203,7 +245,7 @@ class Topic(Sequence[Log]):
         self._sticky_partition = 0
         self._sticky_left_bytes = directory.config.batch_bytes
 
-    def _remembering_partitioner(self) -> Any:
+    def _remembering_partitioner(self) -> Callable[[bytes], int]:
         count = len(self)
 
         @lru_cache(_REMEMBERED_KEYS)
@@ -214,12 +256,13 @@ class Topic(Sequence[Log]):
         return partition_of
 
     @property
-    def topic_id(self) -> Any:
-        """The topic's UUID."""
+    def topic_id(self) -> uuid.UUID:
+        """The topic's id: another one after the topic was deleted and created again."""
         return self._directory.topic(self.name).topic_id
 
     @property
     def config(self) -> TopicConfig:
+        """The topic's settings; :meth:`configure` changes them."""
         return self._directory.topic(self.name).config
 
     def __len__(self) -> int:
@@ -230,15 +273,19 @@ class Topic(Sequence[Log]):
     @overload
     def __getitem__(self, number: slice) -> Sequence[Log]: ...
     def __getitem__(self, number: int | slice) -> Log | Sequence[Log]:
-        count = len(self)
         if isinstance(number, slice):
-            return [self[i] for i in range(*number.indices(count))]
+            return [self[i] for i in range(*number.indices(len(self)))]
+        return cast(Log, self._directory.log(TopicPartition(self.name, self._check_number(number))))
+
+    def _check_number(self, number: int) -> int:
+        """The partition that an index means; negative ones count from the end."""
+        count = len(self)
         if type(number) is not int:
             raise UsageError(f"partition is {number!r}; it must be a number")
         if not -count <= number < count:
             # IndexError ends iteration over a sequence; UnknownTopicError is ours. This is both.
             raise _UnknownPartitionError(f"topic {self.name!r} has {count} partitions; there is no {number}")
-        return cast(Log, self._directory.log(TopicPartition(self.name, number % count)))
+        return number % count
 
     # Appending
 
@@ -263,22 +310,29 @@ class Topic(Sequence[Log]):
         if partition is None:
             partition = self._choose_partition(key, value)
         log = self[partition]
-        return partition, log.append(value, key=key, headers=headers, timestamp_ms=timestamp_ms, flush=flush)
+        offset = log.append(value, key=key, headers=headers, timestamp_ms=timestamp_ms, flush=flush)
+        return log.partition.partition, offset
 
     def partition_for(self, key: Bytes) -> int:
-        """The partition of a key."""
+        """The partition of a key.
+
+        Raises:
+            InvalidRecordError: the key is not bytes-like.
+        """
         if not isinstance(key, bytes | bytearray | memoryview):
-            raise UsageError(f"key is a {type(key).__name__}; it must be bytes")
+            raise InvalidRecordError(f"key is a {type(key).__name__}; it must be bytes or None")
         if self._partitioned_count != len(self):
             self._partition_of = self._remembering_partitioner()
-        return cast(int, self._partition_of(bytes(key)))
+        return self._partition_of(bytes(key))
 
     def _choose_partition(self, key: Bytes | None, value: Bytes | None) -> int:
         if key is not None:
             return self.partition_for(key)
-        self._sticky_left_bytes -= len(value or b"")
+        payload_bytes = len(value) if isinstance(value, bytes | bytearray | memoryview) else 0
+        size = payload_bytes + _RECORD_OVERHEAD_BYTES
+        self._sticky_left_bytes -= size
         if self._sticky_left_bytes < 0:
-            self._sticky_left_bytes = self._directory.config.batch_bytes
+            self._sticky_left_bytes = self._directory.config.batch_bytes - size
             self._sticky_partition += 1
         return self._sticky_partition % len(self)
 
@@ -292,12 +346,11 @@ class Topic(Sequence[Log]):
         for partition, rows in sorted(self._divide(records).items()):
             offsets[partition] = self[partition].extend(rows)
         if flush:
-            for partition in offsets:
-                self[partition].flush()
+            for_each(Log.flush, [self[partition] for partition in offsets])
         return offsets
 
     def _divide(self, records: NewRecords) -> dict[int, list[Any]]:
-        rows = list(records) if not isinstance(records, list | tuple) else records
+        rows = records if isinstance(records, list) else _listed(records)
         columns = columns_of(rows, 0)
         divided: dict[int, list[Any]] = {}
         for row, key, value in zip(rows, columns.keys, columns.values, strict=True):
@@ -305,9 +358,13 @@ class Topic(Sequence[Log]):
         return divided
 
     def flush(self) -> None:
-        """Return when everything appended before the call is durable, in every partition."""
-        for log in self:
-            log.flush()
+        """Return when everything appended before the call is durable, in every partition.
+
+        Raises:
+            StorageError: an fsync failed; the other partitions were flushed all the same.
+        """
+        name = self.name
+        for_each(Log.flush, [log for log in self._writable().logs() if log.partition.topic == name])
 
     # Changing the topic
 
@@ -318,7 +375,7 @@ class Topic(Sequence[Log]):
         Raises:
             InvalidConfigError: an unknown name or a bad value.
         """
-        changed = self.config if config is None else config
+        changed = check_config(config) or self.config
         if settings:
             changed = changed.with_settings(**settings)
         return self._writable().configure(self.name, changed).config
@@ -341,15 +398,24 @@ class Topic(Sequence[Log]):
         Raises:
             CorruptionError: it is damaged, and ``accept_loss`` is false.
         """
-        return self._writable().reopen(TopicPartition(self.name, partition), accept_loss=accept_loss)
+        number = self._check_number(partition)
+        return self._writable().reopen(TopicPartition(self.name, number), accept_loss=accept_loss)
 
     def _writable(self) -> LogDirectory:
         if isinstance(self._directory, WatchedDirectory):
             raise ReadOnlyError(f"{self._directory.path} was opened read-only")
+        self._directory.check_open()
         return self._directory
 
     def __repr__(self) -> str:
-        return f"<Topic {self.name!r} with {len(self)} partitions>"
+        return f"<Topic {self.name!r} in {self._directory.path!r}>"
+
+
+def _listed(records: NewRecords) -> list[Any]:
+    """The records of an iterable, which is used up."""
+    if isinstance(records, bytes | bytearray | memoryview | str) or not isinstance(records, Iterable):
+        columns_of(records, 0)  # says what is wrong
+    return list(records)
 
 
 class _UnknownPartitionError(UnknownTopicError, IndexError):

@@ -1,8 +1,8 @@
 """Partitions that logstore writes for Kafka to judge, and a Log as an ordinary client sees it.
 
-Each topic is a script of appends. A `Recorder` runs it on a Log and notes, from what it handed in and from the
-offsets it got back, what every reader must find later; it never reads the log. `write_topics` lays each topic
-down three times, as partitions `CLOSED`, `RECOVERED` and `CRASHED`.
+Each topic is a script of appends. A `Recorder` runs it on a Log and notes, from what it handed in and from
+the offsets it got back, what every reader must find later; it never reads the log. `write_topics` lays each
+topic down three times, as partitions `CLOSED`, `RECOVERED` and `CRASHED`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from logstore.model import AbortedTransaction, ProducerIdentity, Record, Timesta
 from logstore.partition.log import Log
 from logstore.testing import ManualClock
 from tests.interop.clients import NewRecord, SeenRecord
+from tests.interop.fixtures import DATA
+from tests.interop.kafka import CLEAN_SHUTDOWN_FILE, LOG_START_FILE, RECOVERY_POINT_FILE, write_checkpoint
 
 TIME_MS = 1_700_000_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 CLOSED, RECOVERED, CRASHED = 0, 1, 2
-"""How a directory was left: closed; copied from an open log, torn, and recovered by us; the same, unrecovered."""
+"""How a directory was left: closed; copied from an open log, torn, and recovered by us; or not recovered."""
 
 SMALL_SEGMENTS = {"segment_bytes": 1024, "index_interval_bytes": 256}
 FETCH_BYTES = 700
@@ -87,6 +89,18 @@ def first_at_or_after(records: Sequence[SeenRecord], timestamp_ms: int) -> int |
 
 def _type_name(timestamp_type: TimestampType) -> str:
     return "LogAppendTime" if timestamp_type is TimestampType.LOG_APPEND_TIME else "CreateTime"
+
+
+def add_checkpoints(directory: Path, log_start_offset: int, log_end_offset: int | None) -> None:
+    """Put into a partition's directory what its log directory keeps for it: the log start, and, if it was
+    left cleanly, the recovery point at its end and the marker of a clean stop."""
+    topic, _, partition = directory.name.rpartition("-")
+    at = topic, int(partition)
+    if log_start_offset:
+        write_checkpoint(directory / LOG_START_FILE, {at: log_start_offset})
+    if log_end_offset is not None:
+        write_checkpoint(directory / RECOVERY_POINT_FILE, {at: log_end_offset})
+        shutil.copy(DATA / "log-dir" / CLEAN_SHUTDOWN_FILE, directory)
 
 
 # --- what was written -----------------------------------------------------------------------------
@@ -256,9 +270,7 @@ def open_ours(path: Path, config: TopicConfig | None = None, *, clock: Clock | N
     return Log.open(str(path), config=config, clock=clock or ManualClock(TIME_MS + 60_000))
 
 
-def encode(
-    records: Sequence[NewRecord], codec: Codec, stamp: ProducerIdentity | None = None
-) -> bytearray:
+def encode(records: Sequence[NewRecord], codec: Codec, stamp: ProducerIdentity | None = None) -> bytearray:
     """A batch as a client encodes it."""
     stamp = stamp or ProducerIdentity(-1, -1, -1)
     return encode_batch(
@@ -510,4 +522,3 @@ def copy_as_crashed(log: Log, target: Path) -> None:
 def _prefix_of(directory: Path) -> str:
     topic, _, partition = directory.name.rpartition("-")
     return f"{topic} {partition} "
-

@@ -6,7 +6,9 @@ found out without keeping a model beside the log.
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -62,7 +64,7 @@ class Partition:
 
     def __init__(self, path: Path, *, files: Files | None = None, **config: Any) -> None:
         self.path = path
-        self.files = files
+        self.files = files or UnflushedFiles()
         self.size_bytes = 40
         self.clock = ManualClock()
         self.config = TopicConfig(**{"segment_bytes": 2**20, "index_interval_bytes": 100} | config)
@@ -185,9 +187,10 @@ class Partition:
         """What recoveries cut off."""
         return b"".join((self.path / name).read_bytes() for name in self.names("*.torn-*"))
 
-    def copy_to(self, path: Path) -> Partition:
-        """The same files in another directory, for the next case of a series. The lock file stays behind:
-        reading it here would give up the lock."""
+    def copy(self) -> Partition:
+        """The same files in another directory of the same name (checkpoints go by it), which takes the place
+        of the last copy. The lock file stays behind: reading it here would give up the lock."""
+        path = self.path.parent / "copy" / self.path.name
         shutil.rmtree(path, ignore_errors=True)
         shutil.copytree(self.path, path, ignore=shutil.ignore_patterns(".lock"))
         copy = Partition(path)
@@ -205,15 +208,40 @@ def check_record(record: Any, size_bytes: int = 40) -> int:
 def read_or_refuse(offsets: Callable[[], list[int]], expected: Iterable[int]) -> bool:
     """Whether a read was refused with a CorruptionError that says where; else it must be exactly right."""
     try:
-        assert offsets() == list(expected)
+        found = offsets()
     except CorruptionError as error:
-        assert error.path is not None
-        assert error.position is not None
-        return True
+        return is_located(error)
+    assert found == list(expected)
     return False
 
 
-# Disks that fail or watch -------------------------------------------------------------------------------------
+def is_located(error: CorruptionError, path: Path | None = None) -> bool:
+    """True; but a failure if the error does not say where."""
+    assert error.position is not None
+    assert error.path == str(path) if path is not None else error.path is not None
+    return True
+
+
+def in_child(action: Callable[[], object]) -> str:
+    """What ``action`` returns, as text, or the name of what it raises, in a forked child."""
+    here, there = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            signal.alarm(20)
+            answer = str(action())
+        except BaseException as error:
+            answer = f"{type(error).__name__}: {error}"
+        os.write(there, answer.encode())
+        os._exit(0)
+    os.close(there)
+    with os.fdopen(here, "rb") as pipe:
+        answer = pipe.read().decode()
+    os.waitpid(child, 0)
+    return answer
+
+
+# Disks that fail or watch -----------------------------------------------------------------------------------
 
 
 class Crash(BaseException):
@@ -238,7 +266,6 @@ class WatchedFile:
 
     def flush(self) -> None:
         self._watch("flush", self.path)
-        self._file.flush()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
@@ -246,7 +273,8 @@ class WatchedFile:
 
 class WatchedFiles(OsFiles):
     """The machine's disk, with every change noted in ``trace`` as (what, file name) before it is made.
-    ``before`` may raise to stop it."""
+    ``before`` may raise to stop it. Flushes are noted only: what a process leaves survives it anyway, and
+    waiting for the disk would take most of the tests' time."""
 
     def __init__(self, before: Callable[[str, str], None] | None = None) -> None:
         self.trace: list[tuple[str, str]] = []
@@ -272,7 +300,13 @@ class WatchedFiles(OsFiles):
 
     def flush_directory(self, path: str) -> None:
         self.watch("flush directory", path)
-        super().flush_directory(path)
+
+
+class UnflushedFiles(WatchedFiles):
+    """As a :class:`WatchedFiles` that nobody looks at."""
+
+    def watch(self, action: str, path: str) -> None:
+        pass
 
 
 def crash_after(count: int) -> WatchedFiles:

@@ -1,7 +1,7 @@
 """The catalogue of a store: which topics it has, with how many partitions and which settings.
 
-Kafka keeps this in its cluster metadata; a log directory by itself has only partition directories. Ours is one
-small JSON file, ``topics.json``, beside them. Kafka ignores it, and a directory that a broker wrote works
+Kafka keeps this in its cluster metadata; a log directory by itself has only partition directories. Ours is
+one small JSON file, ``topics.json``, beside them. Kafka ignores it, and a directory that a broker wrote works
 without it: topics are then what the partition directories say, with default settings.
 
 A topic is created and deleted in steps that a crash may separate, so an entry has a state. ``creating``: some
@@ -108,13 +108,16 @@ def _decode_entry(name: str, described: Any) -> TopicEntry:
     partition_count = _field(described, "partitions", int, where)
     if not 1 <= partition_count <= MAX_PARTITIONS:
         raise CorruptionError(f"{where} has {partition_count} partitions")
+    properties = _field(described, "config", dict, where)
+    for key in properties:
+        _field(properties, key, str, where)
     try:
         check_topic_name(name)
         return TopicEntry(
             name=name,
             topic_id=decode_base64_uuid(_field(described, "id", str, where)),
             partition_count=partition_count,
-            config=TopicConfig.from_properties(_field(described, "config", dict, where)),
+            config=TopicConfig.from_properties(properties),
             state=TopicState(_field(described, "state", str, where)),
         )
     except (LogstoreError, ValueError, AttributeError) as error:

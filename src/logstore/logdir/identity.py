@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
+from collections.abc import Container
 
-from logstore.errors import CorruptionError, InvalidTopicError, UsageError
+from logstore.errors import CorruptionError, InvalidTopicError, LogstoreError, UsageError
 from logstore.files import Files, parent_of, read_small_file, write_small_file
 from logstore.format.metadata import (
     MetaProperties,
@@ -12,13 +14,22 @@ from logstore.format.metadata import (
     encode_base64_uuid,
     encode_meta_properties,
 )
-from logstore.format.names import LOG_SUFFIX, DirectoryKind, DirectoryName, parse_directory_name
-from logstore.logdir.catalogue import CATALOGUE_NAME
+from logstore.format.names import (
+    DirectoryKind,
+    DirectoryName,
+    parse_directory_name,
+    parse_segment_file_name,
+    partition_directory_name,
+)
+from logstore.logdir.catalogue import CATALOGUE_NAME, MAX_PARTITIONS
 from logstore.partition.home import LOCK_NAME
+from logstore.partition.sidecars import METADATA_NAME, read_topic_id
 
 META_PROPERTIES_NAME = "meta.properties"
 _MAX_META_BYTES = 64 * 1024
-_STORE_FILES = (META_PROPERTIES_NAME, CATALOGUE_NAME, LOCK_NAME)
+_STORE_FILES = {META_PROPERTIES_NAME, CATALOGUE_NAME, LOCK_NAME}
+
+_log = logging.getLogger("logstore")
 
 
 def prepare_directory(files: Files, path: str, *, create: bool) -> None:
@@ -33,25 +44,22 @@ def prepare_directory(files: Files, path: str, *, create: bool) -> None:
     if not files.is_directory(path):
         if not create:
             raise UsageError(f"{path} does not exist")
-        files.make_directory(path)
-        files.flush_directory(parent_of(path))
+        _make_durably(files, path)
         return
     entries = files.list_directory(path)
-    names = {entry.name for entry in entries}
-    if (
-        not names
-        or names & set(_STORE_FILES)
-        or any(_is_partition(e.name) for e in entries if e.is_directory)
-    ):
-        return
-    if any(name.endswith(LOG_SUFFIX) for name in names):
+    names = {entry.name.removesuffix(".tmp") for entry in entries}  # a crash may leave only such a one
+    if any(parse_segment_file_name(name) is not None for name in names):
         raise UsageError(f"{path} is the directory of one partition; open its parent, or use Log.open()")
-    raise UsageError(f"{path} holds other files and no topics; give a store a directory of its own")
+    if names and not names & _STORE_FILES and not unknown_partition_counts(files, path, ()):
+        raise UsageError(f"{path} holds other files and no topics; give a store a directory of its own")
 
 
-def _is_partition(name: str) -> bool:
-    parsed = parse_name(name)
-    return parsed is not None
+def _make_durably(files: Files, path: str) -> None:
+    """Make the directory and its parents, so that a power cut cannot take their names."""
+    if not files.is_directory(path):
+        _make_durably(files, parent_of(path))
+        files.make_directory(path)
+        files.flush_directory(parent_of(path))
 
 
 def parse_name(name: str) -> DirectoryName | None:
@@ -72,13 +80,40 @@ def list_partitions(files: Files, path: str) -> list[tuple[str, DirectoryName]]:
     return found
 
 
-def live_partition_counts(files: Files, path: str) -> dict[str, int]:
-    """Topics as the partition directories say: one more than the highest partition number of each."""
+def unknown_partition_counts(files: Files, path: str, known: Container[str]) -> dict[str, int]:
+    """Topics that are not ``known``, as the partition directories say: one more than the highest number of
+    each. Only directories with a partition's files count, since ``backup-2024`` is named like one too."""
     counts: dict[str, int] = {}
-    for _, parsed in list_partitions(files, path):
-        if parsed.kind is DirectoryKind.LIVE:
-            counts[parsed.topic] = max(counts.get(parsed.topic, 0), parsed.partition + 1)
+    for name, parsed in list_partitions(files, path):
+        topic, number, kind = parsed
+        if topic in known or kind is not DirectoryKind.LIVE or not _holds_partition(files, f"{path}/{name}"):
+            continue
+        if number >= MAX_PARTITIONS:
+            _log.warning("ignoring %s/%s: its number is above the limit of %d", path, name, MAX_PARTITIONS)
+            continue
+        counts[topic] = max(counts.get(topic, 0), number + 1)
     return counts
+
+
+def _holds_partition(files: Files, directory: str) -> bool:
+    return any(
+        entry.name == METADATA_NAME or parse_segment_file_name(entry.name) is not None
+        for entry in files.list_directory(directory)
+        if not entry.is_directory
+    )
+
+
+def stored_topic_id(files: Files, path: str, topic: str, partition_count: int) -> uuid.UUID | None:
+    """The topic's id as one of its partition directories has it; None where none can be read."""
+    for number in range(partition_count):
+        try:
+            topic_id = read_topic_id(files, f"{path}/{partition_directory_name(topic, number)}")
+        except LogstoreError as error:
+            _log.warning("ignoring a damaged topic id: %s", error)
+            continue
+        if topic_id is not None:
+            return topic_id
+    return None
 
 
 def ensure_identity(files: Files, path: str) -> MetaProperties:

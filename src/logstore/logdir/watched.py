@@ -7,14 +7,14 @@ import uuid
 
 from logstore.clock import Clock
 from logstore.config import StoreConfig
-from logstore.errors import ClosedError, LogstoreError, UnknownTopicError
+from logstore.errors import ClosedError, CorruptionError, ForkedError, LogstoreError, UnknownTopicError
 from logstore.files import Files
 from logstore.format.names import partition_directory_name
 from logstore.logdir.catalogue import TopicEntry, TopicState, read_catalogue
-from logstore.logdir.identity import live_partition_counts, prepare_directory
+from logstore.logdir.identity import prepare_directory, stored_topic_id, unknown_partition_counts
 from logstore.model import TopicPartition
 from logstore.partition.context import make_context
-from logstore.partition.watching import ReadOnlyLog
+from logstore.partition.watching import ReadOnlyLog, Watch, WatchedCheckpoints
 
 
 class WatchedDirectory:
@@ -31,72 +31,114 @@ class WatchedDirectory:
         """
         Raises:
             UsageError: the path is not a store.
+            CorruptionError: the catalogue is damaged.
         """
         self.context = make_context(path, config=config, files=files, clock=clock)
         self.path = self.context.home.path
         self.config = self.context.config
         self.damaged: dict[TopicPartition, LogstoreError] = {}
+        """Always empty: damage is found when a log is read."""
+        self._files = self.context.files
+        self._checkpoints = WatchedCheckpoints(self.context.home, self._files, self.context.clock)
         self._lock = threading.Lock()
-        self._logs: dict[TopicPartition, ReadOnlyLog] = {}
-        self._ids: dict[str, uuid.UUID] = {}
+        self._names = Watch(self._files, self.context.clock, self.path)
+        self._topics: dict[str, TopicEntry] = {}
+        self._guessed_ids: dict[str, uuid.UUID] = {}
+        self._logs: dict[TopicPartition, tuple[uuid.UUID, ReadOnlyLog]] = {}
         self._is_closed = False
-        prepare_directory(self.context.files, self.path, create=False)
+        prepare_directory(self._files, self.path, create=False)
         self.was_clean = self.context.home.has_clean_marker()
-        self.context.home.load()
+        self._live_topics()
 
     def check_open(self) -> None:
         """
         Raises:
+            ForkedError: this process is a child of the one that opened the store.
             ClosedError: the store is closed.
         """
+        if self.context.fork_flag.is_forked:
+            raise ForkedError(
+                f"{self.path} was opened by the parent of this process; open it again in the child"
+            )
         if self._is_closed:
             raise ClosedError(f"{self.path} is closed")
 
-    def _topics(self) -> dict[str, TopicEntry]:
-        """Read anew each time: the writer may create and delete topics."""
+    # Topics
+
+    def _live_topics(self) -> dict[str, TopicEntry]:
+        """The topics now: the writer creates and deletes some."""
         self.check_open()
-        topics = read_catalogue(self.context.files, self.path) or {}
-        for name, count in live_partition_counts(self.context.files, self.path).items():
+        with self._lock:
+            if self._names.has_changed():
+                try:
+                    self._topics = self._read_topics_locked()
+                except BaseException:
+                    self._names.forget()
+                    raise
+            return self._topics
+
+    def _read_topics_locked(self) -> dict[str, TopicEntry]:
+        """The catalogue, and what it does not know. The catalogue is read a second time behind the
+        directories: a topic that was created in between is in it then."""
+        topics = read_catalogue(self._files, self.path) or {}
+        unknown = unknown_partition_counts(self._files, self.path, topics)
+        if unknown:
+            topics = read_catalogue(self._files, self.path) or {}
+        for name, count in unknown.items():
             if name not in topics:
-                topic_id = self._ids.setdefault(name, uuid.uuid4())
-                topics[name] = TopicEntry(
-                    name=name, topic_id=topic_id, partition_count=count, config=self.config.topic
-                )
+                topics[name] = self._guess_locked(name, count)
         return {name: topic for name, topic in topics.items() if topic.state is TopicState.LIVE}
 
+    def _guess_locked(self, name: str, partition_count: int) -> TopicEntry:
+        topic_id = stored_topic_id(self._files, self.path, name, partition_count)
+        if topic_id is None:
+            topic_id = self._guessed_ids.setdefault(name, uuid.uuid4())
+        return TopicEntry(
+            name=name, topic_id=topic_id, partition_count=partition_count, config=self.config.topic
+        )
+
     def topic_names(self) -> list[str]:
-        return sorted(self._topics())
+        return sorted(self._live_topics())
 
     def topic(self, name: str) -> TopicEntry:
         """
         Raises:
             UnknownTopicError: there is no such topic.
         """
-        topic = self._topics().get(name)
+        topic = self._live_topics().get(name)
         if topic is None:
             raise UnknownTopicError(f"there is no topic {name!r} in {self.path}")
         return topic
+
+    # Logs
 
     def log(self, partition: TopicPartition) -> ReadOnlyLog:
         """
         Raises:
             UnknownTopicError: there is no such partition.
+            CorruptionError: its directory is missing.
         """
-        self.check_open()
+        topic_id = self.topic(partition.topic).topic_id
         with self._lock:
-            log = self._logs.get(partition)
-            if log is None:
-                directory = f"{self.path}/{partition_directory_name(*partition)}"
-                if not self.context.files.is_directory(directory):
-                    raise UnknownTopicError(f"there is no partition {partition} in {self.path}")
-                context = self.context
-                log = ReadOnlyLog(
-                    context.home, context.files, context.clock, context.open_segments, directory, partition
-                )
-                self._logs[partition] = log
+            known_id, log = self._logs.get(partition, (None, None))
+            if log is None or known_id != topic_id:
+                log = self._open_locked(partition)
+                self._logs[partition] = (topic_id, log)
             return log
 
+    def _open_locked(self, partition: TopicPartition) -> ReadOnlyLog:
+        directory = f"{self.path}/{partition_directory_name(*partition)}"
+        if not self._files.is_directory(directory):
+            if partition.topic not in self._read_topics_locked():
+                raise UnknownTopicError(f"topic {partition.topic!r} was deleted from {self.path}")
+            raise CorruptionError("the partition's directory is missing", path=directory)
+        return ReadOnlyLog(self.context, self._checkpoints, directory, partition)
+
     def close(self) -> None:
+        """Forget everything; readers that are in the middle get ClosedError."""
         self._is_closed = True
-        with self._lock:
-            self._logs.clear()
+        if not self.context.fork_flag.is_forked:
+            with self._lock:
+                for _, log in self._logs.values():
+                    log.close()
+                self._logs.clear()

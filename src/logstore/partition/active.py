@@ -2,11 +2,15 @@
 
 It is written with plain positioned writes, the log first, then memory. Its index entries stay in memory until
 :meth:`ActiveSegment.store_indexes`. Callers hold the log's lock for every change; reading needs no lock.
+
+Lock: ``_index_lock`` guards the replacement of the indexes, which a reader brings about if it finds that
+entries taken over from disk were wrong.
 """
 
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Sequence
 
 from logstore.errors import CorruptionError, StorageError
@@ -18,7 +22,7 @@ from logstore.model import AbortedTransaction, Bytes
 from logstore.partition.index_builder import IndexBuilder
 from logstore.partition.indexes import OffsetIndex, TimeIndex, TransactionIndex
 from logstore.partition.segment import OpenSegments, Segment
-from logstore.partition.walk import FIRST_PIECE_BYTES, Walk
+from logstore.partition.walk import FIRST_PIECE_BYTES, PIECE_BYTES, Walk
 
 NO_ROLLING_TIMESTAMP = -2
 """No append yet: -1 is a timestamp that records may carry."""
@@ -45,11 +49,19 @@ class ActiveSegment(Segment):
         self.rolling_timestamp_ms = NO_ROLLING_TIMESTAMP
         self._size_bytes = 0
         self._log: File | None = None
+        self._has_rest = False
+        """Bytes of a failed append may lie behind the end of the file."""
         self._transactions: TransactionIndex | None = None
-        self.indexes = IndexBuilder(
-            OffsetIndex(files, self.path_of(INDEX_SUFFIX), base_offset, index_limit_bytes),
-            TimeIndex(files, self.path_of(TIME_INDEX_SUFFIX), base_offset, index_limit_bytes),
-            index_interval_bytes,
+        self._index_lock = threading.RLock()
+        self._index_limit_bytes = index_limit_bytes
+        self.indexes = self._empty_indexes(index_interval_bytes)
+
+    def _empty_indexes(self, interval_bytes: int) -> IndexBuilder:
+        limit_bytes = self._index_limit_bytes
+        return IndexBuilder(
+            OffsetIndex(self._files, self.path_of(INDEX_SUFFIX), self.base_offset, limit_bytes),
+            TimeIndex(self._files, self.path_of(TIME_INDEX_SUFFIX), self.base_offset, limit_bytes),
+            interval_bytes,
         )
 
     def create(self) -> None:
@@ -94,7 +106,21 @@ class ActiveSegment(Segment):
         return self.indexes.largest
 
     def rebuild_indexes(self) -> bool:
-        return False  # they were built from the batches themselves by this process
+        with self._index_lock:
+            if self._rebuilt:
+                return False
+            self._rebuilt = True
+            builder = self._empty_indexes(self.indexes.interval_bytes)
+            builder.clear()
+            for piece in self.walk(0, self.size_bytes, check=False, piece_bytes=PIECE_BYTES):
+                for position, header in piece.batches:
+                    builder.add(header, piece.position + position)
+            self.indexes = builder
+            return True
+
+    def forget_files(self) -> None:
+        super().forget_files()
+        self._log = None
 
     def read_at(self, position: int, size_bytes: int) -> bytes:
         return self.log_file.read_at(position, size_bytes)
@@ -112,22 +138,30 @@ class ActiveSegment(Segment):
 
         Raises:
             StorageError: the write failed; the file was cut back to what it was. If even that failed, bytes
-                of the failed append may lie behind the end: the next append overwrites them, and recovery and
-                readers stop in front of them.
+                of the failed append may lie behind the end: the next append cuts them off first.
         """
         position = self.size_bytes
+        if self._has_rest:
+            self.log_file.truncate(position)
+        self._has_rest = True
         try:
             self.log_file.write_at(position, buffers)
         except StorageError:
-            with contextlib.suppress(StorageError):
-                self.log_file.truncate(position)
+            self._cut_rest(position)
             raise
+        self._has_rest = False
         if self.rolling_timestamp_ms == NO_ROLLING_TIMESTAMP:
             self.rolling_timestamp_ms = max(header.max_timestamp_ms for header in headers)
-        for header in headers:
-            self.indexes.add(header, position)
-            position += header.size_bytes
-        self._size_bytes = position
+        with self._index_lock:
+            for header in headers:
+                self.indexes.add(header, position)
+                position += header.size_bytes
+            self._size_bytes = position
+
+    def _cut_rest(self, position: int) -> None:
+        with contextlib.suppress(StorageError):
+            self.log_file.truncate(position)
+            self._has_rest = False
 
     def append_aborted(self, aborted: AbortedTransaction) -> None:
         """Note an aborted transaction whose marker was just appended."""
@@ -142,8 +176,15 @@ class ActiveSegment(Segment):
 
     def store_indexes(self, *, flush: bool) -> None:
         """Write the index entries that are only in memory."""
-        self.indexes.offset_index.store(flush=flush)
-        self.indexes.time_index.store(flush=flush)
+        with self._index_lock:
+            self.indexes.offset_index.store(flush=flush)
+            self.indexes.time_index.store(flush=flush)
+
+    def close_indexes(self) -> None:
+        """Add the entry that closes the time index; :meth:`store_indexes` follows. A broker that finds a clean
+        directory takes a segment's largest timestamp from there, for lookups by time and for retention."""
+        with self._index_lock:
+            self.indexes.close()
 
     def truncate_to(self, offset: int, created_ms: int) -> int:
         """Drop the batches from the first whose last offset is at or above ``offset``; returns the offset
@@ -152,22 +193,21 @@ class ActiveSegment(Segment):
         The largest timestamp is found again from the batches behind the last index entry that is kept.
         """
         cut, end = self._position_of_first_at(offset)
-        self.indexes.truncate_to(offset)
-        self.read_transaction_index().truncate_to(offset)
-        self.log_file.truncate(cut)
-        self.log_file.flush()
-        self._size_bytes = cut
-        if cut == 0:
-            self.created_ms = created_ms
-            self.rolling_timestamp_ms = NO_ROLLING_TIMESTAMP
-        self._reindex_tail(cut)
+        with self._index_lock:
+            self.indexes.truncate_to(offset)
+            self.read_transaction_index().truncate_to(offset)
+            self.log_file.truncate(cut)
+            self.log_file.flush()
+            self._size_bytes = cut
+            if cut == 0:
+                self.created_ms = created_ms
+                self.rolling_timestamp_ms = NO_ROLLING_TIMESTAMP
+            self._reindex_tail(cut)
         return end
 
     def _position_of_first_at(self, offset: int) -> tuple[int, int]:
         end = self.base_offset
-        walk = self.walk(
-            self.offset_index.lookup(max(offset - 1, self.base_offset)).position, self.size_bytes, check=False
-        )
+        walk = self.walk(self.position_before(offset - 1), self.size_bytes, check=False)
         for piece in walk:
             for position, header in piece.batches:
                 if header.last_offset >= offset:
@@ -177,15 +217,18 @@ class ActiveSegment(Segment):
 
     def _reindex_tail(self, end: int) -> None:
         """Count the bytes and timestamps behind the last index entry into the builder again."""
-        index = self.offset_index
-        start = index.entry(index.entry_count - 1).position if index.entry_count else 0
-        for piece in self.walk(start, end, check=False):
+        for piece in self.walk(self.position_before(self.offset_index.last_offset), end, check=False):
             for position, header in piece.batches:
                 self.indexes.add(header, piece.position + position)
 
     def seal(self) -> Segment:
-        """Write the closing entries, and return the segment as it is from now on. Nothing is flushed yet."""
-        self.indexes.close()
+        """Write the closing entries, and return the segment as it is from now on. Nothing is flushed yet.
+
+        Bytes of a failed append that could not be cut off then are cut now: a sealed segment is its file.
+        """
+        if self.log_file.size_bytes() > self.size_bytes:
+            self.log_file.truncate(self.size_bytes)
+        self.close_indexes()
         self.store_indexes(flush=False)
         sealed = Segment(self._files, self.directory, self.base_offset, self._cache)
         sealed.size_bytes  # noqa: B018 - remembers the size now, before the file is ever renamed

@@ -17,13 +17,14 @@ _INFIX = ".torn-"
 
 
 def keep_aside(files: Files, directory: str, base_offset: int, log: File, position: int) -> str | None:
-    """Copy the bytes of a .log file from ``position`` on; the caller then truncates it. Returns the path, or
-    None if there was nothing but zeros."""
+    """Copy the bytes of a .log file from ``position`` on, durably; the caller then truncates it. Returns the
+    path, or None if there was nothing but zeros."""
     cut = log.read_at(position, min(log.size_bytes() - position, MAX_KEPT_BYTES))
     if not cut.strip(b"\0"):
         return None
     path = f"{directory}/{segment_file_name(base_offset, '')}{_INFIX}{position:010d}"
     write_new_file(files, path, cut)
+    files.flush_directory(directory)
     _drop_oldest(files, directory)
     return path
 

@@ -38,7 +38,7 @@ class Columns(NamedTuple):
     headers: Sequence[tuple[Header, ...]] | None
 
     @property
-    def count(self) -> int:
+    def record_count(self) -> int:
         return len(self.values)
 
     def part(self, start: int, stop: int) -> Columns:
@@ -120,8 +120,7 @@ def _payloads(name: str, column: Sequence[Any]) -> Sequence[bytes | None]:
 
 
 def _timestamps(column: Sequence[Any], now_ms: int) -> Sequence[int] | int:
-    stamps = set(column) if set(map(type, column)) == {type(None)} else None
-    if stamps is not None:
+    if set(map(type, column)) == {type(None)}:
         return now_ms
     filled = [now_ms if stamp is None else stamp for stamp in column]
     check_timestamp_types(filled)
@@ -163,7 +162,8 @@ def check_timestamp_types(timestamps: Sequence[Any]) -> None:
     for number, stamp in enumerate(timestamps):
         if type(stamp) is not int or not NO_TIMESTAMP_MS <= stamp <= _MAX_TIMESTAMP_MS:
             raise InvalidRecordError(
-                f"timestamp_ms of record {number} is {stamp!r}; it must be whole milliseconds since the epoch, or -1"
+                f"timestamp_ms of record {number} is {stamp!r}; "
+                "it must be whole milliseconds since the epoch, or -1"
             )
 
 
@@ -217,18 +217,20 @@ def sizes_of(columns: Columns) -> list[int]:
     return [size + MAX_RECORD_OVERHEAD_BYTES for size in sizes]
 
 
-def _lengths(column: Sequence[bytes | None]) -> Iterable[int]:
-    if None in column:
+def _lengths(column: Sequence[bytes | None]) -> list[int]:
+    try:
+        return list(map(len, cast("Sequence[bytes]", column)))  # a None raises: cheaper than to look for one
+    except TypeError:
         return [0 if payload is None else len(payload) for payload in column]
-    return map(len, cast("Sequence[bytes]", column))
 
 
 def split_by_size(columns: Columns, batch_bytes: int) -> list[Columns]:
     """Cut into runs that make batches of at most ``batch_bytes``, uncompressed (one record at least)."""
-    ends = list(accumulate(sizes_of(columns)))
+    sizes = sizes_of(columns)
     limit = batch_bytes - HEADER_BYTES
-    if not ends or ends[-1] <= limit:
-        return [columns] if ends else []
+    if sum(sizes) <= limit:
+        return [columns] if sizes else []
+    ends = list(accumulate(sizes))
     parts = []
     start = done = 0
     while start < len(ends):

@@ -1,12 +1,17 @@
 """The state of a log and the steps that change it, each one disk first and then memory.
 
+A change that fails leaves everything as it was, with one exception: where several steps must all be done
+once the first is done (:meth:`LogCore._all_or_reopen`), a failure between them calls ``poison``, because
+memory and disk then disagree.
+
 Callers hold the log's lock for every method; the exception is ``view``, which anybody may take at any time.
 Nothing here waits, schedules or flushes data: that is the business of :mod:`~logstore.partition.log`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from logstore.config import TopicConfig
@@ -26,8 +31,11 @@ from logstore.partition.producer_state import ProducerAppend, RememberedBatch
 from logstore.partition.recovery import LoadedLog
 from logstore.partition.retention import SegmentFacts, plan_retention
 from logstore.partition.segment import Segment
-from logstore.partition.validate import PlannedAppend
-from logstore.partition.view import LogView
+from logstore.partition.validate import PlannedAppend, check_reach
+from logstore.partition.view import LogView, Truncations
+
+MAX_OFFSET = 2**63 - 1
+"""Of a log end: no record has it."""
 
 
 class AppendResult(NamedTuple):
@@ -53,6 +61,7 @@ class LogCore:
         loaded: LoadedLog,
         *,
         follows_end: bool,
+        poison: Callable[[BaseException], None],
     ) -> None:
         self.context = context
         self.directory = directory
@@ -64,17 +73,28 @@ class LogCore:
         self.durable_offset = loaded.recovery_point
         self.producers = loaded.producers
         self.epochs = loaded.epochs
+        self._poison = poison
         self.follows_end = follows_end
         """Whether the high watermark is the log end, as on a single replica."""
         stored = context.home.high_watermark(partition) or 0
         self.high_watermark = max(min(stored, self.log_end_offset), self.log_start_offset)
         self.unflushed: list[Segment] = []
         """Sealed segments with data above the durable offset."""
-        self.generation = 0
-        """Counts truncations: a flush that began before one says nothing about what came after."""
+        self.truncations = Truncations()
+        """A flush that began before one says nothing about what came after."""
         self.last_snapshot_offset = -1
         self.view: LogView
         self.publish()
+
+    @contextmanager
+    def _all_or_reopen(self) -> Iterator[None]:
+        """Steps that belong together: an error among them makes the log refuse changes until it is opened
+        again, which reads from disk what is true."""
+        try:
+            yield
+        except BaseException as error:
+            self._poison(error)
+            raise
 
     @property
     def active(self) -> ActiveSegment:
@@ -98,25 +118,28 @@ class LogCore:
             self.high_watermark,
             max(stable, self.log_start_offset),
             self.durable_offset,
+            self.truncations,
+            self.truncations.count,
         )
+
+    def forget_files(self) -> None:
+        """Let go of all open files; a reader under way keeps what it uses until it is done."""
+        for segment in self.segments:
+            self.context.open_segments.discard(segment)
+            segment.forget_files()
 
     # Appending
 
-    def write(
-        self,
-        planned: PlannedAppend,
-        origin: AppendOrigin,
-        now_ms: int,
-        poison: Callable[[BaseException], None],
-    ) -> AppendResult:
+    def write(self, planned: PlannedAppend, origin: AppendOrigin, now_ms: int) -> AppendResult:
         """Write prepared batches at the end.
 
         Producers are checked before the segment rolls, so that a duplicate changes nothing at all. After the
-        batches are in the file, aborted transactions must reach their index too; if that fails ``poison`` is
-        called, because the file and what is known about it then disagree.
+        batches are in the file, aborted transactions must reach their index too.
 
         Raises:
             RecordTooLargeError: more than ``segment_bytes``.
+            OffsetOutOfRangeError: the log has no offsets left.
+            CorruptionError: the offsets span more than a segment can index.
             OutOfOrderError, ProducerFencedError, InvalidTransactionStateError: the producer's state refuses.
             StorageError: the write failed, and was undone.
         """
@@ -124,19 +147,23 @@ class LogCore:
         if duplicate is not None:
             return AppendResult(duplicate.base_offset, duplicate.last_offset, duplicate.timestamp_ms, True)
         newest_ms = max(header.max_timestamp_ms for header in planned.headers)
+        if planned.last_offset >= MAX_OFFSET:
+            raise OffsetOutOfRangeError(
+                f"offset {planned.last_offset} is beyond the last that a log can have"
+            )
         if planned.size_bytes > self.config.segment_bytes:
             raise RecordTooLargeError(
                 f"{planned.size_bytes} bytes are more than segment_bytes ({self.config.segment_bytes})"
             )
         if self.should_roll(planned, newest_ms, now_ms):
-            self.roll(max(planned.base_offset, self.log_end_offset), now_ms)
+            base_offset = max(planned.base_offset, self.log_end_offset)
+            check_reach(planned, base_offset)
+            self.roll(base_offset, now_ms)
         self._note_epochs(planned.headers)
         self.active.append(planned.buffers, planned.headers)
-        try:
-            self._finish_transactions(producers)
-        except BaseException as error:
-            poison(error)
-            raise
+        if producers is not None:
+            with self._all_or_reopen():
+                self._finish_transactions(producers)
         self.log_end_offset = planned.last_offset + 1
         self.producers.map_end_offset = self.log_end_offset
         self.publish()
@@ -158,9 +185,7 @@ class LogCore:
                 return None, duplicate
         return append, None
 
-    def _finish_transactions(self, producers: ProducerAppend | None) -> None:
-        if producers is None:
-            return
+    def _finish_transactions(self, producers: ProducerAppend) -> None:
         for completed in producers.completed:
             if completed.is_aborted:
                 self.active.append_aborted(completed.index_entry)
@@ -225,7 +250,10 @@ class LogCore:
             new.create()
             sealed = old.seal()
         except StorageError:
-            self._remove_files(new)
+            # A new segment that stays, or comes back after a power cut, would end the log at its base.
+            with self._all_or_reopen():
+                self._remove_files(new)
+                self.context.files.flush_directory(self.directory)
             raise
         self.segments = [*self.segments[:-1], sealed, new]
         self.unflushed.append(sealed)
@@ -233,7 +261,7 @@ class LogCore:
         self.store_snapshot(base_offset)
 
     def new_active(self, base_offset: int, now_ms: int) -> ActiveSegment:
-        highest_jitter = min(self.config.segment_jitter_ms, self.config.segment_ms - 1)
+        highest_jitter = min(self.config.segment_jitter_ms, self._limit_ms() - 1)
         return ActiveSegment(
             self.context.files,
             self.directory,
@@ -263,15 +291,14 @@ class LogCore:
     # Producer snapshots
 
     def store_snapshot(self, offset: int) -> None:
-        """Write the producers' state as of ``offset``, which is the log end or the base of the active segment.
-        A snapshot inside a segment replaces the one before it there."""
+        """Write the producers' state as of ``offset``, which is the log end or the base of the active
+        segment. A snapshot inside a segment replaces the one before it there."""
         sidecars.write_snapshot(self.context.files, self.directory, offset, self.producers.snapshot_entries())
-        previous = self.last_snapshot_offset
         bases = {segment.base_offset for segment in self.segments}
-        if previous >= 0 and previous != offset and previous not in bases:
-            path = sidecars.snapshot_path(self.directory, previous)
-            if self.context.files.is_file(path):
-                self.context.files.remove(path)
+        names = list_segment_files(self.context.files, self.directory)
+        for previous in snapshot_offsets(names):
+            if previous != offset and previous not in bases:
+                self.context.files.remove(sidecars.snapshot_path(self.directory, previous))
         self.last_snapshot_offset = offset
 
     def _remove_snapshots(self, low: int, high: int | None = None) -> None:
@@ -308,22 +335,24 @@ class LogCore:
             self.roll(self.log_end_offset, now_ms)
         gone, kept = self.segments[:count], self.segments[count:]
         self.raise_log_start(max(self.log_start_offset, kept[0].base_offset))
-        self.segments = kept
-        self.unflushed = [segment for segment in self.unflushed if segment not in gone]
-        self.publish()
-        return self._rename_away(gone)
+        with self._all_or_reopen():
+            self.segments = kept
+            self.unflushed = [segment for segment in self.unflushed if segment not in gone]
+            self.publish()
+            return self._rename_away(gone)
 
     def raise_log_start(self, offset: int) -> None:
         """Move the log start up, durably, and the epochs with it."""
         if offset <= self.log_start_offset:
             return
         self.context.home.store_log_start(self.partition, offset)
-        self.log_start_offset = offset
-        self.high_watermark = max(self.high_watermark, offset)
-        epochs = LeaderEpochs(self.epochs.entries)
-        epochs.truncate_from_start(offset)
-        self.replace_epochs(epochs)
-        self.publish()
+        with self._all_or_reopen():
+            self.log_start_offset = offset
+            self.high_watermark = max(self.high_watermark, offset)
+            self.publish()
+            epochs = LeaderEpochs(self.epochs.entries)
+            epochs.truncate_from_start(offset)
+            self.replace_epochs(epochs)
 
     def _rename_away(self, gone: Sequence[Segment]) -> list[str]:
         renamed = [path for segment in gone for path in segment.rename_files(DELETED_SUFFIX)]
@@ -341,21 +370,22 @@ class LogCore:
         look like damage. Where a batch is cut out whole, the offsets of its records below ``offset`` stay
         unused; a new segment then begins at ``offset``, so that its name keeps the log end.
         """
-        self.generation += 1
         cut_segments = [segment for segment in self.segments if segment.base_offset > offset]
         kept = self.segments[: len(self.segments) - len(cut_segments)]
         self.context.home.lower_recovery_point(self.partition, kept[-1].base_offset)
         active = self._as_active(kept[-1], now_ms)
-        self.durable_offset = min(self.durable_offset, active.base_offset)
-        self.segments = [*kept[:-1], active]
-        self.unflushed = [segment for segment in self.unflushed if segment in self.segments]
-        renamed = self._rename_all(cut_segments)
-        end = active.truncate_to(offset, now_ms)
-        self._finish_truncation(offset)
-        if end < offset and active.base_offset < offset:
-            self.roll(offset, now_ms)
-        self.publish()
-        return renamed
+        with self._all_or_reopen():
+            self.truncations.count += 1
+            self.durable_offset = min(self.durable_offset, active.base_offset)
+            self.segments = [*kept[:-1], active]
+            self.unflushed = [segment for segment in self.unflushed if segment in self.segments]
+            renamed = self._rename_all(cut_segments)
+            end = active.truncate_to(offset, now_ms)
+            self._finish_truncation(offset)
+            if end < offset and active.base_offset < offset:
+                self.roll(offset, now_ms)
+            self.publish()
+            return renamed
 
     def _as_active(self, segment: Segment, now_ms: int) -> ActiveSegment:
         if isinstance(segment, ActiveSegment):
@@ -363,6 +393,7 @@ class LogCore:
         active = self.new_active(segment.base_offset, now_ms)
         open_active(active).use_contents(segment.size_bytes)
         self.context.open_segments.discard(segment)
+        segment.disown_files()
         return active
 
     def _rename_all(self, segments: Sequence[Segment]) -> list[str]:
@@ -394,14 +425,17 @@ class LogCore:
 
     def start_over(self, offset: int, log_start_offset: int | None, now_ms: int) -> list[str]:
         """Drop everything and go on at ``offset``. The new segment exists before the old ones go."""
-        self.generation += 1
         self.context.home.lower_recovery_point(self.partition, offset)
+        with self._all_or_reopen():
+            return self._start_over(offset, offset if log_start_offset is None else log_start_offset, now_ms)
+
+    def _start_over(self, offset: int, log_start_offset: int, now_ms: int) -> list[str]:
+        self.truncations.count += 1
         old = self.segments
         renamed = self._rename_all([segment for segment in old if segment.base_offset == offset])
         fresh = self.new_active(offset, now_ms)
         fresh.create()
-        start = offset if log_start_offset is None else log_start_offset
-        self.context.home.store_log_start(self.partition, start)
+        self.context.home.store_log_start(self.partition, log_start_offset)
         renamed += self._rename_all([segment for segment in old if segment.base_offset != offset])
         self._remove_snapshots(2**63 - 1)
         self.segments = [fresh]
@@ -409,7 +443,7 @@ class LogCore:
         self.last_snapshot_offset = -1
         self.producers.clear(offset)
         self.replace_epochs(LeaderEpochs())
-        self.log_start_offset = start
+        self.log_start_offset = log_start_offset
         self.log_end_offset = self.high_watermark = self.durable_offset = offset
         self.publish()
         return renamed
@@ -420,6 +454,12 @@ class LogCore:
         """A new leader epoch begins at the log end."""
         epochs = LeaderEpochs(self.epochs.entries)
         epochs.assign(epoch, self.log_end_offset)
+        self.replace_epochs(epochs)
+
+    def cut_epochs(self) -> None:
+        """Forget the epochs that begin at or above the log end: nothing was written in them."""
+        epochs = LeaderEpochs(self.epochs.entries)
+        epochs.truncate_from_end(self.log_end_offset)
         self.replace_epochs(epochs)
 
     @property

@@ -9,12 +9,37 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from logstore.config import TopicConfig
+from logstore.errors import InvalidRecordError
 from logstore.format.batch import encode_batch, rebase_batch
 from logstore.format.compression import Codec
 from logstore.format.header import BatchHeader, decode_header
 from logstore.model import ProducerIdentity, TimestampType
 from logstore.partition.columns import Columns
-from logstore.partition.validate import PlannedAppend, check_batch_size, compression_level, target_codec
+from logstore.partition.validate import (
+    PlannedAppend,
+    check_batch_size,
+    compression_level,
+    largest_batch_bytes,
+    target_codec,
+)
+
+_MAX_INT64 = 2**63 - 1
+_MAX_INT32 = 2**31 - 1
+_MAX_INT16 = 2**15 - 1
+
+
+def check_producer(producer: ProducerIdentity) -> None:
+    """
+    Raises:
+        InvalidRecordError: a field is not a number of its range; names it.
+    """
+    for name, value, limit in (
+        ("producer_id", producer.producer_id, _MAX_INT64),
+        ("producer_epoch", producer.producer_epoch, _MAX_INT16),
+        ("base_sequence", producer.base_sequence, _MAX_INT32),
+    ):
+        if type(value) is not int or not 0 <= value <= limit:
+            raise InvalidRecordError(f"{name} is {value!r}; it must be a whole number from 0 to {limit}")
 
 
 def encode_columns(
@@ -24,7 +49,7 @@ def encode_columns(
 
     Raises:
         InvalidRecordError: a record cannot be encoded; names it.
-        RecordTooLargeError: a batch is larger than ``max_message_bytes``.
+        RecordTooLargeError: a batch is larger than ``max_message_bytes``, or than a segment.
     """
     codec = target_codec(config, Codec.NONE)
     batches = [_encode(part, codec, config, now_ms, producer) for part in parts]
@@ -52,7 +77,7 @@ def _encode(
         base_sequence=identity.base_sequence,
         transactional=identity.transactional,
     )
-    if codec is not Codec.NONE and len(batch) > config.max_message_bytes:
+    if codec is not Codec.NONE and len(batch) > largest_batch_bytes(config):
         # Data that does not compress grows a little; plain it may still fit.
         return _encode(part, Codec.NONE, config, now_ms, producer)
     return batch

@@ -132,22 +132,25 @@ class LogHome:
         """Make sure, durably, that the recovery point is not above ``offset``: before cutting there."""
         with self._lock:
             if self._recovery_points.get(partition, 0) > offset:
-                self._recovery_points[partition] = offset
-                self._store_locked(RECOVERY_POINTS_NAME, self._recovery_points)
+                changed = {**self._recovery_points, partition: offset}
+                self._store_locked(RECOVERY_POINTS_NAME, changed)
+                self._recovery_points = changed
 
     def store_log_start(self, partition: TopicPartition, offset: int | None) -> None:
         """Set the log start durably; None where the first segment's name says it."""
         with self._lock:
             if self._log_starts.get(partition) == offset:
                 return
+            changed = {**self._log_starts}
             if offset is None:
-                del self._log_starts[partition]
+                del changed[partition]
             else:
-                self._log_starts[partition] = offset
-            self._store_locked(LOG_STARTS_NAME, self._log_starts)
+                changed[partition] = offset
+            self._store_locked(LOG_STARTS_NAME, changed)
+            self._log_starts = changed
 
     def forget(self, partition: TopicPartition) -> None:
-        """Drop a deleted partition from every checkpoint: a new one of the same name must not inherit them."""
+        """Drop a deleted partition from every checkpoint: a new one of the same name must inherit nothing."""
         with self._lock:
             known = False
             for table in (self._recovery_points, self._log_starts, self._high_watermarks):

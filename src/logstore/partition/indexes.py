@@ -11,9 +11,10 @@ Searching and entry formats are in :mod:`logstore.format.index`; positions in th
 
 from __future__ import annotations
 
+import errno
 from typing import Any, ClassVar, Self
 
-from logstore.errors import CorruptionError, UsageError
+from logstore.errors import CorruptionError, StorageError, UnsupportedVersionError, UsageError
 from logstore.files import Files, MappedBytes, read_small_file, write_small_file
 from logstore.format.index import (
     OffsetPosition,
@@ -114,8 +115,8 @@ class _SparseIndex:
         """Write the entries that the file lacks, and with ``flush`` make them durable."""
         if self._stored_count == self.entry_count and not flush:
             return
-        if self._stored_count < 0 and self._files.is_file(self.path):
-            self._files.remove(self.path)
+        if self._stored_count < 0:
+            _remove_any(self._files, self.path)
         stored_bytes = max(self._stored_count, 0) * self.layout.size_bytes
         file = self._files.open(self.path, create=True)
         try:
@@ -126,6 +127,15 @@ class _SparseIndex:
         finally:
             file.close()
         self._stored_count = self.entry_count
+
+
+def _remove_any(files: Files, path: str) -> None:
+    """Remove whatever has the name, a dangling link too."""
+    try:
+        files.remove(path)
+    except StorageError as error:
+        if error.errno != errno.ENOENT:
+            raise
 
 
 class OffsetIndex(_SparseIndex):
@@ -151,7 +161,7 @@ class OffsetIndex(_SparseIndex):
         return find_offset(entries, len(entries) // self.layout.size_bytes, self.base_offset, offset)
 
     def upper_bound(self, start: OffsetPosition, size_bytes: int) -> OffsetPosition | None:
-        """The first entry at or past ``size_bytes`` after ``start``: bounds the offsets of a fetched range."""
+        """The first entry at or past ``size_bytes`` after ``start``: bounds the offsets of a range."""
         entries = self._entries
         count = len(entries) // self.layout.size_bytes
         return find_offset_upper_bound(entries, count, self.base_offset, start, size_bytes)
@@ -241,6 +251,8 @@ class TransactionIndex:
         if data:
             try:
                 index.entries = tuple(decode_aborted_transactions(data, base_offset))
+            except UnsupportedVersionError as error:
+                raise UnsupportedVersionError(f"{error} ({path})") from None
             except CorruptionError as error:
                 raise error.located(path) from None
         return index

@@ -1,12 +1,15 @@
 """What a crash leaves in a partition's directory besides segments: unfinished replacements and orphans.
 
-Segments are replaced (by the cleaner, or by splitting one that outgrew its indexes) in steps that each leave a
-directory from which this module finds either the old segments or the new ones, whole:
+Segments are replaced (by the cleaner, or by splitting one that outgrew its indexes) in steps that each leave
+a directory from which this module finds either the old segments or the new ones, whole:
 
 1. the new files are written as ``.cleaned`` and flushed: until all are there, the old ones count;
 2. they are renamed to ``.swap``, the highest base first: while a ``.cleaned`` is left, the old ones count;
 3. the old files are renamed to ``.deleted``: from here on the new ones count;
-4. the ``.swap`` files get their plain names.
+4. the ``.swap`` files get their plain names, the lowest base first and a ``.log`` before its indexes.
+
+Finishing and undoing take the same care, since a crash may strike there too. The directory is flushed
+wherever the order of two changes matters: a file system may make them durable in any order.
 """
 
 from __future__ import annotations
@@ -57,9 +60,8 @@ def clean_leftovers(files: Files, directory: str) -> Names:
     names = list_segment_files(files, directory)
     if any(name.state for name in names.values()):
         _remove_all(files, directory, _deleted(names))
-        _remove_all(files, directory, _unfinished(names))
-        names = list_segment_files(files, directory)
-        _finish_swap(files, directory, names)
+        _remove_unfinished(files, directory, names)
+        _finish_swap(files, directory, list_segment_files(files, directory))
         files.flush_directory(directory)
         names = list_segment_files(files, directory)
     return _without_orphans(files, directory, names)
@@ -85,28 +87,40 @@ def _deleted(names: Names) -> list[str]:
     ]
 
 
-def _unfinished(names: Names) -> list[str]:
-    """The outputs of a replacement that did not reach step 3: all ``.cleaned``, and with them the ``.swap``
-    at or above the smallest of them (those were renamed first)."""
+def _remove_unfinished(files: Files, directory: str, names: Names) -> None:
+    """Undo a replacement that did not reach step 3: the ``.swap`` files at or above the smallest ``.cleaned``
+    (those were renamed first), and then all ``.cleaned``: as long as one is left, the ``.swap`` are known for
+    unfinished."""
     cleaned = [name for name, parsed in names.items() if parsed.state == CLEANED_SUFFIX]
     if not cleaned:
-        return []
+        return
     smallest = min(names[name].base_offset for name in cleaned)
     swapped = [n for n, p in names.items() if p.state == SWAP_SUFFIX and p.base_offset >= smallest]
-    return cleaned + swapped
+    if swapped:
+        _remove_all(files, directory, swapped)
+        files.flush_directory(directory)
+    _remove_all(files, directory, cleaned)
 
 
 def _finish_swap(files: Files, directory: str, names: Names) -> None:
     """Steps 3 and 4 again: remove the plain files that the outputs replace, then give those their names."""
     swapped = {name: parsed for name, parsed in names.items() if parsed.state == SWAP_SUFFIX}
-    logs = [name for name, parsed in swapped.items() if parsed.suffix == LOG_SUFFIX]
+    logs = sorted(name for name, parsed in swapped.items() if parsed.suffix == LOG_SUFFIX)
     if logs:
         low = min(swapped[name].base_offset for name in logs)
         high = max(_next_offset(files, f"{directory}/{name}", swapped[name].base_offset) for name in logs)
         replaced = [n for n, p in names.items() if not p.state and low <= p.base_offset < high]
         _remove_all(files, directory, replaced)
-    for name in swapped:
-        files.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP_SUFFIX)}")
+        files.flush_directory(directory)
+    for name in logs:
+        _give_plain_name(files, directory, name)
+        files.flush_directory(directory)
+    for name in swapped.keys() - logs:
+        _give_plain_name(files, directory, name)
+
+
+def _give_plain_name(files: Files, directory: str, name: str) -> None:
+    files.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP_SUFFIX)}")
 
 
 def _next_offset(files: Files, path: str, base_offset: int) -> int:

@@ -6,17 +6,21 @@ data batch is read; of a marker also its one record.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from logstore.errors import CorruptionError
 from logstore.files import Files
 from logstore.format.batch import decode_batch
 from logstore.format.control import ControlType, decode_control_record
-from logstore.format.header import BatchHeader
+from logstore.format.header import BatchHeader, check_batch
 from logstore.model import AppendOrigin
 from logstore.partition import sidecars
 from logstore.partition.producer_state import CompletedTransaction, ProducerAppend, ProducerStates
 from logstore.partition.segment import Segment
+
+_log = logging.getLogger("logstore")
 
 
 class ProducerSource(NamedTuple):
@@ -28,12 +32,18 @@ class ProducerSource(NamedTuple):
     log_start_offset: int
     log_end_offset: int
     now_ms: int
+    accepts_loss: bool = False
+    """Leave out what is behind damage in a segment."""
 
     def rebuild(self, snapshots: Sequence[int], *, store_aborted: bool) -> ProducerStates:
         """The state at the log end: from the newest of ``snapshots`` (offsets, ascending) that reads well.
 
         With ``store_aborted``, aborted transactions that end above the snapshot and are missing in their
         segment's transaction index are added to it.
+
+        Raises:
+            CorruptionError: a batch above the snapshot is damaged: the state would be incomplete, and a
+                batch sent again be appended again.
         """
         producers = ProducerStates()
         start = self._load_newest(producers, snapshots)
@@ -59,11 +69,26 @@ class ProducerSource(NamedTuple):
             return
         first = max(sum(segment.base_offset <= start for segment in self.segments) - 1, 0)
         for segment in self.segments[first:]:
-            position = segment.offset_index.lookup(start).position
-            for piece in segment.walk(position, segment.size_bytes, check=False):
-                for at, header in piece.batches:
-                    if header.producer_id >= 0 and header.base_offset >= start:
-                        yield segment, header, piece.buffer, at
+            try:
+                yield from self._batches_of(segment, start)
+            except CorruptionError as error:
+                if not self.accepts_loss:
+                    raise
+                _log.warning("producers are known only in part: %s", error)
+
+    def _batches_of(self, segment: Segment, start: int) -> Iterator[tuple[Segment, BatchHeader, bytes, int]]:
+        walk = segment.walk(segment.position_before(start), segment.size_bytes, check=False)
+        for piece in walk:
+            for at, header in piece.batches:
+                if header.producer_id >= 0 and header.base_offset >= start:
+                    try:
+                        check_batch(piece.buffer, at, header)
+                    except CorruptionError as error:
+                        raise error.located(segment.path, piece.position) from None
+                    yield segment, header, piece.buffer, at
+        if walk.position < segment.size_bytes:
+            fault = walk.fault or CorruptionError("the last batch is incomplete", position=walk.position)
+            raise fault.located(segment.path)
 
 
 def replay_batch(

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 
 from logstore.errors import OffsetOutOfRangeError, UsageError
-from logstore.model import Isolation, OffsetAndTimestamp, Record, TopicPartition
+from logstore.model import Bytes, Isolation, OffsetAndTimestamp, Record, TopicPartition
 from logstore.partition import reading
 from logstore.partition.reading import Fetched
 from logstore.partition.view import LogView
@@ -29,6 +29,10 @@ class ReadableLog:
     def _current_view(self) -> LogView:
         """What can be read now."""
         raise NotImplementedError
+
+    def _published_view(self) -> LogView:
+        """What can be read without hurrying anything: appends that still gather are left to gather."""
+        return self._current_view()
 
     def _wait_for_growth(self, seen: LogView, timeout_ms: int) -> None:
         """Return when the log may have changed since ``seen``, or after the timeout."""
@@ -90,11 +94,16 @@ class ReadableLog:
             OffsetOutOfRangeError: ``start`` is below the log start or above the log end.
             CorruptionError: while iterating: a batch is damaged. Nothing of it is returned.
         """
+        check_isolation(isolation)
         view = self._current_view()
         start = view.log_start_offset if start is None else check_offset(start, "start")
         view.check_in_range(start)
         limit = view.limit_of(isolation)
         stop = limit if stop is None else min(check_offset(stop, "stop"), limit)
+        return self._records(view, start, stop, isolation)
+
+    def _records(self, view: LogView, start: int, stop: int, isolation: Isolation) -> Iterator[Record]:
+        """The records of a view in ``[start, stop)``."""
         return reading.iterate_records(view, start, stop, isolation)
 
     def fetch(
@@ -112,8 +121,9 @@ class ReadableLog:
             OffsetOutOfRangeError, CorruptionError: as :meth:`read`.
         """
         check_offset(offset, "offset")
-        if max_bytes < 0:
-            raise UsageError(f"max_bytes is {max_bytes}; it must not be negative")
+        check_isolation(isolation)
+        if type(max_bytes) is not int or max_bytes < 0:
+            raise UsageError(f"max_bytes is {max_bytes!r}; it must be a whole number, 0 or above")
         return reading.fetch(self._current_view(), offset, max_bytes, isolation, min_one_batch=min_one_batch)
 
     def follow(
@@ -129,24 +139,28 @@ class ReadableLog:
         a record within about 10 ms of its being written.
 
         Raises:
-            OffsetOutOfRangeError: ``start`` is outside the log, or what is next was deleted meanwhile.
+            OffsetOutOfRangeError: ``start`` is outside the log, or what is next was deleted or cut off
+                meanwhile.
+            ClosedError: the log was closed meanwhile, or its topic deleted by this process.
+            UnknownTopicError: the topic was deleted by another process.
             CorruptionError: a batch is damaged.
         """
+        check_isolation(isolation)
+        if timeout is not None and (type(timeout) not in (int, float) or not timeout >= 0):
+            raise UsageError(f"timeout is {timeout!r}; it must be a number of seconds, 0 or above")
         view = self._current_view()
         position = view.limit_of(isolation) if start is None else check_offset(start, "start")
         view.check_in_range(position)
-        if timeout is not None and timeout < 0:
-            raise UsageError(f"timeout is {timeout}; it must not be negative")
         return self._follow(position, timeout, isolation)
 
     def _follow(self, position: int, timeout: float | None, isolation: Isolation) -> Iterator[Record]:
         waited_since = time.monotonic()
         while True:
-            view = self._current_view()
+            view = self._published_view()
             limit = view.limit_of(isolation)
+            view.check_in_range(position)
             if position < limit:
-                view.check_in_range(position)
-                yield from reading.iterate_records(view, position, limit, isolation)
+                yield from self._records(view, position, limit, isolation)
                 position = limit
                 waited_since = time.monotonic()
                 continue
@@ -202,3 +216,21 @@ def check_offset(offset: int, name: str) -> int:
     if not 0 <= offset < 2**63:
         raise OffsetOutOfRangeError(f"{name} is {offset}; offsets are from 0 to 2^63 - 1")
     return offset
+
+
+def check_isolation(isolation: Isolation) -> None:
+    """
+    Raises:
+        UsageError: it is not an :class:`~logstore.model.Isolation`.
+    """
+    if not isinstance(isolation, Isolation):
+        raise UsageError(f"isolation is {isolation!r}; it must be an Isolation")
+
+
+def check_buffer(data: Bytes) -> None:
+    """
+    Raises:
+        UsageError: it is not bytes-like.
+    """
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise UsageError(f"data is a {type(data).__name__}; it must be bytes")

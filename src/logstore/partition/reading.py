@@ -10,13 +10,14 @@ early.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
-from logstore.errors import CorruptionError
+from logstore.errors import CorruptionError, OffsetOutOfRangeError
 from logstore.format.batch import decode_batch
 from logstore.format.header import MAGIC, PREFIX_BYTES, UNKNOWN_COUNT, BatchHeader, check_batch
 from logstore.format.index import collect_aborted
-from logstore.model import AbortedTransaction, Isolation, OffsetAndTimestamp, Record
+from logstore.model import NO_TIMESTAMP_MS, AbortedTransaction, Isolation, OffsetAndTimestamp, Record
 from logstore.partition.segment import Segment
 from logstore.partition.transactions import AbortedFilter
 from logstore.partition.view import LogView
@@ -66,80 +67,48 @@ def iterate_batches(view: LogView, start: int, stop: int) -> Iterator[FoundBatch
 
 
 def _iterate_segment(view: LogView, number: int, start: int, stop: int) -> Iterator[FoundBatch]:
-    """The batches of one segment; goes over to rebuilt indexes once if a hint was wrong."""
-    segment = view.segments[number]
-    position = _start_position(segment, start)
-    found = _SegmentReader(view, number, start, stop, position)
-    try:
-        if found.begin():
-            yield from found
-            return
-    except CorruptionError:
-        if found.count or not position or not segment.rebuild_indexes():
-            raise
-    if position:
-        segment.rebuild_indexes()
-        retried = _SegmentReader(view, number, start, stop, _start_position(segment, start))
-        if retried.begin():
-            yield from retried
+    """The batches of one segment."""
+    return iter(_SegmentReader(view, number, start, stop))
 
 
 def _start_position(segment: Segment, start: int) -> int:
     """A position from which a walk meets the batch before the one that holds ``start``, if there is one."""
     if start <= segment.base_offset:
         return 0
-    index = segment.offset_index
-    entry = index.lookup(start)
-    if not entry.position:
-        return 0
-    return index.lookup(entry.offset - 1).position
+    return segment.position_before(segment.offset_index.lookup(start).offset - 1)
 
 
 class _SegmentReader:
     """The checked batches of one segment between two offsets."""
 
-    def __init__(self, view: LogView, number: int, start: int, stop: int, position: int) -> None:
-        self.count = 0
+    def __init__(self, view: LogView, number: int, start: int, stop: int) -> None:
         self._segment = view.segments[number]
         self._start = start
         self._stop = stop
         self._end = view.size_of(number)
         self._next_segment = view.next_base(number)
-        self._first_position = position
-        self._walk = self._segment.walk(position, self._end, check=False)
-        self._pieces = iter(self._walk)
+        self._is_sealed = number + 1 < len(view.segments)
+        self._walk = self._segment.walk(_start_position(self._segment, start), self._end, check=False)
         self._piece: Piece | None = None
         self._previous_last = self._segment.base_offset - 1
 
-    def begin(self) -> bool:
-        """Read the first piece. False if the position cannot be right: an index entry lied."""
-        self._piece = next(self._pieces, None)
-        if self._piece is None:
-            self._check_end()
-            return True
-        first = self._piece.batches[0][1]
-        return not self._first_position or self._segment.base_offset <= first.base_offset <= self._start
-
     def __iter__(self) -> Iterator[FoundBatch]:
-        while self._piece is not None:
-            batches = self._piece.batches
+        for piece in self._walk:
+            self._piece = piece
+            batches = piece.batches
             for number, (position, header) in enumerate(batches):
                 first_offset = self._previous_last + 1 if _ends_at_base(header) else header.base_offset
-                if first_offset >= self._stop and self._previous_last < header.base_offset:
-                    return
                 is_last = number + 1 == len(batches)
-                self._check_place(
-                    header,
-                    position,
-                    self._base_after_piece() if is_last else batches[number + 1][1].base_offset,
-                )
-                if header.last_offset >= self._start:
+                next_base = self._base_after_piece() if is_last else batches[number + 1][1].base_offset
+                self._check_place(header, position, next_base)
+                if first_offset >= self._stop:
+                    return
+                if next_base > self._start:  # it may hold the start, whatever it says of its last offset
                     self._check_contents(header, position)
-                    self.count += 1
-                    yield FoundBatch(self._piece.buffer, position, header)
+                if header.last_offset >= self._start:
+                    yield FoundBatch(piece.buffer, position, header)
                     if header.next_offset >= self._stop:
                         return
-            self._piece = next(self._pieces, None)
         self._check_end()
 
     def _check_place(self, header: BatchHeader, position: int, next_base: int) -> None:
@@ -184,6 +153,15 @@ class _SegmentReader:
                 position=self._walk.position,
                 base_offset=self._previous_last + 1,
             )
+        last_expected = self._next_segment - 1
+        if self._is_sealed and self._previous_last < last_expected and self._segment.promises(last_expected):
+            raise CorruptionError(
+                "the segment lost its end",
+                path=self._segment.path,
+                position=self._end,
+                base_offset=self._previous_last + 1,
+                last_offset=last_expected,
+            )
 
     def _fault(self, reason: str, header: BatchHeader, position: int) -> CorruptionError:
         assert self._piece is not None
@@ -208,17 +186,29 @@ def _ends_at_base(header: BatchHeader) -> bool:
 def iterate_records(view: LogView, start: int, stop: int, isolation: Isolation) -> Iterator[Record]:
     """The records of ``[start, stop)`` without control records, and for :attr:`Isolation.COMMITTED` without
     those of aborted transactions."""
-    aborted = AbortedFilter(
-        aborted_transactions(view, start, stop) if isolation is Isolation.COMMITTED else ()
-    )
-    for found in iterate_batches(view, start, stop):
-        if aborted.hides(found.header, found) or found.header.is_control:
-            continue
-        records = _decode(view, found)
-        header = found.header
-        if header.base_offset < start or header.last_offset >= stop or _ends_at_base(header):
-            records = [record for record in records if start <= record.offset < stop]
-        yield from records
+    with _telling_of_truncation(view):
+        aborted = AbortedFilter(
+            aborted_transactions(view, start, stop) if isolation is Isolation.COMMITTED else ()
+        )
+        for found in iterate_batches(view, start, stop):
+            if aborted.hides(found.header, found) or found.header.is_control:
+                continue
+            records = _decode(view, found)
+            header = found.header
+            if header.base_offset < start or header.last_offset >= stop or _ends_at_base(header):
+                records = [record for record in records if start <= record.offset < stop]
+            yield from records
+
+
+@contextmanager
+def _telling_of_truncation(view: LogView) -> Iterator[None]:
+    """Bytes that are missing or wrong because the log was truncated during the read are no damage."""
+    try:
+        yield
+    except CorruptionError:
+        if view.was_truncated:
+            raise OffsetOutOfRangeError("the log was truncated while it was read; read it again") from None
+        raise
 
 
 def _decode(view: LogView, found: FoundBatch) -> list[Record]:
@@ -252,10 +242,11 @@ def fetch(view: LogView, start: int, max_bytes: int, isolation: Isolation, *, mi
     """
     view.check_in_range(start)
     limit = view.limit_of(isolation)
-    data, next_offset = _collect_batches(view, start, limit, max_bytes, min_one_batch)
     aborted: tuple[AbortedTransaction, ...] = ()
-    if data and isolation is Isolation.COMMITTED:
-        aborted = aborted_transactions(view, start, next_offset)
+    with _telling_of_truncation(view):
+        data, next_offset = _collect_batches(view, start, limit, max_bytes, min_one_batch)
+        if data and isolation is Isolation.COMMITTED:
+            aborted = aborted_transactions(view, start, next_offset)
     return Fetched(
         data, next_offset, aborted, view.log_start_offset, view.high_watermark, view.last_stable_offset
     )
@@ -272,6 +263,8 @@ def _collect_batches(
         next_offset = start
         for found in _iterate_segment(view, number, start, limit):
             batch_bytes = found.header.size_bytes
+            if found.header.last_offset >= limit:
+                break  # whole batches only, and part of this one may not be seen yet
             if size + batch_bytes > max_bytes and (parts or not min_one_batch):
                 break
             parts.append(memoryview(found.buffer)[found.position : found.position + batch_bytes])
@@ -287,13 +280,14 @@ def _collect_batches(
 
 def find_timestamp(view: LogView, timestamp_ms: int) -> OffsetAndTimestamp | None:
     """The first record with a timestamp at or after ``timestamp_ms``, at or above the log start offset."""
-    for number, segment in enumerate(view.segments):
-        is_active = number == len(view.segments) - 1
-        if not is_active and segment.largest_timestamp.timestamp_ms < timestamp_ms:
-            continue
-        found = _find_timestamp_in(view, number, timestamp_ms)
-        if found is not None:
-            return found
+    with _telling_of_truncation(view):
+        for number, segment in enumerate(view.segments):
+            is_active = number == len(view.segments) - 1
+            if not is_active and segment.largest_timestamp.timestamp_ms < timestamp_ms:
+                continue
+            found = _find_timestamp_in(view, number, timestamp_ms)
+            if found is not None:
+                return found
     return None
 
 
@@ -305,8 +299,7 @@ def _find_timestamp_in(view: LogView, number: int, timestamp_ms: int) -> OffsetA
             continue
         for record in _decode(view, found):
             if record.timestamp_ms >= timestamp_ms and record.offset >= view.log_start_offset:
-                epoch = found.header.partition_leader_epoch
-                return OffsetAndTimestamp(record.offset, record.timestamp_ms, epoch if epoch >= 0 else None)
+                return _answer(record, found.header)
     return None
 
 
@@ -314,26 +307,54 @@ def _time_hint(segment: Segment, timestamp_ms: int) -> int:
     """An offset in front of which no record of the segment has the timestamp. What the index says is held
     against the batch it names; if they differ, both indexes are rebuilt."""
     hint = segment.time_index.lookup(timestamp_ms - 1)
-    if hint.timestamp_ms < 0 or _is_true(segment, hint.timestamp_ms, hint.offset):
+    if hint.timestamp_ms < 0:
+        return segment.base_offset
+    if segment.confirms(hint, segment.size_bytes):
         return hint.offset
     if segment.rebuild_indexes():
         return segment.time_index.lookup(timestamp_ms - 1).offset
     return segment.base_offset
 
 
-def _is_true(segment: Segment, timestamp_ms: int, offset: int) -> bool:
-    walk = segment.walk(segment.offset_index.lookup(offset).position, segment.size_bytes, check=False)
-    for piece in walk:
-        for _, header in piece.batches:
-            if header.last_offset >= offset:
-                return header.last_offset == offset and header.max_timestamp_ms == timestamp_ms
-    return False
-
-
 def find_max_timestamp(view: LogView) -> OffsetAndTimestamp | None:
-    """The first record that carries the largest timestamp of the log; None if there is no record with one."""
-    largest = max(segment.largest_timestamp.timestamp_ms for segment in view.segments)
-    return find_timestamp(view, largest) if largest >= 0 else None
+    """The first record that carries the largest timestamp of the log; None if there is no record with one.
+
+    Cost: that of :func:`find_timestamp`; a pass over a segment if its largest timestamp is not that of a
+    record, but of a marker, of a batch that compaction emptied, or of what lies below the log start.
+    """
+    best: OffsetAndTimestamp | None = None
+    with _telling_of_truncation(view):
+        bounds = [
+            (segment.largest_timestamp.timestamp_ms, number) for number, segment in enumerate(view.segments)
+        ]
+        for bound_ms, number in sorted(bounds, reverse=True):
+            if bound_ms <= NO_TIMESTAMP_MS or (best is not None and bound_ms < best.timestamp_ms):
+                break
+            found = _find_timestamp_in(view, number, bound_ms) or _find_largest_in(view, number)
+            best = max(
+                filter(None, (best, found)), key=lambda it: (it.timestamp_ms, -it.offset), default=None
+            )
+    return best
+
+
+def _find_largest_in(view: LogView, number: int) -> OffsetAndTimestamp | None:
+    """The first record of a segment with its largest timestamp, by reading every batch that may hold it."""
+    best: OffsetAndTimestamp | None = None
+    for found in _iterate_segment(view, number, view.log_start_offset, view.next_base(number)):
+        header = found.header
+        best_ms = NO_TIMESTAMP_MS if best is None else best.timestamp_ms
+        if header.max_timestamp_ms <= best_ms or header.is_control:
+            continue
+        for record in _decode(view, found):
+            if record.timestamp_ms > best_ms and record.offset >= view.log_start_offset:
+                best_ms = record.timestamp_ms
+                best = _answer(record, header)
+    return best
+
+
+def _answer(record: Record, header: BatchHeader) -> OffsetAndTimestamp:
+    epoch = header.partition_leader_epoch
+    return OffsetAndTimestamp(record.offset, record.timestamp_ms, epoch if epoch >= 0 else None)
 
 
 def iterate_headers(view: LogView, start: int) -> Iterator[tuple[Segment, int, BatchHeader]]:

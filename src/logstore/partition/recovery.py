@@ -7,11 +7,15 @@ The order follows Kafka's loader. What differs, and why:
 * Damage is told from a torn tail. Above the recovery point a bad batch ends the log and what follows is cut
   (and kept aside, see :mod:`~logstore.partition.aside`). Below it, data that was durable is gone or wrong:
   that is reported, and cut only with ``accept_loss``.
+* Above the recovery point offsets follow each other without a gap, unless the topic is compacted: behind a
+  gap, something was lost or an offset changed, and the log ends there. (Whatever leaves a gap in another
+  topic, a truncation inside a batch or a leader's own gap, moves the recovery point past it at once.)
 * Segments and indexes below the recovery point are not opened at all. An index that lies is found out by the
   reader that uses it.
 
-A crash during recovery leaves a directory that the next recovery treats the same way: everything is cut
-before it is indexed, indexed before it is flushed, and flushed before the recovery point moves.
+A crash during recovery leaves a directory that the next recovery treats the same way: segments behind a cut
+go before the cut is made, everything is cut before it is indexed, indexed before it is flushed, and flushed
+before the recovery point moves.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from itertools import pairwise
 from logstore.config import TopicConfig
 from logstore.errors import CorruptionError
 from logstore.files import Files
-from logstore.format.header import BatchHeader
+from logstore.format.header import UNKNOWN_COUNT, BatchHeader
 from logstore.format.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
 from logstore.partition import sidecars
 from logstore.partition.active import ActiveSegment, open_active
@@ -95,15 +99,17 @@ class Loader:
         """
         self.report = RecoveryReport(was_clean=self.is_clean)
         names = clean_leftovers(self.files, self.directory)
-        self.epochs = sidecars.read_epochs(self.files, self.directory)
-        known_epochs = self.epochs.entries
+        stored_epochs = sidecars.read_epochs(self.files, self.directory)
+        self.epochs = LeaderEpochs(stored_epochs.entries if stored_epochs is not None else ())
         segments, log_end_offset = self._load_segments(segment_bases(names))
+        if stored_epochs is None:
+            self._rebuild_epochs(segments)
         log_start = max(self.log_start_offset or 0, segments[0].base_offset)
         if log_end_offset < log_start:
             segments, log_end_offset = self._start_over(segments, log_start)
         self.epochs.truncate_from_end(log_end_offset)
         self.epochs.truncate_from_start(log_start if self.log_start_offset is not None else -1)
-        if self.epochs.entries != known_epochs:
+        if self.epochs.entries != (stored_epochs.entries if stored_epochs is not None else ()):
             sidecars.write_epochs(self.files, self.directory, self.epochs)
         producers = self._load_producers(segments, log_start, log_end_offset, names)
         recovery_point = log_end_offset if self.is_clean else min(self.recovery_point, log_end_offset)
@@ -118,14 +124,8 @@ class Loader:
         while True:
             overflowed = self._find_overflow(bases)
             if overflowed is None:
-                if self.is_clean and bases:
-                    loaded = self._load_clean(bases)
-                    if loaded is not None:
-                        return loaded
-                    self.is_clean = False
-                    self.report.was_clean = False
                 try:
-                    return self._recover(bases)
+                    return self._load_clean(bases) or self._recover(bases)
                 except _OverflowError as error:
                     overflowed = error.base_offset
             split_segment(self.files, self.directory, overflowed)
@@ -157,48 +157,58 @@ class Loader:
     def _load_clean(self, bases: list[int]) -> tuple[list[Segment], int] | None:
         """Open the active segment after a clean stop, reading no more than its last few kilobytes. None if
         the log does not end where the recovery point says: then nobody stopped cleanly."""
-        active = open_active(self._new_active(bases[-1]))
-        end, fault = self._index_tail(active, max(self.recovery_point, bases[-1]))
-        if fault is not None or end != self.recovery_point:
-            return None
-        return [*map(self._sealed, bases[:-1]), active], end
+        if self.is_clean and bases:
+            active = open_active(self._new_active(bases[-1]))
+            end, fault = self._index_tail(active, max(self.recovery_point, bases[-1]))
+            if fault is None and end == self.recovery_point:
+                return [*map(self._sealed, bases[:-1]), active], end
+        self.is_clean = self.report.was_clean = False
+        return None
 
     def _recover(self, bases: list[int]) -> tuple[list[Segment], int]:
         """Check everything above the recovery point and cut the log at the first bad batch."""
         bases = bases or [self._create_first().base_offset]
         first = max(sum(base <= self.recovery_point for base in bases) - 1, 0)
         segments = [self._sealed(base) for base in bases[:first]]
-        end = bases[first]
         for number, base in enumerate(bases[first:], first):
             active = open_active(self._new_active(base))
             end, fault = self._index_tail(active, max(self.recovery_point, base))
             self.report.recovered_segments += 1
-            self._check_loss(active, end, fault, is_last=number + 1 == len(bases))
-            was_cut = self._cut(active)
-            if was_cut:
-                self._set_aside(bases[number + 1 :])
-            if was_cut or number + 1 == len(bases):
+            rest = bases[number + 1 :]
+            if fault is not None or not rest or not self._continues(end, rest[0]):
+                self._check_loss(active, end, fault)
+                self._set_aside(rest)
+                self._cut(active)
                 self._make_durable(active)
                 return [*segments, active], end
             segments.append(active.seal())
             segments[-1].flush()
         raise AssertionError("a log has at least one segment")
 
+    def _continues(self, end: int, next_base: int) -> bool:
+        """Whether a segment that ends at ``end`` may be followed by one at ``next_base``."""
+        return end == next_base or (end < next_base and self.config.compacts)
+
     def _create_first(self) -> ActiveSegment:
         base = self.log_start_offset or 0
+        if self.recovery_point > base and not self.accept_loss:
+            raise CorruptionError(
+                f"data up to offset {self.recovery_point} was durable, but there is no segment. Restore the "
+                "files, or reopen with accept_loss=True to begin an empty log",
+                path=self.directory,
+                base_offset=base,
+            )
         segment = self._new_active(base)
         segment.create()
         self.recovery_point = min(self.recovery_point, base)
         return segment
 
-    def _check_loss(
-        self, segment: ActiveSegment, end: int, fault: CorruptionError | None, *, is_last: bool
-    ) -> None:
+    def _check_loss(self, segment: ActiveSegment, end: int, fault: CorruptionError | None) -> None:
         """
         Raises:
             CorruptionError: the log ends below its recovery point, and the loss is not accepted.
         """
-        if end >= self.recovery_point or (not is_last and fault is None) or self.accept_loss:
+        if end >= self.recovery_point or self.accept_loss:
             return
         reason = str(fault.reason) if fault is not None else "the file ends early"
         raise CorruptionError(
@@ -209,11 +219,11 @@ class Loader:
             base_offset=end,
         )
 
-    def _cut(self, segment: ActiveSegment) -> bool:
+    def _cut(self, segment: ActiveSegment) -> None:
         """Cut the file to what was found good. The bytes go aside first."""
         file_size = segment.log_file.size_bytes()
         if file_size <= segment.size_bytes:
-            return False
+            return
         self.report.cut_bytes += file_size - segment.size_bytes
         kept = keep_aside(
             self.files, self.directory, segment.base_offset, segment.log_file, segment.size_bytes
@@ -221,18 +231,22 @@ class Loader:
         if kept is not None:
             self.report.kept_aside.append(kept)
         segment.log_file.truncate(segment.size_bytes)
-        return True
 
     def _set_aside(self, bases: list[int]) -> None:
-        """Take the segments behind a cut out of the log: their records no longer follow anything."""
-        for base in bases:
+        """Take the segments behind a cut out of the log: their records no longer follow anything. The last
+        one goes first: a crash in between leaves segments that still lead up to the cut."""
+        for base in reversed(bases):
             segment = self._sealed(base)
-            self.report.cut_bytes += segment.size_bytes
-            self.report.kept_aside.append(set_aside(self.files, self.directory, base))
-            for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
-                if self.files.is_file(segment.path_of(suffix)):
-                    self.files.remove(segment.path_of(suffix))
-        self.files.flush_directory(self.directory)
+            if segment.size_bytes:
+                self.report.cut_bytes += segment.size_bytes
+                self.report.kept_aside.append(set_aside(self.files, self.directory, base))
+            self._remove_files(segment)
+            self.files.flush_directory(self.directory)
+
+    def _remove_files(self, segment: Segment) -> None:
+        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
+            if self.files.is_file(segment.path_of(suffix)):
+                self.files.remove(segment.path_of(suffix))
 
     def _make_durable(self, active: ActiveSegment) -> None:
         active.flush()
@@ -244,9 +258,7 @@ class Loader:
         active = self._new_active(log_start)
         active.create()
         for segment in segments:
-            for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
-                if self.files.is_file(segment.path_of(suffix)):
-                    self.files.remove(segment.path_of(suffix))
+            self._remove_files(segment)
         self.files.flush_directory(self.directory)
         self.epochs.clear()
         return [active], log_start
@@ -269,19 +281,36 @@ class Loader:
         indexes. Sets the segment's size to the end of the last good batch; returns the offset after it, and
         what stopped the walk short of the file's end.
 
-        If the walk fails where an index entry sent it, the entry may be what is wrong: then from the start.
+        If what the last entries say is not so, the indexes are dropped: then from the start.
         """
         segment.indexes.truncate_to(keep_below)
         index = segment.offset_index
         last = index.entry(index.entry_count - 1) if index.entry_count else None
-        tail = _Tail(segment, self.epochs)
-        if last is None or not tail.scan(last.position, first_last_offset=last.offset):
+        tail = self._new_tail(segment)
+        if (
+            last is None
+            or not segment.confirms(segment.time_index.last_entry, segment.log_file.size_bytes())
+            or not tail.scan(last.position, first_last_offset=last.offset)
+        ):
             segment.indexes.clear()
-            tail = _Tail(segment, self.epochs)
+            tail = self._new_tail(segment)
             tail.scan(0)
         self.report.scanned_bytes += tail.scanned_bytes
         segment.use_contents(tail.position)
         return tail.end_offset, tail.fault
+
+    def _new_tail(self, segment: ActiveSegment) -> _Tail:
+        return _Tail(segment, self.epochs, None if self.config.compacts else self.recovery_point)
+
+    # Epochs
+
+    def _rebuild_epochs(self, segments: list[Segment]) -> None:
+        """The history as the batches tell it, for want of its file. Cost: all headers of the log are read."""
+        self.epochs.clear()
+        for segment in segments:
+            for piece in segment.walk(0, segment.size_bytes, check=False, piece_bytes=PIECE_BYTES):
+                for _, header in piece.batches:
+                    note_epoch(self.epochs, header)
 
     # Producers
 
@@ -302,7 +331,9 @@ class Loader:
         newest = log_end if self.is_clean else min(self._cut_transactions(segments), log_end)
         for stale in [offset for offset in offsets if not log_start <= offset <= newest]:
             self.files.remove(sidecars.snapshot_path(self.directory, stale))
-        source = ProducerSource(self.files, self.directory, segments, log_start, log_end, self.now_ms)
+        source = ProducerSource(
+            self.files, self.directory, segments, log_start, log_end, self.now_ms, self.accept_loss
+        )
         return source.rebuild([offset for offset in offsets if offset <= newest], store_aborted=True)
 
     def _cut_transactions(self, segments: list[Segment]) -> int:
@@ -322,13 +353,14 @@ class Loader:
 class _Tail:
     """The walk over the part of a segment that is not yet known to be good."""
 
-    def __init__(self, segment: ActiveSegment, epochs: LeaderEpochs) -> None:
+    def __init__(self, segment: ActiveSegment, epochs: LeaderEpochs, dense_from: int | None) -> None:
         self.end_offset = segment.base_offset
         self.position = 0
         self.scanned_bytes = 0
         self.fault: CorruptionError | None = None
         self._segment = segment
         self._epochs = epochs
+        self._dense_from = dense_from
         self._previous_last = segment.base_offset - 1
 
     def scan(self, position: int, first_last_offset: int | None = None) -> bool:
@@ -338,6 +370,8 @@ class _Tail:
         """
         file = self._segment.log_file
         size = file.size_bytes()
+        if not 0 <= position <= size:
+            return False
         walk = Walk(file.read_at, position, size, check=True, piece_bytes=PIECE_BYTES)
         is_first = first_last_offset is not None
         for piece in walk:
@@ -345,36 +379,47 @@ class _Tail:
                 if is_first and not header.base_offset <= (first_last_offset or 0) >= header.last_offset:
                     return False
                 is_first = False
+                self.scanned_bytes += header.size_bytes
                 if not self._accept(header, piece.position + at):
                     return True
         if is_first:
             return False
         self.position = max(walk.position, self.position)
         self.fault = walk.fault
-        self.scanned_bytes = self.position - position
         if self.fault is None and self.position < size:
             self.fault = CorruptionError("the last batch is incomplete", position=self.position)
         return True
 
     def _accept(self, header: BatchHeader, position: int) -> bool:
         base = self._segment.base_offset
-        if header.base_offset <= self._previous_last:
+        if header.base_offset <= self._previous_last or self._has_gap_before(header):
             self.fault = CorruptionError(
                 f"offset {header.base_offset} does not follow {self._previous_last}", position=position
             )
             return False
         if header.last_offset - base > MAX_RELATIVE_OFFSET:
             raise _OverflowError(base)
-        latest = self._epochs.latest
-        if header.partition_leader_epoch >= 0 and (
-            latest is None or header.partition_leader_epoch > latest.epoch
-        ):
-            self._epochs.assign(header.partition_leader_epoch, header.base_offset)
+        note_epoch(self._epochs, header)
         self._segment.indexes.add(header, position)
         self._previous_last = header.last_offset
         self.end_offset = header.next_offset
         self.position = position + header.size_bytes
         return True
+
+    def _has_gap_before(self, header: BatchHeader) -> bool:
+        """Only where it must not have one: the recovery point is where the log once ended, so that no batch
+        reaches across it either."""
+        if self._dense_from is None or header.next_offset <= self._dense_from:
+            return False
+        ends_at_base = header.record_count == UNKNOWN_COUNT  # compressed and legacy: only its end is known
+        return header.base_offset != self.end_offset and not ends_at_base
+
+
+def note_epoch(epochs: LeaderEpochs, header: BatchHeader) -> None:
+    """Add the batch's epoch to the history if it is newer than all in it."""
+    latest = epochs.latest
+    if header.partition_leader_epoch > (latest.epoch if latest is not None else -1):
+        epochs.assign(header.partition_leader_epoch, header.base_offset)
 
 
 class _OverflowError(Exception):

@@ -8,12 +8,14 @@ appending and shrinks by truncation. Neither knows offsets beyond its own, produ
 from __future__ import annotations
 
 import errno
+import logging
 import threading
 from collections import OrderedDict
 from typing import NamedTuple
 
 from logstore.errors import CorruptionError, StorageError
 from logstore.files import File, Files
+from logstore.format.header import HEADER_BYTES, decode_header
 from logstore.format.index import TimestampOffset
 from logstore.format.names import (
     INDEX_SUFFIX,
@@ -25,6 +27,8 @@ from logstore.format.names import (
 from logstore.partition.index_builder import IndexBuilder
 from logstore.partition.indexes import OffsetIndex, TimeIndex, TransactionIndex
 from logstore.partition.walk import FIRST_PIECE_BYTES, PIECE_BYTES, Walk
+
+_log = logging.getLogger("logstore")
 
 _REBUILT_INTERVAL_BYTES = 4096  # the default of index_interval_bytes; density is nothing a reader depends on
 
@@ -85,6 +89,8 @@ class Segment:
         self._is_read_only = is_read_only
         self._opened: OpenFiles | None = None
         self._size_bytes: int | None = None
+        self._largest_timestamp: TimestampOffset | None = None
+        self._promised_offset = -1
         self._rebuilt = False
 
     def __repr__(self) -> str:
@@ -115,8 +121,22 @@ class Segment:
     @property
     def largest_timestamp(self) -> TimestampOffset:
         """The largest timestamp of the segment and the last offset of its batch; (-1, base) if no record has
-        one."""
-        return self.time_index.last_entry
+        one.
+
+        The time index is asked once, and its answer held against the batches from the one that it names on.
+        """
+        if self._largest_timestamp is None:
+            entry = self.time_index.last_entry
+            if not self.confirms(entry, self.size_bytes, is_largest=True) and self.rebuild_indexes():
+                entry = self.time_index.last_entry
+            self._largest_timestamp = entry
+        return self._largest_timestamp
+
+    def promises(self, offset: int) -> bool:
+        """Whether the time index ends with an entry for ``offset``, as it was found: if the log itself ends
+        before, it lost its end."""
+        self._files_open()
+        return self._promised_offset == offset
 
     @property
     def modified_ms(self) -> int:
@@ -129,6 +149,47 @@ class Segment:
     def walk(self, position: int, end: int, *, check: bool, piece_bytes: int = FIRST_PIECE_BYTES) -> Walk:
         """Walk the batches in ``[position, end)``."""
         return Walk(self._files_open().log.read_at, position, end, check=check, piece_bytes=piece_bytes)
+
+    # What the indexes say is a hint
+
+    def position_before(self, offset: int) -> int:
+        """A position where a batch begins that holds ``offset`` or lies in front of it.
+
+        The index says which; if the batch there does not agree, the indexes are rebuilt, and where that
+        cannot be done the answer is the beginning of the file.
+        """
+        position = self._indexed_position(offset)
+        if self._begins_before(position, offset):
+            return position
+        self.rebuild_indexes()
+        position = self._indexed_position(offset)
+        return position if self._begins_before(position, offset) else 0
+
+    def _indexed_position(self, offset: int) -> int:
+        return self.offset_index.lookup(offset).position if offset > self.base_offset else 0
+
+    def _begins_before(self, position: int, offset: int) -> bool:
+        if position <= 0:
+            return position == 0
+        try:
+            header = decode_header(self.read_at(position, HEADER_BYTES))
+        except CorruptionError:
+            return False
+        return self.base_offset <= header.base_offset <= offset
+
+    def confirms(self, entry: TimestampOffset, end: int, *, is_largest: bool = False) -> bool:
+        """Whether the batch that a time index entry names has its timestamp; with ``is_largest``, also
+        whether no batch behind it up to position ``end`` has a larger one."""
+        is_true = entry.timestamp_ms < 0
+        for piece in self.walk(self.position_before(entry.offset), end, check=False):
+            for _, header in piece.batches:
+                if header.max_timestamp_ms > entry.timestamp_ms:
+                    return False
+                if header.base_offset <= entry.offset <= header.last_offset:
+                    is_true = is_true or header.max_timestamp_ms == entry.timestamp_ms
+                if header.last_offset >= entry.offset and not (is_true and is_largest):
+                    return is_true
+        return is_true
 
     def _files_open(self) -> OpenFiles:
         opened = self._opened
@@ -149,8 +210,8 @@ class Segment:
                 file.close()
 
     def rename_files(self, suffix: str) -> list[str]:
-        """Rename every file of the segment by appending ``suffix`` and return the new paths. Readers that hold
-        the segment go on reading it under the new names until the files are removed."""
+        """Rename every file of the segment by appending ``suffix`` and return the new paths. Readers that
+        hold the segment go on reading it under the new names until the files are removed."""
         renamed = []
         for kind in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
             path = self.path_of(kind)
@@ -161,6 +222,10 @@ class Segment:
         self.path = self.path_of(LOG_SUFFIX)
         return renamed
 
+    def disown_files(self) -> None:
+        """Another object changes the files from now on: never write them here."""
+        self._is_read_only = True
+
     def forget_files(self) -> None:
         """Drop the references to the open files; the next use opens them again."""
         self._opened = None
@@ -170,9 +235,8 @@ class Segment:
         try:
             offset_index = OffsetIndex.open_sealed(self._files, self.path_of(INDEX_SUFFIX), self.base_offset)
             time_index = TimeIndex.open_sealed(self._files, self.path_of(TIME_INDEX_SUFFIX), self.base_offset)
-            # A stale or foreign index points outside the file; an empty time index hides timestamps.
-            if not _is_plausible(offset_index, time_index, log.size_bytes()):
-                return self._rebuild_indexes(log)
+            if time_index.entry_count:
+                self._promised_offset = time_index.last_entry.offset
         except CorruptionError:
             return self._rebuild_indexes(log)
         except StorageError as error:
@@ -184,8 +248,9 @@ class Segment:
     def rebuild_indexes(self) -> bool:
         """Build both indexes anew from the log, because what one of them said was wrong.
 
-        Returns False if that was done before: then it is the log that is damaged. Cost: one pass over the
-        segment's headers.
+        Returns False if that was done before, or cannot be done here: then one reads without a hint. Cost:
+        one pass over the segment's headers. They are not stored where the old ones knew of more: these are
+        what is left to tell that the log lost its end.
         """
         if self._rebuilt:
             return False
@@ -200,19 +265,21 @@ class Segment:
             _REBUILT_INTERVAL_BYTES,
         )
         builder.clear()
-        walk = Walk(log.read_at, 0, log.size_bytes(), check=False, piece_bytes=PIECE_BYTES)
-        for piece in walk:
+        last_offset = self.base_offset - 1
+        for piece in Walk(log.read_at, 0, log.size_bytes(), check=False, piece_bytes=PIECE_BYTES):
             for position, header in piece.batches:
                 builder.add(header, piece.position + position)
+                last_offset = header.last_offset
         builder.close()
-        if not self._is_read_only:
-            builder.offset_index.store(flush=True)
-            builder.time_index.store(flush=True)
+        if not self._is_read_only and self._promised_offset <= last_offset:
+            _try_to_store(builder)
         return OpenFiles(log, builder.offset_index, builder.time_index)
 
 
-def _is_plausible(offset_index: OffsetIndex, time_index: TimeIndex, log_size_bytes: int) -> bool:
-    last = offset_index.entry(offset_index.entry_count - 1) if offset_index.entry_count else None
-    if last is not None and last.position >= log_size_bytes:
-        return False
-    return time_index.entry_count > 0 or log_size_bytes == 0
+def _try_to_store(builder: IndexBuilder) -> None:
+    """Keep rebuilt indexes for the next reader. This one has them: a full disk must not stop it."""
+    try:
+        builder.offset_index.store(flush=True)
+        builder.time_index.store(flush=True)
+    except StorageError as error:
+        _log.warning("rebuilt indexes could not be stored: %s", error)

@@ -26,16 +26,21 @@ _MAX_METADATA_BYTES = 4096
 _log = logging.getLogger("logstore")
 
 
-def read_epochs(files: Files, directory: str) -> LeaderEpochs:
-    """The stored history; an empty one if there is none, or if it is damaged (recovery fills in what the
-    batches say)."""
+def read_epochs(files: Files, directory: str) -> LeaderEpochs | None:
+    """The stored history; None if there is none, or if it is damaged: the batches tell it again.
+
+    Raises:
+        UnsupportedVersionError: the file is from a newer version.
+    """
     path = f"{directory}/{EPOCHS_NAME}"
     data = read_small_file(files, path, _MAX_EPOCHS_BYTES)
     try:
-        return LeaderEpochs(decode_epoch_checkpoint(data) if data else ())
+        return LeaderEpochs(decode_epoch_checkpoint(data)) if data else None
+    except UnsupportedVersionError as error:
+        raise UnsupportedVersionError(f"{error} ({path})") from None
     except (CorruptionError, UsageError) as error:
         _log.warning("ignoring damaged leader epochs: %s (%s)", error, path)
-        return LeaderEpochs()
+        return None
 
 
 def write_epochs(files: Files, directory: str, epochs: LeaderEpochs) -> None:

@@ -1,5 +1,5 @@
-"""Splitting a segment whose offsets are out of reach of its 32-bit indexes (KAFKA-6264: very old brokers could
-write one when a compacted topic's offsets had wide gaps).
+"""Splitting a segment whose offsets are out of reach of its 32-bit indexes (KAFKA-6264: very old brokers
+could write one when a compacted topic's offsets had wide gaps).
 
 The outputs replace the segment by the steps described in :mod:`~logstore.partition.leftovers`.
 """
@@ -31,42 +31,46 @@ def split_segment(files: Files, directory: str, base_offset: int) -> list[int]:
         CorruptionError: the segment cannot be walked to its end.
     """
     bases = _write_outputs(files, directory, base_offset)
-    _rename_all(files, directory, bases[::-1], CLEANED_SUFFIX, SWAP_SUFFIX)
+    _rename_each(files, directory, bases[::-1], CLEANED_SUFFIX, SWAP_SUFFIX)
     for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, LOG_SUFFIX):
         path = f"{directory}/{segment_file_name(base_offset, suffix)}"
         if files.is_file(path):
             files.rename(path, path + DELETED_SUFFIX)
     files.flush_directory(directory)
-    _rename_all(files, directory, bases, SWAP_SUFFIX, "")
+    _rename_each(files, directory, bases, SWAP_SUFFIX, "")
     return bases
 
 
-def _rename_all(files: Files, directory: str, bases: list[int], old: str, new: str) -> None:
+def _rename_each(files: Files, directory: str, bases: list[int], old: str, new: str) -> None:
+    """Rename one after the other, each durable before the next: the order is what tells a finished
+    replacement from an unfinished one."""
     for base in bases:
         path = f"{directory}/{segment_file_name(base, LOG_SUFFIX)}"
         files.rename(path + old, path + new)
-    files.flush_directory(directory)
+        files.flush_directory(directory)
 
 
 def _write_outputs(files: Files, directory: str, base_offset: int) -> list[int]:
+    """The first output has the segment's own base, even if it stays empty: no offset loses its segment."""
     source = files.open(f"{directory}/{segment_file_name(base_offset, LOG_SUFFIX)}")
     size = source.size_bytes()
-    bases: list[int] = []
-    output: File | None = None
+    bases = [base_offset]
+    output = _begin(files, directory, base_offset)
     output_size = 0
     walk = Walk(source.read_at, 0, size, check=True, piece_bytes=PIECE_BYTES)
     for piece in walk:
         for position, header in piece.batches:
-            if output is None or header.last_offset - bases[-1] > MAX_RELATIVE_OFFSET:
+            if header.last_offset - bases[-1] > MAX_RELATIVE_OFFSET:
                 _finish(output)
-                bases.append(base_offset if output is None else header.base_offset)
+                bases.append(header.base_offset)
                 output = _begin(files, directory, bases[-1])
                 output_size = 0
             output.write_at(output_size, [memoryview(piece.buffer)[position : position + header.size_bytes]])
             output_size += header.size_bytes
     _finish(output)
     if walk.position < size:
-        raise walk.fault or CorruptionError("incomplete batch", path=source.path, position=walk.position)
+        fault = walk.fault or CorruptionError("the last batch is incomplete", position=walk.position)
+        raise fault.located(source.path)
     files.flush_directory(directory)
     return bases
 
@@ -77,7 +81,6 @@ def _begin(files: Files, directory: str, base: int) -> File:
     return file
 
 
-def _finish(output: File | None) -> None:
-    if output is not None:
-        output.flush()
-        output.close()
+def _finish(output: File) -> None:
+    output.flush()
+    output.close()

@@ -58,6 +58,8 @@ def _open_held(context: LogContext, config: TopicConfig, accept_loss: bool) -> L
     context.home.load()
     is_clean = context.home.take_clean_marker()
     log = open_log(context, context.home.path, partition, config, is_clean=is_clean, accept_loss=accept_loss)
+    if not log.recovery.was_clean:
+        context.home.store_checkpoints()
     log._on_close = lambda: _close(context, log)
     interval_ms = context.config.log_flush_offset_checkpoint_interval_ms
     context.scheduler.every(interval_ms, f"checkpoint {partition}", lambda: _checkpoint(context, log))

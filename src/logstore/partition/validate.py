@@ -20,7 +20,7 @@ from logstore.errors import (
 )
 from logstore.format.batch import decode_batch, encode_records_batch, rebase_batch, stamp_batch
 from logstore.format.compression import Codec, codec_named
-from logstore.format.header import BatchHeader, decode_header
+from logstore.format.header import MAGIC, TIMESTAMP_TYPE_BIT, BatchHeader, decode_header
 from logstore.format.loops import scan_batches
 from logstore.model import NO_TIMESTAMP_MS, AppendOrigin, Bytes, Record, TimestampType
 from logstore.partition.indexes import MAX_RELATIVE_OFFSET
@@ -47,15 +47,30 @@ class PlannedAppend(NamedTuple):
     def size_bytes(self) -> int:
         return sum(header.size_bytes for header in self.headers)
 
+    def has_gap_from(self, offset: int) -> bool:
+        """Whether the batches leave out an offset, counted from ``offset``."""
+        for header in self.headers:
+            if header.base_offset != offset:
+                return True
+            offset = header.next_offset
+        return False
+
+
+def largest_batch_bytes(config: TopicConfig) -> int:
+    """The largest batch that a leader takes: it must fit into a segment, too."""
+    return min(config.max_message_bytes, config.segment_bytes)
+
 
 def check_batch_size(size_bytes: int, config: TopicConfig) -> None:
     """
     Raises:
-        RecordTooLargeError: a batch of this size is larger than ``max_message_bytes``.
+        RecordTooLargeError: a batch of this size is larger than ``max_message_bytes`` or ``segment_bytes``.
     """
-    if size_bytes > config.max_message_bytes:
+    if size_bytes > largest_batch_bytes(config):
+        is_message = size_bytes > config.max_message_bytes
+        setting = "max_message_bytes" if is_message else "segment_bytes"
         raise RecordTooLargeError(
-            f"a batch of {size_bytes} bytes is larger than max_message_bytes ({config.max_message_bytes})"
+            f"a batch of {size_bytes} bytes is larger than {setting} ({getattr(config, setting)})"
         )
 
 
@@ -107,8 +122,9 @@ def plan_leader_append(
 ) -> PlannedAppend | None:
     """Validate one batch as it came from a producer and give it offsets from ``base_offset`` on.
 
-    The bytes stay as they are but for offset, epoch and timestamp type, unless the codec of the topic or
-    gaps in the offsets make it necessary to encode the records anew. None if ``data`` holds no whole batch.
+    The bytes stay as they are but for offset, epoch and timestamp type, unless the codec of the topic, gaps
+    in the offsets or the magic make it necessary to encode the records anew. None if ``data`` holds no whole
+    batch.
 
     Raises:
         CorruptionError: the batch's CRC or structure is wrong.
@@ -155,8 +171,11 @@ def _check_records(header: BatchHeader, records: Sequence[Record], config: Topic
     if header.is_control:
         return
     appends_time = config.message_timestamp_type == "LogAppendTime"
-    if header.magic >= 1 and header.timestamp_type is TimestampType.LOG_APPEND_TIME and appends_time:
-        raise InvalidTimestampError("a producer's batch may not carry log append time")
+    if header.magic >= 1 and header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        if appends_time:
+            raise InvalidTimestampError("a producer's batch may not carry log append time")
+        if header.max_timestamp_ms == NO_TIMESTAMP_MS:
+            raise InvalidTimestampError("a batch with log append time must have a timestamp")
     check_timestamps([record.timestamp_ms for record in records], config, now_ms)
     if config.compacts:
         check_keys([record.key for record in records])
@@ -184,7 +203,7 @@ def _assign_offsets(
     now_ms: int,
 ) -> PlannedAppend:
     codec = target_codec(config, header.codec)
-    if header.is_control or (header.magic == 2 and codec == header.codec and _is_dense(header, records)):
+    if header.is_control or _fits_in_place(header, records, codec, config):
         batch = bytearray(memoryview(data)[position : position + header.size_bytes])
     else:
         batch = _rebuild(header, records, codec, config)
@@ -199,15 +218,30 @@ def _assign_offsets(
     return PlannedAppend([batch], [decode_header(batch)])
 
 
-def _is_dense(header: BatchHeader, records: Sequence[Record]) -> bool:
+def _fits_in_place(header: BatchHeader, records: Sequence[Record], codec: Codec, config: TopicConfig) -> bool:
+    """Whether the bytes can stay: the codec and the magic are those on disk, the offsets have no gap, and no
+    record changes its timestamp with the batch's timestamp type."""
+    if header.magic < 2 or codec != header.codec:
+        return False
+    if (
+        header.timestamp_type is TimestampType.LOG_APPEND_TIME
+        and config.message_timestamp_type == "CreateTime"
+    ):
+        return False
     offsets = [record.offset for record in records]
-    return offsets == list(range(header.base_offset, header.base_offset + len(offsets)))
+    return offsets == list(range(header.base_offset, header.next_offset))
 
 
 def _rebuild(header: BatchHeader, records: Sequence[Record], codec: Codec, config: TopicConfig) -> bytearray:
     """Encode the records anew with offsets 0, 1, 2 and so on."""
     dense = [record._replace(offset=number) for number, record in enumerate(records)]
-    return encode_records_batch(dense, like=header, codec=codec, level=compression_level(config, codec))
+    like = header._replace(
+        magic=MAGIC,
+        attributes=header.attributes & ~TIMESTAMP_TYPE_BIT,
+        base_offset=0,
+        last_offset_delta=max(len(dense) - 1, 0),
+    )
+    return encode_records_batch(dense, like=like, codec=codec, level=compression_level(config, codec))
 
 
 def target_codec(config: TopicConfig, source: Codec) -> Codec:
@@ -244,7 +278,8 @@ def plan_follower_append(data: Bytes, *, log_end_offset: int) -> PlannedAppend |
     first_offset = first.base_offset if first.magic == 2 else first.last_offset
     if first_offset < log_end_offset:
         raise OutOfOrderError(
-            f"replicated offsets {first_offset} to {last.last_offset} begin below the log end offset {log_end_offset}"
+            f"replicated offsets {first_offset} to {last.last_offset} begin below the log end offset "
+            f"{log_end_offset}"
         )
     view = memoryview(data)
     return PlannedAppend(

@@ -14,6 +14,15 @@ from logstore.model import Isolation
 from logstore.partition.segment import Segment
 
 
+class Truncations:
+    """How often the end of a log was cut; a view remembers how often that was when it was taken."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
 class LogView(NamedTuple):
     """The segments and offsets of a log at one moment."""
 
@@ -27,6 +36,13 @@ class LogView(NamedTuple):
     high_watermark: int
     last_stable_offset: int
     durable_offset: int
+    truncations: Truncations = Truncations()
+    truncation_count: int = 0
+
+    @property
+    def was_truncated(self) -> bool:
+        """Whether the log was cut since: the bytes of this view may be gone, or others."""
+        return self.truncations.count != self.truncation_count
 
     def limit_of(self, isolation: Isolation) -> int:
         """The first offset that a reader at this isolation may not see."""

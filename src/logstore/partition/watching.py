@@ -5,104 +5,179 @@ from the directory, the log end by checking the batches behind the last known on
 complete yet, or whose CRC does not hold yet, is not there yet: a follower never sees a torn batch. Missing
 or stale indexes are replaced in memory only.
 
-Waiting is by looking, every few milliseconds: two system calls. Lock: ``_lock`` guards the refresh.
+The writer also takes away: it deletes segments, cuts the log's end, empties it, deletes the topic. A reader
+that is in the middle of what went finds a file missing or bytes that do not fit; it then looks again, and
+only what is still wrong is an error.
+
+Waiting is by looking, every few milliseconds: three system calls. Lock: ``_lock`` guards the refresh.
 """
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
-from typing import Any, NoReturn
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn, TypeVar
 
 from logstore.clock import Clock
-from logstore.errors import CorruptionError, LogstoreError, ReadOnlyError, StorageError
-from logstore.files import Files
+from logstore.errors import (
+    ClosedError,
+    CorruptionError,
+    ForkedError,
+    LogstoreError,
+    ReadOnlyError,
+    StorageError,
+    UnknownTopicError,
+)
+from logstore.files import File, Files
+from logstore.format.header import HEADER_BYTES, BatchHeader
+from logstore.format.index import TimestampOffset
 from logstore.format.names import LOG_SUFFIX, SWAP_SUFFIX, TRANSACTION_INDEX_SUFFIX
-from logstore.model import AbortedTransaction, TopicPartition
+from logstore.model import AbortedTransaction, Isolation, OffsetAndTimestamp, Record, TopicPartition
+from logstore.partition.context import LogContext
 from logstore.partition.home import LogHome
 from logstore.partition.index_builder import IndexBuilder
 from logstore.partition.indexes import OffsetIndex, TimeIndex, TransactionIndex
-from logstore.partition.leftovers import list_segment_files, segment_bases, snapshot_offsets
+from logstore.partition.leftovers import Names, list_segment_files, segment_bases, snapshot_offsets
 from logstore.partition.producer_replay import ProducerSource, replay_batch
 from logstore.partition.producer_state import ProducerStates
-from logstore.partition.readable import ReadableLog
+from logstore.partition.readable import MAX_FETCH_BYTES, ReadableLog
+from logstore.partition.reading import Fetched
 from logstore.partition.segment import OpenFiles, OpenSegments, Segment
+from logstore.partition.sidecars import read_topic_id
 from logstore.partition.view import LogView
-from logstore.partition.walk import PIECE_BYTES, Walk
+from logstore.partition.walk import PIECE_BYTES, Piece, Walk
 
 POLL_MS = 2
 """How often a waiting follower looks."""
-_CHECKPOINT_MS = 100  # how old the log start and the durable offset may be
-_UNSETTLED_NS = 50_000_000  # a directory changed this recently may change again without a new time stamp
+_UNSETTLED_NS = 50_000_000  # what changed this recently may change again without a new time stamp
+_TRIES = 5  # looks at a directory that changes under one's eyes
+_INDEX_INTERVAL_BYTES = 4096
+
+T = TypeVar("T")
+
+
+class Watch:
+    """Tells whether a file or directory may have changed since it was asked last: one system call.
+
+    Ask first, then read: what changes in between is noticed the next time.
+    """
+
+    def __init__(self, files: Files, clock: Clock, path: str) -> None:
+        self._files = files
+        self._clock = clock
+        self._path = path
+        self._settled_ns = -1
+
+    def has_changed(self) -> bool:
+        changed_ns = self._files.changed_ns(self._path)
+        if changed_ns == self._settled_ns:
+            return False
+        is_settled = self._clock.now_ms() * 1_000_000 - changed_ns > _UNSETTLED_NS
+        self._settled_ns = changed_ns if is_settled else -1
+        return True
+
+    def forget(self) -> None:
+        """Answer yes the next time."""
+        self._settled_ns = -1
+
+
+class WatchedCheckpoints:
+    """The checkpoint files of a directory, read again when they may have changed; for all its logs."""
+
+    def __init__(self, home: LogHome, files: Files, clock: Clock) -> None:
+        self._home = home
+        self._watch = Watch(files, clock, home.path)
+        self._lock = threading.Lock()
+
+    def current(self) -> LogHome:
+        with self._lock:
+            if self._watch.has_changed():
+                self._home.load()
+        return self._home
 
 
 class WatchedSegment(Segment):
     """The last segment of a log that somebody else writes: it grows, and its index files lag behind."""
 
-    def __init__(self, files: Files, directory: str, base_offset: int, cache: OpenSegments) -> None:
+    def __init__(
+        self, files: Files, clock: Clock, directory: str, base_offset: int, cache: OpenSegments
+    ) -> None:
         super().__init__(files, directory, base_offset, cache, is_read_only=True)
         self.aborted: list[AbortedTransaction] = []
         """Seen by this reader; the writer's index file may not have them yet."""
-        self._indexes: IndexBuilder | None = None
+        self.contents = Watch(files, clock, self.path)
+        self.next_offset = base_offset
         self._checked_bytes = 0
+        self._last_header = b""
+        self._last_position = 0
+        self._indexes = IndexBuilder(
+            OffsetIndex(files, self.path, base_offset),
+            TimeIndex(files, self.path, base_offset),
+            _INDEX_INTERVAL_BYTES,
+        )
 
     @property
     def size_bytes(self) -> int:
         """Bytes that were found good."""
         return self._checked_bytes
 
+    @property
+    def largest_timestamp(self) -> TimestampOffset:
+        return self._indexes.largest
+
     def _open(self) -> OpenFiles:
-        indexes = self.indexes
+        indexes = self._indexes
         return OpenFiles(self._files.open(self.path), indexes.offset_index, indexes.time_index)
 
-    @property
-    def indexes(self) -> IndexBuilder:
-        """Built by this reader from the batches it checked."""
-        if self._indexes is None:
-            self._indexes = IndexBuilder(
-                OffsetIndex(self._files, self.path, self.base_offset),
-                TimeIndex(self._files, self.path, self.base_offset),
-                4096,
-            )
-        return self._indexes
-
     def rebuild_indexes(self) -> bool:
-        return False
+        return False  # they were built from the batches themselves by this reader
 
     def read_transaction_index(self) -> TransactionIndex:
         index = TransactionIndex(self._files, self.path_of(TRANSACTION_INDEX_SUFFIX), self.base_offset)
         index.entries = tuple(self.aborted)
         return index
 
-    def advance(self, checked_bytes: int) -> None:
-        self._checked_bytes = checked_bytes
+    def begins(self, file: File) -> bool:
+        """Whether the file begins with what was found good. Cutting it and appending anew changes the header
+        of the last batch: its offset, its time or its CRC."""
+        return (
+            file.size_bytes() >= self._checked_bytes
+            and file.read_at(self._last_position, len(self._last_header)) == self._last_header
+        )
+
+    def accept(self, header: BatchHeader, piece: Piece, position: int) -> None:
+        """Take in the next batch, which was checked."""
+        at = piece.position + position
+        self._indexes.add(header, at)
+        self._last_header = piece.buffer[position : position + min(HEADER_BYTES, header.size_bytes)]
+        self._last_position = at
+        self.next_offset = header.next_offset
+        self._checked_bytes = at + header.size_bytes
 
 
 class ReadOnlyLog(ReadableLog):
     """One partition, open for reading only."""
 
     def __init__(
-        self,
-        home: LogHome,
-        files: Files,
-        clock: Clock,
-        cache: OpenSegments,
-        directory: str,
-        partition: TopicPartition,
+        self, context: LogContext, checkpoints: WatchedCheckpoints, directory: str, partition: TopicPartition
     ) -> None:
         self.directory = directory
         self.partition = partition
-        self._home = home
-        self._files = files
-        self._clock = clock
-        self._cache = cache
+        self._context = context
+        self._files = context.files
+        self._checkpoints = checkpoints
         self._lock = threading.Lock()
-        self._seen_change = -1
-        self._segments: list[Segment] = []
+        self._names = Watch(context.files, context.clock, directory)
+        self._topic_id: uuid.UUID | None = None
+        self._segments: tuple[Segment, ...] = ()
+        self._bases: tuple[int, ...] = ()
+        self._stamps: dict[int, tuple[int, int]] = {}  # size and time of each sealed segment's file, by base
         self._producers = ProducerStates()
-        self._log_end = 0
-        self._checkpoints_read_ms = -_CHECKPOINT_MS
         self._view: LogView | None = None
+        self._is_closed = False
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         """
@@ -115,50 +190,140 @@ class ReadOnlyLog(ReadableLog):
 
     append = extend = append_batch = append_replicated = append_end_marker = _refuse
     flush = checkpoint = roll = delete_before = truncate_to = truncate_fully_and_start_at = _refuse
-    enforce_retention = assign_leader_epoch = update_high_watermark = manage_high_watermark = _refuse
+    enforce_retention = check_writable = assign_leader_epoch = update_high_watermark = (
+        manage_high_watermark
+    ) = _refuse
     reconfigure = expire_producers = _refuse
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it can no longer be read."""
+        return self._is_closed
+
     def close(self) -> None:
-        """Nothing to do: files are closed with the last reference."""
+        """Refuse further reads. Files are closed with the last reference."""
+        self._is_closed = True
+
+    # Reading, while the writer goes on
+
+    def _records(self, view: LogView, start: int, stop: int, isolation: Isolation) -> Iterator[Record]:
+        while True:
+            try:
+                for record in super()._records(view, start, stop, isolation):
+                    start = record.offset + 1
+                    yield record
+                return
+            except (StorageError, CorruptionError) as error:
+                view = self._newer_view(view, error)
+                view.check_in_range(start)
+                stop = min(stop, view.limit_of(isolation))
+
+    def _newer_view(self, seen: LogView, error: LogstoreError) -> LogView:
+        """What is there now, if other segments than before explain the error; else the error."""
+        with self._lock:
+            self._forget_locked()
+        view = self._current_view()
+        if view.segments == seen.segments:
+            raise error
+        return view
+
+    def _look(self, action: Callable[[], T]) -> T:
+        """The result of a look; of another one, if the writer took away what it was looking at."""
+        view = self._current_view()
+        while True:
+            try:
+                return action()
+            except (StorageError, CorruptionError) as error:
+                view = self._newer_view(view, error)
+
+    def fetch(
+        self,
+        offset: int,
+        *,
+        max_bytes: int = MAX_FETCH_BYTES,
+        isolation: Isolation = Isolation.HIGH_WATERMARK,
+        min_one_batch: bool = True,
+    ) -> Fetched:
+        """See :meth:`ReadableLog.fetch`."""
+        fetch = super().fetch
+        return self._look(
+            lambda: fetch(offset, max_bytes=max_bytes, isolation=isolation, min_one_batch=min_one_batch)
+        )
+
+    def find_timestamp(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
+        """See :meth:`ReadableLog.find_timestamp`."""
+        find = super().find_timestamp
+        return self._look(lambda: find(timestamp_ms))
+
+    def find_max_timestamp(self) -> OffsetAndTimestamp | None:
+        """See :meth:`ReadableLog.find_max_timestamp`."""
+        return self._look(super().find_max_timestamp)
 
     # Refreshing
 
+    def _check_usable(self) -> None:
+        if self._context.fork_flag.is_forked:
+            raise ForkedError(f"{self.partition} was opened by the parent of this process; open it again")
+        if self._is_closed:
+            raise ClosedError(f"{self.partition} is closed")
+
     def _current_view(self) -> LogView:
+        self._check_usable()  # first: in a forked child the lock may be held for ever
         with self._lock:
-            for _ in range(3):
+            for _ in range(_TRIES - 1):
                 try:
                     return self._refresh_locked()
-                except StorageError as error:  # a file went away between listing and opening it
-                    if error.errno != 2:
-                        raise
-                    self._seen_change = -1
+                except _ChangingError:  # the writer is in the middle of something
+                    time.sleep(POLL_MS / 1000)
+                except StorageError as error:  # a file went between listing and opening it
+                    self._check_there(error)
+                self._forget_locked()
             return self._refresh_locked()
 
+    def _check_there(self, error: StorageError) -> None:
+        if error.errno != errno.ENOENT:
+            raise error
+        if not self._files.is_directory(self.directory):
+            raise UnknownTopicError(f"{self.partition} was deleted ({self.directory})") from None
+
+    def _forget_locked(self) -> None:
+        self._names.forget()
+        if self._segments:
+            self._watched.contents.forget()
+
     def _refresh_locked(self) -> LogView:
-        changed = self._files.changed_ns(self.directory)
-        if changed != self._seen_change:
+        if self._names.has_changed():
             self._list_locked()
-            settled = self._clock.now_ms() * 1_000_000 - changed > _UNSETTLED_NS
-            self._seen_change = changed if settled else -1
-        self._scan_locked()
-        self._read_checkpoints_locked()
-        start = max(self._home.log_start(self.partition) or 0, self._segments[0].base_offset)
-        end = max(self._log_end, start)
+        home = self._checkpoints.current()  # before the scan: what they say is durable must then be there
+        if self._watched.contents.has_changed():
+            self._scan_locked()
+        start = max(home.log_start(self.partition) or 0, self._bases[0])
+        end = max(self._watched.next_offset, start)
+        self._check_loss(home.recovery_point(self.partition), end)
+        self._producers.on_high_watermark(end)
         unstable = self._producers.first_unstable_offset(end)
-        durable = min(self._home.recovery_point(self.partition), end)
         view = LogView(
-            tuple(self._segments),
-            tuple([segment.base_offset for segment in self._segments]),
+            self._segments,
+            self._bases,
             self._watched.size_bytes,
             start,
             end,
             end,
-            max(min(end, unstable if unstable is not None else end), start),
-            durable,
+            max(end if unstable is None else min(end, unstable), start),
+            home.recovery_point(self.partition),
         )
-        if self._view is None or view != self._view:
+        if view != self._view:
             self._view = view
         return self._view
+
+    def _check_loss(self, recovery_point: int, end: int) -> None:
+        if recovery_point > end:
+            raise _ChangingError(
+                f"data up to offset {recovery_point} was durable, but the log can only be read up to {end}",
+                path=self._watched.path,
+                position=self._watched.size_bytes,
+                base_offset=end,
+            )
 
     @property
     def _watched(self) -> WatchedSegment:
@@ -166,82 +331,96 @@ class ReadOnlyLog(ReadableLog):
         assert isinstance(watched, WatchedSegment)
         return watched
 
-    def _read_checkpoints_locked(self) -> None:
-        now_ms = self._clock.monotonic_ms()
-        if now_ms - self._checkpoints_read_ms >= _CHECKPOINT_MS:
-            self._home.load()
-            self._checkpoints_read_ms = now_ms
-
     def _list_locked(self) -> None:
-        """Find the segments again. The last one is watched; what was watched and is no longer last is sealed."""
+        """Find the segments again. The last one is watched; what was watched and is no longer last is
+        sealed."""
+        self._check_topic_id()
         names = list_segment_files(self._files, self.directory)
-        bases = segment_bases(names) or [self._swapped_base(names)]
-        known = {segment.base_offset: segment for segment in self._segments}
-        segments: list[Segment] = []
-        for base in bases[:-1]:
-            segment = known.get(base)
-            if segment is None or isinstance(segment, WatchedSegment):
-                segment = Segment(self._files, self.directory, base, self._cache, is_read_only=True)
-            segments.append(segment)
+        bases = self._checked_bases(names)
+        known = dict(zip(self._bases, self._segments, strict=True))
+        sealed = [self._sealed(base, known.get(base)) for base in bases[:-1]]
         last = known.get(bases[-1])
-        if not isinstance(last, WatchedSegment):
-            last = WatchedSegment(self._files, self.directory, bases[-1], self._cache)
-        self._segments = [*segments, last]
-        if last.base_offset not in known or not isinstance(known[last.base_offset], WatchedSegment):
-            self._log_end = max(last.base_offset, 0)
+        is_known = isinstance(last, WatchedSegment)
+        if last is None or not is_known:
+            last = self._new_watched(bases[-1])
+        last.forget_files()  # they may be others of the same name
+        self._bases, self._segments = tuple(bases), (*sealed, last)
+        if not is_known:
             self._load_producers_locked(names)
 
-    def _swapped_base(self, names: Any) -> int:
-        swapped = [n.base_offset for n in names.values() if n.suffix == LOG_SUFFIX and n.state == SWAP_SUFFIX]
-        if swapped:
-            return int(min(swapped))
-        raise CorruptionError("holds no segment", path=self.directory)
+    def _check_topic_id(self) -> None:
+        """A topic that was deleted and created again is another one."""
+        topic_id = read_topic_id(self._files, self.directory)
+        if self._segments and topic_id != self._topic_id:
+            raise UnknownTopicError(f"{self.partition} was deleted; there is a new topic of its name")
+        self._topic_id = topic_id
 
-    def _load_producers_locked(self, names: Any) -> None:
+    def _checked_bases(self, names: Names) -> list[int]:
+        """The base offsets, unless the writer is just replacing segments."""
+        bases = segment_bases(names)
+        swaps = [n.base_offset for n in names.values() if n.suffix == LOG_SUFFIX and n.state == SWAP_SUFFIX]
+        if swaps and min(swaps) not in bases:
+            raise _ChangingError(
+                "segments are being replaced; if that was interrupted, an open for writing finishes it",
+                path=self.directory,
+            )
+        if not bases:
+            raise _ChangingError("holds no segment", path=self.directory)
+        return bases
+
+    def _sealed(self, base: int, known: Segment | None) -> Segment:
+        """The sealed segment at a base: the one known, unless its file was replaced."""
+        fresh = Segment(self._files, self.directory, base, self._context.open_segments, is_read_only=True)
+        stamp = (fresh.size_bytes, self._files.changed_ns(fresh.path))
+        if known is None or isinstance(known, WatchedSegment) or self._stamps.get(base) != stamp:
+            known = fresh
+        self._stamps[base] = stamp
+        return known
+
+    def _new_watched(self, base: int) -> WatchedSegment:
+        context = self._context
+        return WatchedSegment(self._files, context.clock, self.directory, base, context.open_segments)
+
+    def _load_producers_locked(self, names: Names) -> None:
         """The producers' state at the base of the watched segment; scanning brings it up to date."""
-        base = self._watched.base_offset
-        source = ProducerSource(
-            self._files, self.directory, self._segments[:-1], self._segments[0].base_offset, base, 0
-        )
+        base = self._bases[-1]
+        source = ProducerSource(self._files, self.directory, self._segments[:-1], self._bases[0], base, 0)
         self._producers = source.rebuild(
             [offset for offset in snapshot_offsets(names) if offset <= base], store_aborted=False
         )
 
     def _scan_locked(self) -> None:
         """Check and take in the batches that were written since the last look."""
-        watched = self._watched
-        file = self._files.open(watched.path)
-        size = file.size_bytes()
-        if size < watched.size_bytes:  # truncated by its writer
-            self._segments[-1] = watched = WatchedSegment(
-                self._files, self.directory, watched.base_offset, self._cache
+        file = self._files.open(self._watched.path)
+        try:
+            if not self._watched.begins(file):
+                self._segments = (*self._segments[:-1], self._new_watched(self._bases[-1]))
+                self._load_producers_locked(list_segment_files(self._files, self.directory))
+            watched = self._watched
+            walk = Walk(
+                file.read_at, watched.size_bytes, file.size_bytes(), check=True, piece_bytes=PIECE_BYTES
             )
-            self._log_end = watched.base_offset
-            self._load_producers_locked(list_segment_files(self._files, self.directory))
-        walk = Walk(file.read_at, watched.size_bytes, size, check=True, piece_bytes=PIECE_BYTES)
-        for piece in walk:
-            for position, header in piece.batches:
-                if header.base_offset < self._log_end:
-                    return
-                if header.has_producer:
-                    completed = replay_batch(self._producers, header, piece.buffer, position, 0)
-                    watched.aborted += [done.index_entry for done in completed if done.is_aborted]
-                watched.indexes.add(header, piece.position + position)
-                self._log_end = header.next_offset
-                watched.advance(piece.position + position + header.size_bytes)
-        file.close()
+            for piece in walk:
+                for position, header in piece.batches:
+                    if header.base_offset < watched.next_offset:
+                        return
+                    self._take_in_locked(watched, header, piece, position)
+        finally:
+            file.close()
+
+    def _take_in_locked(
+        self, watched: WatchedSegment, header: BatchHeader, piece: Piece, position: int
+    ) -> None:
+        if header.has_producer:
+            completed = replay_batch(self._producers, header, piece.buffer, position, 0)
+            watched.aborted += [done.index_entry for done in completed if done.is_aborted]
+        watched.accept(header, piece, position)
 
     def _wait_for_growth(self, seen: LogView, timeout_ms: int) -> None:
-        deadline = self._clock.monotonic_ms() + timeout_ms
-        path = seen.segments[-1].path
-        while self._clock.monotonic_ms() < deadline:
-            time.sleep(POLL_MS / 1000)
-            try:
-                if self._files.size_bytes(path) != seen.active_size_bytes:
-                    return
-                if self._files.changed_ns(self.directory) != self._seen_change:
-                    self._seen_change = -1
-                    if self._current_view() is not seen:
-                        return
-            except LogstoreError:
-                return
+        deadline = time.monotonic() + timeout_ms / 1000
+        while self._current_view() is seen and (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(POLL_MS / 1000, left))
+
+
+class _ChangingError(CorruptionError):
+    """What the directory holds is no log, but may be in a moment."""

@@ -1,0 +1,118 @@
+"""``python -m benchmarks``: measure everything; rewrite results, pictures and documentation."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.alone import ALONE, measure_alone
+from benchmarks.contenders import NAMES, contender_class, is_available
+from benchmarks.figures import FIGURES
+from benchmarks.measure import ROOT, measure_contenders, scratch_directory
+from benchmarks.plot import plot
+from benchmarks.process import describe_machine
+from benchmarks.report import format_report, format_summary, rewrite_region
+from benchmarks.results import Results
+from benchmarks.sizes import FULL, QUICK, Sizes
+
+RESULTS_NAME = "results.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the outcome goes."""
+
+    results: Path
+    images: Path
+    document: Path | None = None
+    """With a region for the short form."""
+
+
+PUBLISHED = Places(ROOT / "benchmarks" / "results", ROOT / "docs" / "images", ROOT / "docs" / "benchmarks.md")
+
+
+def main(command: Sequence[str] | None = None) -> None:
+    arguments = _parse(command)
+    if arguments.list:
+        _list()
+        return
+    places = _places_of(arguments)
+    if arguments.report:
+        assert places is not None
+        write_outcome(Results.load(places.results / RESULTS_NAME), places)
+        return
+    wanted = set(arguments.only or (*FIGURES, *ALONE))
+    results = measure(QUICK if arguments.quick else FULL, wanted, arguments.directory)
+    if places is None:
+        print(format_report(results))
+    else:
+        places.results.mkdir(parents=True, exist_ok=True)
+        results.store(places.results / RESULTS_NAME)
+        write_outcome(results, places)
+
+
+def measure(sizes: Sizes, wanted: set[str], parent: str | None = None) -> Results:
+    """Measure what is wanted, below a temporary directory in ``parent``."""
+    with scratch_directory(parent) as directory:
+        machine = describe_machine(directory)
+        started = time.monotonic()
+
+        def report(text: str) -> None:
+            print(f"{time.monotonic() - started:6.0f} s  {text}", file=sys.stderr, flush=True)
+
+        measurements = measure_contenders(sizes, wanted, directory, report)
+        alone, skipped = measure_alone(sizes, wanted, directory, report)
+    return Results(machine=machine, measurements=measurements, alone=alone, skipped=skipped)
+
+
+def write_outcome(results: Results, places: Places) -> None:
+    """Tables, pictures, and the region in the documentation."""
+    (places.results / "results.md").write_text(format_report(results))
+    plot(results, places.images)
+    if places.document is not None:
+        rewrite_region(places.document, format_summary(results))
+
+
+def _parse(command: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small sizes, under a minute; says little")
+    parser.add_argument("--only", type=_names, help="figures to measure, with commas between; see --list")
+    parser.add_argument("--list", action="store_true", help="list figures and contenders")
+    parser.add_argument(
+        "--report", action="store_true", help="measure nothing, write the stored results anew"
+    )
+    parser.add_argument("--directory", help="where to measure; on the disk that you want to know about")
+    parser.add_argument(
+        "--output", help="write everything there; without it a quick or partial run only prints its tables"
+    )
+    return parser.parse_args(command)
+
+
+def _names(text: str) -> list[str]:
+    names = text.split(",")
+    for name in names:
+        if name not in (*FIGURES, *ALONE):
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join((*FIGURES, *ALONE))}")
+    return names
+
+
+def _places_of(arguments: argparse.Namespace) -> Places | None:
+    """None: print. What is published comes from whole runs at full size only."""
+    if arguments.output:
+        return Places(Path(arguments.output), Path(arguments.output, "images"))
+    return None if arguments.quick or arguments.only else PUBLISHED
+
+
+def _list() -> None:
+    print("figures, against the peers: ", ", ".join(FIGURES))
+    print("figures, logstore alone:    ", ", ".join(ALONE))
+    for name in NAMES:
+        print(f"{name:16}", contender_class(name).description if is_available(name) else "not installed")
+
+
+if __name__ == "__main__":
+    main()

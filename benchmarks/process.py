@@ -1,0 +1,92 @@
+"""What the operating system says about a process, a machine and a file system."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import resource
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from benchmarks.contenders import LOGSTORE, PEERS, contender_class, is_available
+
+_KIB = 1024
+
+
+def resident_memory_bytes() -> int:
+    """What the process holds in memory now; its peak where /proc does not tell."""
+    return _status_bytes("VmRSS") or _peak_by_usage()
+
+
+def peak_memory_bytes() -> int:
+    """The most it has held so far. ``ru_maxrss`` is not used where /proc tells: a child inherits it."""
+    return _status_bytes("VmHWM") or _peak_by_usage()
+
+
+def _peak_by_usage() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * _KIB
+
+
+def _status_bytes(field: str) -> int | None:
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        return None
+    found = re.search(rf"^{field}:\s+(\d+) kB", status, re.MULTILINE)
+    return int(found[1]) * _KIB if found else None
+
+
+def describe_machine(directory: str) -> dict[str, str]:
+    """What a reader needs to judge the figures: machine, versions, date and commit."""
+    facts = {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "commit": _commit(),
+        "cpu": _cpu_model(),
+        "cores": str(os.cpu_count()),
+        "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB",
+        "file system": _file_system(directory),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+    }
+    for name in (LOGSTORE, *PEERS):
+        if is_available(name) and (version := contender_class(name).version()) != "-":
+            facts[name] = version
+    return facts
+
+
+def _cpu_model() -> str:
+    try:
+        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    return found[1] if found else platform.processor() or platform.machine()
+
+
+def _commit() -> str:
+    """The commit that is checked out, and whether the tree differs from it."""
+    git = ["git", "-C", str(Path(__file__).parent)]
+    try:
+        head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True)
+        changes = subprocess.run(
+            [*git, "status", "--porcelain", "--", "../src"], capture_output=True, text=True
+        )
+    except OSError:
+        return "unknown"
+    if head.returncode:
+        return "unknown"
+    return head.stdout.strip() + (" and changes" if changes.stdout.strip() else "")
+
+
+def _file_system(directory: str) -> str:
+    """The type of the file system that holds the directory; flushes on a ``tmpfs`` would cost nothing."""
+    try:
+        mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    except OSError:
+        return "unknown"
+    path = os.path.realpath(directory) + "/"
+    holding = [(point, kind) for _, point, kind, *_ in mounts if path.startswith(point.rstrip("/") + "/")]
+    return max(holding, key=lambda mount: len(mount[0]))[1] if holding else "unknown"

@@ -1,0 +1,225 @@
+"""The topics of a directory that this process holds: their catalogue entries and partition directories.
+
+Knows in which order entries are stored and directories made and renamed, so that a crash at any point leaves
+a topic that is there, or is not, or is finished by the next open. Does not know logs.
+
+Lock: the caller's, for every change. The entries are replaced in one assignment, so looking needs none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import uuid
+from collections.abc import Iterable
+from dataclasses import replace
+
+from logstore.config import TopicConfig
+from logstore.errors import LogstoreError, StorageError, TopicExistsError
+from logstore.files import Files
+from logstore.format.names import (
+    DirectoryKind,
+    deleted_directory_name,
+    has_name_clash,
+    partition_directory_name,
+)
+from logstore.logdir.catalogue import TopicEntry, TopicState, read_catalogue, write_catalogue
+from logstore.logdir.identity import list_partitions, stored_topic_id, unknown_partition_counts
+from logstore.model import TopicPartition
+from logstore.partition.home import LogHome
+from logstore.partition.sidecars import write_topic_id
+
+_log = logging.getLogger("logstore")
+
+
+class TopicTable:
+    """Topics by name. What a failed change leaves behind is hidden at once, and removed by the next change of
+    that name or the next open."""
+
+    def __init__(self, files: Files, home: LogHome, default: TopicConfig) -> None:
+        self._files = files
+        self._home = home
+        self._path = home.path
+        self._default = default
+        self._entries: dict[str, TopicEntry] = {}
+        self._is_stored = False
+
+    # Looking
+
+    def names(self) -> list[str]:
+        return sorted(entry.name for entry in self.live())
+
+    def live(self) -> list[TopicEntry]:
+        return [entry for entry in self._entries.values() if entry.state is TopicState.LIVE]
+
+    def get(self, name: str) -> TopicEntry | None:
+        entry = self._entries.get(name)
+        return entry if entry is not None and entry.state is TopicState.LIVE else None
+
+    def directory_of(self, partition: TopicPartition) -> str:
+        return f"{self._path}/{partition_directory_name(*partition)}"
+
+    # Opening
+
+    def load(self) -> None:
+        """Read the catalogue, completed by partition directories that it does not know: a broker wrote them,
+        or somebody put them here. Changes nothing.
+
+        Raises:
+            CorruptionError, UnsupportedVersionError: the catalogue cannot be read.
+        """
+        stored = read_catalogue(self._files, self._path)
+        self._is_stored = stored is not None
+        entries = dict(stored or {})
+        for name, count in unknown_partition_counts(self._files, self._path, entries).items():
+            topic_id = stored_topic_id(self._files, self._path, name, count) or uuid.uuid4()
+            entries[name] = TopicEntry(
+                name=name, topic_id=topic_id, partition_count=count, config=self._default
+            )
+            self._is_stored = False
+        self._entries = entries
+
+    def finish_interrupted(self) -> None:
+        """Carry creations and deletions to their end, and remove what deletions left."""
+        for entry in list(self._entries.values()):
+            if entry.state is TopicState.CREATING:
+                self._make_directories(entry, range(entry.partition_count))
+                self._show({**self._entries, entry.name: entry.in_state(TopicState.LIVE)})
+            elif entry.state is TopicState.DELETING:
+                self._take_away(entry)
+        if not self._is_stored:
+            self._store(self._entries)
+        for name, parsed in list_partitions(self._files, self._path):
+            if parsed.kind is DirectoryKind.DELETED:
+                self.remove_directories([f"{self._path}/{name}"])
+
+    # Creating
+
+    def begin(self, name: str, partition_count: int, config: TopicConfig | None) -> TopicEntry:
+        """Say that a topic is being created, and make its directories. :meth:`finish` makes it a topic; a
+        crash before is finished by the next open.
+
+        Raises:
+            TopicExistsError: it is there, or one whose name differs only in ``.`` and ``_``.
+        """
+        self._check_free(name)
+        if name in self._entries:
+            self._finish_failed(self._entries[name])
+        entry = TopicEntry(
+            name=name,
+            topic_id=uuid.uuid4(),
+            partition_count=partition_count,
+            config=config or self._default,
+            state=TopicState.CREATING,
+        )
+        self._put(entry)
+        self._make_directories(entry, range(partition_count))
+        return entry
+
+    def finish(self, entry: TopicEntry) -> TopicEntry:
+        """Make a topic of it, durably."""
+        return self._put(entry.in_state(TopicState.LIVE))
+
+    def undo(self, name: str) -> None:
+        """Take back a creation that failed. If that fails too, the next open finishes one or the other."""
+        entry = self._entries.get(name)
+        if entry is not None and entry.state is TopicState.CREATING:
+            with contextlib.suppress(LogstoreError):  # the error in flight says more
+                self._finish_failed(entry)
+
+    def _finish_failed(self, entry: TopicEntry) -> None:
+        """Remove what a creation or deletion left that failed half-way."""
+        self._show({**self._entries, entry.name: entry.in_state(TopicState.DELETING)})
+        self._store(self._entries)
+        self.take_out(entry)
+
+    def _check_free(self, name: str) -> None:
+        for other in self._entries.values():
+            if other.name == name and other.state is TopicState.LIVE:
+                raise TopicExistsError(f"topic {name!r} is there already; require_topic() returns it")
+            if other.name != name and has_name_clash(other.name, name):
+                raise TopicExistsError(
+                    f"topic {name!r} clashes with {other.name!r}: Kafka takes . and _ for the same"
+                )
+
+    def _make_directories(self, entry: TopicEntry, numbers: Iterable[int]) -> None:
+        """Nothing of a partition that had the same name before may live on in the new one."""
+        for number in numbers:
+            partition = TopicPartition(entry.name, number)
+            self._home.forget(partition)
+            directory = self.directory_of(partition)
+            self._files.make_directory(directory)
+            write_topic_id(self._files, directory, entry.topic_id)
+        self._files.flush_directory(self._path)
+
+    # Changing
+
+    def begin_growth(self, entry: TopicEntry, partition_count: int) -> TopicEntry:
+        """Make the directories of more partitions. Until :meth:`finish` they are not part of the topic: a
+        crash before leaves empty directories, which the next growth takes over."""
+        self._make_directories(entry, range(entry.partition_count, partition_count))
+        return replace(entry, partition_count=partition_count)
+
+    def configure(self, entry: TopicEntry, config: TopicConfig) -> TopicEntry:
+        """Store other settings, durably."""
+        return self._put(replace(entry, config=config))
+
+    # Deleting
+
+    def hide(self, entry: TopicEntry) -> TopicEntry:
+        """Say, durably, that a topic is going: a crash later cannot bring a part of it back."""
+        return self._put(entry.in_state(TopicState.DELETING))
+
+    def take_out(self, entry: TopicEntry) -> list[str]:
+        """Remove a hidden topic; returns its directories under their new names, for
+        :meth:`remove_directories`."""
+        renamed = self._take_away(entry)
+        self._store(self._entries)
+        return renamed
+
+    def _take_away(self, entry: TopicEntry) -> list[str]:
+        renamed = []
+        for number in range(entry.partition_count):
+            partition = TopicPartition(entry.name, number)
+            self._home.forget(partition)
+            directory = self.directory_of(partition)
+            if self._files.is_directory(directory):
+                gone = f"{self._path}/{deleted_directory_name(entry.name, number, uuid.uuid4().hex)}"
+                self._files.rename(directory, gone)
+                renamed.append(gone)
+        self._files.flush_directory(self._path)
+        self._show({name: other for name, other in self._entries.items() if name != entry.name})
+        return renamed
+
+    def remove_directories(self, directories: Iterable[str]) -> None:
+        """Remove partition directories with their files. What cannot be removed stays, and is tried again by
+        the next open: it harms nobody."""
+        for directory in directories:
+            try:
+                self._remove_directory(directory)
+            except StorageError as error:
+                _log.warning("a deleted partition cannot be removed: %s", error)
+
+    def _remove_directory(self, directory: str) -> None:
+        if self._files.is_directory(directory):
+            for entry in self._files.list_directory(directory):
+                if not entry.is_directory:
+                    self._files.remove(f"{directory}/{entry.name}")
+            self._files.remove_directory(directory)
+
+    # Storing
+
+    def _put(self, entry: TopicEntry) -> TopicEntry:
+        """Store the catalogue with this entry, then show it."""
+        changed = {**self._entries, entry.name: entry}
+        self._store(changed)
+        self._show(changed)
+        return entry
+
+    def _show(self, entries: dict[str, TopicEntry]) -> None:
+        self._entries = entries
+        self._is_stored = False
+
+    def _store(self, entries: dict[str, TopicEntry]) -> None:
+        write_catalogue(self._files, self._path, entries.values())
+        self._is_stored = True

@@ -1,0 +1,228 @@
+"""Creating, growing and deleting topics, cut off at file operations: at every one in the slow run, at every
+ninth in the fast one."""
+
+import shutil
+
+import pytest
+
+from logstore.config import TopicConfig
+from logstore.errors import CorruptionError, LogstoreError, StorageError
+from tests.logdir.helpers import FailingFiles, crash, names_in, open_store, snapshot, values
+
+
+@pytest.fixture(params=[9, pytest.param(1, marks=pytest.mark.slow)])
+def step(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    """A store with a topic whose records must survive whatever happens to others."""
+    path = tmp_path_factory.mktemp("filled") / "store"
+    with open_store(path) as store:
+        store.create_topic("kept")[0].extend([b"v"] * 5)
+        store.create_topic("old", partitions=2)[1].extend([b"v"] * 3)
+    return path
+
+
+@pytest.fixture
+def copies(filled, tmp_path, step):
+    """(number, a fresh copy of the filled store) without end."""
+
+    def copy():
+        for number in range(0, 1000, step):
+            path = tmp_path / str(number)
+            shutil.copytree(filled, path)
+            yield number, path
+
+    return copy
+
+
+def every_crash(copies, change):
+    """Run ``change`` on a filled store with its 1st, 2nd, ... file operation failing and all after it, until
+    it passes untouched. Yields (number, store reopened on the plain disk)."""
+    for number, path in copies():
+        files = FailingFiles()
+        store = open_store(path, files=files)
+        files.left = number
+        try:
+            change(store)
+        except LogstoreError:
+            assert files.has_failed
+        crash(store)
+        with open_store(path) as reopened:
+            assert reopened.damaged == {}
+            assert values(reopened["kept"][0]) == [b"v"] * 5
+            assert reopened["kept"][0].append(b"more") == 5
+            yield number, reopened
+        with open_store(path) as again:
+            assert again.was_clean
+            assert not [name for name in names_in(path) if "-delete" in name]
+        if not files.has_failed:
+            return
+
+
+def test_a_topic_is_created_whole_or_not_at_all(copies):
+    config = TopicConfig(retention_ms=77)
+    seen = []
+    for _, store in every_crash(copies, lambda s: s.create_topic("new", partitions=2, config=config)):
+        seen.append("new" in store)
+        topic = store.require_topic("new", partitions=2, config=config)
+        assert [log.append(b"v") for log in topic] == [0, 0]
+        assert len({log.directory for log in topic}) == 2
+    assert (seen[0], seen[-1]) == (False, True)
+    assert sorted(seen) == seen  # once it is on disk it stays
+
+
+def test_a_topic_is_deleted_whole_or_not_at_all(copies):
+    seen = []
+    for _, store in every_crash(copies, lambda s: s.delete_topic("old")):
+        seen.append("old" in store)
+        if seen[-1]:
+            assert [values(log) for log in store["old"]] == [[], [b"v"] * 3]
+        else:
+            fresh = store.create_topic("old", partitions=2)
+            assert [log.append(b"new") for log in fresh] == [0, 0]
+    assert (seen[0], seen[-1]) == (True, False)
+    assert sorted(seen, reverse=True) == seen
+
+
+def test_partitions_are_added_all_or_none(copies):
+    seen = []
+    for _, store in every_crash(copies, lambda s: s["old"].add_partitions(4)):
+        topic = store["old"]
+        seen.append(len(topic))
+        assert values(topic[1]) == [b"v"] * 3
+        if len(topic) == 2:
+            topic.add_partitions(4)
+        assert [values(log) for log in topic[2:]] == [[], []]
+        assert [log.append(b"v") for log in topic[2:]] == [0, 0]
+    assert (set(seen), seen[0], seen[-1]) == ({2, 4}, 2, 4)
+
+
+def test_settings_are_changed_or_not(copies):
+    seen = []
+    for _, store in every_crash(copies, lambda s: s["old"].configure(retention_ms=77)):
+        seen.append(store["old"].config.retention_ms == store["old"][0].config.retention_ms == 77)
+    assert (seen[0], seen[-1]) == (False, True)
+
+
+def test_a_topic_that_is_deleted_and_created_again_never_has_old_records(copies):
+    def change(store):
+        store.delete_topic("old")
+        store.create_topic("old", partitions=2)[1].append(b"new", flush=True)
+
+    for _, store in every_crash(copies, change):
+        if "old" in store:
+            assert values(store["old"][1]) in ([b"v"] * 3, [], [b"new"])
+
+
+def test_a_first_open_may_be_cut_off_anywhere(copies):
+    for number, path in copies():
+        shutil.rmtree(path)
+        files = FailingFiles(number)
+        try:
+            crash(open_store(path, files=files))
+        except StorageError:
+            assert files.has_failed
+        with open_store(path) as store:
+            store.create_topic("t").append(b"v")
+        if not files.has_failed:
+            assert number > 10
+            return
+
+
+def test_a_clean_stop_may_be_cut_off_anywhere(copies):
+    for number, path in copies():
+        files = FailingFiles()
+        store = open_store(path, files=files)
+        log = store["kept"][0]
+        log.extend([b"v"] * 10)
+        files.left = number
+        try:
+            store.close()
+        except StorageError:
+            assert files.has_failed
+        with open_store(path) as store:
+            assert values(store["kept"][0]) == [b"v"] * 15
+        if not files.has_failed:
+            assert number > 10
+            return
+
+
+def test_an_open_after_a_clean_stop_may_be_cut_off_anywhere(copies):
+    for number, path in copies():
+        files = FailingFiles(number)
+        try:
+            crash(open_store(path, files=files))
+        except StorageError:
+            assert files.has_failed
+        with open_store(path) as store:
+            assert values(store["kept"][0]) == [b"v"] * 5
+            assert store.damaged == {}
+        if not files.has_failed:
+            return
+
+
+# The process lives on ---------------------------------------------------------------------------------------
+
+
+def every_failure(copies, change):
+    """As every_crash, but only one operation fails, and the same store is used on."""
+    for number, path in copies():
+        files = FailingFiles(once=True)
+        with open_store(path, files=files) as store:
+            files.left = number
+            try:
+                change(store)
+                failed = False
+            except LogstoreError:
+                failed = True
+            files.left = None
+            assert values(store["kept"][0]) == [b"v"] * 5
+            yield failed, store
+        with open_store(path) as again:
+            assert again.damaged == {}
+        if not files.has_failed:
+            return
+
+
+def test_a_creation_that_failed_leaves_no_topic_and_can_be_repeated(copies):
+    for failed, store in every_failure(copies, lambda s: s.create_topic("new", partitions=2)):
+        assert ("new" in store) is not failed
+        if failed:
+            store.create_topic("new", partitions=2)
+            assert [log.append(b"v") for log in store["new"]] == [0, 0]
+
+
+def test_a_deletion_that_failed_can_be_repeated_or_followed_by_a_creation(copies):
+    for failed, store in every_failure(copies, lambda s: s.delete_topic("old")):
+        if failed and "old" in store:
+            assert [values(log) for log in store["old"]] == [[], [b"v"] * 3]
+            store.delete_topic("old")
+        assert store.create_topic("old")[0].append(b"new") == 0
+
+
+def test_a_growth_that_failed_can_be_repeated(copies):
+    for failed, store in every_failure(copies, lambda s: s["old"].add_partitions(4)):
+        if failed:
+            assert len(store["old"]) == 2
+            store["old"].add_partitions(4)
+        assert [log.append(b"v") for log in store["old"][2:]] == [0, 0]
+
+
+def test_a_failed_change_of_settings_changes_nothing(copies):
+    for failed, store in every_failure(copies, lambda s: s["old"].configure(retention_ms=77)):
+        assert (store["old"].config.retention_ms == 77) is not failed
+
+
+# Opening what cannot be opened changes nothing --------------------------------------------------------------
+
+
+def test_a_store_that_is_refused_is_not_changed(filled, tmp_path):
+    path = shutil.copytree(filled, tmp_path / "s")
+    (path / "topics.json").write_bytes(b"{")
+    before = snapshot(path)
+    with pytest.raises(CorruptionError):
+        open_store(path)
+    assert snapshot(path) == before

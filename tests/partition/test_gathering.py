@@ -1,0 +1,357 @@
+"""Single appends that gather into batches, and what happens if the disk refuses them."""
+
+import errno
+import threading
+
+import pytest
+
+from logstore.errors import (
+    DiskFullError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    RecordTooLargeError,
+    UsageError,
+)
+from logstore.format.compression import Codec
+from logstore.format.header import HEADER_BYTES
+from logstore.partition.columns import MAX_RECORD_OVERHEAD_BYTES
+from tests.partition.helpers_rules import (
+    START_MS,
+    WatchedFiles,
+    add,
+    crash,
+    headers_of,
+    offsets_of,
+    open_log,
+    run_background,
+    values_of,
+)
+
+
+def gathered(log):
+    return len(log._gathering.rows)
+
+
+def written(log):
+    """The log end on disk."""
+    return log._core.log_end_offset
+
+
+def batch_sizes(log):
+    return [header.record_count for header in headers_of(log)]
+
+
+# Forming batches
+
+
+def test_each_append_returns_its_offset_at_once(log):
+    assert [log.append(b"a") for _ in range(3)] == [0, 1, 2]
+    assert (gathered(log), written(log)) == (3, 0)
+
+
+def test_many_appends_become_one_batch(log):
+    for number in range(100):
+        log.append(b"%d" % number, key=b"k", headers={"h": b"x"}, timestamp_ms=START_MS + number)
+    assert batch_sizes(log) == [100]
+    assert [record.timestamp_ms for record in log] == list(range(START_MS, START_MS + 100))
+
+
+def test_they_are_written_after_the_linger_time(tmp_path):
+    log = open_log(tmp_path / "t-0", linger_ms=5)
+    log.append(b"a")
+    log._context.clock.advance(4)
+    run_background(log)
+    assert written(log) == 0
+    log._context.clock.advance(1)
+    run_background(log)
+    assert (gathered(log), written(log)) == (0, 1)
+
+
+def test_the_next_append_lingers_again(tmp_path):
+    log = open_log(tmp_path / "t-0", linger_ms=5)
+    for end in (1, 2):
+        log.append(b"a")
+        log._context.clock.advance(5)
+        run_background(log)
+        assert written(log) == end
+
+
+def test_without_linger_each_is_written_at_once(tmp_path):
+    log = open_log(tmp_path / "t-0", linger_ms=0)
+    log.append(b"a")
+    log.append(b"b")
+    assert (gathered(log), written(log)) == (0, 2)
+    assert batch_sizes(log) == [1, 1]
+
+
+def test_they_are_written_when_a_batch_is_full(tmp_path):
+    record_bytes = 100 + MAX_RECORD_OVERHEAD_BYTES
+    log = open_log(tmp_path / "t-0", batch_bytes=HEADER_BYTES + 3 * record_bytes)
+    for _ in range(7):
+        log.append(b"x" * 100)
+    assert (written(log), gathered(log)) == (6, 1)
+    assert batch_sizes(log) == [3, 3, 1]
+
+
+def test_a_record_larger_than_a_batch_is_one(tmp_path):
+    log = open_log(tmp_path / "t-0", batch_bytes=100)
+    log.append(b"a")
+    log.append(b"x" * 500)
+    log.append(b"b")
+    assert batch_sizes(log) == [1, 1, 1]
+
+
+@pytest.mark.parametrize("look", [
+    lambda log: log.log_end_offset,
+    lambda log: list(log.read()),
+    lambda log: log.fetch(0),
+    lambda log: log.offset_at(0),
+    lambda log: log.size_bytes,
+    lambda log: log.flush(),
+    lambda log: log.checkpoint(),
+    lambda log: log.roll(),
+    lambda log: log.truncate_to(5),
+    lambda log: add(log),
+])
+def test_whoever_looks_sees_what_was_appended(log, look):
+    log.append(b"a")
+    look(log)
+    assert (gathered(log), written(log)) == (0, 1)
+
+
+def test_read_your_writes(log):
+    for number in range(5):
+        offset = log.append(b"%d" % number)
+        assert next(iter(log.read(offset))).value == b"%d" % number
+
+
+def test_a_killed_process_loses_what_was_gathered_and_nothing_else(tmp_path):
+    log = open_log(tmp_path / "t-0")
+    log.append(b"a")
+    log.log_end_offset  # noqa: B018 - writes it
+    log.append(b"lost")
+    crash(log)
+    assert values_of(open_log(tmp_path / "t-0")) == [b"a"]
+
+
+def test_threads_get_offsets_without_gap_or_repetition(tmp_path):
+    log = open_log(tmp_path / "t-0", batch_bytes=500)
+    offsets = []
+
+    def append_many(name):
+        for number in range(300):
+            value = b"%d-%d" % (name, number)
+            offsets.append((log.append(value), value))
+
+    threads = [threading.Thread(target=append_many, args=(name,)) for name in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(offsets) == [(record.offset, record.value) for record in log]
+    assert len(offsets) == 1200
+
+
+def test_a_buffer_may_be_used_again_at_once(log):
+    value, key, content = bytearray(b"value"), bytearray(b"key"), bytearray(b"h")
+    log.append(value, key=memoryview(key), headers=[("h", content)])
+    log.extend([(key, value)])
+    value[:], key[:], content[:] = b"xxxxx", b"xxx", b"x"
+    assert [(r.key, r.value, r.headers) for r in log] == [
+        (b"key", b"value", (("h", b"h"),)),
+        (b"key", b"value", ()),
+    ]
+
+
+def test_wide_buffers_are_taken_as_their_bytes(log):
+    wide = memoryview(b"12345678").cast("I")
+    log.append(wide)
+    log.extend([wide, wide[::2]])
+    assert values_of(log) == [b"12345678", b"12345678", b"1234"]
+
+
+@pytest.mark.parametrize(("compression_type", "codec"), [("zstd", Codec.ZSTD), ("producer", Codec.NONE)])
+def test_the_topics_codec_is_used(tmp_path, compression_type, codec):
+    log = open_log(tmp_path / "t-0", compression_type=compression_type)
+    log.append(b"a" * 100)
+    add(log, b"b" * 100)
+    assert [header.codec for header in headers_of(log)] == [codec, codec]
+
+
+# Arguments
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"value": "text"}, "value is a str"),
+        ({"value": 5}, "value is a int"),
+        ({"key": "text"}, "key is a str"),
+        ({"timestamp_ms": "now"}, "timestamp_ms"),
+        ({"timestamp_ms": 1.5}, "timestamp_ms"),
+        ({"timestamp_ms": True}, "timestamp_ms"),
+        ({"timestamp_ms": -2}, "timestamp_ms"),
+        ({"timestamp_ms": 2**63}, "timestamp_ms"),
+        ({"headers": 5}, "headers is a int"),
+        ({"headers": "ab"}, "header is 'a'"),
+        ({"headers": [("h",)]}, "header is"),
+        ({"headers": [("h", b"x", b"y")]}, "header is"),
+        ({"headers": [(b"h", b"x")]}, "header is"),
+        ({"headers": [("h", "text")]}, "header 'h' is a str"),
+        ({"headers": [("\ud800", b"x")]}, "UTF-8"),
+    ],
+)
+def test_a_wrong_argument_is_named_and_nothing_is_appended(log, arguments, named):
+    with pytest.raises(InvalidRecordError, match=named):
+        log.append(**{"value": b"v"} | arguments)
+    assert log.append(b"next") == 0
+    assert values_of(log) == [b"next"]
+
+
+def test_a_compacted_topic_needs_a_key(tmp_path):
+    log = open_log(tmp_path / "t-0", cleanup_policy="compact")
+    with pytest.raises(InvalidRecordError, match="key"):
+        log.append(b"v")
+    assert log.append(None, key=b"") == 0
+
+
+def test_a_timestamp_out_of_bounds_is_refused(log):
+    with pytest.raises(InvalidTimestampError, match="after_max_ms"):
+        log.append(b"v", timestamp_ms=START_MS + 3_600_001)
+    assert log.append(b"v", timestamp_ms=-1) == 0
+
+
+@pytest.mark.parametrize("limit", ["max_message_bytes", "segment_bytes"])
+def test_a_record_that_just_fits_is_taken_and_one_more_byte_is_not(tmp_path, limit):
+    size = len(open_log(tmp_path / "a-0")._encode([b"x" * 1000])[0])
+    log = open_log(tmp_path / "t-0", **{limit: size})
+    log.append(b"first")
+    assert log.append(b"x" * 1000) == 1
+    with pytest.raises(RecordTooLargeError, match=limit):
+        log.append(b"x" * 1001)
+    assert log.append(b"last") == 2
+    assert offsets_of(log) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("limit", ["max_message_bytes", "segment_bytes"])
+def test_records_of_any_size_never_make_a_batch_that_is_refused(tmp_path, limit):
+    log = open_log(tmp_path / "t-0", **{limit: 600})
+    for offset in range(500):
+        size = offset * 7 % 510
+        assert log.append(b"x" * size, timestamp_ms=START_MS - offset % 2 * 10**12) == offset
+    assert offsets_of(log) == list(range(500))
+
+
+def test_what_compresses_may_be_larger_than_the_limit(tmp_path):
+    log = open_log(tmp_path / "t-0", compression_type="zstd", max_message_bytes=500)
+    log.append(b"x" * 5000)
+    assert values_of(log) == [b"x" * 5000]
+
+
+def test_other_settings_hold_from_the_next_append_on(tmp_path):
+    log = open_log(tmp_path / "t-0")
+    log.append(b"x" * 300)
+    log.reconfigure(open_log(tmp_path / "u-0", max_message_bytes=200).config)
+    with pytest.raises(RecordTooLargeError):
+        log.append(b"x" * 300)
+    log.append(b"y")
+    assert offsets_of(log) == [0, 1]
+
+
+# A disk that is full for a while
+
+
+@pytest.fixture
+def files():
+    return WatchedFiles()
+
+
+@pytest.fixture
+def full(tmp_path, files):
+    """Two records gathered on a disk that is now full."""
+    log = open_log(tmp_path / "t-0", files=files, linger_ms=5)
+    add(log, b"0")
+    log.append(b"1")
+    log.append(b"2")
+    files.refuse("write", ".log", errno.ENOSPC)
+    return log
+
+
+def test_a_full_disk_keeps_what_was_gathered(full, files):
+    full._context.clock.advance(5)
+    run_background(full)
+    assert gathered(full) == 2
+    files.heal()
+    full.flush()
+    assert values_of(full) == [b"0", b"1", b"2"]
+
+
+def test_a_full_disk_refuses_further_appends_and_no_offset_is_lost(full, files):
+    with pytest.raises(DiskFullError):
+        full.flush()
+    for _ in range(3):
+        with pytest.raises(DiskFullError):
+            full.append(b"refused")
+    files.heal()
+    assert full.append(b"3") == 3
+    assert values_of(full) == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_full_disk_does_not_stop_reading(full):
+    assert values_of(full) == [b"0"]
+    assert full.log_end_offset == 1
+    assert full.offset_at(0) == 0
+
+
+def test_it_is_tried_again_in_the_background(full, files):
+    full._context.clock.advance(5)
+    run_background(full)
+    files.heal()
+    full._context.clock.advance(1000)
+    run_background(full)
+    assert (gathered(full), written(full)) == (0, 3)
+
+
+def test_what_was_written_before_is_made_durable_all_the_same(full):
+    assert full._core.durable_offset == 0
+    with pytest.raises(DiskFullError):
+        full.flush()
+    assert full._core.durable_offset == 1
+
+
+def test_without_linger_the_refused_record_is_forgotten(tmp_path, files):
+    log = open_log(tmp_path / "t-0", files=files, linger_ms=0)
+    files.refuse("write", ".log", errno.ENOSPC)
+    for _ in range(2):
+        with pytest.raises(DiskFullError):
+            log.append(b"refused")
+    files.heal()
+    assert log.append(b"a") == 0
+    assert values_of(log) == [b"a"]
+
+
+def test_a_roll_on_a_full_disk_keeps_what_was_gathered(tmp_path, files):
+    log = open_log(tmp_path / "t-0", files=files, segment_bytes=300)
+    add(log, b"x" * 200)
+    log.append(b"y" * 100)
+    files.fill()
+    with pytest.raises(DiskFullError):
+        log.flush()
+    files.heal()
+    log.flush()
+    assert values_of(log) == [b"x" * 200, b"y" * 100]
+    assert log.segment_count == 2
+
+
+def test_closing_on_a_full_disk_says_so(full):
+    with pytest.raises(DiskFullError):
+        full.close()
+    assert full.is_closed
+
+
+def test_a_background_failure_is_no_usage_error(full):
+    full._context.clock.advance(5)
+    run_background(full)
+    with pytest.raises(DiskFullError) as caught:
+        full.append(b"x")
+    assert not isinstance(caught.value, UsageError)

@@ -1,0 +1,142 @@
+"""One fsync for everybody who waits."""
+
+import threading
+import time
+
+import pytest
+
+from logstore.errors import StorageError
+from logstore.partition.group_commit import GroupCommit
+from tests.partition.helpers_rules import WatchedFiles, offsets_of, open_log
+
+
+class Appended:
+    """A pretended log: what is appended, what is durable, and how often it was flushed."""
+
+    def __init__(self):
+        self.end = 0
+        self.durable = 0
+        self.flush_count = 0
+        self.fault = None
+        self.is_flushing = threading.Event()
+        self.may_finish = threading.Event()
+        self.may_finish.set()
+        self.commit = GroupCommit(self.flush, lambda: self.durable)
+
+    def flush(self):
+        self.flush_count += 1
+        target = self.end
+        self.is_flushing.set()
+        self.may_finish.wait(10)
+        if self.fault is not None:
+            raise self.fault
+        self.durable = target
+
+
+def in_threads(*actions):
+    threads = [threading.Thread(target=action) for action in actions]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def test_what_is_durable_is_not_flushed_again():
+    log = Appended()
+    log.durable = 5
+    log.commit.wait_until_durable(5)
+    assert log.flush_count == 0
+
+
+def test_a_single_waiter_flushes_itself():
+    log = Appended()
+    log.end = 3
+    log.commit.wait_until_durable(3)
+    assert (log.durable, log.flush_count) == (3, 1)
+
+
+def test_all_who_come_during_a_flush_share_the_next():
+    log = Appended()
+    log.end = 1
+    log.may_finish.clear()
+    threads = in_threads(lambda: log.commit.wait_until_durable(1))
+    log.is_flushing.wait(10)
+    log.end = 20
+    threads += in_threads(*[lambda n=n: log.commit.wait_until_durable(n) for n in range(2, 21)])
+    time.sleep(0.05)
+    log.may_finish.set()
+    for thread in threads:
+        thread.join(10)
+    assert (log.durable, log.flush_count) == (20, 2)
+
+
+def test_a_waiter_that_is_covered_by_the_flush_under_way_flushes_nothing():
+    log = Appended()
+    log.end = 5
+    log.may_finish.clear()
+    threads = in_threads(lambda: log.commit.wait_until_durable(5))
+    log.is_flushing.wait(10)
+    threads += in_threads(lambda: log.commit.wait_until_durable(4))
+    log.may_finish.set()
+    for thread in threads:
+        thread.join(10)
+    assert log.flush_count == 1
+
+
+def test_each_waiter_learns_of_a_failing_flush_from_its_own():
+    log = Appended()
+    log.end = 5
+    log.fault = StorageError(5, "broken")
+    failures = []
+
+    def wait():
+        try:
+            log.commit.wait_until_durable(5)
+        except StorageError as error:
+            failures.append(error)
+
+    for thread in in_threads(*[wait] * 4):
+        thread.join(10)
+    assert len(failures) == log.flush_count == 4
+    log.fault = None
+    log.commit.wait_until_durable(5)
+
+
+def test_a_flush_that_does_not_reach_the_offset_returns():
+    log = Appended()
+    log.end = 2  # the rest was truncated
+    log.commit.wait_until_durable(10)
+    assert log.flush_count == 1
+
+
+def test_what_was_durable_once_counts_no_more_after_a_truncation():
+    log = Appended()
+    log.end = 10
+    log.commit.wait_until_durable(10)
+    log.end = log.durable = 4
+    log.end = 8
+    log.commit.wait_until_durable(8)
+    assert log.durable == 8
+
+
+class SlowFiles(WatchedFiles):
+    def on(self, operation, path):
+        if operation == "flush":
+            time.sleep(0.003)
+        super().on(operation, path)
+
+
+@pytest.mark.parametrize("settings", [{}, {"flush_messages": 1}])
+def test_threads_that_append_with_flush_share_fsyncs(tmp_path, settings):
+    files = SlowFiles()
+    log = open_log(tmp_path / "t-0", files=files, **settings)
+    files.operations.clear()
+
+    def append_ten():
+        for _ in range(10):
+            offset = log.append(b"a", flush=not settings)
+            assert log.durable_offset > offset
+
+    for thread in in_threads(*[append_ten] * 8):
+        thread.join()
+    assert offsets_of(log) == list(range(80))
+    assert files.count("flush", ".log") < 60

