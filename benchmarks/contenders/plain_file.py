@@ -7,7 +7,6 @@ batch that does not hold.
 
 from __future__ import annotations
 
-import mmap
 import os
 import struct
 import zlib
@@ -41,19 +40,14 @@ class FileContender(Contender):
         self._load()
 
     def _load(self) -> None:
-        size_bytes = os.fstat(self._descriptor).st_size
-        if not size_bytes:
-            return
-        with (
-            mmap.mmap(self._descriptor, size_bytes, access=mmap.ACCESS_READ) as file,
-            memoryview(file) as view,
-        ):
-            while self._end + _BATCH.size <= size_bytes:
-                body_bytes, crc, count = _BATCH.unpack_from(view, self._end)
-                start = self._end + _BATCH.size
-                if zlib.crc32(view[start : start + body_bytes]) != crc:
-                    break
-                self._add(count, _BATCH.size + body_bytes)
+        while header := os.pread(self._descriptor, _BATCH.size, self._end):
+            if len(header) < _BATCH.size:
+                break
+            body_bytes, crc, count = _BATCH.unpack(header)
+            body = os.pread(self._descriptor, body_bytes, self._end + _BATCH.size)
+            if zlib.crc32(body) != crc or len(body) < body_bytes:
+                break
+            self._add(count, _BATCH.size + body_bytes)
         os.ftruncate(self._descriptor, self._end)
 
     def _add(self, count: int, size_bytes: int) -> None:

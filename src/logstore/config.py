@@ -62,17 +62,25 @@ _STORE_RANGES = (
 
 def _check_range(config: object, setting: str, low: float, high: float) -> None:
     value = getattr(config, setting)
-    wanted = (int, float) if isinstance(low, float) or setting.endswith("_ratio") else (int,)
-    if isinstance(value, bool) or not isinstance(value, wanted):
-        raise InvalidConfigError(f"{setting} is {value!r}; it must be a whole number")
+    may_be_fraction = setting.endswith("_ratio")
+    if type(value) is not int and not (may_be_fraction and type(value) is float):
+        raise InvalidConfigError(
+            f"{setting} is {value!r}; it must be a {'number' if may_be_fraction else 'whole number'}"
+        )
     if not low <= value <= high:
         raise InvalidConfigError(f"{setting} is {value}; it must be from {low} to {high}")
 
 
 def _check_choice(config: object, setting: str, choices: set[str]) -> None:
     value = getattr(config, setting)
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise InvalidConfigError(f"{setting} is {value!r}; it must be one of {', '.join(sorted(choices))}")
+
+
+def _check_flag(config: object, setting: str) -> None:
+    value = getattr(config, setting)
+    if not isinstance(value, bool):
+        raise InvalidConfigError(f"{setting} is {value!r}; it must be True or False")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,6 +154,8 @@ class TopicConfig:
         _check_choice(self, "cleanup_policy", _POLICIES)
         _check_choice(self, "compression_type", _COMPRESSION_TYPES)
         _check_choice(self, "message_timestamp_type", _TIMESTAMP_TYPES)
+        _check_flag(self, "preallocate")
+        _check_flag(self, "unclean_leader_election_enable")
         if self.compression_gzip_level == 0:
             raise InvalidConfigError("compression_gzip_level is 0; it must be -1 or 1 to 9")
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
@@ -228,23 +238,30 @@ class StoreConfig:
 
 
 def _parse_properties(cls: type[Any], properties: Mapping[str, str]) -> dict[str, Any]:
-    known = {field.name: field for field in fields(cls)}
+    known = {field.name.replace("_", "."): field for field in fields(cls)}
     values: dict[str, Any] = {}
     for key, text in properties.items():
-        name = key.replace(".", "_")
-        if name not in known:
+        if key not in known:
             raise InvalidConfigError(f"unknown setting {key!r}")
-        values[name] = _parse_value(key, text, type(known[name].default))
+        values[known[key].name] = _parse_value(key, text, type(known[key].default))
     return values
 
 
+_KINDS = {int: "whole number", float: "number", bool: "true or false", str: "text"}
+
+
 def _parse_value(key: str, text: str, kind: type) -> Any:
+    """Spaces around a value and inside a list do not count, as in Kafka."""
     try:
         if kind is bool:
-            return {"true": True, "false": False}[text.lower()]
+            return {"true": True, "false": False}[text.strip().lower()]
+        if kind is str:
+            return text.replace(" ", "")
+        if "_" in text:
+            raise ValueError("Python takes it for a thousands separator")
         return kind(text)
-    except (ValueError, KeyError):
-        raise InvalidConfigError(f"{key} is {text!r}; it must be a {kind.__name__}") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise InvalidConfigError(f"{key} is {text!r}; it must be a {_KINDS[kind]}") from None
 
 
 def _format_properties(config: Any) -> dict[str, str]:

@@ -15,6 +15,7 @@ import errno
 import fcntl
 import mmap
 import os
+import resource
 import stat
 import struct
 import sys
@@ -380,6 +381,12 @@ def _reported(path: str, action: str) -> Iterator[None]:
         raise
     except OSError as error:
         raise storage_error(error, path, action) from error
+
+
+def open_file_limit() -> int:
+    """How many files this process may have open (``RLIMIT_NOFILE``)."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return sys.maxsize if limit == resource.RLIM_INFINITY else limit
 
 
 # Whole small files ------------------------------------------------------------------------------------------

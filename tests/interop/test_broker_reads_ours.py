@@ -32,11 +32,7 @@ from tests.interop.kafka import (
     write_checkpoint,
 )
 from tests.interop.ours import (
-    CLOSED,
-    CRASHED,
-    RECOVERED,
     TIME_MS,
-    TOPICS,
     Written,
     add_checkpoints,
     as_records,
@@ -44,8 +40,8 @@ from tests.interop.ours import (
     numbered,
     open_ours,
     seen_in,
-    write_topics,
 )
+from tests.interop.scripts import CLOSED, CRASHED, RECOVERED, TOPICS, write_topics
 
 pytestmark = pytest.mark.interop
 

@@ -14,7 +14,8 @@ import pytest
 from tests.interop.clients import SeenRecord
 from tests.interop.dump import DUMPED_SUFFIXES, DumpedFile, DumpedRecord, dump_log
 from tests.interop.kafka import require_kafka
-from tests.interop.ours import CLOSED, CODECS, RECOVERED, TOPICS, Written, write_topics
+from tests.interop.ours import Written
+from tests.interop.scripts import CLOSED, CODECS, RECOVERED, TOPICS, write_topics
 
 pytestmark = pytest.mark.interop
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from logstore.config import StoreConfig, TopicConfig
-from logstore.errors import CorruptionError, StorageError
+from logstore.errors import CorruptionError, storage_error
 from logstore.files import File, Files, OsFiles
 from logstore.format.batch import encode_batch
 from logstore.format.compression import Codec
@@ -110,6 +110,18 @@ class Partition:
         """Crash, and open again."""
         self.crash()
         return self.open(accept_loss=accept_loss)
+
+    def dies_during(self, action: Callable[[], object], count: int) -> bool:
+        """Let the process die inside ``action``, after ``count`` changes; False if it got through."""
+        self.log._context.files.watch = crash_after(count).watch
+        try:
+            action()
+        except Crash:
+            return True
+        finally:
+            self.files = UnflushedFiles()
+            self.crash()
+        return False
 
     # Records
 
@@ -320,26 +332,13 @@ def crash_after(count: int) -> WatchedFiles:
     return files
 
 
-def each_crash(run: Callable[[Files], object]) -> Iterator[WatchedFiles]:
-    """``run`` again and again, dying before its first change, its second, and so on until it gets through.
-    Yields after each death, for the caller to look at what is left; the caller restores the files."""
-    for count in range(10_000):
-        files = crash_after(count)
-        try:
-            run(files)
-        except Crash:
-            yield files
-            continue
-        return
-
-
 @contextmanager
 def failing(files: WatchedFiles, action: str, name: str, errno: int) -> Iterator[None]:
     """While inside, ``action`` on files whose name contains ``name`` fails."""
 
     def before(seen: str, path: str) -> None:
         if seen == action and name in path:
-            raise StorageError(errno, "made to fail", path)
+            raise storage_error(OSError(errno, "made to fail"), path, action)
 
     files.before = before
     try:

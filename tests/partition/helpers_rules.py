@@ -97,7 +97,11 @@ def add_segments(log: Log, count: int, *, size_bytes: int = 10) -> None:
 
 
 def batch(
-    *values: bytes | None, base_offset: int = 0, timestamp_ms: Any = START_MS, key: bytes = b"k", **fields: Any
+    *values: bytes | None,
+    base_offset: int = 0,
+    timestamp_ms: Any = START_MS,
+    key: bytes = b"k",
+    **fields: Any,
 ) -> bytearray:
     """An encoded batch, as a client or a leader sends it."""
     keys = [key] * len(values)

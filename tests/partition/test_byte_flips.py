@@ -133,10 +133,10 @@ def flip_and_open(original, places, *, recovery_from=None):
 
 
 def some_places(partition, batches):
-    """One byte in 997, and those that no checksum covers in some of the batches."""
+    """One byte in 1,997, and those that no checksum covers in some of the batches."""
     starts = [partition.batches()[batch][0] for batch in batches]
     uncovered = {start + place for start in starts for place in range(UNCOVERED_BYTES)}
-    return sorted(uncovered | set(range(0, partition.file().stat().st_size, 997)))
+    return sorted(uncovered | set(range(0, partition.file().stat().st_size, 1997)))
 
 
 def test_a_changed_byte_below_the_recovery_point_is_reported_after_a_clean_stop(tmp_path):

@@ -321,6 +321,30 @@ def test_a_last_batch_whose_offset_changed_is_cut(partition, changed):
     assert partition.read() == list(range(9))
 
 
+@pytest.mark.parametrize("changed", [1, 12, 2**16, 2**32, 2**60])
+def test_a_batch_whose_offset_changed_is_cut_where_gaps_may_be(tmp_path, changed):
+    """In a compacted topic a gap means nothing; but the batch that follows contradicts it."""
+    partition = Partition(tmp_path / "t-0", cleanup_policy="compact,delete")
+    for number in range(10):
+        partition.log.append(b"x", key=b"%d" % number)
+    partition.crash()
+    position, header = partition.batches()[6]
+    data = bytearray(partition.file().read_bytes())
+    data[position : position + 8] = (header.base_offset + changed).to_bytes(8, "big")
+    partition.write_file(data)
+    partition.open()
+    assert [record.offset for record in partition.log.read()] == list(range(6))
+    assert partition.log.recovery.split_segments == 0
+    partition.crash()
+
+
+def test_gaps_in_a_directory_that_was_copied_are_taken_for_compaction_s(partition):
+    partition.path.mkdir()
+    partition.write_file(batch_of(0, 3) + batch_of(10, 3))
+    partition.write_file(batch_of(30, 3), 20)
+    assert partition.read() == [0, 1, 2, 10, 11, 12, 30, 31, 32]
+
+
 def test_a_segment_cut_at_its_end_below_the_recovery_point_is_reported(partition):
     partition.write(10)
     partition.checkpoint()

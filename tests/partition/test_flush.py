@@ -287,8 +287,8 @@ def test_a_close_that_fails_is_no_clean_stop(watched, files):
 
 def test_with_an_error_in_flight_the_log_is_closed_and_the_error_is_told(tmp_path):
     log = open_log(tmp_path / "t-0")
+    log.append(b"a")
     with pytest.raises(KeyError), log:
-        log.append(b"a")
         raise KeyError
     assert log.is_closed
     assert values_of(open_log(tmp_path / "t-0")) == [b"a"]

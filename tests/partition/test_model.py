@@ -38,7 +38,9 @@ new_records = st.builds(
     lambda value, key, headers, age: (value, key, headers, age),
     payloads,
     payloads,
-    st.lists(st.tuples(st.text(max_size=3), st.one_of(st.none(), st.binary(max_size=3))), max_size=2).map(tuple),
+    st.lists(st.tuples(st.text(max_size=3), st.one_of(st.none(), st.binary(max_size=3))), max_size=2).map(
+        tuple
+    ),
     st.one_of(st.none(), st.integers(-1000, 1000)),
 )
 
@@ -91,7 +93,9 @@ class LogMachine(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.directory = Path(tempfile.mkdtemp(prefix="logstore-model-", dir=_MEMORY if _MEMORY.exists() else None))
+        self.directory = Path(
+            tempfile.mkdtemp(prefix="logstore-model-", dir=_MEMORY if _MEMORY.exists() else None)
+        )
         self.clock = ManualClock()
         self.model = Model()
         self.log = None
@@ -274,7 +278,9 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def find_max_timestamp(self):
         self.settle()
-        best = max(self.model.visible(0, self.model.end), key=lambda r: (r.timestamp_ms, -r.offset), default=None)
+        best = max(
+            self.model.visible(0, self.model.end), key=lambda r: (r.timestamp_ms, -r.offset), default=None
+        )
         found = self.log.find_max_timestamp()
         assert (found and found[:2]) == (best and best[:2])
 
@@ -462,9 +468,9 @@ def run(example_count, step_count):
 
 
 def test_any_sequence_of_calls_equals_the_model():
-    run(25, 30)
+    run(120, 40)
 
 
 @pytest.mark.slow
 def test_any_long_sequence_of_calls_equals_the_model():
-    run(80, 80)
+    run(400, 70)

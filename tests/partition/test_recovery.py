@@ -1,13 +1,15 @@
-"""What a recovery reads, reports and leaves behind: no more than needed, and nothing for the next one to do."""
+"""What a recovery reads, reports and leaves behind: no more than needed, and nothing to do for the next."""
 
 from __future__ import annotations
+
+from functools import partial
 
 import pytest
 
 from logstore.errors import UsageError
 from logstore.model import Isolation, ProducerIdentity
 from logstore.partition.log import Log
-from tests.partition.helpers import Crash, Partition, batch_of, crash_after
+from tests.partition.helpers import Partition, batch_of
 
 
 @pytest.fixture
@@ -149,19 +151,11 @@ def test_a_crash_at_any_step_of_a_clean_stop_loses_nothing(tmp_path):
     for count in range(60):
         partition = Partition(tmp_path / f"{count}-0")
         partition.write_segments(5, 5)
-        files = partition.log._context.files
-        stop = crash_after(count)
-        files.watch = stop.watch
-        try:
-            partition.close()
-        except Crash:
-            partition._log._context.home.release()
-            partition._log = None
-            assert partition.read() == list(range(10))
-            partition.crash()
-            continue
-        assert count > 8
-        return
+        if not partition.dies_during(partition.log.close, count):
+            break
+        assert partition.read() == list(range(10))
+        partition.crash()
+    assert count > 8
 
 
 def test_producers_are_remembered_over_a_crash_and_over_a_stop(partition):
@@ -218,19 +212,13 @@ def test_a_crash_at_any_step_of_a_truncation_leaves_the_old_end_or_an_earlier_on
         partition = Partition(tmp_path / f"{count}-0")
         partition.write_segments(10, 10, 10)
         partition.checkpoint()
-        partition.log._context.files.watch = crash_after(count).watch
-        try:
-            partition.log.truncate_to(12)
-        except Crash:
-            partition.recover()
-            end = partition.log.log_end_offset
-            assert end in (30, 20, 12), count
-            assert partition.read() == list(range(end))
-            partition.crash()
-            continue
+        if not partition.dies_during(partial(partition.log.truncate_to, 12), count):
+            break
+        end = partition.log.log_end_offset
+        assert end in (30, 20, 12), count
+        assert partition.read() == list(range(end))
         partition.crash()
-        assert count > 5
-        return
+    assert count > 5
 
 
 def test_a_missing_directory_is_refused_unless_it_may_be_created(tmp_path):

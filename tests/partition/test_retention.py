@@ -162,9 +162,7 @@ def test_files_are_renamed_and_removed_after_the_delay(tmp_path):
     log = open_log(tmp_path / "t-0", retention_bytes=0, file_delete_delay_ms=60_000)
     add_segments(log, 1)
     log.enforce_retention()
-    assert names_in(log, "*.deleted") == [
-        f"{0:020}.{kind}.deleted" for kind in ("index", "log", "timeindex")
-    ]
+    assert names_in(log, "*.deleted") == [f"{0:020}.{kind}.deleted" for kind in ("index", "log", "timeindex")]
     log._context.clock.advance(59_999)
     run_background(log)
     assert names_in(log, "*.deleted")

@@ -154,9 +154,7 @@ def test_the_time_of_a_reopened_segment_is_that_of_its_first_batch(tmp_path):
 
 
 def test_a_compacted_topic_rolls_by_the_compaction_lag(tmp_path):
-    log = open_log(
-        tmp_path / "t-0", segment_ms=10_000, max_compaction_lag_ms=1000, cleanup_policy="compact"
-    )
+    log = open_log(tmp_path / "t-0", segment_ms=10_000, max_compaction_lag_ms=1000, cleanup_policy="compact")
     log.append_replicated(batch(b"a", timestamp_ms=50))
     log.append_replicated(batch(b"b", base_offset=1, timestamp_ms=1051))
     assert bases_of(log) == [0, 1]

@@ -39,7 +39,20 @@ def timed(tmp_path):
 
 @pytest.mark.parametrize(
     ("timestamp_ms", "offset"),
-    [(0, 0), (10, 0), (11, 1), (20, 1), (30, 1), (31, 3), (41, 4), (46, 4), (50, 4), (51, 6), (60, 6), (61, None)],
+    [
+        (0, 0),
+        (10, 0),
+        (11, 1),
+        (20, 1),
+        (30, 1),
+        (31, 3),
+        (41, 4),
+        (46, 4),
+        (50, 4),
+        (51, 6),
+        (60, 6),
+        (61, None),
+    ],
 )
 def test_the_first_record_at_or_after_the_time(timed, timestamp_ms, offset):
     assert timed.offset_at(timestamp_ms) == offset

@@ -49,6 +49,7 @@ class ActiveSegment(Segment):
         self.rolling_timestamp_ms = NO_ROLLING_TIMESTAMP
         self._size_bytes = 0
         self._log: File | None = None
+        self._is_flushed = True
         self._has_rest = False
         """Bytes of a failed append may lie behind the end of the file."""
         self._transactions: TransactionIndex | None = None
@@ -70,8 +71,9 @@ class ActiveSegment(Segment):
 
         A log needs its indexes beside it: Kafka rescans a segment that lacks one.
         """
-        self._log = self._files.open(self.path, create=True)
-        self._log.truncate(0)
+        self._log = log = self._files.open(self.path, create=True)
+        self._cache.touch_active(self)
+        log.truncate(0)
         self.indexes.clear()
         self.indexes.offset_index.store(flush=True)
         self.indexes.time_index.store(flush=True)
@@ -85,9 +87,11 @@ class ActiveSegment(Segment):
 
     @property
     def log_file(self) -> File:
-        if self._log is None:
-            self._log = self._files.open(self.path, write=True)
-        return self._log
+        log = self._log  # once: another thread may forget it
+        if log is None:
+            log = self._log = self._files.open(self.path, write=True)
+            self._cache.touch_active(self)
+        return log
 
     @property
     def size_bytes(self) -> int:
@@ -122,6 +126,11 @@ class ActiveSegment(Segment):
         super().forget_files()
         self._log = None
 
+    def forget_flushed_files(self) -> bool:
+        if self._is_flushed:
+            self.forget_files()
+        return self._is_flushed
+
     def read_at(self, position: int, size_bytes: int) -> bytes:
         return self.log_file.read_at(position, size_bytes)
 
@@ -144,6 +153,7 @@ class ActiveSegment(Segment):
         if self._has_rest:
             self.log_file.truncate(position)
         self._has_rest = True
+        self._is_flushed = False
         try:
             self.log_file.write_at(position, buffers)
         except StorageError:
@@ -170,7 +180,13 @@ class ActiveSegment(Segment):
     def flush(self) -> None:
         """Make the log durable. The indexes follow with :meth:`store_indexes`: after a crash the part above
         the stored recovery point is indexed anew."""
-        self.log_file.flush()
+        log = self.log_file
+        self._is_flushed = True  # first: what is appended meanwhile may not be
+        try:
+            log.flush()
+        except BaseException:
+            self._is_flushed = False
+            raise
         if self._transactions is not None:
             self._transactions.flush()
 
@@ -181,8 +197,8 @@ class ActiveSegment(Segment):
             self.indexes.time_index.store(flush=flush)
 
     def close_indexes(self) -> None:
-        """Add the entry that closes the time index; :meth:`store_indexes` follows. A broker that finds a clean
-        directory takes a segment's largest timestamp from there, for lookups by time and for retention."""
+        """Add the entry that closes the time index; :meth:`store_indexes` follows. A broker that finds a
+        clean directory takes a segment's largest timestamp from there, for lookups by time and retention."""
         with self._index_lock:
             self.indexes.close()
 

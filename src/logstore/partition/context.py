@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 
 from logstore.clock import Clock, SystemClock
 from logstore.config import StoreConfig
-from logstore.files import Files, ForkFlag, OsFiles
+from logstore.files import Files, ForkFlag, OsFiles, open_file_limit
 from logstore.partition.home import LogHome
 from logstore.partition.segment import OpenSegments
 from logstore.schedule import Scheduler
+
+_RESERVED_DESCRIPTORS = 64  # for the application, and for the files that are open for a moment only
+_DESCRIPTORS_PER_SEGMENT = 3  # a sealed one's log and two mapped indexes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,7 +47,14 @@ def make_context(
         files=files,
         clock=clock,
         scheduler=Scheduler(clock),
-        open_segments=OpenSegments(config.max_open_segments),
+        open_segments=_open_segments(config),
         config=config,
         random=random.Random(seed),  # noqa: S311 - jitter, not secrets
     )
+
+
+def _open_segments(config: StoreConfig) -> OpenSegments:
+    """As many as the configuration allows and the process can open; half of those for active segments."""
+    spare = max(open_file_limit() - _RESERVED_DESCRIPTORS, 2 * _DESCRIPTORS_PER_SEGMENT)
+    sealed = min(config.max_open_segments, spare // 2 // _DESCRIPTORS_PER_SEGMENT)
+    return OpenSegments(sealed, spare - sealed * _DESCRIPTORS_PER_SEGMENT)

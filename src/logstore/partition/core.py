@@ -418,9 +418,7 @@ class LogCore:
         self.last_snapshot_offset = -1
         names = list_segment_files(self.context.files, self.directory)
         now_ms = self.context.clock.now_ms()
-        source = ProducerSource(
-            self.context.files, self.directory, self.segments, self.log_start_offset, offset, now_ms
-        )
+        source = ProducerSource(self.context.files, self.directory, self.segments, offset, now_ms)
         self.producers = source.rebuild(snapshot_offsets(names), store_aborted=False)
 
     def start_over(self, offset: int, log_start_offset: int | None, now_ms: int) -> list[str]:

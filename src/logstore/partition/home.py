@@ -102,6 +102,11 @@ class LogHome:
     def recovery_point(self, partition: TopicPartition) -> int:
         return self._recovery_points.get(partition, 0)
 
+    def has_recovery_point(self, partition: TopicPartition) -> bool:
+        """Whether one is stored: what opened the partition here before stored it at once. Without, the
+        partition comes from elsewhere."""
+        return partition in self._recovery_points
+
     def log_start(self, partition: TopicPartition) -> int | None:
         return self._log_starts.get(partition)
 

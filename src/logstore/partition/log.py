@@ -133,6 +133,8 @@ class Log(ReadableLog):
         self._core = LogCore(
             context, directory, partition, config, loaded, follows_end=follows_end, poison=self._poison
         )
+        self._view_of_clean_stop = self._core.view if loaded.report.was_clean else None
+        """If it is still the present one, closing has nothing to store: that was done by the last close."""
         self._gathering = Gathering(context.config, config)
         self._linger_pending = False
         self._flush_pending = False
@@ -849,8 +851,9 @@ class Log(ReadableLog):
         try:
             if self._failure is None:
                 self._drain_locked()
-                self._core.active.close_indexes()
-                self._checkpoint_locked()
+                if self._core.view is not self._view_of_clean_stop:
+                    self._core.active.close_indexes()
+                    self._checkpoint_locked()
             self._remove(list(self._to_remove))
         except BaseException as error:
             self._poison(error)  # so that nobody calls this a clean stop
@@ -863,6 +866,7 @@ class Log(ReadableLog):
     def abandon(self) -> None:
         """Let go without writing anything, as a crash would."""
         self._is_closed = True
+        self._notify()
 
     def __enter__(self) -> Self:
         return self

@@ -34,6 +34,7 @@ def open_log(
         cache=context.open_segments,
         now_ms=context.clock.now_ms(),
         recovery_point=context.home.recovery_point(partition),
+        is_dense=context.home.has_recovery_point(partition) and not config.compacts,
         log_start_offset=context.home.log_start(partition),
         is_clean=is_clean,
         accept_loss=accept_loss,

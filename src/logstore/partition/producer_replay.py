@@ -29,7 +29,6 @@ class ProducerSource(NamedTuple):
     files: Files
     directory: str
     segments: Sequence[Segment]
-    log_start_offset: int
     log_end_offset: int
     now_ms: int
     accepts_loss: bool = False
@@ -55,14 +54,17 @@ class ProducerSource(NamedTuple):
         return producers
 
     def _load_newest(self, producers: ProducerStates, snapshots: Sequence[int]) -> int:
+        """Returns from where to replay. A snapshot below the log start serves, too: all batches above it are
+        there, since it is not below the first segment."""
+        floor = self.segments[0].base_offset
         for offset in reversed(snapshots):
-            if self.log_start_offset <= offset <= self.log_end_offset:
+            if floor <= offset <= self.log_end_offset:
                 entries = sidecars.read_snapshot(self.files, self.directory, offset)
                 if entries is not None:
                     producers.load_snapshot(entries, offset, self.now_ms)
                     return offset
-        producers.clear(self.log_start_offset)
-        return self.log_start_offset
+        producers.clear(floor)
+        return floor
 
     def _batches_from(self, start: int) -> Iterator[tuple[Segment, BatchHeader, bytes, int]]:
         if start >= self.log_end_offset:

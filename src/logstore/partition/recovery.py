@@ -7,9 +7,10 @@ The order follows Kafka's loader. What differs, and why:
 * Damage is told from a torn tail. Above the recovery point a bad batch ends the log and what follows is cut
   (and kept aside, see :mod:`~logstore.partition.aside`). Below it, data that was durable is gone or wrong:
   that is reported, and cut only with ``accept_loss``.
-* Above the recovery point offsets follow each other without a gap, unless the topic is compacted: behind a
-  gap, something was lost or an offset changed, and the log ends there. (Whatever leaves a gap in another
-  topic, a truncation inside a batch or a leader's own gap, moves the recovery point past it at once.)
+* Above a stored recovery point offsets follow each other without a gap, unless the topic is compacted:
+  behind a gap, something was lost or an offset changed, and the log ends there. (Whatever leaves a gap in
+  another topic, a truncation inside a batch or a leader's own gap, moves the recovery point past it at
+  once.) Without a recovery point, as in a directory that was copied, gaps are taken for compaction's.
 * Segments and indexes below the recovery point are not opened at all. An index that lies is found out by the
   reader that uses it.
 
@@ -84,6 +85,9 @@ class Loader:
     cache: OpenSegments
     now_ms: int
     recovery_point: int
+    is_dense: bool
+    """Whether a gap in the offsets above the recovery point means loss. Not after compaction, nor in a
+    directory that came without a recovery point: nobody knows what has been done to it."""
     log_start_offset: int | None
     """From the checkpoint; None where the first segment's name says it."""
     is_clean: bool
@@ -111,7 +115,7 @@ class Loader:
         self.epochs.truncate_from_start(log_start if self.log_start_offset is not None else -1)
         if self.epochs.entries != (stored_epochs.entries if stored_epochs is not None else ()):
             sidecars.write_epochs(self.files, self.directory, self.epochs)
-        producers = self._load_producers(segments, log_start, log_end_offset, names)
+        producers = self._load_producers(segments, log_end_offset, names)
         recovery_point = log_end_offset if self.is_clean else min(self.recovery_point, log_end_offset)
         return LoadedLog(
             segments, log_start, log_end_offset, recovery_point, producers, self.epochs, self.report
@@ -187,7 +191,7 @@ class Loader:
 
     def _continues(self, end: int, next_base: int) -> bool:
         """Whether a segment that ends at ``end`` may be followed by one at ``next_base``."""
-        return end == next_base or (end < next_base and self.config.compacts)
+        return end == next_base or (end < next_base and not self.is_dense)
 
     def _create_first(self) -> ActiveSegment:
         base = self.log_start_offset or 0
@@ -296,11 +300,13 @@ class Loader:
             tail = self._new_tail(segment)
             tail.scan(0)
         self.report.scanned_bytes += tail.scanned_bytes
+        if tail.overflows:
+            raise _OverflowError(segment.base_offset)
         segment.use_contents(tail.position)
         return tail.end_offset, tail.fault
 
     def _new_tail(self, segment: ActiveSegment) -> _Tail:
-        return _Tail(segment, self.epochs, None if self.config.compacts else self.recovery_point)
+        return _Tail(segment, self.epochs, self.recovery_point if self.is_dense else None)
 
     # Epochs
 
@@ -314,26 +320,23 @@ class Loader:
 
     # Producers
 
-    def _load_producers(
-        self, segments: list[Segment], log_start: int, log_end: int, names: Names
-    ) -> ProducerStates:
+    def _load_producers(self, segments: list[Segment], log_end: int, names: Names) -> ProducerStates:
         """From the newest good snapshot, replay the batches above it.
 
         Replay also completes the transaction indexes above the recovery point, so after a crash it begins at
-        or below that. Without any snapshot after a clean stop there were no producers (or a broker older than
-        snapshots wrote the log).
+        or below that, or at the first segment: its snapshot alone knows what was deleted. Without any
+        snapshot after a clean stop there were no producers (or a broker older than snapshots wrote the log).
         """
         offsets = snapshot_offsets(names)
         if self.is_clean and not offsets:
             producers = ProducerStates()
             producers.clear(log_end)
             return producers
-        newest = log_end if self.is_clean else min(self._cut_transactions(segments), log_end)
-        for stale in [offset for offset in offsets if not log_start <= offset <= newest]:
+        floor = segments[0].base_offset
+        newest = log_end if self.is_clean else min(max(self._cut_transactions(segments), floor), log_end)
+        for stale in [offset for offset in offsets if not floor <= offset <= newest]:
             self.files.remove(sidecars.snapshot_path(self.directory, stale))
-        source = ProducerSource(
-            self.files, self.directory, segments, log_start, log_end, self.now_ms, self.accept_loss
-        )
+        source = ProducerSource(self.files, self.directory, segments, log_end, self.now_ms, self.accept_loss)
         return source.rebuild([offset for offset in offsets if offset <= newest], store_aborted=True)
 
     def _cut_transactions(self, segments: list[Segment]) -> int:
@@ -361,7 +364,15 @@ class _Tail:
         self._segment = segment
         self._epochs = epochs
         self._dense_from = dense_from
+        self._before_gap: tuple[int, int] | None = None
+        """Position and end offset before the last batch, if there is a gap in front of it."""
+        self._overflow_position: int | None = None
         self._previous_last = segment.base_offset - 1
+
+    @property
+    def overflows(self) -> bool:
+        """Whether offsets are out of reach of the segment's indexes."""
+        return self._overflow_position is not None
 
     def scan(self, position: int, first_last_offset: int | None = None) -> bool:
         """Check and index the batches from ``position`` on.
@@ -391,20 +402,36 @@ class _Tail:
         return True
 
     def _accept(self, header: BatchHeader, position: int) -> bool:
-        base = self._segment.base_offset
-        if header.base_offset <= self._previous_last or self._has_gap_before(header):
+        if header.base_offset <= self._previous_last and self._before_gap is not None:
+            self._take_back_last(self._before_gap)
+        elif header.base_offset <= self._previous_last or self._has_gap_before(header):
             self.fault = CorruptionError(
                 f"offset {header.base_offset} does not follow {self._previous_last}", position=position
             )
+        if self.fault is not None:
             return False
-        if header.last_offset - base > MAX_RELATIVE_OFFSET:
-            raise _OverflowError(base)
+        if (
+            self._overflow_position is None
+            and header.last_offset - self._segment.base_offset > MAX_RELATIVE_OFFSET
+        ):
+            self._overflow_position = position
         note_epoch(self._epochs, header)
         self._segment.indexes.add(header, position)
+        self._before_gap = (self.position, self.end_offset) if header.base_offset > self.end_offset else None
         self._previous_last = header.last_offset
         self.end_offset = header.next_offset
         self.position = position + header.size_bytes
         return True
+
+    def _take_back_last(self, before: tuple[int, int]) -> None:
+        """The last batch contradicts the one that follows, and has a gap in front: its offset changed."""
+        self.position, self.end_offset = before
+        self.fault = CorruptionError(
+            f"offset {self._previous_last} is behind the batch that follows", position=self.position
+        )
+        self._segment.indexes.truncate_to(self.end_offset)
+        if self._overflow_position == self.position:
+            self._overflow_position = None
 
     def _has_gap_before(self, header: BatchHeader) -> bool:
         """Only where it must not have one: the recovery point is where the log once ended, so that no batch

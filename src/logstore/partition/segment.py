@@ -12,6 +12,7 @@ import logging
 import threading
 from collections import OrderedDict
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from logstore.errors import CorruptionError, StorageError
 from logstore.files import File, Files
@@ -30,6 +31,7 @@ from logstore.partition.walk import FIRST_PIECE_BYTES, PIECE_BYTES, Walk
 
 _log = logging.getLogger("logstore")
 
+_MAX_ATTEMPTS = 32  # segments that are asked to close their files when another is opened
 _REBUILT_INTERVAL_BYTES = 4096  # the default of index_interval_bytes; density is nothing a reader depends on
 
 
@@ -42,27 +44,45 @@ class OpenFiles(NamedTuple):
 
 
 class OpenSegments:
-    """The sealed segments whose files are open, least recently used first. Shared by the logs of a store.
+    """The segments whose files are open, least recently used first. Shared by the logs of a store.
 
     Dropping one only forgets the references: a reader that is using the files goes on, and they are closed
-    with the last reference. Lock: ``_lock`` guards the order.
+    with the last reference. Active segments are counted apart, and one with unflushed data stays open: the
+    descriptor it was written through is the one that is told of an error. Lock: ``_lock`` guards the order.
     """
 
-    def __init__(self, limit_count: int) -> None:
+    def __init__(self, limit_count: int, active_limit_count: int = 2**31) -> None:
         self._limit_count = limit_count
+        self._active_limit_count = active_limit_count
         self._order: OrderedDict[Segment, None] = OrderedDict()
+        self._active: WeakKeyDictionary[Segment, None] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
     def touch(self, segment: Segment) -> None:
+        """A sealed segment is used."""
         with self._lock:
             self._order[segment] = None
             self._order.move_to_end(segment)
             while len(self._order) > self._limit_count:
                 self._order.popitem(last=False)[0].forget_files()
 
+    def touch_active(self, segment: Segment) -> None:
+        """An active segment is opened. Drops those that were opened first, as far as they are flushed."""
+        with self._lock:
+            self._active.pop(segment, None)
+            for _ in range(min(len(self._active), _MAX_ATTEMPTS)):
+                if len(self._active) < self._active_limit_count:
+                    break
+                oldest = next(iter(self._active))
+                del self._active[oldest]
+                if not oldest.forget_flushed_files():
+                    self._active[oldest] = None
+            self._active[segment] = None
+
     def discard(self, segment: Segment) -> None:
         with self._lock:
             self._order.pop(segment, None)
+            self._active.pop(segment, None)
 
 
 class Segment:
@@ -180,8 +200,9 @@ class Segment:
     def confirms(self, entry: TimestampOffset, end: int, *, is_largest: bool = False) -> bool:
         """Whether the batch that a time index entry names has its timestamp; with ``is_largest``, also
         whether no batch behind it up to position ``end`` has a larger one."""
-        is_true = entry.timestamp_ms < 0
-        for piece in self.walk(self.position_before(entry.offset), end, check=False):
+        is_true = entry.timestamp_ms < 0  # "no record has one": then of all, whatever the offset says
+        start = 0 if is_true else self.position_before(entry.offset)
+        for piece in self.walk(start, end, check=False):
             for _, header in piece.batches:
                 if header.max_timestamp_ms > entry.timestamp_ms:
                     return False
@@ -229,6 +250,11 @@ class Segment:
     def forget_files(self) -> None:
         """Drop the references to the open files; the next use opens them again."""
         self._opened = None
+
+    def forget_flushed_files(self) -> bool:
+        """The same, unless something that was written is not yet flushed. Returns whether it was done."""
+        self.forget_files()
+        return True
 
     def _open(self) -> OpenFiles:
         log = self._files.open(self.path)

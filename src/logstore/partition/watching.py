@@ -263,7 +263,10 @@ class ReadOnlyLog(ReadableLog):
 
     def _check_usable(self) -> None:
         if self._context.fork_flag.is_forked:
-            raise ForkedError(f"{self.partition} was opened by the parent of this process; open it again")
+            raise ForkedError(
+                f"{self.partition} was opened by the parent of this process; "
+                "open the store again in the child"
+            )
         if self._is_closed:
             raise ClosedError(f"{self.partition} is closed")
 
@@ -384,7 +387,7 @@ class ReadOnlyLog(ReadableLog):
     def _load_producers_locked(self, names: Names) -> None:
         """The producers' state at the base of the watched segment; scanning brings it up to date."""
         base = self._bases[-1]
-        source = ProducerSource(self._files, self.directory, self._segments[:-1], self._bases[0], base, 0)
+        source = ProducerSource(self._files, self.directory, self._segments, base, 0)
         self._producers = source.rebuild(
             [offset for offset in snapshot_offsets(names) if offset <= base], store_aborted=False
         )

@@ -1,0 +1,190 @@
+"""Background work: order, repetition, failures, and the thread."""
+
+import logging
+import threading
+
+import pytest
+
+from logstore.clock import SystemClock
+from logstore.schedule import Scheduler
+from logstore.testing import ManualClock
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def scheduler(clock):
+    return Scheduler(clock)
+
+
+@pytest.fixture
+def ran():
+    return []
+
+
+def test_an_action_runs_once_after_its_delay(scheduler, clock, ran):
+    scheduler.after(10, "once", lambda: ran.append("once"))
+    clock.advance(9)
+    assert scheduler.run_due() == 0
+    clock.advance(1)
+    assert scheduler.run_due() == 1
+    clock.advance(100)
+    assert scheduler.run_due() == 0
+    assert ran == ["once"]
+
+
+def test_actions_run_in_the_order_of_their_times(scheduler, clock, ran):
+    for delay in (30, 10, 20):
+        scheduler.after(delay, "task", lambda delay=delay: ran.append(delay))
+    clock.advance(30)
+    scheduler.run_due()
+    assert ran == [10, 20, 30]
+
+
+def test_actions_of_the_same_time_run_in_the_order_in_which_they_came(scheduler, clock, ran):
+    for number in range(5):
+        scheduler.after(10, "task", lambda number=number: ran.append(number))
+    clock.advance(10)
+    scheduler.run_due()
+    assert ran == [0, 1, 2, 3, 4]
+
+
+def test_a_repeated_action_runs_each_interval_first_after_one(scheduler, clock, ran):
+    scheduler.every(10, "again", lambda: ran.append(clock.monotonic_ms()))
+    for _ in range(35):
+        clock.advance(1)
+        scheduler.run_due()
+    assert ran == [10, 20, 30]
+
+
+def test_what_was_missed_is_not_made_up_for(scheduler, clock, ran):
+    scheduler.every(10, "again", lambda: ran.append(1))
+    clock.advance(100)
+    assert scheduler.run_due() == 1
+
+
+def test_a_cancelled_action_does_not_run(scheduler, clock, ran):
+    scheduler.after(10, "once", lambda: ran.append(1)).cancel()
+    clock.advance(10)
+    assert scheduler.run_due() == 0
+    assert ran == []
+
+
+def test_a_repeated_action_may_cancel_itself(scheduler, clock, ran):
+    task = scheduler.every(10, "again", lambda: (ran.append(1), task.cancel()))
+    for _ in range(3):
+        clock.advance(10)
+        scheduler.run_due()
+    assert ran == [1]
+
+
+def test_an_action_may_schedule_another(scheduler, clock, ran):
+    scheduler.after(10, "first", lambda: scheduler.after(0, "second", lambda: ran.append(1)))
+    clock.advance(10)
+    assert scheduler.run_due() == 2
+    assert ran == [1]
+
+
+def test_an_error_is_logged_and_kept_and_the_action_tried_again(scheduler, clock, ran, caplog):
+    def fail_once():
+        ran.append(1)
+        if len(ran) == 1:
+            raise OSError("disk on fire")
+
+    task = scheduler.every(10, "flush orders-0", fail_once)
+    other = scheduler.after(10, "other", lambda: ran.append("other"))
+    clock.advance(10)
+    with caplog.at_level(logging.WARNING, "logstore"):
+        scheduler.run_due()
+    assert "flush orders-0 failed: disk on fire" in caplog.text
+    assert isinstance(task.last_error, OSError)
+    assert other.last_error is None
+    clock.advance(10)
+    scheduler.run_due()
+    assert task.last_error is None
+    assert ran == [1, "other", 1]
+
+
+def test_the_wall_clock_may_jump(scheduler, clock, ran):
+    scheduler.after(10, "once", lambda: ran.append(1))
+    clock.jump(-10_000)
+    clock.advance(10)
+    scheduler.run_due()
+    assert ran == [1]
+
+
+def test_after_stop_nothing_starts(scheduler, clock, ran):
+    scheduler.after(10, "before", lambda: ran.append(1))
+    scheduler.stop()
+    scheduler.after(10, "after", lambda: ran.append(2))
+    scheduler.stop()
+    clock.advance(10)
+    assert scheduler.run_due() == 0
+    assert ran == []
+
+
+# The thread
+
+
+@pytest.fixture
+def threaded():
+    scheduler = Scheduler(SystemClock())
+    yield scheduler
+    scheduler.stop()
+
+
+def background_threads():
+    return [thread for thread in threading.enumerate() if thread.name == "logstore-background"]
+
+
+def test_without_work_there_is_no_thread(threaded):
+    before = len(background_threads())
+    assert threaded.run_due() == 0
+    assert len(background_threads()) == before
+
+
+def test_with_the_system_clock_a_thread_runs_what_is_due(threaded):
+    done = threading.Event()
+    threaded.after(60_000, "later", lambda: None)
+    threaded.after(1, "soon", done.set)
+    assert done.wait(5)
+
+
+def test_a_repeated_action_is_repeated_by_the_thread(threaded):
+    enough, count = threading.Event(), []
+    threaded.every(1, "again", lambda: (count.append(1), len(count) >= 3 and enough.set()))
+    assert enough.wait(5)
+
+
+def test_an_error_does_not_end_the_thread(threaded):
+    done = threading.Event()
+
+    def fail():
+        raise ValueError("wrong")
+
+    threaded.after(0, "fails", fail)
+    threaded.after(5, "works", done.set)
+    assert done.wait(5)
+
+
+def test_stop_waits_for_the_action_under_way(threaded):
+    began, may_end, ended = threading.Event(), threading.Event(), []
+    threaded.after(0, "long", lambda: (began.set(), may_end.wait(5), ended.append(1)))
+    assert began.wait(5)
+    threading.Timer(0.02, may_end.set).start()
+    threaded.stop()
+    assert ended == [1]
+
+
+def test_the_action_itself_may_stop_the_scheduler(threaded):
+    done = threading.Event()
+    threaded.after(0, "stops", lambda: (threaded.stop(), done.set()))
+    assert done.wait(5)
+
+
+def test_the_thread_does_not_keep_the_process_alive(threaded):
+    threaded.after(60_000, "later", lambda: None)
+    assert all(thread.daemon for thread in background_threads())

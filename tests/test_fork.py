@@ -1,0 +1,117 @@
+"""A forked child and its parent's store."""
+
+import os
+import sys
+import traceback
+
+import pytest
+
+import logstore
+from logstore.errors import ForkedError, LockedError
+from tests.logdir.helpers import open_store, run_python, values
+from tests.test_lifecycle import LOG_USES, STORE_USES, TOPIC_USES
+
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork"),
+    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
+]
+
+
+def in_child(check):
+    """Run ``check`` in a forked child and fail if it fails there."""
+    child = os.fork()
+    if child == 0:
+        try:
+            check()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc(file=sys.__stderr__)
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.fixture
+def store(tmp_path):
+    with open_store(tmp_path / "store", clock=None) as store:
+        store.create_topic("t").append(b"v", flush=True)
+        yield store
+
+
+def refuses(use, what):
+    with pytest.raises(ForkedError, match="child"):
+        use(what)
+
+
+def test_every_use_of_the_parents_store_is_refused(store):
+    topic, log = store["t"], store["t"][0]
+
+    def check():
+        for uses, what in ((STORE_USES, store), (TOPIC_USES, topic), (LOG_USES, log)):
+            for use in uses.values():
+                refuses(use, what)
+
+    in_child(check)
+
+
+def test_a_lock_that_another_thread_held_at_the_fork_stops_nothing(store):
+    log = store["t"][0]
+    with store._directory._lock, log._lock:
+        in_child(lambda: (refuses(lambda s: s.create_topic("u"), store), refuses(LOG_USES["append"], log)))
+
+
+def test_closing_in_the_child_changes_nothing(store, tmp_path):
+    in_child(store.close)
+    assert ".kafka_cleanshutdown" not in os.listdir(tmp_path / "store")
+    store["t"].append(b"w", flush=True)
+    assert values(store["t"][0]) == [b"v", b"w"]
+
+
+def test_the_parent_goes_on_and_still_holds_the_lock(store, tmp_path):
+    log = store["t"][0]
+    in_child(lambda: refuses(LOG_USES["append"], log))
+    store["t"].append(b"w", flush=True)
+    printed = run_python(
+        """
+        import sys, logstore
+        try:
+            logstore.open(sys.argv[1])
+        except logstore.RetriableError as error:
+            print(error)
+        """,
+        tmp_path / "store",
+    )
+    assert f"process {os.getpid()}" in printed
+
+
+def test_a_child_cannot_open_what_its_parent_has_open(store, tmp_path):
+    def check():
+        with pytest.raises(LockedError, match=f"process {os.getppid()}"):
+            open_store(tmp_path / "store")
+
+    in_child(check)
+    in_child(check)  # the first child's end did not cost the parent its lock
+    store["t"].append(b"w", flush=True)
+
+
+def test_a_child_may_open_another_store(store, tmp_path):
+    def check():
+        with open_store(tmp_path / "other", clock=None) as other:
+            other.create_topic("t").append(b"v", flush=True)
+            assert values(other["t"][0]) == [b"v"]
+
+    in_child(check)
+
+
+def test_a_child_may_read_the_parents_directory(store, tmp_path):
+    def check():
+        with logstore.open(tmp_path / "store", read_only=True) as reader:
+            assert values(reader["t"][0]) == [b"v"]
+
+    in_child(check)
+
+
+def test_a_read_only_store_of_the_parent_is_refused_too(store, tmp_path):
+    with logstore.open(tmp_path / "store", read_only=True) as reader:
+        log = reader["t"][0]
+        in_child(lambda: (refuses(list, reader), refuses(LOG_USES["read"], log), reader.close()))
+        assert values(log) == [b"v"]
