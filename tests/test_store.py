@@ -474,8 +474,18 @@ def test_without_a_catalogue_topics_are_what_the_directories_say(filled):
     with open_store(filled) as store:
         assert [values(log) for log in store["t"]] == [[b"zero"], [b"one"]]
         assert store["t"].topic_id == topic_id
-        assert store["t"].config == TopicConfig()
+        assert store["t"].config == TopicConfig(retention_ms=-1)
     assert "topics.json" in names_in(filled)
+
+
+def test_nothing_of_an_adopted_topic_is_deleted_because_of_a_default(tmp_path):
+    clock = ManualClock()
+    with logstore.open(tmp_path / "s", clock=clock) as store:
+        store.create_topic("old").append(b"kept", timestamp_ms=0)
+    (tmp_path / "s" / "topics.json").unlink()
+    with logstore.open(tmp_path / "s", clock=clock) as store:
+        assert store.enforce_retention() == {}
+        assert values(store["old"][0]) == [b"kept"]
 
 
 def test_a_directory_that_the_catalogue_does_not_know_is_adopted(filled):

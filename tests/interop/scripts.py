@@ -24,7 +24,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CLOSED, RECOVERED, CRASHED = 0, 1, 2
 """How a directory was left: closed; copied from an open log, torn, and recovered by us; or not recovered."""
 
-SMALL_SEGMENTS = {"segment_bytes": 1024, "index_interval_bytes": 256}
+SMALL_SEGMENTS = TopicConfig(segment_bytes=1024, index_interval_bytes=256)
 
 
 def shapes() -> list[NewRecord]:
@@ -201,9 +201,9 @@ TOPICS: dict[str, tuple[Script, TopicConfig]] = {
     },
     "client-batches": (write_client_batches, TopicConfig(index_interval_bytes=128)),
     "append-time": (write_append_time, TopicConfig(message_timestamp_type="LogAppendTime")),
-    "idempotent": (write_idempotent, TopicConfig(**SMALL_SEGMENTS)),
+    "idempotent": (write_idempotent, SMALL_SEGMENTS),
     "transactions": (write_transactions, TopicConfig()),
-    "transactions-segments": (write_transactions, TopicConfig(**SMALL_SEGMENTS)),
+    "transactions-segments": (write_transactions, SMALL_SEGMENTS),
     "open-transaction": (write_open_transaction, TopicConfig()),
     "segments": (write_segments, TopicConfig(segment_bytes=4096, index_interval_bytes=512)),
     "segments-indexed": (write_segments, TopicConfig(segment_bytes=4096, index_interval_bytes=0)),
@@ -211,7 +211,7 @@ TOPICS: dict[str, tuple[Script, TopicConfig]] = {
     "epochs": (write_epochs, TopicConfig()),
     "replicated": (write_replicated, TopicConfig()),
     "truncated": (write_truncated, TopicConfig()),
-    "deleted": (write_deleted, TopicConfig(**SMALL_SEGMENTS)),
+    "deleted": (write_deleted, SMALL_SEGMENTS),
     "high-offsets": (write_high_offsets, TopicConfig(index_interval_bytes=0)),
     "empty": (write_nothing, TopicConfig()),
 }

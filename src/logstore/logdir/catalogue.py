@@ -2,7 +2,8 @@
 
 Kafka keeps this in its cluster metadata; a log directory by itself has only partition directories. Ours is
 one small JSON file, ``topics.json``, beside them. Kafka ignores it, and a directory that a broker wrote works
-without it: topics are then what the partition directories say, with default settings.
+without it: topics are then what the partition directories say, with default settings but for retention, which
+is off: nothing may go because of a default.
 
 A topic is created and deleted in steps that a crash may separate, so an entry has a state. ``creating``: some
 partition directories may be missing, and the next open makes them. ``deleting``: some may be left, and the

@@ -146,7 +146,13 @@ class LogDirectory:
         if not self._files.is_directory(directory):
             raise CorruptionError("the partition's directory is missing", path=directory)
         return open_log(
-            self.context, directory, partition, config, is_clean=is_clean, accept_loss=accept_loss
+            self.context,
+            directory,
+            partition,
+            config,
+            is_clean=is_clean,
+            accept_loss=accept_loss,
+            is_foreign=partition.topic in self._topics.adopted,
         )
 
     # Background

@@ -42,6 +42,8 @@ class TopicTable:
         self._path = home.path
         self._default = default
         self._entries: dict[str, TopicEntry] = {}
+        self.adopted: set[str] = set()
+        """Topics that this open found without a catalogue entry."""
         self._is_stored = False
 
     # Looking
@@ -74,8 +76,9 @@ class TopicTable:
         for name, count in unknown_partition_counts(self._files, self._path, entries).items():
             topic_id = stored_topic_id(self._files, self._path, name, count) or uuid.uuid4()
             entries[name] = TopicEntry(
-                name=name, topic_id=topic_id, partition_count=count, config=self._default
+                name=name, topic_id=topic_id, partition_count=count, config=keep_everything(self._default)
             )
+            self.adopted.add(name)
             self._is_stored = False
         self._entries = entries
 
@@ -223,3 +226,8 @@ class TopicTable:
     def _store(self, entries: dict[str, TopicEntry]) -> None:
         write_catalogue(self._files, self._path, entries.values())
         self._is_stored = True
+
+
+def keep_everything(config: TopicConfig) -> TopicConfig:
+    """Settings for a topic whose own are not known: nothing may be deleted because of a default."""
+    return replace(config, retention_ms=-1, retention_bytes=-1)

@@ -12,6 +12,7 @@ from logstore.files import Files
 from logstore.format.names import partition_directory_name
 from logstore.logdir.catalogue import TopicEntry, TopicState, read_catalogue
 from logstore.logdir.identity import prepare_directory, stored_topic_id, unknown_partition_counts
+from logstore.logdir.topics import keep_everything
 from logstore.model import TopicPartition
 from logstore.partition.context import make_context
 from logstore.partition.watching import ReadOnlyLog, Watch, WatchedCheckpoints
@@ -94,7 +95,10 @@ class WatchedDirectory:
         if topic_id is None:
             topic_id = self._guessed_ids.setdefault(name, uuid.uuid4())
         return TopicEntry(
-            name=name, topic_id=topic_id, partition_count=partition_count, config=self.config.topic
+            name=name,
+            topic_id=topic_id,
+            partition_count=partition_count,
+            config=keep_everything(self.config.topic),
         )
 
     def topic_names(self) -> list[str]:

@@ -50,6 +50,7 @@ class ActiveSegment(Segment):
         self._size_bytes = 0
         self._log: File | None = None
         self._is_flushed = True
+        self._flush_error: BaseException | None = None
         self._has_rest = False
         """Bytes of a failed append may lie behind the end of the file."""
         self._transactions: TransactionIndex | None = None
@@ -126,10 +127,14 @@ class ActiveSegment(Segment):
         super().forget_files()
         self._log = None
 
-    def forget_flushed_files(self) -> bool:
-        if self._is_flushed:
-            self.forget_files()
-        return self._is_flushed
+    def forget_flushed_files(self, *, flush: bool = False) -> bool:
+        if flush and not self._is_flushed:
+            with contextlib.suppress(StorageError):  # the log learns of it from its own next flush
+                self.flush()
+        if not self._is_flushed:
+            return False
+        self.forget_files()
+        return True
 
     def read_at(self, position: int, size_bytes: int) -> bytes:
         return self.log_file.read_at(position, size_bytes)
@@ -180,12 +185,15 @@ class ActiveSegment(Segment):
     def flush(self) -> None:
         """Make the log durable. The indexes follow with :meth:`store_indexes`: after a crash the part above
         the stored recovery point is indexed anew."""
+        if self._flush_error is not None:
+            raise self._flush_error  # the system tells only once; a second fsync would succeed
         log = self.log_file
         self._is_flushed = True  # first: what is appended meanwhile may not be
         try:
             log.flush()
-        except BaseException:
+        except BaseException as error:
             self._is_flushed = False
+            self._flush_error = error
             raise
         if self._transactions is not None:
             self._transactions.flush()

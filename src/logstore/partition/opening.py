@@ -17,11 +17,15 @@ def open_log(
     *,
     is_clean: bool,
     accept_loss: bool = False,
+    is_foreign: bool = False,
 ) -> Log:
     """Open a partition's directory inside a directory that this process holds, recovering it if need be.
 
     After a recovery everything that was found is durable and checkpointed: a crash right after needs no
     second recovery.
+
+    Above the recovery point a log that is not compacted has no gaps, and one is damage. Of a log that is
+    ``is_foreign`` (a broker wrote it, under settings that nobody here knows) nothing of the kind is assumed.
 
     Raises:
         CorruptionError: durable data is damaged or missing.
@@ -34,7 +38,7 @@ def open_log(
         cache=context.open_segments,
         now_ms=context.clock.now_ms(),
         recovery_point=context.home.recovery_point(partition),
-        is_dense=context.home.has_recovery_point(partition) and not config.compacts,
+        is_dense=context.home.has_recovery_point(partition) and not config.compacts and not is_foreign,
         log_start_offset=context.home.log_start(partition),
         is_clean=is_clean,
         accept_loss=accept_loss,

@@ -47,8 +47,9 @@ class OpenSegments:
     """The segments whose files are open, least recently used first. Shared by the logs of a store.
 
     Dropping one only forgets the references: a reader that is using the files goes on, and they are closed
-    with the last reference. Active segments are counted apart, and one with unflushed data stays open: the
-    descriptor it was written through is the one that is told of an error. Lock: ``_lock`` guards the order.
+    with the last reference. Active segments are counted apart, and flushed before they are closed: the
+    descriptor that data was written through is the one that is told of an error. Lock: ``_lock`` guards the
+    order.
     """
 
     def __init__(self, limit_count: int, active_limit_count: int = 2**31) -> None:
@@ -67,15 +68,16 @@ class OpenSegments:
                 self._order.popitem(last=False)[0].forget_files()
 
     def touch_active(self, segment: Segment) -> None:
-        """An active segment is opened. Drops those that were opened first, as far as they are flushed."""
+        """An active segment is opened. Drops those that were opened first: flushed ones, or if there are
+        none, one that is flushed for it."""
         with self._lock:
             self._active.pop(segment, None)
-            for _ in range(min(len(self._active), _MAX_ATTEMPTS)):
+            for attempt in range(min(len(self._active), _MAX_ATTEMPTS)):
                 if len(self._active) < self._active_limit_count:
                     break
                 oldest = next(iter(self._active))
                 del self._active[oldest]
-                if not oldest.forget_flushed_files():
+                if not oldest.forget_flushed_files(flush=attempt == _MAX_ATTEMPTS - 1):
                     self._active[oldest] = None
             self._active[segment] = None
 
@@ -251,8 +253,9 @@ class Segment:
         """Drop the references to the open files; the next use opens them again."""
         self._opened = None
 
-    def forget_flushed_files(self) -> bool:
-        """The same, unless something that was written is not yet flushed. Returns whether it was done."""
+    def forget_flushed_files(self, *, flush: bool = False) -> bool:
+        """The same, unless something that was written is not yet flushed; with ``flush``, that is done first.
+        Returns whether the files were forgotten."""
         self.forget_files()
         return True
 
