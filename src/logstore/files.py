@@ -24,11 +24,14 @@ import weakref
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, NamedTuple, Protocol, Self
 
-from logstore.errors import CorruptionError, LockedError, StorageError, storage_error
+from logstore.errors import CorruptionError, LockedError, StorageError, UsageError, storage_error
 from logstore.model import Bytes
 
 MappedBytes = Bytes | mmap.mmap
 """What :meth:`File.map` returns."""
+
+PathLike = str | os.PathLike[str]
+"""What users may give where a path is wanted."""
 
 DIRECTORY_MODE = 0o750
 FILE_MODE = 0o640
@@ -387,6 +390,18 @@ def open_file_limit() -> int:
     """How many files this process may have open (``RLIMIT_NOFILE``)."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return sys.maxsize if limit == resource.RLIM_INFINITY else limit
+
+
+def check_path(path: object) -> str:
+    """A path as text.
+
+    Raises:
+        UsageError: not text, empty, or with a NUL in it.
+    """
+    name = path.__fspath__() if isinstance(path, os.PathLike) else path
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise UsageError(f"path is {path!r}; it must be the path of a directory")
+    return name
 
 
 # Whole small files ------------------------------------------------------------------------------------------

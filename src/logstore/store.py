@@ -20,7 +20,7 @@ from logstore.errors import (
     UnknownTopicError,
     UsageError,
 )
-from logstore.files import Files
+from logstore.files import Files, PathLike, check_path
 from logstore.format.names import check_topic_name
 from logstore.format.partitioner import partition_for_key
 from logstore.logdir.directory import (
@@ -43,7 +43,7 @@ _RECORD_OVERHEAD_BYTES = 8  # about what a record takes besides its value
 
 
 def open_store(
-    path: str,
+    path: PathLike,
     *,
     create: bool = True,
     read_only: bool = False,
@@ -71,19 +71,12 @@ def open_store(
         CorruptionError: the catalogue is damaged. A damaged partition does not fail the open: it raises when
             it is used, and :attr:`Store.damaged` lists it.
     """
-    path = _check_path(path)
+    name = check_path(path)
     if read_only:
-        return Store(WatchedDirectory(path, config=config, files=files, clock=clock))
+        return Store(WatchedDirectory(name, config=config, files=files, clock=clock))
     return Store(
-        LogDirectory(path, config=config, create=create, files=files, clock=clock, on_progress=on_progress)
+        LogDirectory(name, config=config, create=create, files=files, clock=clock, on_progress=on_progress)
     )
-
-
-def _check_path(path: Any) -> str:
-    name = getattr(path, "__fspath__", lambda: path)()
-    if not isinstance(name, str) or not name or "\0" in name:
-        raise UsageError(f"path is {path!r}; it must be the path of a directory")
-    return name
 
 
 class Store(Mapping[str, "Topic"]):

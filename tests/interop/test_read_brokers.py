@@ -20,7 +20,7 @@ from logstore.format.snapshot import ProducerSnapshotEntry, decode_snapshot
 from logstore.testing import ManualClock
 from tests.interop.clients import SeenRecord
 from tests.interop.fixtures import DATA, ExpectedPartition, case_names, load_case
-from tests.interop.kafka import CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_FILE
+from tests.interop.kafka import CLEAN_SHUTDOWN_FILE, RECOVERY_POINT_FILE, read_checkpoint, write_checkpoint
 from tests.interop.ours import (
     TIME_MS,
     add_checkpoints,
@@ -356,6 +356,24 @@ def test_a_log_directory_opens_as_a_store(is_clean: bool, tmp_path: Path) -> Non
         assert store.was_clean
         assert store["many"][1].log_start_offset == 47
         assert next(store["many"][1].read(100)).value == b"ours"
+
+
+def test_gaps_that_the_cleaner_left_above_the_recovery_point_are_no_loss(tmp_path: Path) -> None:
+    """Nobody has told us that the topic is compacted, and its broker crashed."""
+    path = copy_log_dir(tmp_path, "log-dir")
+    (path / CLEAN_SHUTDOWN_FILE).unlink()
+    stored = read_checkpoint(path / RECOVERY_POINT_FILE)
+    write_checkpoint(path / RECOVERY_POINT_FILE, dict.fromkeys(stored, 0))
+    with logstore.open(path, clock=ManualClock(TIME_MS)) as store:
+        check_store(store, "log-dir")
+
+
+def test_retention_removes_nothing_whose_limits_are_not_known(tmp_path: Path) -> None:
+    """Only the segments below the log start go, as they would with the broker."""
+    a_year_later = ManualClock(TIME_MS + 365 * 86_400_000)
+    with logstore.open(copy_log_dir(tmp_path, "log-dir"), clock=a_year_later) as store:
+        store.enforce_retention()
+        check_store(store, "log-dir")
 
 
 @pytest.mark.parametrize("case", ["internal-topics", "killed", "log-dir", "transactional-open"])

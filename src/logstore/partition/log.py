@@ -28,7 +28,7 @@ from logstore.errors import (
     StorageError,
     UsageError,
 )
-from logstore.files import Files
+from logstore.files import Files, PathLike
 from logstore.format.checkpoint import EpochEntry
 from logstore.format.control import ControlType, encode_end_marker
 from logstore.format.header import decode_header
@@ -149,7 +149,7 @@ class Log(ReadableLog):
     @classmethod
     def open(
         cls,
-        path: str,
+        path: PathLike,
         *,
         config: TopicConfig | None = None,
         store_config: StoreConfig | None = None,
@@ -789,6 +789,7 @@ class Log(ReadableLog):
 
     @property
     def config(self) -> TopicConfig:
+        """The settings in use; :meth:`reconfigure` changes them."""
         return self._core.config
 
     def reconfigure(self, config: TopicConfig) -> None:
@@ -806,6 +807,7 @@ class Log(ReadableLog):
 
     @property
     def is_closed(self) -> bool:
+        """Whether it can no longer be used."""
         return self._is_closed
 
     def check_writable(self) -> None:

@@ -73,6 +73,7 @@ class ReadableLog:
 
     @property
     def segment_count(self) -> int:
+        """Number of segments, the active one among them."""
         return len(self._current_view().segments)
 
     # Records
@@ -182,7 +183,10 @@ class ReadableLog:
         return None if found is None else found.offset
 
     def find_timestamp(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
-        """Offset, timestamp and leader epoch of the first record at or after a time (Kafka's ListOffsets).
+        """Offset, timestamp and leader epoch of the first record at or after a time.
+
+        As Kafka's ListOffsets answers, but for transaction markers: they are nobody's records here, while a
+        broker may answer with the offset of one.
 
         Raises:
             UsageError: the timestamp is not a whole number of milliseconds, 0 or above.

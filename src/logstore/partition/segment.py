@@ -72,12 +72,13 @@ class OpenSegments:
         none, one that is flushed for it."""
         with self._lock:
             self._active.pop(segment, None)
-            for attempt in range(min(len(self._active), _MAX_ATTEMPTS)):
+            last_attempt = min(len(self._active), _MAX_ATTEMPTS) - 1
+            for attempt in range(last_attempt + 1):
                 if len(self._active) < self._active_limit_count:
                     break
                 oldest = next(iter(self._active))
                 del self._active[oldest]
-                if not oldest.forget_flushed_files(flush=attempt == _MAX_ATTEMPTS - 1):
+                if not oldest.forget_flushed_files(flush=attempt == last_attempt):
                     self._active[oldest] = None
             self._active[segment] = None
 

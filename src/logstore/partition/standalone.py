@@ -9,7 +9,7 @@ from __future__ import annotations
 from logstore.clock import Clock
 from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import InvalidTopicError, UsageError
-from logstore.files import Files
+from logstore.files import Files, PathLike, check_path
 from logstore.format.names import parse_directory_name
 from logstore.model import TopicPartition
 from logstore.partition.context import LogContext, make_context
@@ -22,7 +22,7 @@ _UNNAMED = TopicPartition("log", 0)
 
 
 def open_standalone(
-    path: str,
+    path: PathLike,
     *,
     config: TopicConfig | None,
     store_config: StoreConfig | None,
@@ -32,7 +32,7 @@ def open_standalone(
     accept_loss: bool,
 ) -> Log:
     """See :meth:`Log.open`."""
-    context = make_context(path, config=store_config, files=files, clock=clock)
+    context = make_context(check_path(path), config=store_config, files=files, clock=clock)
     _check_place(context, create)
     context.home.acquire()
     try:

@@ -1,0 +1,194 @@
+"""What a store does by itself, step by step on a clock set by hand; and once on the real one."""
+
+import time
+
+import pytest
+
+from logstore.config import StoreConfig, TopicConfig
+from logstore.errors import StorageError
+from logstore.model import ProducerIdentity, TopicPartition
+from logstore.testing import ManualClock
+from tests.logdir.helpers import crash, names_in, open_store, values
+
+T0 = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def store(path, clock):
+    store = open_store(path, clock=clock)
+    yield store
+    crash(store)
+
+
+def pass_time(store, clock, ms):
+    """Let the time pass in steps, as the background thread would see it."""
+    for _ in range(10):
+        clock.advance(ms // 10)
+        store.run_background()
+
+
+def file_bytes(path):
+    return sum(file.stat().st_size for file in path.glob("*.log"))
+
+
+def test_a_single_append_is_written_after_the_linger_time(store, clock, path):
+    store.create_topic("t").append(b"v")
+    clock.advance(4)
+    store.run_background()
+    assert file_bytes(path / "t-0") == 0
+    clock.advance(1)
+    store.run_background()
+    assert file_bytes(path / "t-0") > 0
+
+
+def test_written_data_is_flushed_after_flush_ms(store, clock):
+    log = store.create_topic("t", config=TopicConfig(flush_ms=700))[0]
+    log.extend([b"v"])
+    clock.advance(699)
+    store.run_background()
+    assert log.durable_offset == 0
+    clock.advance(1)
+    store.run_background()
+    assert log.durable_offset == 1
+
+
+def test_retention_deletes_old_segments_and_their_files_after_the_delay(store, clock, path):
+    config = TopicConfig(segment_bytes=1_000, retention_ms=3_600_000, file_delete_delay_ms=60_000)
+    log = store.create_topic("t", config=config)[0]
+    log.extend([b"v" * 100] * 50)
+    clock.advance(3_600_001)
+    store.run_background()
+    assert log.log_start_offset == 50
+    assert [name for name in names_in(path / "t-0") if name.endswith(".deleted")]
+    clock.advance(60_000)
+    store.run_background()
+    assert not [name for name in names_in(path / "t-0") if name.endswith(".deleted")]
+
+
+def test_retention_by_size_keeps_the_newest(store, clock):
+    config = TopicConfig(segment_bytes=1_000, retention_bytes=3_000)
+    log = store.create_topic("t", config=config)[0]
+    log.extend([b"v" * 100] * 200)
+    clock.advance(30_000)
+    store.run_background()
+    assert 3_000 <= log.size_bytes < 4_000
+
+
+def test_enforce_retention_tells_what_went_and_what_would_go(store, clock):
+    config = TopicConfig(segment_bytes=1_000, retention_bytes=3_000)
+    topic = store.create_topic("t", partitions=2, config=config)
+    topic[0].extend([b"v" * 100] * 100)
+    before = topic[0].segment_count
+    would = store.enforce_retention(dry_run=True)
+    assert topic[0].segment_count == before
+    assert store.enforce_retention() == would == {T0: before - topic[0].segment_count}
+    assert store.enforce_retention() == {}
+
+
+def test_the_recovery_point_is_stored_each_minute(store, clock, path):
+    store.create_topic("t")[0].extend([b"v"] * 7)
+    clock.advance(59_999)
+    store.run_background()
+    assert "t 0 7" not in (path / "recovery-point-offset-checkpoint").read_text()
+    clock.advance(1)
+    store.run_background()
+    assert "t 0 7" in (path / "recovery-point-offset-checkpoint").read_text()
+
+
+def test_the_high_watermark_is_stored_each_five_seconds(store, clock, path):
+    store.create_topic("t")[0].extend([b"v"] * 7)
+    clock.advance(5_000)
+    store.run_background()
+    assert (path / "replication-offset-checkpoint").read_text() == "0\n1\nt 0 7\n"
+
+
+def test_what_does_not_change_is_not_stored_again(store, clock, path):
+    store.create_topic("t")[0].extend([b"v"] * 7)
+    pass_time(store, clock, 120_000)
+    before = (path / "replication-offset-checkpoint").stat().st_mtime_ns
+    clock.advance(5_000)
+    store.run_background()
+    assert (path / "replication-offset-checkpoint").stat().st_mtime_ns == before
+
+
+def test_idle_producers_are_forgotten_after_a_day(store, clock):
+    log = store.create_topic("t")[0]
+    log.extend([b"v"], producer=ProducerIdentity(7, 0, 0))
+    pass_time(store, clock, 86_000_000)
+    assert 7 in log._core.producers.active_producers()
+    pass_time(store, clock, 2_000_000)
+    assert log._core.producers.active_producers() == {}
+
+
+def test_a_failure_in_one_partition_does_not_keep_others_from_their_checkpoint(
+    store, clock, path, monkeypatch
+):
+    topic = store.create_topic("t", partitions=3)
+    for log in topic:
+        log.extend([b"v"] * 7)
+
+    def refuse():
+        raise StorageError(5, "no", "")
+
+    monkeypatch.setattr(topic[0]._core.active, "flush", refuse)
+    clock.advance(60_000)
+    store.run_background()
+    stored = (path / "recovery-point-offset-checkpoint").read_text()
+    assert "t 1 7" in stored
+    assert "t 2 7" in stored
+    assert "t 0 7" not in stored
+
+
+def test_a_topic_that_is_deleted_during_background_work_is_not_remembered(store, clock, path):
+    log = store.create_topic("t")[0]
+    log.extend([b"v"] * 7)
+    store.delete_topic("t")
+    pass_time(store, clock, 200_000)
+    for name in ("recovery-point", "replication", "log-start"):
+        assert "t 0" not in (path / f"{name}-offset-checkpoint").read_text()
+
+
+def test_a_checkpoint_bounds_what_the_next_open_reads(path):
+    store = open_store(path)
+    log = store.create_topic("t")[0]
+    for _ in range(100):
+        log.extend([b"v" * 100] * 10)
+    store.checkpoint()
+    crash(store)
+    with open_store(path) as store:
+        assert not store.was_clean
+        assert store["t"][0].recovery.scanned_bytes < 10_000
+        assert store["t"][0].log_end_offset == 1000
+
+
+def test_with_the_real_clock_a_thread_does_it_all(path):
+    config = StoreConfig(
+        linger_ms=1,
+        log_retention_check_interval_ms=20,
+        log_flush_offset_checkpoint_interval_ms=20,
+        topic=TopicConfig(flush_ms=10, segment_bytes=1_000, retention_bytes=3_000, file_delete_delay_ms=10),
+    )
+    with open_store(path, clock=None, config=config) as store:
+        log = store.create_topic("t")[0]
+        for _ in range(100):
+            log.append(b"v" * 100)
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline and not (
+            log._core.durable_offset == 100
+            and log._core.log_start_offset > 0
+            and not [name for name in names_in(path / "t-0") if name.endswith(".deleted")]
+            and "t 0 100" in (path / "recovery-point-offset-checkpoint").read_text()
+        ):
+            time.sleep(0.005)
+        assert time.monotonic() < deadline
+        assert values(log, log.log_start_offset)[-1] == b"v" * 100

@@ -1,0 +1,52 @@
+"""``import logstore`` is cheap: what is heavy is imported where it is used."""
+
+import pytest
+
+from tests.logdir.helpers import run_python
+
+HEAVY = (
+    "numpy",
+    "crc32c",
+    "zstandard",
+    "lz4",
+    "snappy",
+    "asyncio",
+    "multiprocessing",
+    "concurrent.futures",
+    "email",
+    "http",
+    "socket",
+    "ssl",
+    "urllib",
+    "subprocess",
+    "importlib.metadata",
+    "pathlib",
+    "tempfile",
+    "shutil",
+    "unittest",
+    "decimal",
+    "hashlib",
+)
+LOADED = "import sys; before = set(sys.modules); {}; print(*sorted(set(sys.modules) - before))"
+
+
+@pytest.fixture(scope="module")
+def loaded():
+    return run_python(LOADED.format("import logstore")).split()
+
+
+@pytest.mark.parametrize("module", HEAVY)
+def test_a_heavy_module_is_not_imported(loaded, module):
+    assert module not in loaded
+
+
+def test_few_modules_are_imported_at_all(loaded):
+    assert len([name for name in loaded if name.startswith("logstore")]) < 80
+    assert len([name for name in loaded if not name.startswith("logstore")]) < 80
+
+
+def test_a_clean_open_needs_no_codec_and_no_thread_pool(tmp_path):
+    code = f"import logstore; logstore.open({str(tmp_path / 's')!r}).close()"
+    run_python(code)
+    loaded = run_python(LOADED.format(code)).split()
+    assert not {"numpy", "zstandard", "lz4", "snappy", "concurrent.futures", "asyncio"} & set(loaded)
