@@ -15,6 +15,7 @@ from logstore.errors import (
     UsageError,
 )
 from logstore.format.partitioner import partition_for_key
+from logstore.logdir.placement import Placement
 from logstore.model import NewRecord
 from tests.logdir.helpers import names_in, open_store, values
 
@@ -152,12 +153,12 @@ def test_after_partitions_were_added_keys_go_by_the_new_number(topic):
     assert topic.append(b"v", key=b"alice")[0] == partition_for_key(b"alice", 7)
 
 
-def test_more_different_keys_than_are_remembered_still_go_right(topic, monkeypatch):
-    monkeypatch.setattr("logstore.store._REMEMBERED_KEYS", 8)
-    topic._partition_of = topic._remembering_partitioner()
+def test_more_different_keys_than_are_remembered_still_go_right(monkeypatch):
+    monkeypatch.setattr("logstore.logdir.placement.REMEMBERED_KEYS", 8)
+    placement = Placement(1_000)
     for number in range(100):
         key = b"%d" % (number % 50)
-        assert topic.partition_for(key) == partition_for_key(key, 4)
+        assert placement.of_key(key, 4) == partition_for_key(key, 4)
 
 
 # Records without a key --------------------------------------------------------------------------------------

@@ -6,14 +6,12 @@ A thin face over :class:`~logstore.logdir.directory.LogDirectory` (open for writ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 from logstore.clock import Clock
 from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import (
-    InvalidRecordError,
     LogstoreError,
     ReadOnlyError,
     TopicExistsError,
@@ -22,14 +20,14 @@ from logstore.errors import (
 )
 from logstore.files import Files, PathLike, check_path
 from logstore.format.names import check_topic_name
-from logstore.format.partitioner import partition_for_key
 from logstore.logdir.directory import (
     LogDirectory,
     OnProgress,
     check_config,
     check_partition_count,
-    for_each,
 )
+from logstore.logdir.placement import Placement
+from logstore.logdir.upkeep import for_each
 from logstore.logdir.watched import WatchedDirectory
 from logstore.model import Bytes, TopicPartition
 from logstore.partition.columns import NewRecords, columns_of
@@ -37,9 +35,6 @@ from logstore.partition.log import Log
 
 if TYPE_CHECKING:
     import uuid
-
-_REMEMBERED_KEYS = 65_536  # hashing a key costs 2 µs, remembering it 0.1
-_RECORD_OVERHEAD_BYTES = 8  # about what a record takes besides its value
 
 
 def open_store(
@@ -234,19 +229,7 @@ class Topic(Sequence[Log]):
     def __init__(self, directory: LogDirectory | WatchedDirectory, name: str) -> None:
         self.name = name
         self._directory = directory
-        self._partition_of = self._remembering_partitioner()
-        self._sticky_partition = 0
-        self._sticky_left_bytes = directory.config.batch_bytes
-
-    def _remembering_partitioner(self) -> Callable[[bytes], int]:
-        count = len(self)
-
-        @lru_cache(_REMEMBERED_KEYS)
-        def partition_of(key: bytes) -> int:
-            return partition_for_key(key, count)
-
-        self._partitioned_count = count
-        return partition_of
+        self._placement = Placement(directory.config.batch_bytes)
 
     @property
     def topic_id(self) -> uuid.UUID:
@@ -301,7 +284,7 @@ class Topic(Sequence[Log]):
         See :meth:`Log.append` for the rest.
         """
         if partition is None:
-            partition = self._choose_partition(key, value)
+            partition = self._placement.choose(key, value, len(self))
         log = self[partition]
         offset = log.append(value, key=key, headers=headers, timestamp_ms=timestamp_ms, flush=flush)
         return log.partition.partition, offset
@@ -312,22 +295,7 @@ class Topic(Sequence[Log]):
         Raises:
             InvalidRecordError: the key is not bytes-like.
         """
-        if not isinstance(key, bytes | bytearray | memoryview):
-            raise InvalidRecordError(f"key is a {type(key).__name__}; it must be bytes or None")
-        if self._partitioned_count != len(self):
-            self._partition_of = self._remembering_partitioner()
-        return self._partition_of(bytes(key))
-
-    def _choose_partition(self, key: Bytes | None, value: Bytes | None) -> int:
-        if key is not None:
-            return self.partition_for(key)
-        payload_bytes = len(value) if isinstance(value, bytes | bytearray | memoryview) else 0
-        size = payload_bytes + _RECORD_OVERHEAD_BYTES
-        self._sticky_left_bytes -= size
-        if self._sticky_left_bytes < 0:
-            self._sticky_left_bytes = self._directory.config.batch_bytes - size
-            self._sticky_partition += 1
-        return self._sticky_partition % len(self)
+        return self._placement.of_key(key, len(self))
 
     def extend(self, records: NewRecords, *, flush: bool = False) -> dict[int, range]:
         """Append many records, each to the partition of its key; returns the offsets by partition.
@@ -346,8 +314,9 @@ class Topic(Sequence[Log]):
         rows = records if isinstance(records, list) else _listed(records)
         columns = columns_of(rows, 0)
         divided: dict[int, list[Any]] = {}
+        choose, count = self._placement.choose, len(self)
         for row, key, value in zip(rows, columns.keys, columns.values, strict=True):
-            divided.setdefault(self._choose_partition(key, value), []).append(row)
+            divided.setdefault(choose(key, value, count), []).append(row)
         return divided
 
     def flush(self) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from logstore.errors import CorruptionError
 from logstore.model import ProducerIdentity
-from tests.partition.helpers import Crash, Partition, batch_of, crash_after, read_or_refuse
+from tests.partition.helpers import Crash, Partition, WatchedFiles, batch_of, crash_after, read_or_refuse
 
 
 @pytest.fixture
@@ -363,6 +363,8 @@ def test_a_sealed_segment_that_lost_its_end_is_reported_by_its_reader(partition)
     partition.truncate_file(position)
     for _ in range(2):  # nothing that a reader repairs may hide it from the next
         partition.open()
+        with pytest.raises(CorruptionError, match="lost its end"):
+            partition.read(9)
         with pytest.raises(CorruptionError, match="lost its end") as refused:
             partition.read()
         assert (refused.value.position, refused.value.base_offset, refused.value.last_offset) == (
@@ -487,6 +489,36 @@ def test_a_crash_at_any_step_of_the_recovery_of_a_compacted_log_leaves_no_hole(t
             continue
         copy.crash()
         return
+
+
+def test_a_crash_while_overlapping_segments_are_set_aside_leaves_no_hole(tmp_path):
+    original = Partition(tmp_path / "t-0", cleanup_policy="compact,delete")
+    original.path.mkdir()
+    for base, end in ((0, 25), (20, 30), (30, 40)):
+        original.write_file(batch_of(base, end - base), base)
+    for count in range(100):
+        copy = original.copy()
+        try:
+            copy.open(files=crash_after(count))
+        except Crash:
+            copy.open()
+        assert copy.read() == list(range(25)), count
+        copy.crash()
+        if not count:
+            assert len(copy.names("*.torn-*")) == 2
+
+
+def test_cut_bytes_are_safe_before_they_are_cut(partition):
+    partition.write(5)
+    partition.crash()
+    partition.extend_file(b"torn")
+    files = WatchedFiles()
+    partition.open(files=files)
+    steps = [step for step in files.trace if ".torn" in step[1] or step == ("flush directory", "t-0")]
+    before = files.trace[: files.trace.index(("truncate", "00000000000000000000.log"))]
+    kept = next(name for action, name in steps if action == "create")
+    assert before.index(("flush", kept)) < len(before) - before[::-1].index(("flush directory", "t-0"))
+    assert before[-1] == ("flush directory", "t-0")
 
 
 @pytest.mark.parametrize("batch", [1, 7])

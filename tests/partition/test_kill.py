@@ -54,6 +54,7 @@ def write_until_killed(path, seed, next_sequence, acks):
             log.flush()
         elif step == 2:
             producer = ProducerIdentity(PRODUCER_ID, 0, next_sequence)
+            count = min(count, 40)  # it is one batch, which must fit into a segment
             offset = log.extend(records_from(offset, count), producer=producer).stop
             next_sequence += count
         elif step == 3 and chance.random() < 0.1:

@@ -126,12 +126,18 @@ class PowerCut(ForgetfulDisk):
         super().flush_directory(path)
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 7, 8])
-def test_a_power_cut_that_forgets_any_unflushed_renames_leaves_the_old_data_or_the_new(tmp_path, count):
-    original = begin_replacement(tmp_path / "t-0", OUTPUTS)
-    for old, new in replacement_steps(original, OUTPUTS)[:count]:
+@pytest.mark.parametrize(
+    ("outputs", "count"),
+    [(OUTPUTS, count) for count in (1, 2, 3, 5, 6, 7, 8)] + [([(0, 30)], count) for count in (1, 2, 3)],
+    ids=lambda given: len(given) if isinstance(given, list) else given,
+)
+def test_a_power_cut_that_forgets_any_unflushed_renames_leaves_the_old_data_or_the_new(
+    tmp_path, outputs, count
+):
+    original = begin_replacement(tmp_path / "t-0", outputs)
+    for old, new in replacement_steps(original, outputs)[:count]:
         old.rename(new)
-    expected = OLD if count < 3 else NEW
+    expected = OLD if count < len(outputs) else NEW
     for group in itertools.count():
         pending = cut_power(original.copy(), PowerCut(group, set()))
         if pending is None:
@@ -161,7 +167,7 @@ def kept_changes(count):
 
 def file_kind(partition):
     counts = [len(partition.batches(base)) for base in partition.bases()]
-    return {(10, 10, 10): OLD, (1, 1, 1): NEW}[tuple(counts)]
+    return {(10, 10, 10): OLD, (1, 1, 1): NEW, (1,): NEW}[tuple(counts)]
 
 
 def test_an_aborted_transaction_survives_the_end_of_a_swap(tmp_path):

@@ -39,6 +39,8 @@ def check_lookups(partition):
         assert partition.log.offset_at(time_of(offset) - 500) == offset
     assert partition.log.offset_at(time_of(end)) is None
     assert partition.log.find_max_timestamp().offset == end - 1
+    largest = [segment.largest_timestamp for segment in partition.log._core.segments]  # retention goes by it
+    assert largest == [(time_of(COUNT - 1), COUNT - 1), (time_of(end - 1), end - 1)]
     assert partition.read() == list(range(end))
 
 
@@ -153,6 +155,16 @@ def test_a_lying_index_does_not_mislead_a_truncation(partition, lie):
     assert partition.read() == list(range(COUNT + 30))
     assert partition.write(3) == range(COUNT + 30, COUNT + 33)
     assert partition.read() == list(range(COUNT + 33))
+
+
+@pytest.mark.parametrize("lie", TIME_LIES, ids=str)
+def test_a_lying_time_index_does_not_mislead_a_truncation_into_its_segment(partition, lie):
+    data = partition.file(0, ".timeindex").read_bytes()
+    partition.write_file(TIME_LIES[lie](data), suffix=".timeindex")
+    partition.log.truncate_to(30)
+    assert partition.log._core.active.largest_timestamp == (time_of(29), 29)
+    partition.write(3)
+    assert [partition.log.offset_at(time_of(offset)) for offset in range(33)] == list(range(33))
 
 
 @pytest.mark.parametrize("lie", ["position behind the end", "garbage", "backwards", "offsets too low"])

@@ -8,7 +8,7 @@ import pytest
 from logstore.errors import CorruptionError
 from logstore.format.batch import encode_batch, rebase_batch
 from logstore.partition.indexes import MAX_RELATIVE_OFFSET
-from tests.partition.helpers import Crash, Partition, crash_after
+from tests.partition.helpers import Crash, Partition, WatchedFiles, crash_after
 
 FAR = MAX_RELATIVE_OFFSET + 1
 """The first offset that a segment with base offset 0 cannot have."""
@@ -113,6 +113,18 @@ def test_a_damaged_segment_is_not_split(partition):
         partition.open()
     assert (refused.value.path, refused.value.position) == (str(partition.file()), position)
     assert partition.bases() == [0, FAR + 2]
+
+
+def test_every_rename_of_a_split_is_durable_before_the_next(partition):
+    write_at(partition, 0, 0, FAR, 2 * FAR)
+    files = WatchedFiles()
+    partition.open(files=files)
+    actions = [
+        action for action, name in files.trace if (action == "rename" and ".log." in name) or name == "t-0"
+    ]
+    renames = [number for number, action in enumerate(actions) if action == "rename"]
+    assert len(renames) == 3 + 3
+    assert all(actions[number + 1] == "flush directory" for number in renames)
 
 
 def test_a_crash_at_any_step_of_a_split_loses_nothing(tmp_path):

@@ -223,6 +223,40 @@ def _decode_records(
         raise header.damage(reason, position) from fault
 
 
+def decode_range(buffer: Bytes, position: int, header: BatchHeader, start: int, stop: int) -> list[Record]:
+    """The records with offsets in ``[start, stop)`` of the batch at ``position``; as :func:`decode_batch`,
+    but the records outside of the range are skipped by their sizes where the batch has no gaps."""
+    first = max(start - header.base_offset, 0)
+    count = min(stop - header.base_offset, header.record_count) - first
+    if header.magic == MAGIC and header.record_count == header.last_offset_delta + 1 and count > 0:
+        records = _decode_some(buffer, position, header, first, count)
+        if records is not None:
+            return records
+    return [record for record in decode_batch(buffer, position, header) if start <= record.offset < stop]
+
+
+def _decode_some(
+    buffer: Bytes, position: int, header: BatchHeader, first: int, count: int
+) -> list[Record] | None:
+    """Records number ``first`` to ``first + count - 1``; None if anything is out of the ordinary."""
+    if header.codec is Codec.NONE:
+        section, at, end = buffer, position + HEADER_BYTES, position + header.size_bytes
+    else:
+        packed = memoryview(buffer)[position + HEADER_BYTES : position + header.size_bytes]
+        section, at = decompress(header.codec, packed, MAX_DECOMPRESSED_BYTES), 0
+        end = len(section)
+    try:
+        at = loops.skip_records(section, at, first)
+        after = loops.skip_records(section, at, count) if at >= 0 else -1
+        if not 0 <= at < after <= end:
+            return None
+        records = _decode_section(section, at, after, header._replace(record_count=count))
+    except (IndexError, CorruptionError):
+        return None
+    is_right = records[0].offset == header.base_offset + first and len(records) == count
+    return records if is_right and records[-1].offset == header.base_offset + first + count - 1 else None
+
+
 def _decode_section(buffer: Bytes, start: int, end: int, header: BatchHeader) -> list[Record]:
     is_append_time = header.attributes & TIMESTAMP_TYPE_BIT
     return loops.decode_records(

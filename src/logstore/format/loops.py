@@ -4,6 +4,6 @@ Today behind it is the plain Python of :mod:`logstore.format.plain`; a compiled 
 takes its place here, and nowhere else.
 """
 
-from logstore.format.plain import decode_records, encode_records, scan_batches
+from logstore.format.plain import decode_records, encode_records, scan_batches, skip_records
 
-__all__ = ["decode_records", "encode_records", "scan_batches"]
+__all__ = ["decode_records", "encode_records", "scan_batches", "skip_records"]

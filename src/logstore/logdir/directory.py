@@ -29,6 +29,7 @@ from logstore.format.names import check_topic_name
 from logstore.logdir.catalogue import MAX_PARTITIONS, TopicEntry
 from logstore.logdir.identity import ensure_identity, prepare_directory
 from logstore.logdir.topics import TopicTable
+from logstore.logdir.upkeep import Upkeep, for_each
 from logstore.model import TopicPartition
 from logstore.partition.context import LogContext, make_context
 from logstore.partition.log import Log
@@ -81,6 +82,7 @@ class LogDirectory:
         self._logs: dict[TopicPartition, Log] = {}
         self.damaged: dict[TopicPartition, LogstoreError] = {}
         """Partitions that could not be opened, and why. The others work."""
+        self._upkeep = Upkeep(self.context, self._usable_logs, self._lock)
         self._gone: list[str] = []  # directories of deleted topics, under their new names
         self._is_closed = False
         prepare_directory(self._files, self.path, create=create)
@@ -90,7 +92,7 @@ class LogDirectory:
         except BaseException:
             self._abandon()
             raise
-        self._start_background()
+        self._upkeep.start()
 
     # Opening
 
@@ -155,18 +157,7 @@ class LogDirectory:
             is_foreign=partition.topic in self._topics.adopted,
         )
 
-    # Background
-
-    def _start_background(self) -> None:
-        every, config = self.context.scheduler.every, self.config
-        every(config.log_retention_check_interval_ms, "retention", self.enforce_retention)
-        every(config.log_flush_offset_checkpoint_interval_ms, "checkpoint", self.checkpoint)
-        every(
-            config.replica_high_watermark_checkpoint_interval_ms,
-            "high watermarks",
-            self._store_high_watermarks,
-        )
-        every(config.producer_id_expiration_check_interval_ms, "expire producers", self._expire_producers)
+    # Logs
 
     def logs(self) -> list[Log]:
         """Every open log."""
@@ -176,45 +167,12 @@ class LogDirectory:
         return [log for log in self.logs() if not log.needs_reopen and not log.is_closed]
 
     def enforce_retention(self, *, dry_run: bool = False) -> dict[TopicPartition, int]:
-        """Apply every topic's limits now. Returns the number of segments deleted (with ``dry_run``, that
-        would be), for the partitions that have any."""
-        counts: dict[TopicPartition, int] = {}
-
-        def enforce(log: Log) -> None:
-            count = log.enforce_retention(dry_run=dry_run)
-            if count:
-                counts[log.partition] = count
-
-        for_each(enforce, self._usable_logs())
-        return counts
+        """See :meth:`Upkeep.enforce_retention`."""
+        return self._upkeep.enforce_retention(dry_run=dry_run)
 
     def checkpoint(self) -> None:
-        """Flush every log and store its recovery point: what the next open need not read."""
-        behind = [
-            log
-            for log in self._usable_logs()
-            if self.context.home.recovery_point(log.partition) != log.log_end_offset
-        ]
-        try:
-            for_each(Log.checkpoint, behind)
-        finally:
-            self.context.home.store_checkpoints()
-
-    def _store_high_watermarks(self) -> None:
-        home = self.context.home
-        with self._lock:  # a topic that is deleted meanwhile must stay forgotten
-            changed = [
-                log
-                for log in self._usable_logs()
-                if home.high_watermark(log.partition) != log.written_high_watermark
-            ]
-            for log in changed:
-                home.set_high_watermark(log.partition, log.written_high_watermark)
-        if changed:
-            home.store_high_watermarks()
-
-    def _expire_producers(self) -> None:
-        for_each(Log.expire_producers, self._usable_logs())
+        """See :meth:`Upkeep.checkpoint`."""
+        self._upkeep.checkpoint()
 
     # Topics
 
@@ -405,21 +363,6 @@ class LogDirectory:
     def abandon(self) -> None:
         """Let go without writing anything, as a crash would; for tests."""
         self._abandon()
-
-
-def for_each(action: Callable[[Log], object], logs: Iterable[Log]) -> None:
-    """Do it for every log, whatever becomes of the others; then raise the first failure. A log whose topic
-    was deleted meanwhile does not count."""
-    failure: LogstoreError | None = None
-    for log in logs:
-        try:
-            action(log)
-        except ClosedError:
-            continue
-        except LogstoreError as error:
-            failure = failure or error
-    if failure is not None:
-        raise failure
 
 
 def _close_log(log: Log) -> None:

@@ -15,7 +15,8 @@ from logstore.logdir.identity import prepare_directory, stored_topic_id, unknown
 from logstore.logdir.topics import keep_everything
 from logstore.model import TopicPartition
 from logstore.partition.context import make_context
-from logstore.partition.watching import ReadOnlyLog, Watch, WatchedCheckpoints
+from logstore.partition.watched_files import Watch, WatchedCheckpoints
+from logstore.partition.watching import ReadOnlyLog
 
 
 class WatchedDirectory:

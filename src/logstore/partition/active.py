@@ -214,7 +214,8 @@ class ActiveSegment(Segment):
         """Drop the batches from the first whose last offset is at or above ``offset``; returns the offset
         after the last batch that is left.
 
-        The largest timestamp is found again from the batches behind the last index entry that is kept.
+        The largest timestamp is found again from the batches behind the last index entry that is kept, and
+        from all if the time index is wrong.
         """
         cut, end = self._position_of_first_at(offset)
         with self._index_lock:
@@ -223,6 +224,8 @@ class ActiveSegment(Segment):
             self.log_file.truncate(cut)
             self.log_file.flush()
             self._size_bytes = cut
+            if not self.confirms(self.time_index.last_entry, cut):
+                self.indexes.clear()
             if cut == 0:
                 self.created_ms = created_ms
                 self.rolling_timestamp_ms = NO_ROLLING_TIMESTAMP

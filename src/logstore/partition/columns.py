@@ -66,9 +66,9 @@ def columns_of(records: NewRecords, now_ms: int) -> Columns:
     """
     rows = list(_iterator_of(records))
     kinds = set(map(type, rows))
-    if kinds == {tuple} and set(map(len, cast("list[tuple[Any, ...]]", rows))) == {2}:
-        keys, values = zip(*cast("list[tuple[Any, Any]]", rows), strict=True)
-        return Columns(_payloads("key", keys), _payloads("value", values), now_ms, None)
+    if kinds == {tuple} and len(widths := set(map(len, rows))) == 1 and widths <= {2, 3, 4}:
+        keys, values, *rest = zip(*rows, strict=True)
+        return _columns(keys, values, rest[1] if len(rest) > 1 else (), rest[0] if rest else None, now_ms)
     if kinds != {NewRecord}:
         rows = [_new_record(number, row) for number, row in enumerate(rows)]
     return _transpose(cast("list[NewRecord]", rows), now_ms)
@@ -87,10 +87,14 @@ def _transpose(rows: list[NewRecord], now_ms: int) -> Columns:
     if not rows:
         return Columns((), (), now_ms, None)
     values, keys, headers, timestamps = zip(*rows, strict=True)
+    return _columns(keys, values, headers, timestamps, now_ms)
+
+
+def _columns(keys: Any, values: Any, headers: Any, timestamps: Any, now_ms: int) -> Columns:
     return Columns(
         _payloads("key", keys),
         _payloads("value", values),
-        _timestamps(timestamps, now_ms),
+        now_ms if timestamps is None else _timestamps(timestamps, now_ms),
         [check_headers(pairs, number) for number, pairs in enumerate(headers)] if any(headers) else None,
     )
 
@@ -120,8 +124,12 @@ def _payloads(name: str, column: Sequence[Any]) -> Sequence[bytes | None]:
 
 
 def _timestamps(column: Sequence[Any], now_ms: int) -> Sequence[int] | int:
-    if set(map(type, column)) == {type(None)}:
+    kinds = set(map(type, column))
+    if kinds == {type(None)}:
         return now_ms
+    if kinds == {int}:
+        check_timestamp_types(column)
+        return column
     filled = [now_ms if stamp is None else stamp for stamp in column]
     check_timestamp_types(filled)
     return filled

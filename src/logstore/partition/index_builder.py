@@ -48,7 +48,7 @@ class IndexBuilder:
             self.largest = TimestampOffset(header.max_timestamp_ms, header.last_offset)
         if self.bytes_since_entry > self.interval_bytes and self._has_room_for(header.last_offset):
             self.offset_index.append(header.last_offset, position)
-            self._append_time()
+            self.time_index.maybe_append(*self.largest)
             self.bytes_since_entry = 0
         self.bytes_since_entry += header.size_bytes
 
@@ -60,10 +60,4 @@ class IndexBuilder:
     def close(self) -> None:
         """The closing entry of a sealed segment: its largest timestamp is known without a scan."""
         if self.largest.offset - self.time_index.base_offset <= MAX_RELATIVE_OFFSET:
-            self._append_time(is_closing=True)
-
-    def _append_time(self, *, is_closing: bool = False) -> None:
-        """Entries taken over from disk may be wrong: one that this would go behind stays the last."""
-        last = self.time_index.last_entry
-        if not self.time_index.entry_count or self.largest.offset >= last.offset:
-            self.time_index.maybe_append(*self.largest, is_closing=is_closing)
+            self.time_index.maybe_append(*self.largest, is_closing=True)

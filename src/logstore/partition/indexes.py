@@ -160,6 +160,14 @@ class OffsetIndex(_SparseIndex):
         entries = self._entries
         return find_offset(entries, len(entries) // self.layout.size_bytes, self.base_offset, offset)
 
+    def end_position(self, offset: int, end: int) -> int:
+        """A position at or behind the end of the batch that holds ``offset``; ``end`` if the index does not
+        say. A hint for how much to read."""
+        entries = self._entries
+        count = len(entries) // self.layout.size_bytes
+        number = count_entries_below_offset(entries, count, self.base_offset, offset) + 1
+        return self.entry(number).position if number < count else end
+
     def upper_bound(self, start: OffsetPosition, size_bytes: int) -> OffsetPosition | None:
         """The first entry at or past ``size_bytes`` after ``start``: bounds the offsets of a range."""
         entries = self._entries

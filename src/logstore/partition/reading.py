@@ -14,16 +14,17 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from logstore.errors import CorruptionError, OffsetOutOfRangeError
-from logstore.format.batch import decode_batch
-from logstore.format.header import MAGIC, PREFIX_BYTES, UNKNOWN_COUNT, BatchHeader, check_batch
+from logstore.format.batch import decode_batch, decode_range
+from logstore.format.header import HEADER_BYTES, MAGIC, PREFIX_BYTES, UNKNOWN_COUNT, BatchHeader, check_batch
 from logstore.format.index import collect_aborted
 from logstore.model import NO_TIMESTAMP_MS, AbortedTransaction, Isolation, OffsetAndTimestamp, Record
 from logstore.partition.segment import Segment
 from logstore.partition.transactions import AbortedFilter
 from logstore.partition.view import LogView
-from logstore.partition.walk import Piece, Walk
+from logstore.partition.walk import FIRST_PIECE_BYTES, PIECE_BYTES, Piece, Walk
 
 _BASE_OFFSET_BYTES = 8
+_SHORT_READ_BYTES = PIECE_BYTES // 2
 
 
 class FoundBatch(NamedTuple):
@@ -88,9 +89,17 @@ class _SegmentReader:
         self._end = view.size_of(number)
         self._next_segment = view.next_base(number)
         self._is_sealed = number + 1 < len(view.segments)
-        self._walk = self._segment.walk(_start_position(self._segment, start), self._end, check=False)
+        position = _start_position(self._segment, start)
+        self._walk = self._segment.walk(
+            position, self._end, check=False, piece_bytes=self._first_piece_bytes(position, stop)
+        )
         self._piece: Piece | None = None
         self._previous_last = self._segment.base_offset - 1
+
+    def _first_piece_bytes(self, position: int, stop: int) -> int:
+        """What a short read needs in all, as the index knows; a long one begins small."""
+        wanted = self._segment.offset_index.end_position(stop - 1, self._end) - position + PREFIX_BYTES
+        return max(wanted, HEADER_BYTES) if wanted <= _SHORT_READ_BYTES else FIRST_PIECE_BYTES
 
     def __iter__(self) -> Iterator[FoundBatch]:
         for piece in self._walk:
@@ -193,10 +202,11 @@ def iterate_records(view: LogView, start: int, stop: int, isolation: Isolation) 
         for found in iterate_batches(view, start, stop):
             if aborted.hides(found.header, found) or found.header.is_control:
                 continue
-            records = _decode(view, found)
             header = found.header
             if header.base_offset < start or header.last_offset >= stop or _ends_at_base(header):
-                records = [record for record in records if start <= record.offset < stop]
+                records = decode_range(found.buffer, found.position, header, start, stop)
+            else:
+                records = _decode(view, found)
             yield from records
 
 

@@ -1,0 +1,93 @@
+"""What the logs of a directory need from time to time: retention, checkpoints, forgetting idle producers.
+
+Runs in the background by the scheduler of the directory, or when asked. Knows no topics. A failure in one log
+leaves the others served.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+
+from logstore.errors import ClosedError, LogstoreError
+from logstore.model import TopicPartition
+from logstore.partition.context import LogContext
+from logstore.partition.log import Log
+
+
+class Upkeep:
+    """The repeated work on ``logs()``. ``lock`` is the one under which topics are deleted."""
+
+    def __init__(self, context: LogContext, logs: Callable[[], list[Log]], lock: threading.RLock) -> None:
+        self._context = context
+        self._home = context.home
+        self._logs = logs
+        self._lock = lock
+
+    def start(self) -> None:
+        """Let the scheduler do all of it at its intervals."""
+        every, config = self._context.scheduler.every, self._context.config
+        every(config.log_retention_check_interval_ms, "retention", self.enforce_retention)
+        every(config.log_flush_offset_checkpoint_interval_ms, "checkpoint", self.checkpoint)
+        every(
+            config.replica_high_watermark_checkpoint_interval_ms,
+            "high watermarks",
+            self.store_high_watermarks,
+        )
+        every(config.producer_id_expiration_check_interval_ms, "expire producers", self.expire_producers)
+
+    def enforce_retention(self, *, dry_run: bool = False) -> dict[TopicPartition, int]:
+        """Apply every topic's limits now. Returns the number of segments deleted (with ``dry_run``, that
+        would be), for the partitions that have any."""
+        counts: dict[TopicPartition, int] = {}
+
+        def enforce(log: Log) -> None:
+            count = log.enforce_retention(dry_run=dry_run)
+            if count:
+                counts[log.partition] = count
+
+        for_each(enforce, self._logs())
+        return counts
+
+    def checkpoint(self) -> None:
+        """Flush every log and store its recovery point: what the next open need not read."""
+        try:
+            for_each(self._checkpoint, self._logs())
+        finally:
+            self._home.store_checkpoints()
+
+    def _checkpoint(self, log: Log) -> None:
+        if self._home.recovery_point(log.partition) != log.log_end_offset:
+            log.checkpoint()
+
+    def store_high_watermarks(self) -> None:
+        """Store those that moved."""
+        with self._lock:  # a topic that is deleted meanwhile must stay forgotten
+            changed = [
+                log
+                for log in self._logs()
+                if self._home.high_watermark(log.partition) != log.written_high_watermark
+            ]
+            for log in changed:
+                self._home.set_high_watermark(log.partition, log.written_high_watermark)
+        if changed:
+            self._home.store_high_watermarks()
+
+    def expire_producers(self) -> None:
+        """Forget producers that were idle for ``producer_id_expiration_ms``."""
+        for_each(Log.expire_producers, self._logs())
+
+
+def for_each(action: Callable[[Log], object], logs: Iterable[Log]) -> None:
+    """Do it for every log, whatever becomes of the others; then raise the first failure. A log whose topic
+    was deleted meanwhile does not count."""
+    failure: LogstoreError | None = None
+    for log in logs:
+        try:
+            action(log)
+        except ClosedError:
+            continue
+        except LogstoreError as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure

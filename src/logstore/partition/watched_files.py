@@ -1,0 +1,123 @@
+"""Files that another process writes: noticing that they changed, and the segment at the end that grows.
+
+Knows one file at a time; which segments make up a log is the business of
+:mod:`~logstore.partition.watching`.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from logstore.clock import Clock
+from logstore.files import File, Files
+from logstore.format.header import HEADER_BYTES, BatchHeader
+from logstore.format.index import TimestampOffset
+from logstore.format.names import TRANSACTION_INDEX_SUFFIX
+from logstore.model import AbortedTransaction
+from logstore.partition.home import LogHome
+from logstore.partition.index_builder import IndexBuilder
+from logstore.partition.indexes import OffsetIndex, TimeIndex, TransactionIndex
+from logstore.partition.segment import OpenFiles, OpenSegments, Segment
+from logstore.partition.walk import Piece
+
+_UNSETTLED_NS = 50_000_000  # what changed this recently may change again without a new time stamp
+_INDEX_INTERVAL_BYTES = 4096
+
+
+class Watch:
+    """Tells whether a file or directory may have changed since it was asked last: one system call.
+
+    Ask first, then read: what changes in between is noticed the next time.
+    """
+
+    def __init__(self, files: Files, clock: Clock, path: str) -> None:
+        self._files = files
+        self._clock = clock
+        self._path = path
+        self._settled_ns = -1
+
+    def has_changed(self) -> bool:
+        changed_ns = self._files.changed_ns(self._path)
+        if changed_ns == self._settled_ns:
+            return False
+        is_settled = self._clock.now_ms() * 1_000_000 - changed_ns > _UNSETTLED_NS
+        self._settled_ns = changed_ns if is_settled else -1
+        return True
+
+    def forget(self) -> None:
+        """Answer yes the next time."""
+        self._settled_ns = -1
+
+
+class WatchedCheckpoints:
+    """The checkpoint files of a directory, read again when they may have changed; for all its logs."""
+
+    def __init__(self, home: LogHome, files: Files, clock: Clock) -> None:
+        self._home = home
+        self._watch = Watch(files, clock, home.path)
+        self._lock = threading.Lock()
+
+    def current(self) -> LogHome:
+        with self._lock:
+            if self._watch.has_changed():
+                self._home.load()
+        return self._home
+
+
+class WatchedSegment(Segment):
+    """The last segment of a log that somebody else writes: it grows, and its index files lag behind."""
+
+    def __init__(
+        self, files: Files, clock: Clock, directory: str, base_offset: int, cache: OpenSegments
+    ) -> None:
+        super().__init__(files, directory, base_offset, cache, is_read_only=True)
+        self.aborted: list[AbortedTransaction] = []
+        """Seen by this reader; the writer's index file may not have them yet."""
+        self.contents = Watch(files, clock, self.path)
+        self.next_offset = base_offset
+        self._checked_bytes = 0
+        self._last_header = b""
+        self._last_position = 0
+        self._indexes = IndexBuilder(
+            OffsetIndex(files, self.path, base_offset),
+            TimeIndex(files, self.path, base_offset),
+            _INDEX_INTERVAL_BYTES,
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that were found good."""
+        return self._checked_bytes
+
+    @property
+    def largest_timestamp(self) -> TimestampOffset:
+        return self._indexes.largest
+
+    def _open(self) -> OpenFiles:
+        indexes = self._indexes
+        return OpenFiles(self._files.open(self.path), indexes.offset_index, indexes.time_index)
+
+    def rebuild_indexes(self) -> bool:
+        return False  # they were built from the batches themselves by this reader
+
+    def read_transaction_index(self) -> TransactionIndex:
+        index = TransactionIndex(self._files, self.path_of(TRANSACTION_INDEX_SUFFIX), self.base_offset)
+        index.entries = tuple(self.aborted)
+        return index
+
+    def begins(self, file: File) -> bool:
+        """Whether the file begins with what was found good. Cutting it and appending anew changes the header
+        of the last batch: its offset, its time or its CRC."""
+        return (
+            file.size_bytes() >= self._checked_bytes
+            and file.read_at(self._last_position, len(self._last_header)) == self._last_header
+        )
+
+    def accept(self, header: BatchHeader, piece: Piece, position: int) -> None:
+        """Take in the next batch, which was checked."""
+        at = piece.position + position
+        self._indexes.add(header, at)
+        self._last_header = piece.buffer[position : position + min(HEADER_BYTES, header.size_bytes)]
+        self._last_position = at
+        self.next_offset = header.next_offset
+        self._checked_bytes = at + header.size_bytes
