@@ -33,6 +33,7 @@ from tests.logdir.helpers import (
     snapshot,
     values,
 )
+from tests.permissions import let_others_in
 
 SMALL = TopicConfig(segment_bytes=1_000, file_delete_delay_ms=0)
 
@@ -129,8 +130,7 @@ def test_another_user_without_write_permission_can_read(path):
         os.chmod(folder, 0o555)
         for name in files:
             os.chmod(os.path.join(folder, name), 0o444)
-    for ancestor in [path.parent, path.parent.parent, path.parent.parent.parent]:
-        ancestor.chmod(0o711)
+    let_others_in(path)
     printed = run_python(
         """
         import os, sys, logstore

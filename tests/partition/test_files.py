@@ -21,6 +21,7 @@ from logstore.errors import (
 )
 from logstore.files import OsFiles, read_small_file, write_small_file
 from tests.partition.helpers import Partition, WatchedFiles, failing, in_child
+from tests.permissions import let_others_in
 
 
 @pytest.fixture
@@ -378,8 +379,7 @@ NOBODY = 65534
 def test_a_directory_without_permission_is_refused_by_name(partition):
     partition.write(3)
     partition.close()
-    for path in [*partition.path.parents][:3]:
-        path.chmod(0o755)
+    let_others_in(partition.path)
     partition.path.chmod(0o755)
 
     def open_as_nobody():

@@ -1,0 +1,326 @@
+"""The lock, the failure state and the durability of a log that is open for writing.
+
+What an append or a truncation does is the business of the classes built on this one
+(:mod:`~logstore.partition.appending`, :mod:`~logstore.partition.log`); here is what they share: how a change
+is guarded, how readers see it, and how it becomes durable.
+
+Locks: ``_lock`` guards every change of the log and serialises writers. Readers never take it: they work on
+an immutable view that is replaced in one assignment after the disk was changed. ``_grown`` is notified after
+each append. Fsyncs run outside ``_lock``, so appends go on during a flush.
+
+A change that fails leaves the log as it was. One that stops half-way (an fsync that failed, an error after
+the log was written but before what belongs to it) makes the log refuse all further changes until it is
+reopened; reading goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import NamedTuple
+
+from logstore.config import TopicConfig
+from logstore.errors import (
+    ClosedError,
+    ForkedError,
+    LogstoreError,
+    ReopenRequiredError,
+    StorageError,
+)
+from logstore.model import TopicPartition
+from logstore.partition.context import LogContext
+from logstore.partition.core import LogCore
+from logstore.partition.gathering import Gathering
+from logstore.partition.group_commit import GroupCommit
+from logstore.partition.readable import ReadableLog
+from logstore.partition.recovery import LoadedLog, RecoveryReport
+from logstore.partition.segment import Segment
+from logstore.partition.view import LogView
+
+
+class _Change:
+    """The lock for a change, as a context. An error of ours means that the change was refused or undone,
+    unless it poisoned the log itself; anything unexpected may have struck half-way."""
+
+    __slots__ = ("_log",)
+
+    def __init__(self, log: WritableLog) -> None:
+        self._log = log
+
+    def __enter__(self) -> LogCore:
+        log = self._log
+        log._check_usable()  # first: in a forked child the lock may be held for ever
+        log._lock.acquire()
+        try:
+            log._check_writable_locked()
+        except BaseException:
+            log._lock.release()
+            raise
+        return log._core
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None and not isinstance(error, LogstoreError):
+            self._log._poison(error)
+        self._log._lock.release()
+
+
+class _FlushPlan(NamedTuple):
+    """What one flush makes durable: the segments to fsync, and the offset that is durable afterwards unless
+    the log is truncated meanwhile (which the count tells)."""
+
+    segments: tuple[Segment, ...]
+    target_offset: int
+    truncation_count: int
+
+
+class WritableLog(ReadableLog):
+    """What every change of a log stands on. All methods may be called from many threads."""
+
+    def __init__(
+        self,
+        context: LogContext,
+        directory: str,
+        partition: TopicPartition,
+        config: TopicConfig,
+        loaded: LoadedLog,
+        *,
+        follows_end: bool = True,
+        on_close: Callable[[], None] | None = None,
+    ) -> None:
+        self.directory = directory
+        self.partition = partition
+        self.recovery: RecoveryReport = loaded.report
+        """What opening found and did."""
+        self._context = context
+        self._lock = threading.RLock()
+        self._grown = threading.Condition()
+        self._waiting_count = 0
+        self._changing = _Change(self)
+        self._core = LogCore(
+            context, directory, partition, config, loaded, follows_end=follows_end, poison=self._poison
+        )
+        self._view_of_clean_stop = self._core.view if loaded.report.was_clean else None
+        """If it is still the present one, closing has nothing to store: that was done by the last close."""
+        self._gathering = Gathering(context.config, config)
+        self._linger_pending = False
+        self._flush_pending = False
+        self._failure: BaseException | None = None
+        self._is_closed = False
+        self._to_remove: list[str] = []
+        self._commit = GroupCommit(self._flush_all, lambda: self._core.durable_offset)
+        self._on_close = on_close
+        latest = self._core.epochs.latest
+        self._leader_epoch = latest.epoch if latest is not None else 0
+
+    # Guards
+
+    def _check_usable(self) -> None:
+        if self._context.fork_flag.is_forked:
+            raise ForkedError(
+                f"{self.partition} was opened by the parent of this process; "
+                "open the store again in the child"
+            )
+        if self._is_closed:
+            raise ClosedError(f"{self.partition} is closed")
+
+    def _check_writable_locked(self) -> None:
+        self._check_usable()
+        if self._failure is not None:
+            raise ReopenRequiredError(
+                getattr(self._failure, "errno", None),
+                f"{self.partition} must be reopened before it is written again, because of: {self._failure}",
+                self.directory,
+            )
+
+    def _poison(self, error: BaseException) -> None:
+        self._failure = error
+
+    def _current_view(self) -> LogView:
+        """What was gathered is written first, so that everybody reads what he appended. If the disk refuses,
+        reading goes on without it; the next append and the next flush say why."""
+        self._check_usable()
+        gathering = self._gathering
+        if gathering.rows and not gathering.has_failed and self._failure is None:
+            with contextlib.suppress(StorageError):
+                self._drain()
+        return self._core.view
+
+    def _published_view(self) -> LogView:
+        self._check_usable()
+        return self._core.view
+
+    def _notify(self) -> None:
+        if self._waiting_count:
+            with self._grown:
+                self._grown.notify_all()
+
+    def _wait_for_growth(self, seen: LogView, timeout_ms: int) -> None:
+        with self._grown:
+            self._waiting_count += 1
+            try:
+                if self._core.view is seen and not self._is_closed:
+                    self._grown.wait(timeout_ms / 1000)
+            finally:
+                self._waiting_count -= 1
+
+    # Durability
+
+    def flush(self) -> None:
+        """Return when everything appended before the call is durable. One fsync serves all who wait.
+
+        Raises:
+            StorageError: the fsync failed. Nothing further is acknowledged until the log is reopened.
+        """
+        with self._changing as core:
+            target = core.log_end_offset + len(self._gathering.rows)
+        self._commit.wait_until_durable(target)
+
+    def _background_flush(self) -> None:
+        self._flush_pending = False
+        if not self._is_closed and self._failure is None:
+            self._commit.wait_until_durable(self._core.log_end_offset)
+            self._checkpoint_if_rolled()
+
+    def _flush_all(self) -> None:
+        """What one group commit does: flush all that is appended now. If what was gathered cannot be written,
+        the rest is made durable before that is said."""
+        unwritten = None
+        with self._changing:
+            try:
+                self._drain_locked()
+            except StorageError as error:
+                unwritten = error
+            self._check_writable_locked()
+            plan = self._plan_flush_locked()
+        self._flush_files(plan)
+        with self._lock:
+            self._publish_durable_locked(plan)
+        if unwritten is not None:
+            raise unwritten
+
+    def _flush_now_locked(self) -> None:
+        plan = self._plan_flush_locked()
+        self._flush_files(plan)
+        self._publish_durable_locked(plan)
+
+    def _plan_flush_locked(self) -> _FlushPlan:
+        core = self._core
+        is_behind = core.durable_offset < core.log_end_offset
+        segments = (*core.unflushed, core.active) if is_behind else tuple(core.unflushed)
+        return _FlushPlan(segments, core.log_end_offset, core.truncations.count)
+
+    def _flush_files(self, plan: _FlushPlan) -> None:
+        """Fsync; without the lock, so that appends go on. A failure poisons the log: the kernel may have
+        dropped the pages and marked them clean, so that a second fsync would succeed and mean nothing."""
+        for segment in plan.segments:
+            try:
+                segment.flush()
+            except BaseException as error:
+                if isinstance(error, StorageError) and self._was_removed(segment, plan.truncation_count):
+                    continue
+                self._poison(error)
+                raise
+
+    def _was_removed(self, segment: Segment, truncation_count: int) -> bool:
+        """Whether retention or a truncation took the segment meanwhile."""
+        core = self._core
+        return (
+            segment.base_offset < core.segments[0].base_offset or truncation_count != core.truncations.count
+        )
+
+    def _publish_durable_locked(self, plan: _FlushPlan) -> None:
+        """Note what a flush made durable. A segment that was sealed while it was flushed is not in the plan,
+        and stays to be flushed: the flush may have begun before its last appends."""
+        core = self._core
+        if plan.truncation_count != core.truncations.count:
+            return
+        core.unflushed = [segment for segment in core.unflushed if segment not in plan.segments]
+        if plan.target_offset > core.durable_offset:
+            core.durable_offset = plan.target_offset
+            core.publish()
+            self._notify()
+
+    def checkpoint(self) -> None:
+        """Flush, make indexes and producer state durable, and move the recovery point: what the next open
+        need not read. Stores do it in the background; call it to bound the time of a recovery."""
+        self.flush()
+        with self._changing:
+            self._checkpoint_locked()
+
+    def _checkpoint_locked(self) -> None:
+        """What :meth:`flush` did not do, and what was appended since. With the lock to the end: a truncation
+        in between would leave a recovery point above the log."""
+        core = self._core
+        self._drain_locked()
+        self._flush_now_locked()
+        core.active.store_indexes(flush=True)
+        if core.last_snapshot_offset != core.log_end_offset:
+            core.store_snapshot(core.log_end_offset)
+        self._context.home.set_recovery_point(self.partition, core.log_end_offset)
+        self._context.home.set_high_watermark(self.partition, core.high_watermark)
+
+    def _checkpoint_if_rolled(self) -> None:
+        """After a roll, move the stored recovery point past the sealed segments."""
+        home = self._context.home
+        with self._lock:
+            base = self._core.active.base_offset
+            is_due = home.recovery_point(self.partition) < base <= self._core.durable_offset
+            if not is_due or self._core.unflushed:
+                return
+            home.set_recovery_point(self.partition, base)
+        home.store_checkpoints()
+
+    # Files of removed segments
+
+    def _schedule_removal(self, paths: list[str]) -> None:
+        self._to_remove += paths
+        delay_ms = self._core.config.file_delete_delay_ms
+        self._context.scheduler.after(
+            delay_ms, f"remove files of {self.partition}", lambda: self._remove(paths)
+        )
+
+    def _remove(self, paths: list[str]) -> None:
+        with self._lock:
+            for path in paths:
+                if path in self._to_remove:
+                    self._to_remove.remove(path)
+                    if self._context.files.is_file(path):
+                        self._context.files.remove(path)
+
+    # State
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it can no longer be used."""
+        return self._is_closed
+
+    def check_writable(self) -> None:
+        """
+        Raises:
+            ReopenRequiredError: a failure made the log refuse changes until it is opened again.
+            ClosedError, ForkedError: it cannot be used at all.
+        """
+        with self._lock:
+            self._check_writable_locked()
+
+    @property
+    def written_high_watermark(self) -> int:
+        """The high watermark without what is still gathering; for checkpoints."""
+        return self._core.high_watermark
+
+    @property
+    def needs_reopen(self) -> bool:
+        """Whether a failure made the log refuse changes until it is opened again."""
+        return self._failure is not None
+
+    def _drain(self) -> None:
+        with self._changing:
+            self._drain_locked()
+
+    def _drain_locked(self) -> None:
+        """Write what single appends have gathered. On an error it stays gathered."""
+        raise NotImplementedError
