@@ -1,4 +1,4 @@
-"""Letting another user reach a test's directory: pytest keeps its own closed, one level deeper under xdist."""
+"""Letting another user reach a test's directory, which pytest keeps closed, one level deeper under xdist."""
 
 import tempfile
 from itertools import takewhile
