@@ -98,3 +98,10 @@ def test_an_error_inside_with_wins_over_the_close(partition):
         log.append(b"%d" % (1 // (log.append(b"x"))))
     assert log.is_closed
     assert partition.open().log_end_offset == 1
+
+
+def test_a_checkpoint_is_what_a_recovery_need_not_read(partition):
+    partition.write(50)
+    partition.log.checkpoint()
+    partition.crash()
+    assert partition.open().recovery.scanned_bytes < 1000

@@ -58,7 +58,7 @@ class Upkeep:
 
     def _checkpoint(self, log: Log) -> None:
         if self._home.recovery_point(log.partition) != log.log_end_offset:
-            log.checkpoint()
+            log.prepare_checkpoint()
 
     def store_high_watermarks(self) -> None:
         """Store those that moved."""

@@ -46,5 +46,5 @@ def open_log(
     loaded = loader.load()
     log = Log(context, directory, partition, config, loaded)
     if not loaded.report.was_clean:
-        log.checkpoint()
+        log.prepare_checkpoint()
     return log

@@ -62,13 +62,8 @@ def _open_held(context: LogContext, config: TopicConfig, accept_loss: bool) -> L
         context.home.store_checkpoints()
     log._on_close = lambda: _close(context, log)
     interval_ms = context.config.log_flush_offset_checkpoint_interval_ms
-    context.scheduler.every(interval_ms, f"checkpoint {partition}", lambda: _checkpoint(context, log))
+    context.scheduler.every(interval_ms, f"checkpoint {partition}", log.checkpoint)
     return log
-
-
-def _checkpoint(context: LogContext, log: Log) -> None:
-    log.checkpoint()
-    context.home.store_checkpoints()
 
 
 def _close(context: LogContext, log: Log) -> None:

@@ -83,7 +83,9 @@ class ReadOnlyLog(ReadableLog):
         )
 
     append = extend = append_batch = append_replicated = append_end_marker = _refuse
-    flush = checkpoint = roll = delete_before = truncate_to = truncate_fully_and_start_at = _refuse
+    flush = checkpoint = prepare_checkpoint = roll = delete_before = truncate_to = (
+        truncate_fully_and_start_at
+    ) = _refuse
     enforce_retention = check_writable = assign_leader_epoch = update_high_watermark = (
         manage_high_watermark
     ) = _refuse

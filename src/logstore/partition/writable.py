@@ -245,8 +245,14 @@ class WritableLog(ReadableLog):
             self._notify()
 
     def checkpoint(self) -> None:
-        """Flush, make indexes and producer state durable, and move the recovery point: what the next open
+        """Flush, make indexes and producer state durable, and store the recovery point: what the next open
         need not read. Stores do it in the background; call it to bound the time of a recovery."""
+        self.prepare_checkpoint()
+        self._context.home.store_checkpoints()
+
+    def prepare_checkpoint(self) -> None:
+        """Everything of :meth:`checkpoint` but storing the recovery point, which its directory does for all of
+        its logs at once."""
         self.flush()
         with self._changing:
             self._checkpoint_locked()
