@@ -15,7 +15,7 @@ from benchmarks.figures import FIGURES
 from benchmarks.measure import ROOT, measure_contenders, scratch_directory
 from benchmarks.plot import plot
 from benchmarks.process import describe_machine
-from benchmarks.report import format_report, format_summary, rewrite_region
+from benchmarks.report import format_numbers, format_report, format_summary, rewrite_region
 from benchmarks.results import Results
 from benchmarks.sizes import FULL, QUICK, Sizes
 
@@ -30,9 +30,16 @@ class Places:
     images: Path
     document: Path | None = None
     """With a region for the short form."""
+    readme: Path | None = None
+    """With a region for the figures of logstore."""
 
 
-PUBLISHED = Places(ROOT / "benchmarks" / "results", ROOT / "docs" / "images", ROOT / "docs" / "benchmarks.md")
+PUBLISHED = Places(
+    results=ROOT / "benchmarks" / "results",
+    images=ROOT / "docs" / "images",
+    document=ROOT / "docs" / "benchmarks.md",
+    readme=ROOT / "README.md",
+)
 
 
 def main(command: Sequence[str] | None = None) -> None:
@@ -75,6 +82,8 @@ def write_outcome(results: Results, places: Places) -> None:
     plot(results, places.images)
     if places.document is not None:
         rewrite_region(places.document, format_summary(results))
+    if places.readme is not None:
+        rewrite_region(places.readme, format_numbers(results))
 
 
 def _parse(command: Sequence[str] | None) -> argparse.Namespace:

@@ -77,6 +77,9 @@ SECTIONS = (
 )
 
 
+_SHOWN_BATCH = 1_000
+
+
 def format_report(results: Results) -> str:
     """All of it, for ``results.md``."""
     parts = [
@@ -105,6 +108,19 @@ def format_summary(results: Results) -> str:
         _format_machine(results),
     ]
     return "\n".join(part for part in parts if part)
+
+
+def format_numbers(results: Results) -> str:
+    """What the first screen of the README says, with the way to the rest."""
+    rows = [
+        [f"{section.title}, batches of {summary.case.batch_records:,}", _cell(section, LOGSTORE, summary)]
+        for section in SECTIONS
+        for summary in _of_section(results, section)
+        if summary.case.contender == LOGSTORE and summary.case.batch_records == _SHOWN_BATCH
+    ]
+    rows += [[title, text(results)] for name, title, text in _ALONE_ROWS if results.alone.get(name)]
+    machine = f"{results.machine['cpu']}, {results.machine['cores']} cores, {results.machine['python']}"
+    return f"{format_table(['', ''], rows)}\n{machine}; records of 16-byte keys and 100-byte values.\n"
 
 
 def rewrite_region(document: Path, text: str) -> None:

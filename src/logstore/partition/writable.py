@@ -251,8 +251,8 @@ class WritableLog(ReadableLog):
         self._context.home.store_checkpoints()
 
     def prepare_checkpoint(self) -> None:
-        """Everything of :meth:`checkpoint` but storing the recovery point, which its directory does for all of
-        its logs at once."""
+        """Everything of :meth:`checkpoint` but storing the recovery point, which its directory does for all
+        of its logs at once."""
         self.flush()
         with self._changing:
             self._checkpoint_locked()
