@@ -8,10 +8,9 @@ from datetime import date
 from math import nan
 from typing import NamedTuple
 
+import logstore
 from load import partition_of
 from source import Flights
-
-import logstore
 
 Grid = list[list[float]]
 

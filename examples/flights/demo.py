@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import display
+import logstore
 import report
 from check import average_delays, check_every_row, time_reading
 from live import append_live
@@ -19,8 +20,6 @@ from load import LIVE_FROM_MS
 from plot import draw
 from source import Flights, midnight_ms
 from writer import run_writer, tear_last_batch
-
-import logstore
 
 CONFIG = logstore.TopicConfig(
     compression_type="zstd",

@@ -9,10 +9,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import logstore
 from load import partition_of, record_of
 from source import Flight
-
-import logstore
 
 _PAUSE_SECONDS = 0.003
 

@@ -12,9 +12,8 @@ from __future__ import annotations
 import sys
 import time
 
-from source import Flight, Flights, midnight_ms
-
 import logstore
+from source import Flight, Flights, midnight_ms
 
 MIN_CHUNK_ROWS = 64
 LIVE_FROM_MS = midnight_ms(12, 31)

@@ -9,11 +9,12 @@ from statistics import fmean
 from typing import Any
 
 import matplotlib as mpl
-from check import Grid
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch
+
+from check import Grid
 from report import Result, Segments
 
 _INK, _FAINT, _LINE, _ALARM = "#22272e", "#8a939e", "#8c2981", "#c2410c"

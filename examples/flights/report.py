@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import logstore
 from check import Grid
 from writer import Run
-
-import logstore
 
 Segments = list[dict[str, int]]
 """For each partition, the bytes of each segment file by name."""

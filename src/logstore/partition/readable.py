@@ -7,6 +7,7 @@ one; everything here works on views and takes no lock.
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
 from logstore.errors import OffsetOutOfRangeError, UsageError
@@ -19,24 +20,24 @@ MAX_FETCH_BYTES = 1024 * 1024
 """What :meth:`ReadableLog.fetch` returns at most, unless asked for more."""
 
 
-class ReadableLog:
+class ReadableLog(ABC):
     """Reading one partition."""
 
     directory: str
     """Absolute path of the partition's directory."""
     partition: TopicPartition
 
+    @abstractmethod
     def _current_view(self) -> LogView:
         """What can be read now."""
-        raise NotImplementedError
 
     def _published_view(self) -> LogView:
         """What can be read without hurrying anything: appends that still gather are left to gather."""
         return self._current_view()
 
+    @abstractmethod
     def _wait_for_growth(self, seen: LogView, timeout_ms: int) -> None:
         """Return when the log may have changed since ``seen``, or after the timeout."""
-        raise NotImplementedError
 
     # Offsets
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from abc import abstractmethod
 from collections.abc import Callable
 from types import TracebackType
 from typing import NamedTuple
@@ -327,6 +328,6 @@ class WritableLog(ReadableLog):
         with self._changing:
             self._drain_locked()
 
+    @abstractmethod
     def _drain_locked(self) -> None:
         """Write what single appends have gathered. On an error it stays gathered."""
-        raise NotImplementedError
