@@ -47,7 +47,9 @@ class Log(AppendingLog):
         """Open one partition's directory by itself, without a store around it.
 
         The directory then keeps its own ``.lock``, checkpoints and clean-shutdown marker. A partition inside
-        a store's directory belongs to that store: open the store.
+        a store's directory belongs to that store: open the store. Flushes and checkpoints run in the
+        background as in a store; retention and the expiry of producers do not: call
+        :meth:`enforce_retention` and :meth:`expire_producers`.
 
         Raises:
             LockedError: it is open elsewhere.
