@@ -22,7 +22,7 @@ $(VENV)/.base: pyproject.toml
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.base
-	$(BIN)/pip install -q --no-compile -e '.[test]'
+	$(BIN)/pip install -q --no-compile -e '.[test,bench,demo]'
 	@touch $@
 
 $(VENV)/.demo: $(VENV)/.base
