@@ -24,7 +24,15 @@ import weakref
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, NamedTuple, Protocol, Self
 
-from logstore.errors import CorruptionError, LockedError, StorageError, UsageError, storage_error
+from logstore.errors import (
+    ClosedError,
+    CorruptionError,
+    ForkedError,
+    LockedError,
+    StorageError,
+    UsageError,
+    storage_error,
+)
 from logstore.model import Bytes
 
 MappedBytes = Bytes | mmap.mmap
@@ -468,6 +476,17 @@ class ForkFlag:
     @classmethod
     def watch(cls) -> Self:
         return cls()
+
+    def check_usable(self, name: object, *, is_closed: bool) -> None:
+        """
+        Raises:
+            ForkedError: this process is a child of the one that opened ``name``.
+            ClosedError: it is closed.
+        """
+        if self.is_forked:
+            raise ForkedError(f"{name} was opened by the parent of this process; open it again in the child")
+        if is_closed:
+            raise ClosedError(f"{name} is closed")
 
     @classmethod
     def _mark_all(cls) -> None:

@@ -16,7 +16,7 @@ from logstore.format.header import BatchHeader
 from logstore.format.loops import scan_batches
 from logstore.model import Isolation, ProducerIdentity, Record
 from logstore.partition.log import Log
-from logstore.partition.reading import iterate_headers
+from logstore.partition.reading import iterate_batches
 from logstore.testing import ManualClock
 
 START_MS = 1_700_000_000_000
@@ -114,7 +114,8 @@ def identity(sequence: int, *, producer: int = 7, epoch: int = 0, transactional:
 
 def headers_of(log: Log) -> list[BatchHeader]:
     """The batches on disk."""
-    return [header for _, _, header in iterate_headers(log._current_view(), log.log_start_offset)]
+    view = log._current_view()
+    return [found.header for found in iterate_batches(view, view.log_start_offset, view.log_end_offset)]
 
 
 def stored_bytes(log: Log, base_offset: int = 0) -> bytes:

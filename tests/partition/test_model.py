@@ -26,6 +26,7 @@ from hypothesis.stateful import (
 
 from logstore.errors import OffsetOutOfRangeError, OutOfOrderError
 from logstore.model import Isolation, NewRecord, ProducerIdentity, Record
+from logstore.partition.reading import iterate_batches
 from logstore.testing import ManualClock
 from tests.partition.helpers_rules import crash, open_log, run_background
 
@@ -157,11 +158,10 @@ class LogMachine(RuleBasedStateMachine):
             self.learn_batches(offsets.start)
 
     def learn_batches(self, start):
-        from logstore.partition.reading import iterate_headers
-
-        for _, _, header in iterate_headers(self.log._core.view, start):
-            if header.base_offset >= start:
-                self.model.batches.append(range(header.base_offset, header.next_offset))
+        view = self.log._core.view
+        for found in iterate_batches(view, start, view.log_end_offset):
+            if found.header.base_offset >= start:
+                self.model.batches.append(range(found.header.base_offset, found.header.next_offset))
 
     @rule(drawn=new_records, flush=st.booleans())
     def append(self, drawn, flush):
@@ -411,12 +411,11 @@ class LogMachine(RuleBasedStateMachine):
 
     def durable_size(self):
         """Where in the active segment's file the first batch begins that is not durable."""
-        from logstore.partition.reading import iterate_headers
-
         core = self.log._core
-        for segment, position, header in iterate_headers(core.view, core.active.base_offset):
-            if segment is core.active and header.last_offset >= core.durable_offset:
-                return position
+        for piece in core.active.walk(0, core.active.size_bytes, check=False):
+            for position, header in piece.batches:
+                if header.last_offset >= core.durable_offset:
+                    return piece.position + position
         return core.active.size_bytes
 
     def lose_from(self, end):

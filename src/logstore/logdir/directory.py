@@ -16,9 +16,7 @@ from typing import NamedTuple
 from logstore.clock import Clock
 from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import (
-    ClosedError,
     CorruptionError,
-    ForkedError,
     InvalidConfigError,
     LogstoreError,
     UnknownTopicError,
@@ -320,12 +318,7 @@ class LogDirectory:
             ForkedError: this process is a child of the one that opened the store.
             ClosedError: the store is closed.
         """
-        if self.context.fork_flag.is_forked:
-            raise ForkedError(
-                f"{self.path} was opened by the parent of this process; open it again in the child"
-            )
-        if self._is_closed:
-            raise ClosedError(f"{self.path} is closed")
+        self.context.fork_flag.check_usable(self.path, is_closed=self._is_closed)
 
     def close(self) -> None:
         """Flush and close every log, store the checkpoints and the clean-shutdown marker, let go of the lock.

@@ -7,7 +7,7 @@ import uuid
 
 from logstore.clock import Clock
 from logstore.config import StoreConfig
-from logstore.errors import ClosedError, CorruptionError, ForkedError, LogstoreError, UnknownTopicError
+from logstore.errors import CorruptionError, LogstoreError, UnknownTopicError
 from logstore.files import Files
 from logstore.format.names import partition_directory_name
 from logstore.logdir.catalogue import TopicEntry, TopicState, read_catalogue
@@ -58,12 +58,7 @@ class WatchedDirectory:
             ForkedError: this process is a child of the one that opened the store.
             ClosedError: the store is closed.
         """
-        if self.context.fork_flag.is_forked:
-            raise ForkedError(
-                f"{self.path} was opened by the parent of this process; open it again in the child"
-            )
-        if self._is_closed:
-            raise ClosedError(f"{self.path} is closed")
+        self.context.fork_flag.check_usable(self.path, is_closed=self._is_closed)
 
     # Topics
 

@@ -86,7 +86,9 @@ class AppendingLog(WritableLog):
         row = (key, value, now_ms if timestamp_ms is None else timestamp_ms, headers)
         with self._changing as core:
             if timestamp_ms is not None:
-                if type(timestamp_ms) is not int or not 0 <= timestamp_ms < 1 << 62:
+                if (
+                    type(timestamp_ms) is not int or not 0 <= timestamp_ms < 1 << 62
+                ):  # one number needs no column
                     check_timestamp_types((timestamp_ms,))
                 check_timestamps((timestamp_ms,), core.config, now_ms)
             if key is None and core.config.compacts:

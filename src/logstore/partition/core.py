@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from logstore.config import TopicConfig
 from logstore.errors import OffsetOutOfRangeError, RecordTooLargeError, StorageError
-from logstore.format.checkpoint import EpochEntry
 from logstore.format.header import BatchHeader
 from logstore.format.names import DELETED_SUFFIX, SNAPSHOT_SUFFIX
 from logstore.model import AppendOrigin, TopicPartition
@@ -459,10 +458,6 @@ class LogCore:
         epochs = LeaderEpochs(self.epochs.entries)
         epochs.truncate_from_end(self.log_end_offset)
         self.replace_epochs(epochs)
-
-    @property
-    def epoch_entries(self) -> tuple[EpochEntry, ...]:
-        return self.epochs.entries
 
 
 def _newest_of(segment: Segment) -> Callable[[], int]:

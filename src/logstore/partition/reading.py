@@ -21,7 +21,7 @@ from logstore.model import NO_TIMESTAMP_MS, AbortedTransaction, Isolation, Offse
 from logstore.partition.segment import Segment
 from logstore.partition.transactions import AbortedFilter
 from logstore.partition.view import LogView
-from logstore.partition.walk import FIRST_PIECE_BYTES, PIECE_BYTES, Piece, Walk
+from logstore.partition.walk import FIRST_PIECE_BYTES, PIECE_BYTES, Piece
 
 _BASE_OFFSET_BYTES = 8
 _SHORT_READ_BYTES = PIECE_BYTES // 2
@@ -365,14 +365,3 @@ def _find_largest_in(view: LogView, number: int) -> OffsetAndTimestamp | None:
 def _answer(record: Record, header: BatchHeader) -> OffsetAndTimestamp:
     epoch = header.partition_leader_epoch
     return OffsetAndTimestamp(record.offset, record.timestamp_ms, epoch if epoch >= 0 else None)
-
-
-def iterate_headers(view: LogView, start: int) -> Iterator[tuple[Segment, int, BatchHeader]]:
-    """(segment, position, header) of every batch from the one that holds ``start`` on, unchecked."""
-    for number in range(view.floor(start), len(view.segments)):
-        segment = view.segments[number]
-        walk: Walk = segment.walk(_start_position(segment, start), view.size_of(number), check=False)
-        for piece in walk:
-            for position, header in piece.batches:
-                if header.last_offset >= start:
-                    yield segment, piece.position + position, header

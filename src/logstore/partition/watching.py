@@ -22,9 +22,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, TypeVar
 
 from logstore.errors import (
-    ClosedError,
     CorruptionError,
-    ForkedError,
     LogstoreError,
     ReadOnlyError,
     StorageError,
@@ -158,13 +156,7 @@ class ReadOnlyLog(ReadableLog):
     # Refreshing
 
     def _check_usable(self) -> None:
-        if self._context.fork_flag.is_forked:
-            raise ForkedError(
-                f"{self.partition} was opened by the parent of this process; "
-                "open the store again in the child"
-            )
-        if self._is_closed:
-            raise ClosedError(f"{self.partition} is closed")
+        self._context.fork_flag.check_usable(self.partition, is_closed=self._is_closed)
 
     def _current_view(self) -> LogView:
         self._check_usable()  # first: in a forked child the lock may be held for ever

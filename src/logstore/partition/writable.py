@@ -24,8 +24,6 @@ from typing import NamedTuple
 
 from logstore.config import TopicConfig
 from logstore.errors import (
-    ClosedError,
-    ForkedError,
     LogstoreError,
     ReopenRequiredError,
     StorageError,
@@ -120,13 +118,9 @@ class WritableLog(ReadableLog):
     # Guards
 
     def _check_usable(self) -> None:
-        if self._context.fork_flag.is_forked:
-            raise ForkedError(
-                f"{self.partition} was opened by the parent of this process; "
-                "open the store again in the child"
-            )
-        if self._is_closed:
-            raise ClosedError(f"{self.partition} is closed")
+        fork_flag = self._context.fork_flag
+        if fork_flag.is_forked or self._is_closed:  # each append asks, and more than once
+            fork_flag.check_usable(self.partition, is_closed=self._is_closed)
 
     def _check_writable_locked(self) -> None:
         self._check_usable()
