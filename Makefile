@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: help demo test check lint bench soak clean
+.PHONY: help demo test check lint compiled bench soak clean
 
 help:
 	@echo "make demo    load real flights, kill the writer, recover, read, follow, retain"
@@ -14,10 +14,12 @@ help:
 	@echo "make bench   measure against the peers and rewrite benchmarks/results"
 	@echo "make soak    the long runs at full size"
 
-$(VENV)/.base: pyproject.toml
+COMPILED := $(wildcard src/compiled/*.[ch])
+
+$(VENV)/.base: pyproject.toml setup.py $(COMPILED)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "logstore needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q --no-compile --upgrade pip
+	$(BIN)/pip install -q --no-compile --upgrade pip setuptools
 	$(BIN)/pip install -q --no-compile -e .
 	@touch $@
 
@@ -35,6 +37,11 @@ $(VENV)/.bench: $(VENV)/.base
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/flights/demo.py
+
+# The compiled module anew, without an install; put in place in one step, for processes that have it open.
+compiled:
+	$(BIN)/python setup.py -q build_ext --build-lib build/compiled --build-temp build/objects
+	mv build/compiled/logstore/_compiled.*so src/logstore/
 
 lint: $(VENV)/.test
 	$(BIN)/ruff format --check .

@@ -32,6 +32,7 @@ PUBLIC = {
     "TopicConfig",
     "TopicPartition",
     "UsageError",
+    "build_info",
     "open",
 }
 

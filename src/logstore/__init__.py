@@ -12,6 +12,7 @@
 """
 
 from logstore import _version
+from logstore.build import build_info
 from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import (
     CorruptionError,
@@ -55,5 +56,6 @@ __all__ = [
     "TopicConfig",
     "TopicPartition",
     "UsageError",
+    "build_info",
     "open",
 ]

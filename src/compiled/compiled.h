@@ -1,0 +1,59 @@
+/* What the files of the compiled module share.
+
+   The module is built once for every Python from 3.11 on (the limited API, PEP 384). It holds the hot loops of
+   the format layer and nothing else: bytes in, values out, no I/O, no clock, no Python callbacks.
+
+   Rules that every file keeps:
+   - A function that meets anything out of the ordinary (damaged bytes, an argument of another type) returns
+     None, or stops in front of it; the plain Python code then decides, and makes the error if it is one. So no
+     error text is written twice. A Python exception leaves this module only for a lack of memory and for
+     arguments that no caller inside logstore can pass.
+   - Bytes of unknown origin are read through the bounds-checked functions of reader.h only.
+   - Where no Python object is touched and the work may take more than some microseconds, the GIL is released.
+*/
+
+#ifndef LOGSTORE_COMPILED_H
+#define LOGSTORE_COMPILED_H
+
+#ifndef Py_GIL_DISABLED
+#define Py_LIMITED_API 0x030B0000
+#endif
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <string.h>
+
+/* The state of one module object: each interpreter has its own. */
+typedef struct {
+    PyTypeObject *record_type;
+    PyTypeObject *on_demand_record_type;
+    PyObject *empty_tuple;
+} ModuleState;
+
+static inline ModuleState *
+module_state(PyObject *module)
+{
+    return (ModuleState *)PyModule_GetState(module);
+}
+
+/* Each file adds its own functions and types. */
+int add_record(PyObject *module);
+int add_rows(PyObject *module);
+int add_append(PyObject *module);
+int add_columns(PyObject *module);
+int add_scan(PyObject *module);
+int add_lookup(PyObject *module);
+int add_offset_map(PyObject *module);
+
+/* CRC-32C (Castagnoli), continuing from the checksum of the bytes before. Needs no GIL. */
+uint32_t crc32c(uint32_t crc, const uint8_t *bytes, size_t size);
+
+/* The name of the kernel that crc32c uses on this processor. */
+const char *crc32c_kernel(void);
+
+/* A new reference to a record with fields made now. Steals key, value and headers (none of them NULL) also
+   when it fails. */
+PyObject *new_record(ModuleState *state, int64_t offset, int64_t timestamp_ms, PyObject *key, PyObject *value,
+                     PyObject *headers);
+
+#endif

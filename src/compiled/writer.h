@@ -1,0 +1,77 @@
+/* Writing records: sizes first, then bytes into memory that was taken for them. */
+
+#ifndef LOGSTORE_WRITER_H
+#define LOGSTORE_WRITER_H
+
+#include <stdint.h>
+#include <string.h>
+
+static inline uint64_t
+zigzag(int64_t number)
+{
+    return ((uint64_t)number << 1) ^ (uint64_t)(number >> 63);
+}
+
+/* Bytes of a varint, 1 to 10. */
+static inline int
+varint_size(int64_t number)
+{
+    uint64_t raw = zigzag(number);
+    if (raw < 0x80)
+        return 1;
+    int bits = 64 - __builtin_clzll(raw);
+    return (bits + 6) / 7;
+}
+
+static inline uint8_t *
+write_varint(uint8_t *at, int64_t number)
+{
+    uint64_t raw = zigzag(number);
+    while (raw >= 0x80) {
+        *at++ = (uint8_t)(raw | 0x80);
+        raw >>= 7;
+    }
+    *at++ = (uint8_t)raw;
+    return at;
+}
+
+/* A length and the bytes; size -1 is null. */
+static inline uint8_t *
+write_span(uint8_t *at, const void *bytes, int64_t size)
+{
+    at = write_varint(at, size);
+    if (size > 0) {
+        memcpy(at, bytes, (size_t)size);
+        at += size;
+    }
+    return at;
+}
+
+static inline int64_t
+span_size(int64_t size)
+{
+    return varint_size(size) + (size > 0 ? size : 0);
+}
+
+static inline void
+write_int16(uint8_t *at, int16_t number)
+{
+    at[0] = (uint8_t)((uint16_t)number >> 8);
+    at[1] = (uint8_t)number;
+}
+
+static inline void
+write_int32(uint8_t *at, int32_t number)
+{
+    for (int i = 0; i < 4; i++)
+        at[i] = (uint8_t)((uint32_t)number >> (24 - 8 * i));
+}
+
+static inline void
+write_int64(uint8_t *at, int64_t number)
+{
+    for (int i = 0; i < 8; i++)
+        at[i] = (uint8_t)((uint64_t)number >> (56 - 8 * i));
+}
+
+#endif
