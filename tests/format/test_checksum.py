@@ -1,7 +1,10 @@
 """The two checksums, and that importing the format layer does not import their package."""
 
+import os
 import subprocess
 import sys
+
+import pytest
 
 from logstore.format import checksum
 
@@ -19,6 +22,11 @@ def test_a_checksum_goes_on_from_another():
     )
 
 
+def run_python(program, loops):
+    environment = {**os.environ, "LOGSTORE_LOOPS": loops}
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment)
+
+
 def test_the_packages_wait_for_their_first_use():
     heavy = {"crc32c", "lz4", "snappy", "zstandard"}
     program = f"""
@@ -30,4 +38,15 @@ assert early(b"123456789") == checksum.crc32c(b"123456789") == early(b"6789", ea
 assert checksum.crc32c is not early
 assert sys.modules["crc32c"].crc32c is checksum.crc32c
 """
-    subprocess.run([sys.executable, "-c", program], check=True)
+    run_python(program, "plain")
+
+
+def test_the_compiled_checksum_needs_no_package():
+    pytest.importorskip("logstore._compiled")
+    program = """
+import sys
+from logstore.format import checksum
+assert checksum.crc32c(b"123456789") == 0xE3069283
+assert "crc32c" not in sys.modules
+"""
+    run_python(program, "compiled")
