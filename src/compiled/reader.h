@@ -182,6 +182,42 @@ read_header(const uint8_t **at, const uint8_t *stop, Span *key, Span *value)
     return read_span(at, stop, key) < 0 || key->size < 0 || read_span(at, stop, value) < 0 ? -1 : 0;
 }
 
+/* Strict UTF-8 (RFC 3629): no surrogates, no longer form than needed, nothing above U+10FFFF. */
+static inline int
+check_utf8(const uint8_t *at, const uint8_t *end)
+{
+    while (at < end) {
+        uint8_t lead = *at++;
+        if (lead < 0x80)
+            continue;
+        int more = lead >= 0xF0 ? 3 : lead >= 0xE0 ? 2 : 1;
+        if (lead < 0xC2 || lead > 0xF4 || end - at < more)
+            return -1;
+        uint8_t least = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+        uint8_t most = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+        if (*at < least || *at > most)
+            return -1;
+        for (int i = 1; i < more; i++)
+            if ((at[i] & 0xC0) != 0x80)
+                return -1;
+        at += more;
+    }
+    return 0;
+}
+
+/* The headers of a record, without keeping any: for whoever wants to know only that the record is right. */
+static inline int
+check_headers(const RawRecord *record)
+{
+    const uint8_t *at = record->headers;
+    for (int32_t i = 0; i < record->header_count; i++) {
+        Span key, value;
+        if (read_header(&at, record->stop, &key, &value) < 0 || check_utf8(key.bytes, key.bytes + key.size) < 0)
+            return -1;
+    }
+    return at == record->stop ? 0 : -1;
+}
+
 /* The timestamp of a record: 64-bit arithmetic that wraps, as Kafka's. */
 static inline int64_t
 add_wrapping(int64_t base, int64_t delta)
