@@ -137,6 +137,7 @@ typedef struct {
     int64_t timestamp_delta;
     int32_t offset_delta;
     int32_t header_count;
+    const uint8_t *key_at; /* where the key's size begins */
     Span key;
     Span value;
     const uint8_t *headers;
@@ -161,8 +162,10 @@ read_record(const uint8_t **at, const uint8_t *end, RawRecord *record)
         return -1;
     const uint8_t *p = *at, *stop = p + size;
     p++; /* attributes, which mean nothing */
-    if (read_varlong(&p, stop, &record->timestamp_delta) < 0 || read_varint(&p, stop, &record->offset_delta) < 0 ||
-        read_span(&p, stop, &record->key) < 0 || read_span(&p, stop, &record->value) < 0 ||
+    if (read_varlong(&p, stop, &record->timestamp_delta) < 0 || read_varint(&p, stop, &record->offset_delta) < 0)
+        return -1;
+    record->key_at = p;
+    if (read_span(&p, stop, &record->key) < 0 || read_span(&p, stop, &record->value) < 0 ||
         read_varint(&p, stop, &record->header_count) < 0)
         return -1;
     if (record->header_count < 0 || record->header_count > (stop - p) / MIN_HEADER_BYTES)

@@ -12,6 +12,13 @@ zigzag(int64_t number)
     return ((uint64_t)number << 1) ^ (uint64_t)(number >> 63);
 }
 
+/* The delta of a timestamp: 64-bit arithmetic that wraps, and comes right again when it is added back. */
+static inline int64_t
+subtract_wrapping(int64_t number, int64_t base)
+{
+    return (int64_t)((uint64_t)number - (uint64_t)base);
+}
+
 /* Bytes of a varint, 1 to 10. */
 static inline int
 varint_size(int64_t number)

@@ -5,8 +5,11 @@ Values only: nothing here reads a file, a clock or a configuration.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum, IntEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from logstore.build import compiled
 
 Header = tuple[str, bytes | None]
 """A record header: key (UTF-8 text) and value."""
@@ -18,19 +21,101 @@ NO_TIMESTAMP_MS = -1
 """The timestamp of a record that has none (magic 0, or written so)."""
 
 
-class Record(NamedTuple):
-    """One record as it was read. Use the fields by name.
-
-    ``offset`` is its logical number in the partition, ``timestamp_ms`` milliseconds since the epoch or -1,
-    ``key`` and ``value`` are None when null (a null value is a tombstone in a compacted topic), ``headers``
-    a tuple of (key, value) pairs in the order written.
-    """
-
+class _RecordFields(NamedTuple):
     offset: int
     timestamp_ms: int
     key: bytes | None
     value: bytes | None
     headers: tuple[Header, ...] = ()
+
+
+class Record(_RecordFields):
+    """One record as it was read. Use the fields by name.
+
+    ``offset`` is its logical number in the partition, ``timestamp_ms`` milliseconds since the epoch or -1,
+    ``key`` and ``value`` are None when null (a null value is a tombstone in a compacted topic), ``headers``
+    a tuple of (key, value) pairs in the order written.
+
+    A record is immutable, and equal to the tuple of its fields. TypeError for a field of another type,
+    OverflowError for a number beyond 64 bits.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        offset: int,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: tuple[Header, ...] = (),
+    ) -> Self:
+        numbers = _int64("offset", offset), _int64("timestamp_ms", timestamp_ms)
+        _check_payload("key", key)
+        _check_payload("value", value)
+        if not isinstance(headers, tuple):
+            raise TypeError(f"headers is {type(headers).__name__}; it must be a tuple of pairs")
+        return tuple.__new__(cls, (*numbers, key, value, headers))
+
+    if not TYPE_CHECKING:  # its signature stays the named tuple's
+
+        @classmethod
+        def _make(cls, iterable):
+            return cls(*iterable)
+
+    def _replace(self, **changes: Any) -> Self:
+        return type(self)(**self._asdict() | changes)
+
+    __replace__ = _replace
+
+    def __reduce__(self) -> tuple[type[Record], tuple[Any, ...]]:
+        return Record, tuple(self)
+
+    def __repr__(self) -> str:
+        """Takes a record of any class; long values are shortened."""
+        headers = ", ".join(f"({key!r}, {_shown(value)})" for key, value in self.headers[:_SHOWN_HEADERS])
+        if len(self.headers) > _SHOWN_HEADERS:
+            headers += f", ... {len(self.headers)} headers"
+        elif len(self.headers) == 1:
+            headers += ","
+        return (
+            f"{type(self).__name__}(offset={self.offset}, timestamp_ms={self.timestamp_ms}, "
+            f"key={_shown(self.key)}, value={_shown(self.value)}, headers=({headers}))"
+        )
+
+
+_INT64_MAX = (1 << 63) - 1
+_SHOWN_BYTES = 64
+_SHOWN_HEADERS = 8
+
+
+def _int64(name: str, number: Any) -> int:
+    if not isinstance(number, int):
+        raise TypeError(f"{name} is {type(number).__name__}; it must be int")
+    if not -_INT64_MAX - 1 <= number <= _INT64_MAX:
+        raise OverflowError(f"{name} {number} does not fit 64 bits")
+    return int(number)
+
+
+def _check_payload(name: str, payload: Any) -> None:
+    if payload is not None and not isinstance(payload, bytes):
+        raise TypeError(f"{name} is {type(payload).__name__}; it must be bytes or None")
+
+
+def _shown(payload: bytes | None) -> str:
+    if payload is None or len(payload) <= _SHOWN_BYTES:
+        return repr(payload)
+    return f"{payload[:_SHOWN_BYTES]!r}... {len(payload)} bytes"
+
+
+PlainRecord = Record
+"""The record class in plain Python: what the compiled one behaves like, and what it asks in rare cases."""
+
+if not TYPE_CHECKING and compiled is not None:
+    Record = compiled.Record
+    for _name in ("__doc__", "__annotations__", "__match_args__", "_fields", "_field_defaults"):
+        setattr(Record, _name, getattr(PlainRecord, _name))
+    Sequence.register(Record)  # as a tuple is one: for ``match`` statements too
 
 
 class NewRecord(NamedTuple):

@@ -83,7 +83,12 @@ def decode_record(
     headers, at = _decode_headers(data, at, stop)
     if at != stop:
         raise CorruptionError(f"a record of {length} bytes ends after {at - start}", position=position)
-    return Record(base_offset + offset_delta, timestamp_ms, key, value, headers), stop
+    offset = base_offset + offset_delta
+    if not -INT64_MAX - 1 <= offset <= INT64_MAX:
+        raise CorruptionError(
+            f"base offset {base_offset} with delta {offset_delta} passes 64 bits", position=position
+        )
+    return Record(offset, timestamp_ms, key, value, headers), stop
 
 
 def _decode_bytes(data: bytes, position: int, stop: int, what: str) -> tuple[bytes | None, int]:

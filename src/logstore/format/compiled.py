@@ -1,0 +1,62 @@
+"""The hot loops of the compiled module, with the signatures of their plain twins.
+
+What the compiled code does not take (damaged bytes, columns that are no lists of bytes), the plain code
+decodes or encodes, or says what is wrong with it.
+
+Callers import from :mod:`logstore.format.loops`, never from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from logstore.build import compiled
+from logstore.format import plain
+from logstore.format import records as careful
+from logstore.format.records import Headers
+from logstore.model import Bytes, Record
+
+
+def encode_records(
+    keys: Sequence[Bytes | None],
+    values: Sequence[Bytes | None],
+    timestamps: Sequence[int] | int,
+    headers: Sequence[Headers] | None,
+    base_timestamp_ms: int,
+    offset_deltas: Sequence[int] | None = None,
+    *,
+    reserve_bytes: int = 0,
+) -> bytearray:
+    """As :func:`logstore.format.plain.encode_records`. Fast where columns and headers are lists or tuples,
+    and what is in them bytes, str and int, not subclasses."""
+    columns = (keys, values, timestamps, headers, base_timestamp_ms, offset_deltas)
+    encoded = compiled.encode_records(*columns, reserve_bytes)
+    if encoded is None:
+        return plain.encode_records(*columns, reserve_bytes=reserve_bytes)
+    return cast(bytearray, encoded)
+
+
+def decode_records(
+    buffer: Bytes,
+    position: int,
+    end: int,
+    count: int,
+    base_offset: int,
+    base_timestamp_ms: int,
+    append_time_ms: int | None,
+    *,
+    last_offset_delta: int = careful.INT32_MAX,
+    on_demand: bool = False,
+) -> list[Record]:
+    """As :func:`logstore.format.plain.decode_records`.
+
+    ``on_demand`` makes key, value and headers when they are first asked for, out of ``buffer`` if that is
+    bytes, else out of one copy of the section: the records keep it alive. Everything is checked now.
+    """
+    where = (buffer, position, end, count, base_offset, base_timestamp_ms, append_time_ms, last_offset_delta)
+    records = compiled.decode_records(*where, on_demand)
+    if records is None:
+        careful.check_count(position, end, count, len(buffer))
+        return careful.decode_records(*where)
+    return cast("list[Record]", records)
