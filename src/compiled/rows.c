@@ -153,7 +153,7 @@ record_headers(Decoder *decoder, const RawRecord *raw)
 
 /* Whether the headers of a record can be made later. */
 static int
-check_headers(Decoder *decoder, const RawRecord *raw)
+check_names(Decoder *decoder, const RawRecord *raw)
 {
     const uint8_t *at = raw->headers;
     for (int32_t number = 0; number < raw->header_count; number++) {
@@ -168,7 +168,7 @@ static PyObject *
 object_of(Decoder *decoder, const RawRecord *raw, int64_t offset, int64_t timestamp_ms)
 {
     if (decoder->section != NULL) {
-        if (check_headers(decoder, raw) < 0)
+        if (check_names(decoder, raw) < 0)
             return NULL;
         return make_on_demand_record(decoder->state, offset, timestamp_ms, decoder->section, raw->key_at, raw->stop);
     }
