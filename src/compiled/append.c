@@ -1,8 +1,777 @@
+/* From what users append to batches.
+
+   Rows are measured first and written second, into memory of exactly the size that they need. In between no
+   Python code can run: only objects of exact built-in types (and of NewRecord itself) are touched, nothing that
+   the collector tracks is allocated, and the GIL is kept. So the bytes that were measured are those that are
+   written, whatever other threads do to a list of rows.
+
+   What a record takes at most, and where a batch therefore ends, is computed as in gathered.py: both ways of encoding must cut the same rows into the same batches.
+*/
+
 #include "compiled.h"
+#include <structmember.h>
+#include "reader.h"
+#include "writer.h"
+
+enum {
+    MAX_RECORD_OVERHEAD_BYTES = 36,
+    MAX_HEADER_OVERHEAD_BYTES = 10,
+    MAX_UTF8_BYTES = 4, /* per character */
+    FIRST_ROWS = 64
+};
+
+/* Larger keys, values and batches are left to the plain code: below this no sum of sizes overflows. */
+#define MAX_PAYLOAD_BYTES ((int64_t)1 << 30)
+
+#define NO_TIMESTAMP_MS ((int64_t)-1)
+
+/* The result of a step that may find something out of the ordinary. */
+typedef enum { FAILED = -1, ORDINARY = 0, UNUSUAL = 1 } Outcome;
+
+/* One record, measured. Everything is borrowed from the row that it came from. */
+typedef struct {
+    Span key;
+    Span value;
+    PyObject *headers; /* a tuple that is not empty, or NULL */
+    int64_t timestamp_ms;
+    int32_t record_bytes; /* without the varint in front that says so */
+} MeasuredRow;
+
+/* The records of the batch that is being put together. */
+typedef struct {
+    MeasuredRow *rows;
+    Py_ssize_t count;
+    Py_ssize_t room;
+    int64_t section_bytes; /* what the records take, exactly */
+    int64_t most_bytes;    /* the sum of what each takes at most */
+    int64_t largest_ms;
+    MeasuredRow first_rows[FIRST_ROWS];
+} Section;
+
+/* Which timestamps a topic takes: -1, and those around the present. */
+typedef struct {
+    int64_t now_ms; /* also the timestamp of a row that has none */
+    int64_t oldest_ms;
+    int64_t newest_ms;
+} Bounds;
+
+/* The topic's rules, and what the headers of its batches say. */
+typedef struct {
+    Bounds bounds;
+    int64_t limit_bytes; /* records of a batch take at most this much together; a single one may take more */
+    int64_t producer_id;
+    int32_t base_sequence;
+    int16_t producer_epoch;
+    int16_t attributes; /* with the bit of log append time every record's timestamp is now_ms */
+    int needs_keys;
+} Rules;
+
+static Bounds
+bounds_around(int64_t now_ms, int64_t before_max_ms, int64_t after_max_ms)
+{
+    Bounds bounds = {now_ms, 0, INT64_MAX};
+    int64_t edge_ms;
+    if (!__builtin_sub_overflow(now_ms, before_max_ms, &edge_ms) && edge_ms > 0)
+        bounds.oldest_ms = edge_ms;
+    if (!__builtin_add_overflow(now_ms, after_max_ms, &edge_ms))
+        bounds.newest_ms = edge_ms;
+    return bounds;
+}
+
+/* Rows to measured rows -------------------------------------------------------------------------------------*/
+
+static inline Outcome
+measure_payload(PyObject *payload, Span *span)
+{
+    if (payload == Py_None) {
+        span->bytes = NULL;
+        span->size = -1;
+        return ORDINARY;
+    }
+    if (!PyBytes_CheckExact(payload))
+        return UNUSUAL;
+    Py_ssize_t size = Py_SIZE(payload);
+    if (size > MAX_PAYLOAD_BYTES)
+        return UNUSUAL;
+    span->bytes = (const uint8_t *)PyBytes_AsString(payload);
+    span->size = (int32_t)size;
+    return ORDINARY;
+}
+
+/* A header's key as UTF-8. The text is kept by the str object. */
+static Outcome
+measure_header_key(PyObject *key, Span *span)
+{
+    Py_ssize_t size;
+    const char *text = PyUnicode_AsUTF8AndSize(key, &size);
+    if (text == NULL) {
+        if (PyErr_ExceptionMatches(PyExc_MemoryError))
+            return FAILED;
+        PyErr_Clear(); /* a lone surrogate */
+        return UNUSUAL;
+    }
+    if (size > MAX_PAYLOAD_BYTES)
+        return UNUSUAL;
+    span->bytes = (const uint8_t *)text;
+    span->size = (int32_t)size;
+    return ORDINARY;
+}
+
+static Outcome
+measure_header(PyObject *header, Span *key, Span *value)
+{
+    if (!PyTuple_CheckExact(header) || PyTuple_Size(header) != 2)
+        return UNUSUAL;
+    PyObject *text = PyTuple_GetItem(header, 0);
+    if (!PyUnicode_CheckExact(text) || measure_payload(PyTuple_GetItem(header, 1), value) != ORDINARY)
+        return UNUSUAL;
+    return measure_header_key(text, key);
+}
+
+/* Adds up what the headers take, exactly and at most. */
+static Outcome
+measure_headers(PyObject *headers, int64_t *exact_bytes, int64_t *most_bytes)
+{
+    Py_ssize_t count = PyTuple_Size(headers);
+    if (count > INT32_MAX)
+        return UNUSUAL;
+    *exact_bytes += varint_size(count);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        Span key, value;
+        PyObject *header = PyTuple_GetItem(headers, i);
+        Outcome outcome = measure_header(header, &key, &value);
+        if (outcome != ORDINARY)
+            return outcome;
+        Py_ssize_t characters = PyUnicode_GetLength(PyTuple_GetItem(header, 0));
+        *exact_bytes += span_size(key.size) + span_size(value.size);
+        *most_bytes += MAX_UTF8_BYTES * (int64_t)characters + (value.size > 0 ? value.size : 0) +
+                       MAX_HEADER_OVERHEAD_BYTES;
+        if (*most_bytes > MAX_PAYLOAD_BYTES)
+            return UNUSUAL;
+    }
+    return ORDINARY;
+}
+
+static inline Outcome
+measure_timestamp(PyObject *timestamp, const Bounds *bounds, int64_t *timestamp_ms)
+{
+    *timestamp_ms = bounds->now_ms;
+    if (timestamp == NULL || timestamp == Py_None)
+        return ORDINARY;
+    if (!PyLong_CheckExact(timestamp))
+        return UNUSUAL;
+    int overflow;
+    int64_t given_ms = PyLong_AsLongLongAndOverflow(timestamp, &overflow);
+    if (overflow || (given_ms != NO_TIMESTAMP_MS && (given_ms < bounds->oldest_ms || given_ms > bounds->newest_ms)))
+        return UNUSUAL;
+    *timestamp_ms = given_ms;
+    return ORDINARY;
+}
+
+/* The fields of a row, still as objects. */
+typedef struct {
+    PyObject *key;
+    PyObject *value;
+    PyObject *timestamp; /* or NULL */
+    PyObject *headers;   /* or NULL */
+} Fields;
+
+static inline Outcome
+split_row(PyObject *row, const PyTypeObject *new_record_type, Fields *fields)
+{
+    const PyTypeObject *type = Py_TYPE(row);
+    if (type == &PyTuple_Type) {
+        Py_ssize_t width = PyTuple_Size(row);
+        if (width < 2 || width > 4)
+            return UNUSUAL;
+        fields->key = PyTuple_GetItem(row, 0);
+        fields->value = PyTuple_GetItem(row, 1);
+        fields->timestamp = width > 2 ? PyTuple_GetItem(row, 2) : NULL;
+        fields->headers = width > 3 ? PyTuple_GetItem(row, 3) : NULL;
+        return ORDINARY;
+    }
+    if (type == new_record_type) {
+        if (PyTuple_Size(row) != 4)
+            return UNUSUAL;
+        fields->value = PyTuple_GetItem(row, 0);
+        fields->key = PyTuple_GetItem(row, 1);
+        fields->headers = PyTuple_GetItem(row, 2);
+        fields->timestamp = PyTuple_GetItem(row, 3);
+        return ORDINARY;
+    }
+    if (type != &PyBytes_Type)
+        return UNUSUAL;
+    fields->key = Py_None;
+    fields->value = row;
+    fields->timestamp = fields->headers = NULL;
+    return ORDINARY;
+}
+
+/* Measures everything but what depends on the place in the batch. Adds to *exact_bytes and *most_bytes. */
+static inline Outcome
+measure_fields(PyObject *key, PyObject *value, PyObject *headers, int needs_keys, MeasuredRow *row,
+               int64_t *exact_bytes, int64_t *most_bytes)
+{
+    if (measure_payload(key, &row->key) != ORDINARY || measure_payload(value, &row->value) != ORDINARY)
+        return UNUSUAL;
+    if (row->key.size < 0 && needs_keys)
+        return UNUSUAL;
+    *exact_bytes += span_size(row->key.size) + span_size(row->value.size);
+    *most_bytes += (row->key.size > 0 ? row->key.size : 0) + (row->value.size > 0 ? row->value.size : 0) +
+                   MAX_RECORD_OVERHEAD_BYTES;
+    row->headers = NULL;
+    if (headers == NULL || headers == Py_None) {
+        *exact_bytes += 1;
+        return ORDINARY;
+    }
+    if (!PyTuple_CheckExact(headers))
+        return UNUSUAL;
+    if (PyTuple_Size(headers) > 0)
+        row->headers = headers;
+    return measure_headers(headers, exact_bytes, most_bytes);
+}
+
+/* Sections --------------------------------------------------------------------------------------------------*/
+
+static void
+begin_section(Section *section)
+{
+    section->count = 0;
+    section->section_bytes = section->most_bytes = 0;
+    section->largest_ms = INT64_MIN;
+}
+
+static void
+init_section(Section *section)
+{
+    section->rows = section->first_rows;
+    section->room = FIRST_ROWS;
+    begin_section(section);
+}
+
+static void
+free_section(Section *section)
+{
+    if (section->rows != section->first_rows)
+        PyMem_Free(section->rows);
+}
+
+static int
+grow_section(Section *section)
+{
+    if (section->room > PY_SSIZE_T_MAX / (Py_ssize_t)(4 * sizeof(MeasuredRow)))
+        return -1;
+    size_t size = (size_t)section->room * 2 * sizeof(MeasuredRow);
+    int is_first = section->rows == section->first_rows;
+    MeasuredRow *rows = PyMem_Realloc(is_first ? NULL : section->rows, size);
+    if (rows == NULL)
+        return -1;
+    if (is_first)
+        memcpy(rows, section->first_rows, sizeof section->first_rows);
+    section->rows = rows;
+    section->room *= 2;
+    return 0;
+}
+
+/* Adds one row. *fits is 0, and nothing was added, if the section has rows and this one has to begin the next.
+   After FAILED an exception is set. */
+static inline Outcome
+add_row(Section *section, PyObject *key, PyObject *value, PyObject *headers, int64_t timestamp_ms, const Rules *rules,
+        int *fits)
+{
+    if (section->count == section->room && grow_section(section) < 0) {
+        PyErr_NoMemory();
+        return FAILED;
+    }
+    MeasuredRow *row = &section->rows[section->count];
+    int64_t exact_bytes = 1, most_bytes = 0;
+    Outcome outcome = measure_fields(key, value, headers, rules->needs_keys, row, &exact_bytes, &most_bytes);
+    if (outcome != ORDINARY)
+        return outcome;
+    if (most_bytes > MAX_PAYLOAD_BYTES)
+        return UNUSUAL;
+    *fits = section->count == 0 || section->most_bytes + most_bytes <= rules->limit_bytes;
+    if (!*fits)
+        return ORDINARY;
+    row->timestamp_ms = rules->attributes & TIMESTAMP_TYPE_BIT ? rules->bounds.now_ms : timestamp_ms;
+    int64_t delta_ms;
+    if (__builtin_sub_overflow(row->timestamp_ms, section->rows[0].timestamp_ms, &delta_ms))
+        return UNUSUAL;
+    exact_bytes += varint_size(delta_ms) + varint_size(section->count);
+    row->record_bytes = (int32_t)exact_bytes;
+    section->section_bytes += varint_size(exact_bytes) + exact_bytes;
+    section->most_bytes += most_bytes;
+    if (row->timestamp_ms > section->largest_ms)
+        section->largest_ms = row->timestamp_ms;
+    section->count++;
+    /* What the header can say: a larger batch is refused, in words, by the plain code. */
+    return section->section_bytes > INT32_MAX - HEADER_BYTES || section->count > INT32_MAX ? UNUSUAL : ORDINARY;
+}
+
+/* Measured rows to bytes ------------------------------------------------------------------------------------*/
+
+static uint8_t *
+write_headers(uint8_t *at, PyObject *headers)
+{
+    Py_ssize_t count = PyTuple_Size(headers);
+    at = write_varint(at, count);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        Span key, value;
+        if (measure_header(PyTuple_GetItem(headers, i), &key, &value) != ORDINARY)
+            return NULL; /* it was ordinary a moment ago, and the text is cached: cannot be */
+        at = write_span(at, key.bytes, key.size);
+        at = write_span(at, value.bytes, value.size);
+    }
+    return at;
+}
+
+static uint8_t *
+write_records(uint8_t *at, const Section *section)
+{
+    int64_t base_ms = section->rows[0].timestamp_ms;
+    for (Py_ssize_t i = 0; i < section->count; i++) {
+        const MeasuredRow *row = &section->rows[i];
+        at = write_varint(at, row->record_bytes);
+        *at++ = 0; /* attributes */
+        at = write_varint(at, row->timestamp_ms - base_ms);
+        at = write_varint(at, i);
+        at = write_span(at, row->key.bytes, row->key.size);
+        at = write_span(at, row->value.bytes, row->value.size);
+        if (row->headers == NULL)
+            *at++ = 0;
+        else if ((at = write_headers(at, row->headers)) == NULL)
+            return NULL;
+    }
+    return at;
+}
+
+static void
+write_batch_header(uint8_t *batch, int64_t size, const Section *section, const Rules *rules)
+{
+    write_int64(batch + BASE_OFFSET_AT, 0);
+    write_int32(batch + BATCH_LENGTH_AT, (int32_t)(size - LENGTH_OVERHEAD_BYTES));
+    write_int32(batch + LEADER_EPOCH_AT, -1);
+    batch[MAGIC_AT] = 2;
+    write_int16(batch + ATTRIBUTES_AT, rules->attributes);
+    write_int32(batch + LAST_OFFSET_DELTA_AT, (int32_t)(section->count - 1));
+    write_int64(batch + BASE_TIMESTAMP_AT, section->rows[0].timestamp_ms);
+    write_int64(batch + MAX_TIMESTAMP_AT, section->largest_ms);
+    write_int64(batch + PRODUCER_ID_AT, rules->producer_id);
+    write_int16(batch + PRODUCER_EPOCH_AT, rules->producer_epoch);
+    write_int32(batch + BASE_SEQUENCE_AT, rules->base_sequence);
+    write_int32(batch + RECORD_COUNT_AT, (int32_t)section->count);
+    write_int32(batch + CRC_AT, (int32_t)crc32c(0, batch + ATTRIBUTES_AT, (size_t)(size - ATTRIBUTES_AT)));
+}
+
+/* A new bytearray: the batch of the section's rows, at base offset 0, its checksum in place. */
+static PyObject *
+encode_section(const Section *section, const Rules *rules)
+{
+    int64_t size = HEADER_BYTES + section->section_bytes;
+    PyObject *batch = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)size);
+    if (batch == NULL)
+        return NULL;
+    uint8_t *bytes = (uint8_t *)PyByteArray_AsString(batch);
+    if (write_records(bytes + HEADER_BYTES, section) != bytes + size) {
+        Py_DECREF(batch);
+        PyErr_SetString(PyExc_SystemError, "records changed their size while they were encoded");
+        return NULL;
+    }
+    write_batch_header(bytes, size, section, rules);
+    return batch;
+}
+
+/* encode_rows -----------------------------------------------------------------------------------------------*/
+
+static inline PyObject *
+row_at(PyObject *rows, int is_list, Py_ssize_t i)
+{
+    return is_list ? PyList_GetItem(rows, i) : PyTuple_GetItem(rows, i);
+}
+
+static int
+append_batch(PyObject *batches, const Section *section, const Rules *rules)
+{
+    PyObject *batch = encode_section(section, rules);
+    if (batch == NULL)
+        return -1;
+    int failed = PyList_Append(batches, batch);
+    Py_DECREF(batch);
+    return failed;
+}
+
+/* Encodes all rows, appending to batches. */
+static Outcome
+encode_all(PyObject *rows, const PyTypeObject *new_record_type, const Rules *rules, Section *section,
+           PyObject *batches)
+{
+    int is_list = PyList_CheckExact(rows), fits;
+    Py_ssize_t count = is_list ? PyList_Size(rows) : PyTuple_Size(rows);
+    for (Py_ssize_t i = 0; i < count; i += fits) {
+        Fields fields;
+        int64_t timestamp_ms;
+        if (split_row(row_at(rows, is_list, i), new_record_type, &fields) != ORDINARY ||
+            measure_timestamp(fields.timestamp, &rules->bounds, &timestamp_ms) != ORDINARY)
+            return UNUSUAL;
+        Outcome outcome = add_row(section, fields.key, fields.value, fields.headers, timestamp_ms, rules, &fits);
+        if (outcome != ORDINARY)
+            return outcome;
+        if (!fits) {
+            if (append_batch(batches, section, rules) < 0)
+                return FAILED;
+            begin_section(section);
+        }
+    }
+    return section->count > 0 && append_batch(batches, section, rules) < 0 ? FAILED : ORDINARY;
+}
+
+static PyObject *
+encode_rows(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *rows, *new_record_type;
+    Rules rules;
+    long long now_ms, before_max_ms, after_max_ms, limit_bytes, producer_id;
+    if (!PyArg_ParseTuple(args, "OOL(hpLLL)(Lhi)", &rows, &new_record_type, &now_ms, &rules.attributes,
+                          &rules.needs_keys, &before_max_ms, &after_max_ms, &limit_bytes, &producer_id,
+                          &rules.producer_epoch, &rules.base_sequence))
+        return NULL;
+    if ((!PyList_CheckExact(rows) && !PyTuple_CheckExact(rows)) || now_ms < NO_TIMESTAMP_MS)
+        Py_RETURN_NONE;
+    rules.bounds = bounds_around(now_ms, before_max_ms, after_max_ms);
+    rules.limit_bytes = limit_bytes;
+    rules.producer_id = producer_id;
+    PyObject *batches = PyList_New(0); /* before any row is looked at: it may start the collector */
+    if (batches == NULL)
+        return NULL;
+    Section section;
+    init_section(&section);
+    Outcome outcome = encode_all(rows, (const PyTypeObject *)new_record_type, &rules, &section, batches);
+    free_section(&section);
+    if (outcome == ORDINARY)
+        return batches;
+    Py_DECREF(batches);
+    if (outcome == FAILED)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* GatheredRows ----------------------------------------------------------------------------------------------*/
+
+/* One row, with references of its own. */
+typedef struct {
+    PyObject *key;
+    PyObject *value;
+    PyObject *headers;
+    int64_t timestamp_ms;
+    int64_t size_bytes; /* what it takes at most */
+} GatheredRow;
+
+/* The rows of the next batch. They can hold no cycle (add takes exact bytes, and tuples of such; what put takes
+   was checked), so the collector need not know of them. */
+typedef struct {
+    PyObject ob_base;
+    GatheredRow *rows;
+    Py_ssize_t row_count;
+    Py_ssize_t room;
+    long long size_bytes; /* the sum of what the rows take at most */
+    long long limit_bytes;
+    long long max_record_bytes;
+    long long before_max_ms;
+    long long after_max_ms;
+    int needs_keys;
+    short attributes;
+    char has_failed;
+} GatheredRows;
+
+static PyObject *
+use_rules(GatheredRows *self, PyObject *args)
+{
+    if (!PyArg_ParseTuple(args, "(hpLLL)L", &self->attributes, &self->needs_keys, &self->before_max_ms,
+                          &self->after_max_ms, &self->limit_bytes, &self->max_record_bytes))
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static int
+init_gathered(GatheredRows *self, PyObject *args, PyObject *Py_UNUSED(keywords))
+{
+    PyObject *nothing = use_rules(self, args);
+    Py_XDECREF(nothing);
+    return nothing == NULL ? -1 : 0;
+}
+
+static int
+must_drain(const GatheredRows *self, int64_t size_bytes)
+{
+    return self->has_failed || (self->row_count > 0 && self->size_bytes + size_bytes > self->limit_bytes);
+}
+
+static PyObject *
+must_drain_before(GatheredRows *self, PyObject *size_bytes)
+{
+    long long size = PyLong_AsLongLong(size_bytes);
+    if (size == -1 && PyErr_Occurred())
+        return NULL;
+    return PyBool_FromLong(must_drain(self, size));
+}
+
+static int
+keep_row(GatheredRows *self, PyObject *key, PyObject *value, PyObject *headers, int64_t timestamp_ms,
+         int64_t size_bytes)
+{
+    if (self->row_count == self->room) {
+        Py_ssize_t room = self->room > 0 ? self->room * 2 : FIRST_ROWS;
+        GatheredRow *rows = NULL;
+        if (room <= PY_SSIZE_T_MAX / (Py_ssize_t)sizeof(GatheredRow))
+            rows = PyMem_Realloc(self->rows, (size_t)room * sizeof(GatheredRow));
+        if (rows == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        self->rows = rows;
+        self->room = room;
+    }
+    Py_INCREF(key);
+    Py_INCREF(value);
+    Py_INCREF(headers);
+    self->rows[self->row_count++] = (GatheredRow){key, value, headers, timestamp_ms, size_bytes};
+    self->size_bytes += size_bytes;
+    return 0;
+}
+
+static inline void
+forget_row(GatheredRow row)
+{
+    Py_DECREF(row.key);
+    Py_DECREF(row.value);
+    Py_DECREF(row.headers);
+}
+
+/* add(value, key, headers, timestamp_ms, now_ms) -> number of the row, or -1 */
+static PyObject *
+add_gathered(GatheredRows *self, PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 5) {
+        PyErr_SetString(PyExc_TypeError, "add takes five arguments");
+        return NULL;
+    }
+    PyObject *value = args[0], *key = args[1], *headers = args[2];
+    MeasuredRow row;
+    int64_t exact_bytes = 0, most_bytes = 0, timestamp_ms;
+    long long now_ms = PyLong_AsLongLong(args[4]);
+    if (now_ms == -1 && PyErr_Occurred())
+        return NULL;
+    Outcome outcome = measure_fields(key, value, headers, self->needs_keys, &row, &exact_bytes, &most_bytes);
+    if (outcome == FAILED)
+        return NULL;
+    Bounds bounds = bounds_around(now_ms, self->before_max_ms, self->after_max_ms);
+    if (outcome == UNUSUAL || now_ms < NO_TIMESTAMP_MS || measure_timestamp(args[3], &bounds, &timestamp_ms) != ORDINARY ||
+        most_bytes > self->max_record_bytes || must_drain(self, most_bytes))
+        return PyLong_FromLong(-1);
+    if (keep_row(self, key, value, headers, timestamp_ms, most_bytes) < 0)
+        return NULL;
+    return PyLong_FromSsize_t(self->row_count - 1);
+}
+
+static PyObject *
+put_gathered(GatheredRows *self, PyObject *args)
+{
+    PyObject *key, *value, *headers;
+    long long timestamp_ms, size_bytes;
+    if (!PyArg_ParseTuple(args, "(OOLO!)L", &key, &value, &timestamp_ms, &PyTuple_Type, &headers, &size_bytes) ||
+        keep_row(self, key, value, headers, timestamp_ms, size_bytes) < 0)
+        return NULL;
+    return PyLong_FromSsize_t(self->row_count - 1);
+}
+
+static PyObject *
+remove_last(GatheredRows *self, PyObject *Py_UNUSED(unused))
+{
+    if (self->row_count > 0) {
+        GatheredRow row = self->rows[--self->row_count];
+        self->size_bytes -= row.size_bytes;
+        forget_row(row);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+clear_gathered(GatheredRows *self, PyObject *Py_UNUSED(unused))
+{
+    GatheredRow *rows = self->rows;
+    Py_ssize_t count = self->row_count, room = self->room;
+    self->rows = NULL;
+    self->row_count = self->room = 0;
+    self->size_bytes = 0;
+    self->has_failed = 0;
+    for (Py_ssize_t i = 0; i < count; i++)
+        forget_row(rows[i]); /* may run a finalizer, which may add rows */
+    if (self->rows == NULL) {
+        self->rows = rows;
+        self->room = room;
+    } else {
+        PyMem_Free(rows);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+encode_gathered(GatheredRows *self, PyObject *now)
+{
+    Rules rules = {.attributes = self->attributes,
+                   .limit_bytes = INT64_MAX,
+                   .producer_id = -1,
+                   .producer_epoch = -1,
+                   .base_sequence = -1};
+    long long now_ms = PyLong_AsLongLong(now);
+    if (now_ms == -1 && PyErr_Occurred())
+        return NULL;
+    rules.bounds.now_ms = now_ms;
+    Section section;
+    init_section(&section);
+    Outcome outcome = now_ms < NO_TIMESTAMP_MS ? UNUSUAL : ORDINARY;
+    int fits;
+    for (Py_ssize_t i = 0; i < self->row_count && outcome == ORDINARY; i++) {
+        const GatheredRow *row = &self->rows[i];
+        outcome = add_row(&section, row->key, row->value, row->headers, row->timestamp_ms, &rules, &fits);
+    }
+    PyObject *batch = NULL;
+    if (outcome == ORDINARY && section.count > 0)
+        batch = encode_section(&section, &rules);
+    else if (outcome != FAILED) {
+        Py_INCREF(Py_None);
+        batch = Py_None;
+    }
+    free_section(&section);
+    return batch;
+}
+
+static PyObject *
+rows_of_gathered(GatheredRows *self, void *Py_UNUSED(closure))
+{
+    PyObject *list = PyList_New(0);
+    /* A tuple may start the collector, whose finalizers may add rows: what is there is looked at each time. */
+    for (Py_ssize_t i = 0; list != NULL && i < self->row_count; i++) {
+        const GatheredRow *row = &self->rows[i];
+        PyObject *tuple = Py_BuildValue("(OOLO)", row->key, row->value, (long long)row->timestamp_ms, row->headers);
+        if (tuple == NULL || PyList_Append(list, tuple) < 0)
+            Py_CLEAR(list);
+        Py_XDECREF(tuple);
+    }
+    return list;
+}
+
+static void
+free_gathered(GatheredRows *self)
+{
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    PyObject *nothing = clear_gathered(self, NULL);
+    Py_XDECREF(nothing);
+    PyMem_Free(self->rows);
+    freefunc free_object = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    free_object(self);
+    Py_DECREF((PyObject *)type);
+}
+
+#define METHOD(function) ((PyCFunction)(void (*)(void))(function))
+
+static PyMethodDef gathered_methods[] = {
+    {"use_rules", METHOD(use_rules), METH_VARARGS, "See the plain class."},
+    {"add", METHOD(add_gathered), METH_FASTCALL, "See the plain class."},
+    {"must_drain_before", METHOD(must_drain_before), METH_O, "See the plain class."},
+    {"put", METHOD(put_gathered), METH_VARARGS, "See the plain class."},
+    {"remove_last", METHOD(remove_last), METH_NOARGS, "See the plain class."},
+    {"clear", METHOD(clear_gathered), METH_NOARGS, "See the plain class."},
+    {"encode", METHOD(encode_gathered), METH_O, "See the plain class."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef gathered_members[] = {
+    {"row_count", T_PYSSIZET, offsetof(GatheredRows, row_count), READONLY, "How many."},
+    {"size_bytes", T_LONGLONG, offsetof(GatheredRows, size_bytes), READONLY, "The sum of what they take at most."},
+    {"max_record_bytes", T_LONGLONG, offsetof(GatheredRows, max_record_bytes), READONLY, "See the plain class."},
+    {"has_failed", T_BOOL, offsetof(GatheredRows, has_failed), 0, "See the plain class."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyGetSetDef gathered_getters[] = {
+    {"rows", (getter)(void (*)(void))rows_of_gathered, NULL, "A new list of the rows.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot gathered_slots[] = {
+    {Py_tp_doc, "The rows of the next batch. See the plain class, logstore.format.gathered.GatheredRows."},
+    {Py_tp_methods, gathered_methods},
+    {Py_tp_members, gathered_members},
+    {Py_tp_getset, gathered_getters},
+    {Py_tp_init, init_gathered},
+    {Py_tp_dealloc, free_gathered},
+    {0, NULL},
+};
+
+static PyType_Spec gathered_spec = {
+    .name = "logstore._compiled.GatheredRows",
+    .basicsize = sizeof(GatheredRows),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = gathered_slots,
+};
+
+/* Partitions ------------------------------------------------------------------------------------------------*/
+
+/* Kafka's variant of murmur2, as in partitioner.py. */
+static uint32_t
+murmur2(const uint8_t *bytes, size_t size)
+{
+    const uint32_t multiplier = 0x5BD1E995u;
+    uint32_t hash = 0x9747B28Cu ^ (uint32_t)size;
+    for (; size >= 4; size -= 4, bytes += 4) {
+        uint32_t word = (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 |
+                        (uint32_t)bytes[3] << 24;
+        word *= multiplier;
+        word ^= word >> 24;
+        hash = hash * multiplier ^ word * multiplier;
+    }
+    if (size > 0) {
+        for (size_t i = size; i-- > 0;)
+            hash ^= (uint32_t)bytes[i] << (8 * i);
+        hash *= multiplier;
+    }
+    hash ^= hash >> 13;
+    hash *= multiplier;
+    return hash ^ hash >> 15;
+}
+
+/* partition_for_key(key, partition_count) -> partition, or None for a key that is not bytes and a count that
+   cannot be. */
+static PyObject *
+partition_for_key(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 2 || !PyBytes_CheckExact(args[0]) || !PyLong_CheckExact(args[1]))
+        Py_RETURN_NONE;
+    int overflow;
+    long long partition_count = PyLong_AsLongLongAndOverflow(args[1], &overflow);
+    if (overflow || partition_count < 1 || partition_count > INT32_MAX)
+        Py_RETURN_NONE;
+    uint32_t hash = murmur2((const uint8_t *)PyBytes_AsString(args[0]), (size_t)Py_SIZE(args[0]));
+    return PyLong_FromLong((long)((hash & 0x7FFFFFFFu) % (uint32_t)partition_count));
+}
+
+static PyMethodDef functions[] = {
+    {"encode_rows", encode_rows, METH_VARARGS,
+     "The rows as sealed batches at base offset 0, or None if the plain code has to look at them."},
+    {"partition_for_key", METHOD(partition_for_key), METH_FASTCALL, "The partition of a key, or None."},
+    {NULL, NULL, 0, NULL},
+};
 
 int
 add_append(PyObject *module)
 {
-    (void)module;
-    return 0;
+    if (PyModule_AddFunctions(module, functions) < 0)
+        return -1;
+    PyObject *type = PyType_FromModuleAndSpec(module, &gathered_spec, NULL);
+    if (type == NULL)
+        return -1;
+    int failed = PyModule_AddObjectRef(module, "GatheredRows", type);
+    Py_DECREF(type);
+    return failed;
 }

@@ -13,8 +13,8 @@ from logstore.errors import (
     UsageError,
 )
 from logstore.format.compression import Codec
+from logstore.format.gathered import MAX_RECORD_OVERHEAD_BYTES
 from logstore.format.header import HEADER_BYTES
-from logstore.partition.columns import MAX_RECORD_OVERHEAD_BYTES
 from tests.partition.helpers_rules import (
     START_MS,
     WatchedFiles,
@@ -29,7 +29,7 @@ from tests.partition.helpers_rules import (
 
 
 def gathered(log):
-    return len(log._gathering.rows)
+    return log._gathered.row_count
 
 
 def written(log):

@@ -435,9 +435,9 @@ class LogMachine(RuleBasedStateMachine):
         assert view.log_start_offset <= view.last_stable_offset <= view.high_watermark <= view.log_end_offset
         assert view.durable_offset <= view.log_end_offset
         assert view.log_start_offset == self.model.start
-        assert view.log_end_offset + len(self.log._gathering.rows) == self.model.end
+        assert view.log_end_offset + self.log._gathered.row_count == self.model.end
         assert list(view.bases) == sorted(set(view.bases))
-        if not self.log._gathering.rows:
+        if not self.log._gathered.row_count:
             assert view.last_stable_offset == self.model.stable
 
     @invariant()

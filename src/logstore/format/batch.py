@@ -54,6 +54,7 @@ __all__ = [
     "decode_header",
     "encode_batch",
     "encode_records_batch",
+    "place_batch",
     "rebase_batch",
     "seal_batch",
     "stamp_batch",
@@ -161,6 +162,13 @@ def rebase_batch(
     """Give a batch of magic 2 its place in the log: 12 bytes that no checksum covers."""
     _INT64.pack_into(buffer, position, base_offset)
     _INT32.pack_into(buffer, position + LEADER_EPOCH_POSITION, partition_leader_epoch)
+
+
+def place_batch(batch: bytearray, base_offset: int, partition_leader_epoch: int) -> BatchHeader:
+    """Give a batch of magic 2 that was encoded here its place in the log; returns its header."""
+    _INT64.pack_into(batch, 0, base_offset)
+    _INT32.pack_into(batch, LEADER_EPOCH_POSITION, partition_leader_epoch)
+    return BatchHeader._make(BATCH_HEADER.unpack_from(batch))
 
 
 def stamp_batch(

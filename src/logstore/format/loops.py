@@ -4,13 +4,32 @@ Behind it is the compiled module where this installation has one, else the plain
 :mod:`logstore.format.plain`: the same functions, bytes, results and errors.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from logstore.build import compiled
-from logstore.format import plain
 from logstore.format.plain import scan_batches, skip_records
 
-if compiled is None:
-    decode_records, encode_records = plain.decode_records, plain.encode_records
+if compiled is None or TYPE_CHECKING:
+    from logstore.format.gathered import GatheredRows
+    from logstore.format.partitioner import partition_for_key
+    from logstore.format.plain import decode_records, encode_records, encode_rows
 else:
-    from logstore.format.compiled import decode_records, encode_records
+    from logstore.format.compiled import (
+        GatheredRows,
+        decode_records,
+        encode_records,
+        encode_rows,
+        partition_for_key,
+    )
 
-__all__ = ["decode_records", "encode_records", "scan_batches", "skip_records"]
+__all__ = [
+    "GatheredRows",
+    "decode_records",
+    "encode_records",
+    "encode_rows",
+    "partition_for_key",
+    "scan_batches",
+    "skip_records",
+]

@@ -1,7 +1,8 @@
 """Appending to a log: single records, many, encoded batches, a leader's batches, transaction markers.
 
 Records are checked and encoded before the lock is taken; under it they get their offsets and are written.
-Single records gather first (:mod:`~logstore.partition.gathering`).
+Single records gather first: each gets its offset at once, and its row waits until there are enough of them,
+or until the linger time is over. Rows are checked before they gather, so that only the disk can refuse them.
 """
 
 from __future__ import annotations
@@ -14,27 +15,23 @@ from logstore.errors import (
     UsageError,
 )
 from logstore.format.control import ControlType, encode_end_marker
+from logstore.format.gathered import Row, record_bytes
 from logstore.format.header import decode_header
 from logstore.model import AppendOrigin, Bytes, ProducerIdentity
 from logstore.partition.columns import (
-    MAX_RECORD_OVERHEAD_BYTES,
     NewRecords,
     check_headers,
     check_payload,
     check_timestamp_types,
-    columns_of,
-    headers_bytes,
-    split_by_size,
+    list_of,
 )
 from logstore.partition.core import AppendResult
-from logstore.partition.encoding import check_producer, encode_columns, place_batches
-from logstore.partition.gathering import Row
+from logstore.partition.encoding import check_producer, place_batches
 from logstore.partition.readable import check_buffer
 from logstore.partition.validate import (
     PlannedAppend,
     check_keys,
     check_timestamps,
-    largest_batch_bytes,
     plan_follower_append,
     plan_leader_append,
 )
@@ -76,36 +73,49 @@ class AppendingLog(WritableLog):
             StorageError: records gathered before could not be written (they stay gathered, and are tried
                 again), or the flush failed. The record of this call was not appended, or not made durable.
         """
-        now_ms = self._context.clock.now_ms()
-        value = value if type(value) is bytes else check_payload("value", value)
-        key = key if type(key) is bytes else check_payload("key", key)
-        headers = check_headers(headers) if headers else ()
-        size = MAX_RECORD_OVERHEAD_BYTES + (len(key) if key else 0) + (len(value) if value else 0)
-        if headers:
-            size += headers_bytes(headers)
+        now_ms = self._now_ms()
+        number = -1
+        if not (self._is_closed or self._fork_flag.is_forked):  # in a forked child the lock may stay held
+            with self._lock:
+                try:
+                    if not (self._is_closed or self._failure is not None):
+                        number = self._gathered.add(value, key, headers, timestamp_ms, now_ms)
+                        if number >= 0:
+                            offset = self._core.log_end_offset + number
+                            if not self._linger_pending:
+                                self._write_soon_locked()
+                except BaseException as error:
+                    self._poison_if_unexpected(error)
+                    raise
+        if number < 0:
+            offset = self._append_closely(value, key, headers, timestamp_ms, now_ms)
+        if flush or self._core.config.flush_messages != UNLIMITED:
+            self._wait_if_due(offset + 1, flush)
+        return offset
+
+    def _append_closely(self, value: Any, key: Any, headers: Any, timestamp_ms: Any, now_ms: int) -> int:
+        """Append one record about which something is out of the ordinary: it is wrong, or of a type that is
+        copied, or the batch is full."""
+        value = check_payload("value", value)
+        key = check_payload("key", key)
+        headers = check_headers(headers)
+        size = record_bytes(key, value, headers)
         row = (key, value, now_ms if timestamp_ms is None else timestamp_ms, headers)
         with self._changing as core:
             if timestamp_ms is not None:
-                if (
-                    type(timestamp_ms) is not int or not 0 <= timestamp_ms < 1 << 62
-                ):  # one number needs no column
-                    check_timestamp_types((timestamp_ms,))
+                check_timestamp_types((timestamp_ms,))
                 check_timestamps((timestamp_ms,), core.config, now_ms)
             if key is None and core.config.compacts:
                 check_keys((key,))
-            gathering = self._gathering
-            if size > gathering.max_record_bytes:
-                offset = self._append_alone_locked(row)
-            else:
-                if gathering.must_drain_before(size):
-                    self._drain_locked()
-                offset = core.log_end_offset + len(gathering.rows)
-                gathering.add(row, size)
-                if not self._linger_pending:
-                    self._write_soon_locked(size)
-        if flush or core.config.flush_messages != UNLIMITED:
-            self._wait_if_due(offset + 1, flush)
-        return offset
+            gathered = self._gathered
+            if size > gathered.max_record_bytes:
+                return self._append_alone_locked(row)
+            if gathered.must_drain_before(size):
+                self._drain_locked()
+            offset = core.log_end_offset + gathered.put(row, size)
+            if not self._linger_pending:
+                self._write_soon_locked()
+            return offset
 
     def _append_alone_locked(self, row: Row) -> int:
         """A record of unusual size is a batch of its own: only encoding it tells whether it fits."""
@@ -114,7 +124,7 @@ class AppendingLog(WritableLog):
         self._drain_locked()
         return self._write_locked(batches).base_offset
 
-    def _write_soon_locked(self, size_bytes: int) -> None:
+    def _write_soon_locked(self) -> None:
         """Write the newest row after the linger time at the latest; now, if there is none."""
         if self._context.config.linger_ms > 0:
             self._linger_after_locked(self._context.config.linger_ms)
@@ -122,7 +132,7 @@ class AppendingLog(WritableLog):
         try:
             self._drain_locked()
         except BaseException:
-            self._gathering.remove_last(size_bytes)
+            self._gathered.remove_last()
             raise
 
     def _linger_after_locked(self, delay_ms: int) -> None:
@@ -130,26 +140,24 @@ class AppendingLog(WritableLog):
         self._context.scheduler.after(delay_ms, f"write {self.partition}", self._linger)
 
     def _linger(self) -> None:
-        self._linger_pending = False
-        if self._is_closed or self._failure is not None:
-            return
-        try:
-            self._drain()
-        except StorageError:
-            with self._lock:
+        with self._lock:
+            self._linger_pending = False
+            if self._is_closed or self._failure is not None:
+                return
+            try:
+                self._drain()
+            except StorageError:
                 self._linger_after_locked(_RETRY_MS)
-            raise
+                raise
 
     def _drain_locked(self) -> None:
         """Write what was gathered as one batch. On an error it stays gathered."""
-        gathering = self._gathering
-        if not gathering.rows:
+        gathered = self._gathered
+        if not gathered.row_count:
             return
-        gathering.has_failed = True
-        self._write_locked(
-            encode_columns([gathering.columns()], self._core.config, self._context.clock.now_ms())
-        )
-        gathering.clear()
+        gathered.has_failed = True
+        self._write_locked(self._encoder.encode_gathered(gathered, self._now_ms()))
+        gathered.clear()
 
     def extend(
         self, records: NewRecords, *, flush: bool = False, producer: ProducerIdentity | None = None
@@ -177,12 +185,15 @@ class AppendingLog(WritableLog):
         self._check_usable()
         batches = self._encode(records, producer)
         with self._changing as core:
-            self._drain_locked()
+            if self._gathered.row_count:
+                self._drain_locked()
             if not batches:
                 return range(core.log_end_offset, core.log_end_offset)
             result = self._write_locked(batches)
-        self._wait_if_due(result.last_offset + 1, flush)
-        return range(result.base_offset, result.last_offset + 1)
+        base_offset, last_offset = result[:2]
+        if flush or core.config.flush_messages != UNLIMITED:
+            self._wait_if_due(last_offset + 1, flush)
+        return range(base_offset, last_offset + 1)
 
     def _wait_if_due(self, end_offset: int, flush: bool) -> None:
         """Flush after an append that asked for it, or that brought the unflushed records to
@@ -193,18 +204,11 @@ class AppendingLog(WritableLog):
     def _encode(self, records: NewRecords, producer: ProducerIdentity | None = None) -> list[bytearray]:
         """Check records against the topic's rules and encode them. Needs no lock: threads encode and compress
         side by side."""
-        now_ms = self._context.clock.now_ms()
-        config = self._core.config
+        now_ms = self._now_ms()
         if producer is not None:
             check_producer(producer)
-        columns = columns_of(records, now_ms)
-        if not isinstance(columns.timestamps, int):
-            check_timestamps(columns.timestamps, config, now_ms)
-        if config.compacts:
-            check_keys(columns.keys)
-        limit = min(self._context.config.batch_bytes, largest_batch_bytes(config))
-        parts = [columns] if producer is not None and columns.record_count else split_by_size(columns, limit)
-        return encode_columns(parts, config, now_ms, producer)
+        rows = records if type(records) is list else list_of(records)
+        return self._encoder.encode(rows, now_ms, producer)
 
     def _write_locked(self, batches: list[bytearray]) -> AppendResult:
         """Place encoded batches at the log end and write them, a segment's worth at a time."""
@@ -213,7 +217,7 @@ class AppendingLog(WritableLog):
         for planned in place_batches(
             batches, core.log_end_offset, self._leader_epoch, core.config.segment_bytes
         ):
-            written = core.write(planned, AppendOrigin.CLIENT, self._context.clock.now_ms())
+            written = core.write(planned, AppendOrigin.CLIENT, self._now_ms())
             result = written if result is None else written._replace(base_offset=result.base_offset)
         assert result is not None
         self._after_append_locked()

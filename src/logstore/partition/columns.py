@@ -9,23 +9,16 @@ timestamps are milliseconds, header keys are text that UTF-8 can hold.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from operator import add
 from typing import Any, NamedTuple, cast
 
 from logstore.errors import InvalidRecordError, UsageError
+from logstore.format.gathered import MAX_RECORD_OVERHEAD_BYTES, Row, headers_bytes
 from logstore.format.header import HEADER_BYTES
 from logstore.model import NO_TIMESTAMP_MS, Bytes, Header, NewRecord
 
-MAX_RECORD_OVERHEAD_BYTES = 36
-"""What a record takes at most besides key, value and headers: 5 bytes for each of its size, offset, key
-size, value size and header count, 10 for its timestamp, 1 for attributes."""
-
-MAX_HEADER_OVERHEAD_BYTES = 10
-"""What a header takes at most besides key and value: their sizes."""
-
-_MAX_UTF8_BYTES = 4  # per character
 _MAX_TIMESTAMP_MS = 2**63 - 1
 
 
@@ -64,7 +57,7 @@ def columns_of(records: NewRecords, now_ms: int) -> Columns:
         UsageError: ``records`` is not an iterable of records.
         InvalidRecordError: one of them, or a field of one, cannot be a record; names it and the field.
     """
-    rows = list(_iterator_of(records))
+    rows = list_of(records)  # a copy: whoever gave the list may change it meanwhile
     kinds = set(map(type, rows))
     if kinds == {tuple} and len(widths := set(map(len, rows))) == 1 and widths <= {2, 3, 4}:
         keys, values, *rest = zip(*rows, strict=True)
@@ -74,13 +67,19 @@ def columns_of(records: NewRecords, now_ms: int) -> Columns:
     return _transpose(cast("list[NewRecord]", rows), now_ms)
 
 
-def _iterator_of(records: Any) -> Iterator[Any]:
+def list_of(records: Any) -> list[Any]:
+    """The records of an iterable, which is used up.
+
+    Raises:
+        UsageError: ``records`` is not an iterable of records.
+    """
     if isinstance(records, bytes | bytearray | memoryview | str):
         raise UsageError(f"records is a single {type(records).__name__}; extend takes an iterable of records")
     try:
-        return iter(records)
+        iterator = iter(records)
     except TypeError:
         raise UsageError(f"records is a {type(records).__name__}; extend takes an iterable") from None
+    return list(iterator)
 
 
 def _transpose(rows: list[NewRecord], now_ms: int) -> Columns:
@@ -96,6 +95,15 @@ def _columns(keys: Any, values: Any, headers: Any, timestamps: Any, now_ms: int)
         _payloads("value", values),
         now_ms if timestamps is None else _timestamps(timestamps, now_ms),
         [check_headers(pairs, number) for number, pairs in enumerate(headers)] if any(headers) else None,
+    )
+
+
+def columns_of_gathered(rows: Sequence[Row]) -> Columns:
+    """The columns of at least one row that was checked."""
+    keys, values, timestamps, headers = zip(*rows, strict=True)
+    is_constant = timestamps.count(timestamps[0]) == len(timestamps)
+    return Columns(
+        keys, values, timestamps[0] if is_constant else timestamps, headers if any(headers) else None
     )
 
 
@@ -208,13 +216,6 @@ def _check_header(pair: Any, number: int | None) -> Header:
 
 
 # Sizes ------------------------------------------------------------------------------------------------------
-
-
-def headers_bytes(headers: Sequence[Header]) -> int:
-    """The bytes that one record's headers take at most, besides their count."""
-    return sum(
-        [_MAX_UTF8_BYTES * len(key) + len(value or b"") + MAX_HEADER_OVERHEAD_BYTES for key, value in headers]
-    )
 
 
 def sizes_of(columns: Columns) -> list[int]:

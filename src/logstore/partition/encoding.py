@@ -1,23 +1,35 @@
-"""From columns of new records to batches in their place: what a leader does with records appended directly.
+"""From new records to batches in their place: what a leader does with records appended directly.
 
 Encoding needs no lock and no offset; placing gives each batch its base offset and epoch, 12 bytes that the
-CRC does not cover.
+CRC does not cover. Rows about which all is ordinary are encoded as they are, where the compiled loops are in
+use; all others go by columns, whose checks say what is wrong. Both make the same batches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from logstore.config import TopicConfig
+from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import InvalidRecordError
-from logstore.format.batch import encode_batch, rebase_batch
-from logstore.format.compression import Codec
-from logstore.format.header import BatchHeader, decode_header
+from logstore.format.batch import encode_batch, place_batch, seal_batch
+from logstore.format.compression import Codec, compress
+from logstore.format.gathered import RowRules
+from logstore.format.header import (
+    HEADER_BYTES,
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    decode_header,
+)
+from logstore.format.loops import GatheredRows, encode_rows
 from logstore.model import ProducerIdentity, TimestampType
-from logstore.partition.columns import Columns
+from logstore.partition.columns import Columns, columns_of, columns_of_gathered, split_by_size
 from logstore.partition.validate import (
     PlannedAppend,
     check_batch_size,
+    check_keys,
+    check_timestamps,
     compression_level,
     largest_batch_bytes,
     target_codec,
@@ -40,6 +52,86 @@ def check_producer(producer: ProducerIdentity) -> None:
     ):
         if type(value) is not int or not 0 <= value <= limit:
             raise InvalidRecordError(f"{name} is {value!r}; it must be a whole number from 0 to {limit}")
+
+
+class RowEncoder:
+    """Makes batches of rows, by one configuration. Never changes, so threads encode side by side."""
+
+    __slots__ = ("_batch_bytes", "_codec", "_config", "_largest_bytes", "rules")
+
+    def __init__(self, store_config: StoreConfig, config: TopicConfig) -> None:
+        self._config = config
+        self._codec = target_codec(config, Codec.NONE)
+        self._largest_bytes = largest_batch_bytes(config)
+        self._batch_bytes = min(store_config.batch_bytes, self._largest_bytes)
+        appends_time = config.message_timestamp_type == "LogAppendTime"
+        self.rules = RowRules(
+            attributes=TIMESTAMP_TYPE_BIT if appends_time else 0,
+            needs_keys=config.compacts,
+            before_max_ms=_MAX_INT64 if appends_time else config.message_timestamp_before_max_ms,
+            after_max_ms=_MAX_INT64 if appends_time else config.message_timestamp_after_max_ms,
+            limit_bytes=self._batch_bytes - HEADER_BYTES,
+        )
+
+    @property
+    def max_record_bytes(self) -> int:
+        """A record that may take more than this might not fit into any batch."""
+        return self._largest_bytes - HEADER_BYTES
+
+    def encode(
+        self, rows: list[Any] | tuple[Any, ...], now_ms: int, producer: ProducerIdentity | None = None
+    ) -> list[bytearray]:
+        """The rows in batches of about ``batch_bytes``, or in one, of a producer, at base offset 0.
+
+        Raises:
+            UsageError, InvalidRecordError, InvalidTimestampError: a row cannot be a record of this topic.
+            RecordTooLargeError: a batch is larger than ``max_message_bytes``, or than a segment.
+        """
+        if producer is None:
+            batches = encode_rows(rows, now_ms, self.rules)
+        else:
+            transactional = TRANSACTIONAL_BIT if producer.transactional else 0
+            rules = self.rules._replace(
+                attributes=self.rules.attributes | transactional, limit_bytes=_MAX_INT64
+            )
+            batches = encode_rows(rows, now_ms, rules, producer[:3])
+        if batches is None:
+            columns = self._columns(rows, now_ms)
+            is_one = producer is not None and columns.record_count
+            parts = [columns] if is_one else split_by_size(columns, self._batch_bytes)
+            return encode_columns(parts, self._config, now_ms, producer)
+        return self._finish(batches)
+
+    def _columns(self, rows: list[Any] | tuple[Any, ...], now_ms: int) -> Columns:
+        columns = columns_of(rows, now_ms)
+        if not isinstance(columns.timestamps, int):
+            check_timestamps(columns.timestamps, self._config, now_ms)
+        if self._config.compacts:
+            check_keys(columns.keys)
+        return columns
+
+    def encode_gathered(self, gathered: GatheredRows, now_ms: int) -> list[bytearray]:
+        """The gathered rows in one batch; as :meth:`encode`."""
+        batch = gathered.encode(now_ms)
+        if batch is None:
+            return encode_columns([columns_of_gathered(gathered.rows)], self._config, now_ms)
+        return self._finish([batch])
+
+    def _finish(self, batches: list[bytearray]) -> list[bytearray]:
+        if self._codec is not Codec.NONE:
+            batches = [self._compress(batch) for batch in batches]
+        for batch in batches:
+            if len(batch) > self._largest_bytes:
+                check_batch_size(len(batch), self._config)
+        return batches
+
+    def _compress(self, batch: bytearray) -> bytearray:
+        header = decode_header(batch)
+        level = compression_level(self._config, self._codec)
+        records = compress(self._codec, memoryview(batch)[HEADER_BYTES:], level)
+        packed = seal_batch(header._replace(attributes=header.attributes | self._codec), records)
+        # Data that does not compress grows a little; plain it may still fit.
+        return batch if len(packed) > self._largest_bytes else packed
 
 
 def encode_columns(
@@ -94,8 +186,7 @@ def place_batches(
         if group and size + len(batch) > segment_bytes:
             yield PlannedAppend(group, headers)
             group, headers, size = [], [], 0
-        rebase_batch(batch, 0, base_offset, leader_epoch)
-        header = decode_header(batch)
+        header = place_batch(batch, base_offset, leader_epoch)
         group.append(batch)
         headers.append(header)
         size += len(batch)

@@ -21,6 +21,7 @@ from logstore.errors import (
 from logstore.files import Files, PathLike
 from logstore.format.checkpoint import EpochEntry
 from logstore.partition.appending import AppendingLog
+from logstore.partition.encoding import RowEncoder
 from logstore.partition.readable import check_offset
 
 _MAX_EPOCH = 2**31 - 1
@@ -148,7 +149,7 @@ class Log(AppendingLog):
         if log_start_offset is not None and check_offset(log_start_offset, "log_start_offset") > offset:
             raise UsageError(f"log_start_offset {log_start_offset} is above offset {offset}")
         with self._changing as core:
-            self._gathering.clear()
+            self._gathered.clear()
             self._schedule_removal(core.start_over(offset, log_start_offset, self._context.clock.now_ms()))
             self._notify()
 
@@ -226,7 +227,8 @@ class Log(AppendingLog):
         with self._changing as core:
             self._drain_locked()
             core.config = config
-            self._gathering.use_limits(self._context.config, config)
+            self._encoder = RowEncoder(self._context.config, config)
+            self._gathered.use_rules(self._encoder.rules, self._encoder.max_record_bytes)
 
     def expire_producers(self) -> int:
         """Forget producers that have been idle for ``producer_id_expiration_ms``; returns how many."""

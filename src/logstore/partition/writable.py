@@ -24,14 +24,16 @@ from typing import NamedTuple
 
 from logstore.config import TopicConfig
 from logstore.errors import (
+    ClosedError,
     LogstoreError,
     ReopenRequiredError,
     StorageError,
 )
+from logstore.format.loops import GatheredRows
 from logstore.model import TopicPartition
 from logstore.partition.context import LogContext
 from logstore.partition.core import LogCore
-from logstore.partition.gathering import Gathering
+from logstore.partition.encoding import RowEncoder
 from logstore.partition.group_commit import GroupCommit
 from logstore.partition.readable import ReadableLog
 from logstore.partition.recovery import LoadedLog, RecoveryReport
@@ -40,8 +42,7 @@ from logstore.partition.view import LogView
 
 
 class _Change:
-    """The lock for a change, as a context. An error of ours means that the change was refused or undone,
-    unless it poisoned the log itself; anything unexpected may have struck half-way."""
+    """The lock for a change, as a context. After an unexpected error the log refuses changes."""
 
     __slots__ = ("_log",)
 
@@ -50,20 +51,22 @@ class _Change:
 
     def __enter__(self) -> LogCore:
         log = self._log
-        log._check_usable()  # first: in a forked child the lock may be held for ever
+        if log._is_closed or log._fork_flag.is_forked:
+            log._check_usable()  # first: in a forked child the lock may be held for ever
         log._lock.acquire()
-        try:
-            log._check_writable_locked()
-        except BaseException:
-            log._lock.release()
-            raise
+        if log._is_closed or log._failure is not None:
+            try:
+                log._check_writable_locked()
+            except BaseException:
+                log._lock.release()
+                raise
         return log._core
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None and not isinstance(error, LogstoreError):
-            self._log._poison(error)
+        if error is not None:
+            self._log._poison_if_unexpected(error)
         self._log._lock.release()
 
 
@@ -95,6 +98,8 @@ class WritableLog(ReadableLog):
         self.recovery: RecoveryReport = loaded.report
         """What opening found and did."""
         self._context = context
+        self._fork_flag = context.fork_flag
+        self._now_ms = context.clock.now_ms
         self._lock = threading.RLock()
         self._grown = threading.Condition()
         self._waiting_count = 0
@@ -104,7 +109,8 @@ class WritableLog(ReadableLog):
         )
         self._view_of_clean_stop = self._core.view if loaded.report.was_clean else None
         """If it is still the present one, closing has nothing to store: that was done by the last close."""
-        self._gathering = Gathering(context.config, config)
+        self._encoder = RowEncoder(context.config, config)
+        self._gathered = GatheredRows(self._encoder.rules, self._encoder.max_record_bytes)
         self._linger_pending = False
         self._flush_pending = False
         self._failure: BaseException | None = None
@@ -118,9 +124,8 @@ class WritableLog(ReadableLog):
     # Guards
 
     def _check_usable(self) -> None:
-        fork_flag = self._context.fork_flag
-        if fork_flag.is_forked or self._is_closed:  # each append asks, and more than once
-            fork_flag.check_usable(self.partition, is_closed=self._is_closed)
+        if self._is_closed or self._fork_flag.is_forked:  # each append asks, and more than once
+            self._fork_flag.check_usable(self.partition, is_closed=self._is_closed)
 
     def _check_writable_locked(self) -> None:
         self._check_usable()
@@ -134,12 +139,18 @@ class WritableLog(ReadableLog):
     def _poison(self, error: BaseException) -> None:
         self._failure = error
 
+    def _poison_if_unexpected(self, error: BaseException) -> None:
+        """After an error with the lock held. One of ours means that the change was refused or undone, unless
+        it poisoned the log itself; anything else may have struck half-way."""
+        if not isinstance(error, LogstoreError):
+            self._poison(error)
+
     def _current_view(self) -> LogView:
         """What was gathered is written first, so that everybody reads what he appended. If the disk refuses,
         reading goes on without it; the next append and the next flush say why."""
         self._check_usable()
-        gathering = self._gathering
-        if gathering.rows and not gathering.has_failed and self._failure is None:
+        gathered = self._gathered
+        if gathered.row_count and not gathered.has_failed and self._failure is None:
             with contextlib.suppress(StorageError):
                 self._drain()
         return self._core.view
@@ -171,14 +182,15 @@ class WritableLog(ReadableLog):
             StorageError: the fsync failed. Nothing further is acknowledged until the log is reopened.
         """
         with self._changing as core:
-            target = core.log_end_offset + len(self._gathering.rows)
+            target = core.log_end_offset + self._gathered.row_count
         self._commit.wait_until_durable(target)
 
     def _background_flush(self) -> None:
         self._flush_pending = False
         if not self._is_closed and self._failure is None:
-            self._commit.wait_until_durable(self._core.log_end_offset)
-            self._checkpoint_if_rolled()
+            with contextlib.suppress(ClosedError):  # closing flushes
+                self._commit.wait_until_durable(self._core.log_end_offset)
+                self._checkpoint_if_rolled()
 
     def _flush_all(self) -> None:
         """What one group commit does: flush all that is appended now. If what was gathered cannot be written,
