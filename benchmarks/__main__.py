@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.alone import ALONE, measure_alone
-from benchmarks.contenders import NAMES, contender_class, is_available
-from benchmarks.figures import FIGURES
-from benchmarks.measure import ROOT, measure_contenders, scratch_directory
+from benchmarks.contenders import NAMES, contender_class, why_missing
+from benchmarks.measure import ROOT, Rounds, scratch_directory
+from benchmarks.plan import RACED_FIGURES
 from benchmarks.plot import plot
 from benchmarks.process import describe_machine
 from benchmarks.report import format_numbers, format_report, format_summary, rewrite_region
@@ -52,7 +52,7 @@ def main(command: Sequence[str] | None = None) -> None:
         assert places is not None
         write_outcome(Results.load(places.results / RESULTS_NAME), places)
         return
-    wanted = set(arguments.only or (*FIGURES, *ALONE))
+    wanted = set(arguments.only or (*RACED_FIGURES, *ALONE))
     results = measure(QUICK if arguments.quick else FULL, wanted, arguments.directory)
     if places is None:
         print(format_report(results))
@@ -71,9 +71,14 @@ def measure(sizes: Sizes, wanted: set[str], parent: str | None = None) -> Result
         def report(text: str) -> None:
             print(f"{time.monotonic() - started:6.0f} s  {text}", file=sys.stderr, flush=True)
 
-        measurements = measure_contenders(sizes, wanted, directory, report)
+        measurements = Rounds(sizes, wanted, directory, report).run()
         alone, skipped = measure_alone(sizes, wanted, directory, report)
-    return Results(machine=machine, measurements=measurements, alone=alone, skipped=skipped)
+    return Results(machine=machine, measurements=measurements, alone=alone, skipped=_missing() | skipped)
+
+
+def _missing() -> dict[str, str]:
+    """Who cannot be measured here, and why."""
+    return {name: reason for name in NAMES if (reason := why_missing(name))}
 
 
 def write_outcome(results: Results, places: Places) -> None:
@@ -104,8 +109,8 @@ def _parse(command: Sequence[str] | None) -> argparse.Namespace:
 def _names(text: str) -> list[str]:
     names = text.split(",")
     for name in names:
-        if name not in (*FIGURES, *ALONE):
-            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join((*FIGURES, *ALONE))}")
+        if name not in (*RACED_FIGURES, *ALONE):
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join((*RACED_FIGURES, *ALONE))}")
     return names
 
 
@@ -117,10 +122,10 @@ def _places_of(arguments: argparse.Namespace) -> Places | None:
 
 
 def _list() -> None:
-    print("figures, against the peers: ", ", ".join(FIGURES))
+    print("figures, against the peers: ", ", ".join(RACED_FIGURES))
     print("figures, logstore alone:    ", ", ".join(ALONE))
     for name in NAMES:
-        print(f"{name:16}", contender_class(name).description if is_available(name) else "not installed")
+        print(f"{name:18}", why_missing(name) or contender_class(name).settings)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.large import Figures
-from benchmarks.measure import Report, run_one, run_until_killed, scratch_directory
+from benchmarks.measure import Report, bring_to_disk, run_one, run_until_killed, scratch_directory
 from benchmarks.sizes import FREE_BYTES_PER_LARGE_BYTE, Sizes
 
 REOPEN = "reopen"
@@ -16,8 +16,9 @@ SMALL = "small"
 """Not asked for by itself: what :data:`LARGE` is compared with."""
 LARGE_RECOVERY = "large-recovery"
 LAG = "lag"
+IMPORT = "import"
 
-ALONE = (REOPEN, LARGE, LARGE_RECOVERY, LAG)
+ALONE = (REOPEN, LARGE, LARGE_RECOVERY, LAG, IMPORT)
 
 Found = dict[str, list[Figures]]
 """By name, one set of figures for each round."""
@@ -63,6 +64,7 @@ def _large(sizes: Sizes, directory: str) -> Found:
         run_one(["prepare-large", "--directory", f"{directory}/{name}", "--bytes", str(size_bytes)])
     reads = ["--reads", str(sizes.large_reads), "--least-records", str(sizes.large_least_records)]
     found: Found = {name: [] for name in logs}
+    bring_to_disk()
     for _ in range(sizes.large_rounds):
         for name in logs:
             found[name].append(run_one([LARGE, "--directory", f"{directory}/{name}", *reads]))
@@ -86,9 +88,14 @@ def _lag(sizes: Sizes, directory: str) -> Found:
     return {LAG: [{"lag_seconds": lag} for lag in lags]}
 
 
+def _import(sizes: Sizes, directory: str) -> Found:
+    return {IMPORT: run_one([IMPORT, "--directory", directory, "--reads", str(sizes.imports)])}
+
+
 _MEASURES: dict[str, Callable[[Sizes, str], Found]] = {
     REOPEN: _reopen,
     LARGE: _large,
     LARGE_RECOVERY: _large_recovery,
     LAG: _lag,
+    IMPORT: _import,
 }

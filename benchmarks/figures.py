@@ -1,8 +1,9 @@
 """What is measured of every contender, each inside the process that it is called in.
 
-A measurement checks what it measured: counts, and a checksum or every field of what was read. What serves
-only that check, and making rows, is off the clock. A directory that :func:`measure_append` has filled carries
-a note of what is in it (:class:`Contents`), for the processes that read it afterwards.
+A measurement checks what it measured: counts, sizes and checksums of what was appended, every field of what
+was read singly. What serves only that check, and making rows, is off the clock. A directory that
+:func:`measure_append` has filled carries a note of what is in it (:class:`Contents`), for the processes that
+read it afterwards.
 """
 
 from __future__ import annotations
@@ -12,37 +13,53 @@ import json
 import os
 import random
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
+from statistics import median
+from threading import Barrier, Thread
 from time import perf_counter
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from benchmarks.contenders import contender_class
 from benchmarks.contenders.base import Contender
 from benchmarks.process import peak_memory_bytes, resident_memory_bytes
 from benchmarks.records import (
-    CHUNK_RECORDS,
+    BASE_TIMESTAMP_MS,
+    NOTHING,
+    SMALL,
     Digest,
+    Row,
     WrongDataError,
     batches_of,
     check_record,
-    digest_expected,
-    digest_stored,
+    chunk_records,
+    digest_values,
+    row_at,
 )
 
 APPEND = "append"
+DURABLE = "durable"
+ONE_THREAD = "one-thread"
+THREADS = "sixteen-threads"
 SEQUENTIAL = "sequential"
 RANDOM = "random"
+TIME = "time"
 OPEN = "open"
 RECOVERY = "recovery"
 CRASH = "crash"
 """Not a figure: fills a directory and dies, for :data:`RECOVERY`."""
 
-FIGURES = (APPEND, SEQUENTIAL, RANDOM, OPEN, RECOVERY)
+FIGURES = (APPEND, DURABLE, ONE_THREAD, THREADS, SEQUENTIAL, RANDOM, TIME, OPEN, RECOVERY)
+THREAD_COUNTS = {ONE_THREAD: 1, THREADS: 16}
 
 _CONTENTS_NAME = "contents.json"
 _STORE_NAME = "store"
+_CHECKED_RECORDS = 1_000
+"""As many of the records that were appended are compared field by field, the others by their values."""
+_LEAST_SECONDS = 0.15
+_MOST_PASSES = 9
 
 
 class Case(NamedTuple):
@@ -51,7 +68,8 @@ class Case(NamedTuple):
     figure: str
     contender: str
     batch_records: int
-    is_durable: bool = False
+    data: str = SMALL
+    """Which records, as in :data:`benchmarks.records.DATA`; codecs have shapes of their own."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,122 +79,215 @@ class Measurement:
     figure: str
     contender: str
     batch_records: int
-    is_durable: bool
+    data: str
     count: int
-    """Records appended or read, or 1 for an open."""
+    """Records appended or read, or 1 for an open; bytes for a scan, keys for a map."""
     seconds: float
     """For all of them."""
     stored_bytes: int
-    """Sizes of all files, after a clean stop."""
+    """Sizes of all files, after a clean stop; of what was encoded."""
     idle_memory_bytes: int
     """Resident with everything imported, before the store is opened."""
     peak_memory_bytes: int
+
+    @property
+    def case(self) -> Case:
+        return Case(self.figure, self.contender, self.batch_records, self.data)
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
     """What a directory holds."""
 
-    count: int
-    crc: int
+    digest: list[int]
+    data: str
+
+    @property
+    def count(self) -> int:
+        return self.digest[0]
+
+
+# Appending --------------------------------------------------------------------------------------------------
 
 
 def measure_append(case: Case, directory: str, count: int) -> Measurement:
-    """Append ``count`` records in batches to an empty store, then read them all back."""
-    kind, idle = _begin(case)
+    """Append ``count`` records in batches to an empty store, then read them all back. With a flush for each
+    batch if the figure is :data:`DURABLE`."""
+    kind, idle = begin(case.contender)
     store = _store_directory(directory)
-    contender = kind(store, is_durable=case.is_durable)
-    seconds = _append_timed(contender, case.batch_records, count)
+    contender = kind(store, is_durable=case.figure == DURABLE)
+    seconds, expected = _append_timed(contender, case, count)
     peak = peak_memory_bytes()
     contender.close()
     stored = stored_bytes(store)
-    expected = digest_expected(count)
-    _check_digest(kind, store, expected)
-    Path(directory, _CONTENTS_NAME).write_text(json.dumps(asdict(Contents(*expected))))
-    return _measurement(case, count, seconds, stored, idle, peak)
+    _check_stored(kind, store, expected, case.data)
+    _write_contents(directory, Contents(list(expected), case.data))
+    return measurement(case, count, seconds, stored, idle, peak)
+
+
+def _append_timed(contender: Contender, case: Case, count: int) -> tuple[float, Digest]:
+    seconds = 0.0
+    expected = NOTHING
+    for batches in _chunks(case, count):
+        expected += digest_values(row[1] for rows in batches for row in rows)
+        prepared = [contender.prepare(rows) for rows in batches]
+        gc.freeze()  # what waits to be appended is not the contender's to walk through
+        started = perf_counter()
+        for batch in prepared:
+            contender.append(batch)
+        seconds += perf_counter() - started
+    started = perf_counter()
+    contender.settle()
+    return seconds + perf_counter() - started, expected
+
+
+def _chunks(case: Case, count: int) -> Iterator[list[list[Row]]]:
+    size = max(chunk_records(case.data) // case.batch_records, 1) * case.batch_records
+    for first in range(0, count, size):
+        yield list(batches_of(first, min(first + size, count), case.batch_records, case.data))
+
+
+def measure_threads(case: Case, directory: str, count: int) -> Measurement:
+    """Threads append single records, each waiting for the flush of its own."""
+    kind, idle = begin(case.contender)
+    store = _store_directory(directory)
+    contender = kind(store, is_durable=True)
+    thread_count = THREAD_COUNTS[case.figure]
+    rows = [row_at(number, case.data) for number in range(count)]
+    barrier = Barrier(thread_count + 1)
+    failures: list[BaseException] = []
+
+    def work(connection: Contender, own: list[Row]) -> None:
+        barrier.wait()
+        try:
+            for row in own:
+                connection.append_one(row)
+        except BaseException as error:
+            failures.append(error)
+
+    connections = [contender.connect() for _ in range(thread_count)]
+    threads = [
+        Thread(target=work, args=(connection, rows[number::thread_count]))
+        for number, connection in enumerate(connections)
+    ]
+    for thread in threads:
+        thread.start()
+    barrier.wait()
+    started = perf_counter()
+    for thread in threads:
+        thread.join()
+    seconds = perf_counter() - started
+    if failures:
+        raise failures[0]
+    peak = peak_memory_bytes()
+    for connection in {*connections, contender}:
+        connection.close()
+    contender = kind(store)
+    _check(digest_values(record[3] for record in contender.read_all()), digest_values(row[1] for row in rows))
+    contender.close()
+    return measurement(case, count, seconds, stored_bytes(store), idle, peak)
+
+
+def fill_and_crash(case: Case, directory: str, count: int) -> NoReturn:
+    """Append ``count`` records without a flush, then die by SIGKILL with the store open."""
+    contender = contender_class(case.contender)(_store_directory(directory))
+    _, expected = _append_timed(contender, case, count)
+    _write_contents(directory, Contents(list(expected), case.data))
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("SIGKILL returned")
+
+
+# Reading ----------------------------------------------------------------------------------------------------
 
 
 def measure_sequential(case: Case, directory: str) -> Measurement:
-    """Read every record in order and touch its value (a running CRC-32)."""
-    kind, idle = _begin(case)
+    """Read every record in order and look at its value; the median of several passes where one is short."""
+    kind, idle = begin(case.contender)
     contents, store = _contents(directory), _store_directory(directory)
     contender = kind(store)
-    started = perf_counter()
-    digest = digest_stored(contender.read_all())
-    seconds = perf_counter() - started
+    passes: list[float] = []
+    while not passes or (sum(passes) < _LEAST_SECONDS and len(passes) < _MOST_PASSES):
+        started = perf_counter()
+        count, value_bytes = contender.sum_values()
+        passes.append(perf_counter() - started)
+        _check_sum(kind, contents, count, value_bytes)
     peak = peak_memory_bytes()
     contender.close()
-    _check(digest, Digest(contents.count, contents.crc))
-    return _measurement(case, digest.record_count, seconds, stored_bytes(store), idle, peak)
+    return measurement(case, count, median(passes), stored_bytes(store), idle, peak)
+
+
+def _check_sum(kind: type[Contender], contents: Contents, count: int, value_bytes: int) -> None:
+    expected_count, expected_bytes, _ = contents.digest
+    is_right = count and count % expected_count == 0
+    if kind.looks_at_values:
+        is_right = (count, value_bytes) == (expected_count, expected_bytes)
+    if not is_right:
+        raise WrongDataError(f"read {count} records with {value_bytes} bytes, wrote {contents}")
 
 
 def measure_random(case: Case, directory: str, reads: int) -> Measurement:
-    """Read single records at random offsets, the same for every contender."""
-    kind, idle = _begin(case)
+    """Read single records, by offset or by time, at random; the same ones for every contender."""
+    kind, idle = begin(case.contender)
     contents, store = _contents(directory), _store_directory(directory)
     offsets = random.Random(11).choices(range(contents.count), k=reads)
     contender = kind(store)
-    contender.read_one(0)
+    read: Callable[[int], Any] = contender.read_one
+    keys = offsets
+    if case.figure == TIME:
+        read, keys = contender.read_at_time, [BASE_TIMESTAMP_MS + offset for offset in offsets]
+    read(keys[0])
     started = perf_counter()
-    records = [contender.read_one(offset) for offset in offsets]
+    records = [read(key) for key in keys]
     seconds = perf_counter() - started
     peak = peak_memory_bytes()
-    contender.close()
     for record, offset in zip(records, offsets, strict=True):
-        check_record(record, offset)
-    return _measurement(case, reads, seconds, stored_bytes(store), idle, peak)
+        check_record(contender.as_stored(record), offset, contents.data)
+    contender.close()
+    return measurement(case, reads, seconds, stored_bytes(store), idle, peak)
 
 
 def measure_open(case: Case, directory: str) -> Measurement:
     """Open the store and read its last record. After a clean stop, or, for recovery, after a crash."""
-    kind, idle = _begin(case)
+    kind, idle = begin(case.contender)
     contents, store = _contents(directory), _store_directory(directory)
     started = perf_counter()
     contender = kind(store)
     record = contender.read_one(contents.count - 1)
     seconds = perf_counter() - started
     peak = peak_memory_bytes()
-    check_record(record, contents.count - 1)
-    _check(digest_stored(contender.read_all()), Digest(contents.count, contents.crc))
+    check_record(contender.as_stored(record), contents.count - 1, contents.data)
     contender.close()
-    return _measurement(case, 1, seconds, stored_bytes(store), idle, peak)
+    _check_stored(kind, store, Digest(*contents.digest), contents.data)
+    return measurement(case, 1, seconds, stored_bytes(store), idle, peak)
 
 
-def fill_and_crash(case: Case, directory: str, count: int) -> NoReturn:
-    """Append ``count`` records without a flush, then die by SIGKILL with the store open."""
-    Path(directory, _CONTENTS_NAME).write_text(json.dumps(asdict(Contents(*digest_expected(count)))))
-    contender = contender_class(case.contender)(_store_directory(directory))
-    for rows in batches_of(0, count, case.batch_records):
-        contender.append(rows)
-    os.kill(os.getpid(), signal.SIGKILL)
-    raise AssertionError("SIGKILL returned")
+# What they share --------------------------------------------------------------------------------------------
 
 
-def _begin(case: Case) -> tuple[type[Contender], int]:
+def begin(contender: str) -> tuple[type[Contender], int]:
     """Import, take the memory of the idle process, and keep the collector from walking what is there now."""
-    kind = contender_class(case.contender)
+    kind = contender_class(contender)
     kind.version()
+    return kind, idle_memory_bytes()
+
+
+def idle_memory_bytes() -> int:
     gc.collect()
     gc.freeze()
-    return kind, resident_memory_bytes()
+    return resident_memory_bytes()
 
 
-def _append_timed(contender: Contender, batch_records: int, count: int) -> float:
-    seconds = 0.0
-    for batches in _chunks(batch_records, count):
-        started = perf_counter()
-        for rows in batches:
-            contender.append(rows)
-        seconds += perf_counter() - started
-    started = perf_counter()
-    contender.settle()
-    return seconds + perf_counter() - started
-
-
-def _chunks(batch_records: int, count: int) -> Iterator[list[list[tuple[bytes, bytes, int]]]]:
-    size = max(CHUNK_RECORDS // batch_records, 1) * batch_records
-    for first in range(0, count, size):
-        yield list(batches_of(first, min(first + size, count), batch_records))
+def measurement(
+    case: Case, count: int, seconds: float, stored: int, idle: int, peak: int | None = None
+) -> Measurement:
+    return Measurement(
+        **case._asdict(),
+        count=count,
+        seconds=seconds,
+        stored_bytes=stored,
+        idle_memory_bytes=idle,
+        peak_memory_bytes=peak_memory_bytes() if peak is None else peak,
+    )
 
 
 def _store_directory(directory: str) -> str:
@@ -189,17 +300,31 @@ def _contents(directory: str) -> Contents:
     return Contents(**json.loads(Path(directory, _CONTENTS_NAME).read_text()))
 
 
+def _write_contents(directory: str, contents: Contents) -> None:
+    Path(directory, _CONTENTS_NAME).write_text(json.dumps(asdict(contents)))
+
+
 def stored_bytes(directory: str) -> int:
-    """The sizes of all files below a directory."""
-    return sum(path.stat().st_size for path in Path(directory).rglob("*") if path.is_file())
+    """The sizes of all files below a directory, holes left out."""
+    found = [path.stat() for path in Path(directory).rglob("*") if path.is_file()]
+    return sum(min(status.st_size, status.st_blocks * 512) for status in found)
 
 
-def _check_digest(kind: type[Contender], store: str, expected: Digest) -> None:
+def _check_stored(kind: type[Contender], store: str, expected: Digest, data: str) -> None:
+    """Read everything: some records field by field, the others by their values."""
     contender = kind(store)
     try:
-        _check(digest_stored(contender.read_all()), expected)
+        records = contender.read_all()
+        checked = list(islice(records, _CHECKED_RECORDS))
+        for number, record in enumerate(checked):
+            check_record(record, number, data)
+        _check(_digest(checked) + _digest(records), expected)
     finally:
         contender.close()
+
+
+def _digest(records: Any) -> Digest:
+    return digest_values(record[3] for record in records)
 
 
 def _check(digest: Digest, expected: Digest) -> None:
@@ -209,17 +334,3 @@ def _check(digest: Digest, expected: Digest) -> None:
     """
     if digest != expected:
         raise WrongDataError(f"read {digest}, wrote {expected}")
-
-
-def _measurement(case: Case, count: int, seconds: float, stored: int, idle: int, peak: int) -> Measurement:
-    return Measurement(
-        figure=case.figure,
-        contender=case.contender,
-        batch_records=case.batch_records,
-        is_durable=case.is_durable,
-        count=count,
-        seconds=seconds,
-        stored_bytes=stored,
-        idle_memory_bytes=idle,
-        peak_memory_bytes=peak,
-    )

@@ -6,7 +6,6 @@ Large logs are made quickly: one batch is encoded, and its bytes appended again 
 
 from __future__ import annotations
 
-import gc
 import os
 import random
 import shutil
@@ -17,12 +16,12 @@ import time
 import zlib
 from pathlib import Path
 from time import perf_counter
-from typing import NoReturn
+from typing import Any, NoReturn
 
-import crc32c  # noqa: F401 - logstore imports it with the first checksum; imports are off the clock
-
+import benchmarks.contenders.logstore_log  # noqa: F401 - imports what logstore puts off
 import logstore
-from benchmarks.process import peak_memory_bytes, resident_memory_bytes
+from benchmarks.figures import idle_memory_bytes
+from benchmarks.process import peak_memory_bytes
 from benchmarks.records import WrongDataError
 from logstore.format.checkpoint import encode_offset_checkpoint
 
@@ -79,7 +78,7 @@ def prepare_partitions(directory: str, partitions: int, segments: int) -> None:
 
 def measure_reopen(directory: str, partitions: int, segments: int) -> Figures:
     """Open the store until every partition can be read and written."""
-    idle = _idle_memory_bytes()
+    idle = idle_memory_bytes()
     started = perf_counter()
     store = logstore.open(directory)
     seconds = perf_counter() - started
@@ -98,12 +97,6 @@ def measure_reopen(directory: str, partitions: int, segments: int) -> Figures:
         "close_seconds": perf_counter() - started,
         "memory_over_idle_bytes": peak - idle,
     }
-
-
-def _idle_memory_bytes() -> int:
-    gc.collect()
-    gc.freeze()
-    return resident_memory_bytes()
 
 
 # A large log ------------------------------------------------------------------------------------------------
@@ -136,7 +129,7 @@ def prepare_large(directory: str, size_bytes: int) -> None:
 def measure_large(directory: str, reads: int, least_records: int) -> Figures:
     """Read the whole log in order, as often as makes ``least_records``, and then ``reads`` single records."""
     expected_sum = _value_sum()
-    idle = _idle_memory_bytes()
+    idle = idle_memory_bytes()
     with logstore.open(directory) as store:
         log = store[_TOPIC][0]
         count = log.log_end_offset
@@ -170,7 +163,8 @@ def _read_random(log: logstore.Log, reads: int) -> float:
     rows = _large_rows()
     offsets = random.Random(3).choices(range(log.log_end_offset), k=reads)
     started = perf_counter()
-    records = [next(log.read(offset, offset + 1)) for offset in offsets]
+    find: Any = getattr(log, "record_at", lambda offset: next(log.read(offset, offset + 1)))
+    records = [find(offset) for offset in offsets]
     seconds = perf_counter() - started
     for record, offset in zip(records, offsets, strict=True):
         wanted = (offset, *rows[offset % LARGE_BATCH_RECORDS])
@@ -195,7 +189,7 @@ def fill_large_and_crash(directory: str, size_bytes: int) -> NoReturn:
 
 def measure_recovery(directory: str) -> Figures:
     """Open the store after :func:`fill_large_and_crash`."""
-    idle = _idle_memory_bytes()
+    idle = idle_memory_bytes()
     started = perf_counter()
     store = logstore.open(directory)
     seconds = perf_counter() - started

@@ -12,14 +12,42 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.contenders import GATHERING, LOGSTORE, PEERS, is_available
-from benchmarks.figures import APPEND, CRASH, OPEN, RANDOM, RECOVERY, SEQUENTIAL, Case, Measurement
-from benchmarks.sizes import OPENED_BATCH_RECORDS, Sizes
+from benchmarks.contenders import LIMIT, LOGSTORE, NAMES, entry_of, is_available
+from benchmarks.figures import (
+    APPEND,
+    CRASH,
+    DURABLE,
+    OPEN,
+    RANDOM,
+    RECOVERY,
+    SEQUENTIAL,
+    THREAD_COUNTS,
+    TIME,
+    Case,
+    Measurement,
+)
+from benchmarks.plan import (
+    APPENDERS,
+    CODECS_COMPARED,
+    DICT,
+    FLUSHERS,
+    MAP,
+    MAPPED,
+    RECOVERED,
+    RECOVERED_BATCH_RECORDS,
+    SCAN,
+    SCANNERS,
+    STORED_FIGURES,
+    THREADED,
+    readers,
+)
+from benchmarks.records import SMALL
+from benchmarks.sizes import Sizes
 
 ROOT = Path(__file__).parent.parent
 """Where ``python -m benchmarks.one`` is run from."""
@@ -45,134 +73,203 @@ def scratch_directory(parent: str | None) -> Iterator[str]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def run_one(arguments: Sequence[str]) -> Any:
-    """Run ``python -m benchmarks.one`` with the arguments; returns the JSON that it prints. What earlier
-    processes wrote is brought to disk before, so that the kernel is not busy with it meanwhile.
+def run_one(arguments: Sequence[str], contender: str = "") -> Any:
+    """Run ``python -m benchmarks.one`` with the arguments; returns the JSON that it prints.
 
     Raises:
         MeasurementError: the process failed.
     """
-    result = _run(arguments)
+    result = _run(arguments, contender)
     if result.returncode:
         raise MeasurementError(f"benchmarks.one {' '.join(arguments)}:\n{result.stderr}")
     return json.loads(result.stdout)
 
 
-def run_until_killed(arguments: Sequence[str]) -> None:
+def run_until_killed(arguments: Sequence[str], contender: str = "") -> None:
     """Run a process that kills itself.
 
     Raises:
         MeasurementError: it did not get that far.
     """
-    result = _run(arguments)
+    result = _run(arguments, contender)
     if result.returncode != -signal.SIGKILL:
         raise MeasurementError(f"benchmarks.one {' '.join(arguments)} was to be killed:\n{result.stderr}")
 
 
-def _run(arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    os.sync()
+def _run(arguments: Sequence[str], contender: str) -> subprocess.CompletedProcess[str]:
+    environment = dict(entry_of(contender).environment) if contender in NAMES else {}
     return subprocess.run(
-        [sys.executable, "-m", "benchmarks.one", *arguments], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-m", "benchmarks.one", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
     )
 
 
+def bring_to_disk() -> None:
+    """Everything written so far, so that the kernel is not busy with it while the next thing is measured."""
+    os.sync()
+
+
 def run_case(case: Case, directory: str, sizes: Sizes) -> Measurement:
-    """Measure one case in its own process."""
-    return Measurement(**run_one(_arguments_of(case, directory, sizes)))
+    """Measure one case of a store in its own process."""
+    return Measurement(**run_one(arguments_of(case, directory, sizes), case.contender))
 
 
-def _arguments_of(case: Case, directory: str, sizes: Sizes) -> list[str]:
-    count = sizes.flushed_records if case.is_durable else sizes.records
+def arguments_of(case: Case, directory: str, sizes: Sizes) -> list[str]:
     return [
         case.figure,
-        *("--contender", case.contender, "--batch", str(case.batch_records), "--directory", directory),
-        *("--records", str(count[case.batch_records])),
-        *("--reads", str(sizes.random_reads[case.batch_records])),
-        *(["--flush"] if case.is_durable else []),
+        *("--contender", case.contender, "--batch", str(case.batch_records), "--data", case.data),
+        *("--directory", directory, "--records", str(_count_of(case, sizes))),
+        *("--reads", str(_reads_of(case, sizes))),
     ]
+
+
+def _count_of(case: Case, sizes: Sizes) -> int:
+    if case.figure in THREAD_COUNTS:
+        return sizes.thread_flushes
+    if case.figure == DURABLE:
+        return sizes.flushes.get(case.batch_records, 100) * case.batch_records
+    if case.figure == CRASH:
+        return sizes.recovered_records
+    count = sizes.records.get((case.data, case.batch_records), 100_000)
+    return count // sizes.slow_divisor.get(case.contender, 1)
+
+
+def _reads_of(case: Case, sizes: Sizes) -> int:
+    return sizes.time_reads if case.figure == TIME else sizes.random_reads.get(case.batch_records, 1_000)
 
 
 # Rounds -----------------------------------------------------------------------------------------------------
 
 
-def contenders_for(batch_records: int) -> list[str]:
-    """Those that are installed, for a batch size."""
-    variants = [GATHERING] if batch_records == 1 else []
-    return [name for name in (LOGSTORE, *variants, *PEERS) if is_available(name)]
-
-
-def measure_contenders(sizes: Sizes, wanted: set[str], directory: str, report: Report) -> list[Measurement]:
+class Rounds:
     """All rounds of the wanted figures. In each round every contender has its turn at a figure before the
     next figure, and another one begins: what disturbs the machine for a while disturbs them all."""
-    found: list[Measurement] = []
-    for number in range(sizes.rounds):
-        for stage in (_stage_reading, _stage_durable, _stage_recovery):
-            report(f"round {number + 1} of {sizes.rounds}: {stage.__name__.removeprefix('_stage_')}")
-            found += stage(sizes, wanted, directory, number)
-    return found
 
+    def __init__(self, sizes: Sizes, wanted: Iterable[str], directory: str, report: Report) -> None:
+        self.sizes = sizes
+        self.found: list[Measurement] = []
+        """In the order in which they were made."""
+        self._wanted = set(wanted)
+        self._directory = directory
+        self._report = report
+        self._number = 0
+        self._available = {name for name in NAMES if is_available(name)}
+        self._available.add(DICT)
 
-def _turns(batch_records: int, number: int) -> list[str]:
-    names = contenders_for(batch_records)
-    first = number % len(names)
-    return names[first:] + names[:first]
+    def run(self) -> list[Measurement]:
+        if SCAN in self._wanted:
+            self._prepare_scan()
+        stages = (self._store_stages, self._flush, self._recover, self._codecs, self._scan, self._map)
+        for number in range(self.sizes.rounds):
+            self._number = number
+            for stage in stages:
+                stage()
+        return self.found
 
+    def _turns(self, names: Iterable[str]) -> list[str]:
+        """Those that are here, another one first in each round."""
+        here = [name for name in names if name in self._available]
+        first = self._number % len(here) if here else 0
+        return here[first:] + here[:first]
 
-def _stage_reading(sizes: Sizes, wanted: set[str], directory: str, number: int) -> list[Measurement]:
-    """Append without flushes, and read what was appended."""
-    found: list[Measurement] = []
-    for batch_records in sizes.records:
-        figures = [figure for figure in (SEQUENTIAL, RANDOM) if figure in wanted]
-        if OPEN in wanted and batch_records == OPENED_BATCH_RECORDS:
-            figures.append(OPEN)
-        if not figures and APPEND not in wanted:
-            continue
-        for figure in (APPEND, *figures):
-            cases = [Case(figure, name, batch_records) for name in _turns(batch_records, number)]
-            measured = [
-                run_case(case, _directory_of(directory, case.contender), sizes)
-                for case in cases
-                if figure == APPEND or case.contender != GATHERING  # it differs in appending only
+    def _tell(self, what: str) -> None:
+        self._report(f"round {self._number + 1} of {self.sizes.rounds}: {what}")
+
+    def _measure(self, figure: str, names: Iterable[str], batch_records: int, data: str) -> None:
+        for name in self._turns(names):
+            case = Case(figure, name, batch_records, data)
+            found = run_case(case, self._place(entry_of(name).reads or name), self.sizes)
+            if figure in self._wanted:
+                self.found.append(found)
+
+    def _place(self, contender: str) -> str:
+        path = f"{self._directory}/{contender}"
+        os.makedirs(path, exist_ok=True)
+        return path
+
+    def _clear(self) -> None:
+        for name in NAMES:
+            shutil.rmtree(f"{self._directory}/{name}", ignore_errors=True)
+
+    def _store_stages(self) -> None:
+        """Append without flushes, and read what was appended; each kind of data and batch by itself."""
+        if not self._wanted.intersection(STORED_FIGURES):
+            return
+        for data, batch_records in self.sizes.records:
+            figures = [
+                figure
+                for figure in (SEQUENTIAL, RANDOM, TIME, OPEN)
+                if figure in self._wanted and readers(figure, data, batch_records)
             ]
-            found += measured if figure in wanted else []
-        _remove(directory, batch_records)
-    return found
+            if not figures and APPEND not in self._wanted:
+                continue
+            self._tell(f"{data}, batches of {batch_records}")
+            appenders = APPENDERS[data, batch_records]
+            if APPEND not in self._wanted:
+                wanted = {entry_of(n).reads or n for f in figures for n in readers(f, data, batch_records)}
+                appenders = tuple(name for name in appenders if name in wanted)
+            bring_to_disk()
+            self._measure(APPEND, appenders, batch_records, data)
+            for figure in figures:
+                self._measure(figure, readers(figure, data, batch_records), batch_records, data)
+            self._clear()
 
+    def _flush(self) -> None:
+        """Append with a flush for each batch, and for each record of several threads."""
+        if DURABLE in self._wanted:
+            self._tell(DURABLE)
+            for batch_records in self.sizes.flushes:
+                bring_to_disk()
+                self._measure(DURABLE, FLUSHERS, batch_records, SMALL)
+                self._clear()
+        for figure in THREAD_COUNTS:
+            if figure in self._wanted:
+                bring_to_disk()
+                self._measure(figure, THREADED, 1, SMALL)
+                self._clear()
 
-def _stage_durable(sizes: Sizes, wanted: set[str], directory: str, number: int) -> list[Measurement]:
-    """Append with a flush for each batch."""
-    if APPEND not in wanted:
-        return []
-    found = []
-    for batch_records in sizes.flushed_records:
-        for name in _turns(batch_records, number):
-            if name != GATHERING:  # a flush for each record leaves nothing to gather
-                case = Case(APPEND, name, batch_records, is_durable=True)
-                found.append(run_case(case, _directory_of(directory, name), sizes))
-        _remove(directory, batch_records)
-    return found
+    def _recover(self) -> None:
+        """Die with the store open, and open it again."""
+        if RECOVERY not in self._wanted:
+            return
+        self._tell(RECOVERY)
+        for name in self._turns(RECOVERED):
+            crash = Case(CRASH, name, RECOVERED_BATCH_RECORDS)
+            run_until_killed(arguments_of(crash, self._place(name), self.sizes), name)
+        self._measure(RECOVERY, RECOVERED, RECOVERED_BATCH_RECORDS, SMALL)
+        self._clear()
 
+    def _codecs(self) -> None:
+        for figure, names in CODECS_COMPARED.items():
+            if figure in self._wanted:
+                self._tell(figure)
+                for name in self._turns(names):
+                    seconds = ["--seconds", str(self.sizes.codec_seconds)]
+                    rows = run_one([figure, "--contender", name, "--directory", ".", *seconds], name)
+                    self.found += [Measurement(**row) for row in rows]
 
-def _stage_recovery(sizes: Sizes, wanted: set[str], directory: str, number: int) -> list[Measurement]:
-    """Die with the store open, and open it again."""
-    if RECOVERY not in wanted:
-        return []
-    found = []
-    for name in _turns(OPENED_BATCH_RECORDS, number):
-        place = _directory_of(directory, name)
-        crash = Case(CRASH, name, OPENED_BATCH_RECORDS)
-        run_until_killed(_arguments_of(crash, place, sizes))
-        found.append(run_case(crash._replace(figure=RECOVERY), place, sizes))
-    _remove(directory, OPENED_BATCH_RECORDS)
-    return found
+    def _prepare_scan(self) -> None:
+        place = self._place(SCAN)
+        run_one(["prepare-scan", "--directory", place, "--bytes", str(self.sizes.scanned_bytes)])
+        bring_to_disk()
 
+    def _scan(self) -> None:
+        if SCAN not in self._wanted:
+            return
+        self._tell(SCAN)
+        whole, piece = self.sizes.scanned_bytes, self.sizes.scanned_piece_bytes
+        for name in self._turns(SCANNERS):
+            most = whole if name in (LOGSTORE, LIMIT) else piece
+            place = ["--directory", self._place(SCAN), "--bytes", str(most)]
+            self.found.append(Measurement(**run_one([SCAN, "--contender", name, *place], name)))
 
-def _directory_of(directory: str, contender: str) -> str:
-    path = f"{directory}/{contender}"
-    os.makedirs(path, exist_ok=True)
-    return path
-
-
-def _remove(directory: str, batch_records: int) -> None:
-    for name in contenders_for(batch_records):
-        shutil.rmtree(f"{directory}/{name}", ignore_errors=True)
+    def _map(self) -> None:
+        if MAP not in self._wanted:
+            return
+        self._tell(MAP)
+        for name in self._turns(MAPPED):
+            keys = ["--directory", ".", "--records", str(self.sizes.map_keys)]
+            self.found.append(Measurement(**run_one([MAP, "--contender", name, *keys], name)))

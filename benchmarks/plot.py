@@ -1,26 +1,64 @@
-"""The picture: records per second of every contender, for the four figures that a reader looks at first."""
+"""The picture: what every contender does per second, for the four figures that a reader looks at first."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from benchmarks.contenders import GATHERING, LOGSTORE, NAMES
-from benchmarks.report import SECTIONS, Section
+from benchmarks.contenders import (
+    AIOKAFKA,
+    ARROW,
+    ARROW_ROWS,
+    COLUMNS,
+    FILE,
+    KAFKA_PYTHON,
+    LIMIT,
+    LMDB,
+    LOGSTORE,
+    NAMES,
+    ON_DEMAND,
+    OURS,
+    PLAIN,
+    ROCKSDICT,
+    SQLITE,
+)
+from benchmarks.figures import APPEND, DURABLE, RANDOM, SEQUENTIAL, Case
 from benchmarks.results import Results, Summary
 
-PLOTTED = ("Append", "Durable append", "Sequential read", "Random read")
-COLORS = {
-    LOGSTORE: "#d1495b",
-    GATHERING: "#eda1aa",
-    "sqlite": "#30638e",
-    "lmdb": "#66a182",
-    "file": "#8d96a3",
+
+class Panel(NamedTuple):
+    """One quarter of the picture."""
+
+    title: str
+    figure: str
+    batch_records: int
+
+
+PANELS = (
+    Panel("Append, 1,000 a batch", APPEND, 1_000),
+    Panel("Sequential read, 1,000 a batch", SEQUENTIAL, 1_000),
+    Panel("Durable append, a flush for every 100", DURABLE, 100),
+    Panel("Random read by offset, 100 a batch", RANDOM, 100),
+)
+LABELS = {
+    LOGSTORE: "logstore, rows",
+    COLUMNS: "logstore, columns",
+    ON_DEMAND: "logstore, on demand",
+    PLAIN: "logstore, plain Python",
+    ARROW: "Arrow IPC, columns",
+    ARROW_ROWS: "Arrow IPC, rows",
+    SQLITE: "SQLite",
+    LMDB: "LMDB",
+    ROCKSDICT: "RocksDB (rocksdict)",
+    AIOKAFKA: "aiokafka's codec",
+    KAFKA_PYTHON: "kafka-python's codec",
+    FILE: "plain file",
 }
-_LABELS = {GATHERING: "logstore, append()", "file": "plain file"}
-_GROUP_WIDTH = 0.84
-_HEADROOM = 2.2  # above the highest bar, for its label, as a factor on the logarithmic axis
-_FOOT = 0.45  # below the lowest bar, likewise
+_LIMITS = {APPEND: "limit: ready bytes", DURABLE: "limit: ready bytes", SEQUENTIAL: "limit: cat"}
+_OURS_COLOR, _OUR_VARIANT_COLOR = "#d1495b", "#eda1aa"
+_PEER_COLOR, _LIMIT_COLOR = "#30638e", "#d9d9d9"
+_HEADROOM = 14.0  # to the right of the longest bar, for its label, as a factor on the logarithmic axis
+_FOOT = 0.35  # to the left of the shortest bar, likewise
 
 
 def plot(results: Results, directory: Path) -> None:
@@ -31,80 +69,72 @@ def plot(results: Results, directory: Path) -> None:
     matplotlib.rcParams.update({"svg.hashsalt": "benchmarks", "font.size": 9, "svg.fonttype": "path"})
     from matplotlib import pyplot
 
-    sections = [section for section in SECTIONS if section.title in PLOTTED]
-    sections.sort(key=lambda section: PLOTTED.index(section.title))
-    figure, grid = pyplot.subplots(2, 2, figsize=(11, 7.4), facecolor="white")
-    for axes, section in zip(grid.flat, sections, strict=True):
-        _draw(axes, section, results)
-    _add_legend(figure, results)
-    figure.tight_layout(rect=(0, 0, 1, 0.93), h_pad=2.2, w_pad=2)
+    figure, grid = pyplot.subplots(2, 2, figsize=(12, 8), facecolor="white", height_ratios=(13, 8))
+    for axes, panel in zip(grid.flat, PANELS, strict=True):
+        _draw(axes, panel, results)
+    note = (
+        "keys of 16 bytes, values of 100; logarithmic axes, line: lowest to highest round; "
+        "behind the rate: how many times as fast logstore's rows are"
+    )
+    figure.text(0.99, 0.005, note, ha="right", va="bottom", fontsize=8.5, color="#666666")
+    figure.tight_layout(rect=(0, 0.02, 1, 1), h_pad=2, w_pad=2)
     directory.mkdir(parents=True, exist_ok=True)
     figure.savefig(directory / "benchmarks.png", dpi=150)
     figure.savefig(directory / "benchmarks.svg", metadata={"Date": None})
     pyplot.close(figure)
 
 
-def _draw(axes: Any, section: Section, results: Results) -> None:
-    groups = _groups(section, results)
-    lows = []
-    for at, found in enumerate(groups.values()):
-        width = _GROUP_WIDTH / len(found)
-        for number, summary in enumerate(found):
-            x = at - _GROUP_WIDTH / 2 + (number + 0.5) * width
-            _draw_bar(axes, x, width, summary)
-            lows.append(summary.rate.low)
-    axes.set_yscale("log")
-    if lows:
-        axes.set_ylim(min(lows) * _FOOT, axes.get_ylim()[1] * _HEADROOM)
-    axes.set_xticks(range(len(groups)), [f"batches of {size:,}" for size in groups])
-    axes.set_title(f"{section.title}, {section.unit}", loc="left", fontweight="bold", fontsize=10.5)
-    axes.tick_params(axis="x", length=0)
-    axes.yaxis.set_major_formatter(lambda rate, _: _label(rate))
-    axes.grid(axis="y", color="#e4e4e4", linewidth=0.8)
+def _draw(axes: Any, panel: Panel, results: Results) -> None:
+    found = _summaries(panel, results)
+    for at, summary in enumerate(found):
+        rate = summary.rate
+        axes.barh(at, rate.median, 0.78, color=_color(summary.case.contender))
+        axes.plot([rate.low, rate.high], [at, at], color="#333333", linewidth=1, solid_capstyle="butt")
+        text = f"{format_short(rate.median)}/s"
+        if summary.case.contender != LOGSTORE:
+            text += f" · {summary.ratio.median:.2g} x"
+        axes.annotate(
+            text, (rate.high, at), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8
+        )
+    axes.set_xscale("log")
+    if found:
+        axes.set_xlim(min(s.rate.low for s in found) * _FOOT, max(s.rate.high for s in found) * _HEADROOM)
+    names = [_LIMITS.get(panel.figure, "") if n == LIMIT else LABELS.get(n, n) for n in _names(found)]
+    axes.set_yticks(range(len(found)), names)
+    axes.invert_yaxis()
+    axes.set_title(panel.title, loc="left", fontweight="bold", fontsize=10.5)
+    axes.tick_params(axis="y", length=0)
+    axes.xaxis.set_major_formatter(lambda rate, _: format_short(rate))
+    axes.grid(axis="x", color="#e4e4e4", linewidth=0.8)
     axes.set_axisbelow(True)
-    for side in ("top", "right", "left"):
+    for side in ("top", "right", "bottom"):
         axes.spines[side].set_visible(False)
 
 
-def _draw_bar(axes: Any, x: float, width: float, summary: Summary) -> None:
-    rate = summary.rate
-    axes.bar(x, rate.median, width * 0.92, color=COLORS[summary.case.contender])
-    axes.plot([x, x], [rate.low, rate.high], color="#333333", linewidth=1, solid_capstyle="butt")
-    axes.annotate(
-        _label(rate.median),
-        (x, rate.high),
-        xytext=(0, 3),
-        textcoords="offset points",
-        ha="center",
-        fontsize=7.5,
-        color="#333333",
-    )
+def _summaries(panel: Panel, results: Results) -> list[Summary]:
+    """Ours first, then the peers from the fastest down, the limit last."""
+    cases = (Case(panel.figure, name, panel.batch_records) for name in NAMES)
+    found = [summary for case in cases if (summary := results.summaries().get(case))]
+    return sorted(found, key=lambda s: (_group(s.case.contender), -s.rate.median))
 
 
-def _label(rate: float) -> str:
+def _group(contender: str) -> int:
+    return 0 if contender in OURS else 2 if contender == LIMIT else 1
+
+
+def _names(found: list[Summary]) -> list[str]:
+    return [summary.case.contender for summary in found]
+
+
+def _color(contender: str) -> str:
+    if contender == LOGSTORE:
+        return _OURS_COLOR
+    return (_OUR_VARIANT_COLOR, _PEER_COLOR, _LIMIT_COLOR)[_group(contender)]
+
+
+def format_short(rate: float) -> str:
     """Two digits: there is no room for more."""
     for size, unit in ((1e6, " M"), (1e3, " k")):
         if rate >= size:
             return f"{rate / size:.2g}{unit}" if rate < 10 * size else f"{rate / size:.0f}{unit}"
     return f"{rate:.0f}"
-
-
-def _groups(section: Section, results: Results) -> dict[int, list[Summary]]:
-    """Summaries by batch size, contenders in their order."""
-    groups: dict[int, list[Summary]] = {}
-    for case, summary in results.summaries().items():
-        if (case.figure, case.is_durable) == (section.figure, section.is_durable):
-            groups.setdefault(case.batch_records, []).append(summary)
-    for found in groups.values():
-        found.sort(key=lambda summary: NAMES.index(summary.case.contender))
-    return dict(sorted(groups.items()))
-
-
-def _add_legend(figure: Any, results: Results) -> None:
-    from matplotlib.patches import Patch
-
-    shown = [name for name in NAMES if any(case.contender == name for case in results.summaries())]
-    handles = [Patch(color=COLORS[name], label=_LABELS.get(name, name)) for name in shown]
-    figure.legend(handles=handles, loc="upper left", ncol=len(shown), frameon=False, fontsize=10)
-    note = "logarithmic axes, higher is faster; line: lowest to highest round"
-    figure.text(0.99, 0.972, note, ha="right", va="top", fontsize=8.5, color="#666666")

@@ -11,7 +11,18 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks.contenders import LOGSTORE, PEERS, contender_class, is_available
+from benchmarks.contenders import (
+    ARROW,
+    ARROW_ROWS,
+    LOGSTORE,
+    PEERS,
+    ROCKSDICT,
+    ROCKSDICT_ZSTD,
+    SQLITE,
+    SQLITE_TIME,
+    contender_class,
+    is_available,
+)
 
 _KIB = 1024
 
@@ -47,15 +58,35 @@ def describe_machine(directory: str) -> dict[str, str]:
         "commit": _commit(),
         "cpu": _cpu_model(),
         "cores": str(os.cpu_count()),
+        "processor cache": _cache_sizes(),
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB",
         "file system": _file_system(directory),
         "kernel": f"{platform.system()} {platform.release()}",
         "python": f"{platform.python_implementation()} {platform.python_version()}",
     }
+    facts |= _describe_build()
     for name in (LOGSTORE, *PEERS):
         if is_available(name) and (version := contender_class(name).version()) != "-":
-            facts[name] = version
+            facts.setdefault(_LIBRARIES.get(name, name), version)
     return facts
+
+
+_LIBRARIES = {
+    SQLITE_TIME: SQLITE,
+    ROCKSDICT_ZSTD: ROCKSDICT,
+    ARROW: "pyarrow",
+    ARROW_ROWS: "pyarrow",
+}
+"""Those whose library has another name, or is another one's too."""
+
+
+def _describe_build() -> dict[str, str]:
+    """Whether the compiled loops are in use: without them every ratio is another one."""
+    from logstore import build_info
+
+    build = build_info()
+    loops = "compiled" if build.is_compiled else "plain"
+    return {"loops": f"{loops}: {build.reason}", "crc32c": build.crc32c}
 
 
 def _cpu_model() -> str:
@@ -64,6 +95,16 @@ def _cpu_model() -> str:
     except OSError:
         found = None
     return found[1] if found else platform.processor() or platform.machine()
+
+
+def _cache_sizes() -> str:
+    """Of the first core, by level; instructions left out."""
+    found = []
+    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        kind, level, size = (Path(index, name).read_text().strip() for name in ("type", "level", "size"))
+        if kind != "Instruction":
+            found.append(f"L{level} {size}")
+    return ", ".join(found) or "unknown"
 
 
 def _commit() -> str:

@@ -1,82 +1,121 @@
 """The records that are stored: a row for each number, the same for every contender and in every process.
 
-Keys of 16 bytes, values of 100 that do not compress, a timestamp of its own for each row. Making rows costs
-time, so it happens off the clock; checksums are made of what comes back.
+Three kinds of data: keys of 16 bytes with values of 100 bytes or of 1 KiB that do not compress, and JSON
+events (:mod:`benchmarks.events`). Each row has a timestamp of its own. Making rows costs time, so it happens
+off the clock; checksums are made of what comes back.
 """
 
 from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-KEY_BYTES = 16
-VALUE_BYTES = 100
+from benchmarks.events import event_at
+
+SMALL = "100 B"
+LARGE = "1 KiB"
+JSON = "JSON"
+
 BASE_TIMESTAMP_MS = 1_700_000_000_000
 """A fixed past: no contender's clock is part of what is stored."""
 
-CHUNK_RECORDS = 10_000
-"""How many rows are made ahead; bounds the memory that is the benchmark's own."""
-
+_CHUNK_BYTES = 2 << 20
+_VALUE_BYTES = {SMALL: 100, LARGE: 1024}
+_TYPICAL_BYTES = {**_VALUE_BYTES, JSON: 300}
 _NUMBER_BYTES = 8
 _BLOCK = random.Random(7).randbytes(1 << 20)
 _STEP = 97  # an odd stride through the block, so that values differ
-_POSITIONS = len(_BLOCK) - VALUE_BYTES
 
 Row = tuple[bytes, bytes, int]
 """Key, value, timestamp in milliseconds: what a contender is given."""
 
-Stored = tuple[Any, ...]
-"""What a contender gives back: (offset, timestamp_ms, key, value), and perhaps more behind it."""
+Stored = tuple[int, int, bytes, bytes]
+"""What a contender gives back: (offset, timestamp_ms, key, value)."""
 
 
-def row_at(number: int) -> Row:
+def chunk_records(data: str) -> int:
+    """How many rows are made ahead; bounds the memory that is the benchmark's own."""
+    return max(_CHUNK_BYTES // _TYPICAL_BYTES[data] // 1_000, 1) * 1_000
+
+
+def row_at(number: int, data: str = SMALL) -> Row:
     """The row of a number."""
-    start = number * _STEP % _POSITIONS
-    value = number.to_bytes(_NUMBER_BYTES, "big") + _BLOCK[start : start + VALUE_BYTES - _NUMBER_BYTES]
-    return b"%016d" % number, value, BASE_TIMESTAMP_MS + number
+    return _ROW_AT[data](number)
 
 
-def batches_of(start: int, stop: int, batch_records: int) -> Iterator[list[Row]]:
+def _random_row(value_bytes: int) -> Callable[[int], Row]:
+    positions = len(_BLOCK) - value_bytes
+    rest_bytes = value_bytes - _NUMBER_BYTES
+
+    def row(number: int) -> Row:
+        start = number * _STEP % positions
+        value = number.to_bytes(_NUMBER_BYTES, "big") + _BLOCK[start : start + rest_bytes]
+        return b"%016d" % number, value, BASE_TIMESTAMP_MS + number
+
+    return row
+
+
+def _event_row(number: int) -> Row:
+    timestamp_ms = BASE_TIMESTAMP_MS + number * 3
+    return *event_at(number, timestamp_ms), timestamp_ms
+
+
+_ROW_AT: dict[str, Callable[[int], Row]] = {
+    SMALL: _random_row(_VALUE_BYTES[SMALL]),
+    LARGE: _random_row(_VALUE_BYTES[LARGE]),
+    JSON: _event_row,
+}
+DATA = tuple(_ROW_AT)
+
+
+def batches_of(start: int, stop: int, batch_records: int, data: str = SMALL) -> Iterator[list[Row]]:
     """The rows of ``[start, stop)`` in batches; the last may be short."""
+    make = _ROW_AT[data]
     for first in range(start, stop, batch_records):
-        yield list(map(row_at, range(first, min(first + batch_records, stop))))
+        yield list(map(make, range(first, min(first + batch_records, stop))))
 
 
 class Digest(NamedTuple):
-    """What a pass over records saw: how many, and the CRC-32 of all values in order."""
+    """What a pass over records saw: how many, the sizes of all values, and their CRC-32s, summed up so that
+    the order does not matter where threads append side by side."""
 
     record_count: int
-    crc: int
+    value_bytes: int
+    crc_sum: int
+
+    def __add__(self, other: object) -> Digest:
+        if not isinstance(other, Digest):
+            return NotImplemented
+        return Digest(*map(sum, zip(self, other, strict=True)))
 
 
-def digest_stored(records: Iterable[Stored]) -> Digest:
-    """Go through what a contender reads, touching each value. This is the loop that sequential reads are
-    timed in: about 0.1 µs per record of it is the checksum, the same for all."""
-    count = crc = 0
+NOTHING = Digest(0, 0, 0)
+
+
+def digest_values(values: Iterable[bytes]) -> Digest:
+    count = size = crc_sum = 0
     crc32 = zlib.crc32
-    for record in records:
-        crc = crc32(record[3], crc)
+    for value in values:
         count += 1
-    return Digest(count, crc)
+        size += len(value)
+        crc_sum += crc32(value)
+    return Digest(count, size, crc_sum)
 
 
-def digest_expected(count: int) -> Digest:
-    """What :func:`digest_stored` must find in a store that holds the first ``count`` rows."""
-    crc = 0
-    for number in range(count):
-        crc = zlib.crc32(row_at(number)[1], crc)
-    return Digest(count, crc)
+def digest_expected(count: int, data: str = SMALL) -> Digest:
+    """What a store must hold that was given the first ``count`` rows."""
+    return digest_values(row_at(number, data)[1] for number in range(count))
 
 
-def check_record(record: Stored, number: int) -> None:
+def check_record(record: Any, number: int, data: str = SMALL) -> None:
     """
     Raises:
         WrongDataError: the record is not the row of that number, field by field.
     """
-    key, value, timestamp_ms = row_at(number)
-    if tuple(record[:4]) != (number, timestamp_ms, key, value):
+    key, value, timestamp_ms = row_at(number, data)
+    if tuple(record) != (number, timestamp_ms, key, value):
         raise WrongDataError(f"record {number} came back as {record!r:.200}")
 
 

@@ -1,4 +1,5 @@
-"""Results as Markdown: the tables of ``results.md``, and the short form for ``docs/benchmarks.md``."""
+"""Results as Markdown: the tables of ``results.md``, the short form for ``docs/benchmarks.md``, and the few
+numbers of the README."""
 
 from __future__ import annotations
 
@@ -8,9 +9,39 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from benchmarks.alone import LAG, LARGE, LARGE_RECOVERY, REOPEN, SMALL
-from benchmarks.contenders import GATHERING, LOGSTORE, NAMES, PEERS, contender_class, is_available
-from benchmarks.figures import APPEND, OPEN, RANDOM, RECOVERY, SEQUENTIAL
+from benchmarks.alone import IMPORT, LAG, LARGE, LARGE_RECOVERY, REOPEN, SMALL
+from benchmarks.contenders import (
+    AIOKAFKA,
+    ARROW,
+    COLUMNS,
+    FILE,
+    GATHERING,
+    LIMIT,
+    LMDB,
+    LOGSTORE,
+    NAMES,
+    OURS,
+    ROCKSDICT,
+    SQLITE,
+    contender_class,
+    entry_of,
+    is_installed,
+)
+from benchmarks.figures import (
+    APPEND,
+    DURABLE,
+    ONE_THREAD,
+    OPEN,
+    RANDOM,
+    RECOVERY,
+    SEQUENTIAL,
+    THREADS,
+    TIME,
+    Case,
+)
+from benchmarks.goals import count_verdicts, format_goals
+from benchmarks.plan import DECODE, DICT, ENCODE, MAP, SCAN
+from benchmarks.records import JSON
 from benchmarks.results import Results, Summary, percentile_95
 from benchmarks.text import (
     format_bytes,
@@ -26,8 +57,11 @@ from benchmarks.text import (
 REGION_START = "<!-- benchmarks: from here on written by `python -m benchmarks` -->"
 REGION_END = "<!-- benchmarks: end of what is written by `python -m benchmarks` -->"
 
-_NOTABLE_RATIO = 1.05
-"""A peer is called faster from here on: less is noise."""
+_NOTABLE_RATIO = 0.95
+"""A peer is called faster from here down: less is noise."""
+
+_ORDER = (*NAMES, DICT)
+_OURS_FIRST = (*OURS, *(name for name in _ORDER if name not in OURS))
 
 
 class Section(NamedTuple):
@@ -35,49 +69,70 @@ class Section(NamedTuple):
 
     title: str
     figure: str
-    is_durable: bool
     note: str
     unit: str
     """What is counted per second; empty where the time of one is shown instead."""
+    has_bytes: bool = False
+    """Whether bytes on disk are worth a column."""
 
 
 SECTIONS = (
     Section(
         "Append",
         APPEND,
-        False,
         "Without flushes: a batch survives the death of the process when the call returns.",
         "records/s",
+        has_bytes=True,
     ),
     Section(
         "Durable append",
-        APPEND,
-        True,
+        DURABLE,
         "With a flush for each batch: it survives a power cut when the call returns.",
         "records/s",
     ),
-    Section("Sequential read", SEQUENTIAL, False, "Every record in order, from the page cache.", "records/s"),
+    Section("One thread, a flush for each record", ONE_THREAD, "", "records/s"),
     Section(
-        "Random read",
+        "16 threads, a flush for each record",
+        THREADS,
+        "Each thread waits for its own record; who can, shares a flush among those who wait.",
+        "records/s",
+    ),
+    Section(
+        "Sequential read",
+        SEQUENTIAL,
+        "Every record in order, its value looked at, from the page cache. Checksums are checked by those who "
+        "have any.",
+        "records/s",
+    ),
+    Section(
+        "Random read by offset",
         RANDOM,
-        False,
         "Single records at random offsets, from the page cache, by batch size at writing.",
         "reads/s",
     ),
     Section(
-        "Open after a clean stop", OPEN, False, "Until the last record has been read. Fresh process.", ""
+        "Random read by time",
+        TIME,
+        "The first record at or after a random time. LMDB, RocksDB and the files have nothing to find it by.",
+        "reads/s",
     ),
+    Section("Open after a clean stop", OPEN, "Until the last record has been read. Fresh process.", ""),
     Section(
         "Open after a crash",
         RECOVERY,
-        False,
         "The same after SIGKILL with the store open, nothing flushed or checkpointed on purpose.",
         "",
     ),
+    Section(
+        "Recovery scan",
+        SCAN,
+        "Every batch of a segment of 1 GiB found and its checksum checked, beside `cat` of the file; the "
+        "slow ones get its first 64 MiB.",
+        "B/s",
+    ),
+    Section("Offset map", MAP, "Distinct keys of 16 bytes put with their offsets, 1,000 a call.", "keys/s"),
 )
-
-
-_SHOWN_BATCH = 1_000
+_SECTION_OF = {section.figure: section for section in SECTIONS}
 
 
 def format_report(results: Results) -> str:
@@ -85,42 +140,48 @@ def format_report(results: Results) -> str:
     parts = [
         "# Benchmark results\n",
         "Written by `python -m benchmarks`; `docs/benchmarks.md` says how to read it.\n",
+        _format_machine(results),
+        "## Goals\n",
+        format_goals(results),
+        "## Contenders\n",
+        format_contenders(),
+        _format_skipped(results),
     ]
-    parts += [_format_machine(results), _format_contenders()]
     for section in SECTIONS:
-        summaries = _of_section(results, section)
+        summaries = _of_section(results, section.figure)
         if summaries:
-            parts.append(f"## {section.title}\n\n{section.note}\n")
+            parts += [f"## {section.title}\n", section.note and f"{section.note}\n"]
             parts.append(_format_section(section, summaries))
+    for figure, title in ((ENCODE, "Encode rows"), (DECODE, "Decode rows")):
+        parts.append(_format_matrix(results, figure, title))
     parts.append(_format_alone(results, "## logstore alone\n"))
     return "\n".join(part for part in parts if part)
 
 
 def format_summary(results: Results) -> str:
-    """The short form: every ratio in one table, where a peer is faster, and the figures of logstore alone."""
+    """The short form: goals, every ratio in one table, where a peer is faster, and logstore alone."""
+    verdicts = ", ".join(
+        f"{count} {verdict.strip('*')}" for verdict, count in count_verdicts(results).items()
+    )
     parts = [
         "![Records per second by contender](images/benchmarks.svg)\n",
+        "### Goals\n",
+        f"{verdicts}.\n",
+        format_goals(results),
+        "### How many times as fast logstore is\n",
         _format_ratios(results),
         "### Where a peer is faster\n",
         _format_losses(results),
+        _format_codecs(results),
+        _format_events(results),
         _format_alone(results, "### logstore alone\n"),
+        "### Who competes\n",
+        format_contenders(),
+        _format_skipped(results),
         "### The machine\n",
         _format_machine(results),
     ]
     return "\n".join(part for part in parts if part)
-
-
-def format_numbers(results: Results) -> str:
-    """What the first screen of the README says, with the way to the rest."""
-    rows = [
-        [f"{section.title}, batches of {summary.case.batch_records:,}", _cell(section, LOGSTORE, summary)]
-        for section in SECTIONS
-        for summary in _of_section(results, section)
-        if summary.case.contender == LOGSTORE and summary.case.batch_records == _SHOWN_BATCH
-    ]
-    rows += [[title, text(results)] for name, title, text in _ALONE_ROWS if results.alone.get(name)]
-    machine = f"{results.machine['cpu']}, {results.machine['cores']} cores, {results.machine['python']}"
-    return f"{format_table(['', ''], rows)}\n{machine}; records of 16-byte keys and 100-byte values.\n"
 
 
 def rewrite_region(document: Path, text: str) -> None:
@@ -137,86 +198,219 @@ def rewrite_region(document: Path, text: str) -> None:
     document.write_text(new)
 
 
-def _of_section(results: Results, section: Section) -> list[Summary]:
-    """Its cases, by batch size and then in the order of the contenders."""
-    found = [
-        summary
-        for case, summary in results.summaries().items()
-        if (case.figure, case.is_durable) == (section.figure, section.is_durable)
-    ]
-    return sorted(found, key=lambda found: (found.case.batch_records, NAMES.index(found.case.contender)))
+def _of_section(results: Results, figure: str) -> list[Summary]:
+    """Its cases, by data and batch size in the order of measuring, and then in that of the contenders."""
+    groups: dict[tuple[str, int], list[Summary]] = {}
+    for case, summary in results.summaries().items():
+        if case.figure == figure:
+            groups.setdefault((case.data, case.batch_records), []).append(summary)
+    for found in groups.values():
+        found.sort(key=lambda summary: _ORDER.index(summary.case.contender))
+    return [summary for found in groups.values() for summary in found]
 
 
 def _format_machine(results: Results) -> str:
     return format_table(["", ""], [[f"**{name}**", value] for name, value in results.machine.items()])
 
 
-def _format_contenders() -> str:
-    rows = [[f"**{name}**", contender_class(name).description] for name in NAMES if is_available(name)]
-    return "## Contenders\n\n" + format_table(["", ""], rows)
+def format_contenders() -> str:
+    """What each does and promises, or why it is not here."""
+    rows = []
+    for name in NAMES:
+        package = entry_of(name).needs
+        if not is_installed(name):
+            rows.append([f"**{name}**", f"not installed ({package})", ""])
+        else:
+            kind = contender_class(name)
+            rows.append([f"**{name}**", kind.settings, kind.promise])
+    return format_table(["", "how it is used", "what it promises"], rows, text_columns=3)
+
+
+def _format_skipped(results: Results) -> str:
+    rows = [[name, reason] for name, reason in results.skipped.items()]
+    return f"Left out:\n\n{format_table(['', ''], rows)}" if rows else ""
 
 
 def _format_section(section: Section, summaries: list[Summary]) -> str:
-    titles = ["batch", "contender", section.unit or "time", "relative to logstore", "memory over idle"]
-    if section.figure == APPEND:
+    titles = ["data", "batch", "contender", section.unit or "time", "logstore is", "memory over idle"]
+    if section.has_bytes:
         titles.append("bytes on disk per record")
-    return format_table(titles, [_row(section, summary) for summary in summaries])
+    return format_table(titles, [_row(section, summary) for summary in summaries], text_columns=3)
 
 
 def _row(section: Section, summary: Summary) -> list[str]:
-    is_ours = summary.case.contender == LOGSTORE
     row = [
+        summary.case.data,
         f"{summary.case.batch_records:,}",
         summary.case.contender,
         format_rates(summary.rate) if section.unit else format_times(summary.rate),
-        "1" if is_ours else format_ratios(summary.relative),
+        "1" if summary.case.contender == LOGSTORE else format_ratios(summary.ratio),
         format_bytes(summary.memory_bytes),
     ]
-    if section.figure == APPEND:
+    if section.has_bytes:
         row.append(f"{summary.stored_bytes / summary.per_round:.0f}")
     return row
 
 
 # The short form ---------------------------------------------------------------------------------------------
 
+_SHORT = (
+    APPEND,
+    DURABLE,
+    ONE_THREAD,
+    THREADS,
+    SEQUENTIAL,
+    RANDOM,
+    TIME,
+    OPEN,
+    RECOVERY,
+    SCAN,
+    MAP,
+)
+
 
 def _format_ratios(results: Results) -> str:
-    """One line for each figure and batch size, one column for each contender."""
-    shown = [name for name in NAMES if any(case.contender == name for case in results.summaries())]
+    """One line for each figure, data and batch size, one column for each contender."""
+    summaries = [
+        summary for figure in _SHORT for summary in _of_section(results, figure) if summary.case.data != JSON
+    ]
+    shown = [name for name in _OURS_FIRST if any(found.case.contender == name for found in summaries)]
+    lines: dict[Case, dict[str, Summary]] = {}
+    for summary in summaries:
+        lines.setdefault(summary.case._replace(contender=""), {})[summary.case.contender] = summary
     rows = []
-    for section in SECTIONS:
-        by_batch: dict[int, dict[str, Summary]] = {}
-        for summary in _of_section(results, section):
-            by_batch.setdefault(summary.case.batch_records, {})[summary.case.contender] = summary
-        for batch_records, found in by_batch.items():
-            cells = [_cell(section, name, found.get(name)) for name in shown]
-            rows.append([section.title, f"{batch_records:,}", *cells])
-    return format_table(["", "batch", *shown], rows)
+    for case, found in lines.items():
+        section = _SECTION_OF[case.figure]
+        cells = [_cell(section, name, found.get(name)) for name in shown]
+        rows.append([section.title, case.data, f"{case.batch_records:,}", *cells])
+    return format_table(["", "data", "batch", *shown], rows, text_columns=3)
 
 
 def _cell(section: Section, name: str, summary: Summary | None) -> str:
+    """A rate for what is logstore's own, a ratio for the others."""
     if summary is None:
         return ""
-    if name == LOGSTORE:
+    if name in OURS:
         rate = summary.rate.median
+        if section.unit == "B/s":
+            return f"{format_bytes(rate)}/s"
         return f"{format_rate(rate)}/s" if section.unit else format_seconds(1 / rate)
-    ratio = format_ratio(summary.relative.median)
-    return f"**{ratio}**" if name != GATHERING and summary.relative.median > _NOTABLE_RATIO else ratio
+    ratio = format_ratio(summary.ratio.median)
+    return f"**{ratio}**" if summary.ratio.median < _NOTABLE_RATIO and name != LIMIT else ratio
 
 
 def _format_losses(results: Results) -> str:
     lines = []
-    for section in SECTIONS:
-        lost = [s for s in _of_section(results, section) if s.relative.median > _NOTABLE_RATIO]
-        for name in PEERS:
-            ratios = [
-                f"{format_ratio(summary.relative.median)} at {summary.case.batch_records:,}"
-                for summary in lost
-                if summary.case.contender == name
-            ]
-            if ratios:
-                lines.append(f"- {section.title}: **{name}** is faster: {', '.join(ratios)}.")
+    for figure in _SHORT:
+        lost: dict[str, list[str]] = {}
+        for summary in _of_section(results, figure):
+            case = summary.case
+            if case.contender in (*OURS, LIMIT) or summary.ratio.median >= _NOTABLE_RATIO:
+                continue
+            text = (
+                f"{format_ratio(1 / summary.ratio.median)} ({case.data}, batches of {case.batch_records:,})"
+            )
+            lost.setdefault(case.contender, []).append(text)
+        for name, ratios in lost.items():
+            lines.append(f"- {_SECTION_OF[figure].title}: **{name}** is faster: {', '.join(ratios)}.")
     return "\n".join(lines or ["Nowhere, in what was measured."]) + "\n"
+
+
+def _format_codecs(results: Results) -> str:
+    """Geometric means over all shapes."""
+    rows = []
+    for figure, title in ((ENCODE, "encode"), (DECODE, "decode")):
+        names = {case.contender for case in results.rounds() if case.figure == figure}
+        for name in _OURS_FIRST:
+            if name in names and name != AIOKAFKA:
+                mean, worst = (
+                    measure(figure, name, AIOKAFKA) for measure in (results.mean_ratio, results.worst_ratio)
+                )
+                if mean and worst:
+                    rows.append([title, name, format_ratios(mean), format_ratio(worst.median)])
+    if not rows:
+        return ""
+    titles = ["", "", "mean of all shapes", "worst shape"]
+    return f"### Rows to bytes and back, beside aiokafka's compiled codec\n\n{format_table(titles, rows)}"
+
+
+def _format_matrix(results: Results, figure: str, title: str) -> str:
+    """Nanoseconds per record of each shape and codec."""
+    lines: dict[str, dict[str, Summary]] = {}
+    for summary in _of_section(results, figure):
+        lines.setdefault(summary.case.data, {})[summary.case.contender] = summary
+    if not lines:
+        return ""
+    shown = [name for name in _ORDER if any(name in found for found in lines.values())]
+    rows = [
+        [
+            shape,
+            "",
+            *(f"{1e9 / found[name].rate.median:.0f}" if name in found else "" for name in shown),
+            format_ratio(found[AIOKAFKA].ratio.median) if AIOKAFKA in found else "",
+        ]
+        for shape, found in lines.items()
+    ]
+    table = format_table(["records", "", *shown, "logstore is, to aiokafka"], rows)
+    return f"## {title}\n\nNanoseconds per record.\n\n{table}"
+
+
+def _format_events(results: Results) -> str:
+    """Codecs on events: rates, and bytes on disk beside SQLite."""
+    appended, read = (
+        {s.case.contender: s for s in _of_section(results, figure) if s.case.data == JSON}
+        for figure in (APPEND, SEQUENTIAL)
+    )
+    if not appended:
+        return ""
+    base = appended.get(SQLITE)
+    rows = [
+        [
+            name,
+            "",
+            f"{format_rate(found.rate.median)}/s",
+            f"{format_rate(read[name].rate.median)}/s" if name in read else "",
+            f"{found.stored_bytes / found.per_round:.0f}",
+            f"{found.stored_bytes / base.stored_bytes:.2f}" if base else "",
+        ]
+        for name, found in appended.items()
+    ]
+    titles = ["", "", "append", "read", "bytes on disk per record", "of SQLite's"]
+    return f"### JSON events and codecs\n\n{format_table(titles, rows)}"
+
+
+# The README -------------------------------------------------------------------------------------------------
+
+_README_ROWS = (
+    ("Append rows, 1,000 a batch", Case(APPEND, LOGSTORE, 1_000)),
+    ("Append columns, 1,000 a batch", Case(APPEND, COLUMNS, 1_000)),
+    ("Append record by record", Case(APPEND, GATHERING, 1)),
+    ("Append, a flush for every 100", Case(DURABLE, LOGSTORE, 100)),
+    ("16 threads, a flush for each record", Case(THREADS, LOGSTORE, 1)),
+    ("Read rows in order", Case(SEQUENTIAL, LOGSTORE, 1_000)),
+    ("Read columns in order", Case(SEQUENTIAL, COLUMNS, 1_000)),
+    ("Read at random, batches of 100", Case(RANDOM, LOGSTORE, 100)),
+)
+_README_PEERS = (SQLITE, LMDB, ROCKSDICT, AIOKAFKA, ARROW, FILE)
+
+
+def format_numbers(results: Results) -> str:
+    """What the first screen of the README says: logstore's rate, and how many times as fast that is."""
+    rows = []
+    for title, case in _README_ROWS:
+        own = results.summaries().get(case)
+        if own is None:
+            continue
+        ratios = (results.ratio(case, case._replace(contender=peer)) for peer in _README_PEERS)
+        cells = [format_ratio(ratio.median) if ratio else "" for ratio in ratios]
+        rows.append([title, f"{format_rate(own.rate.median)}/s", *cells])
+    table = format_table(["", "logstore", *_README_PEERS], rows, text_columns=1)
+    machine = f"{results.machine.get('cpu')}, {results.machine.get('cores')} cores"
+    return (
+        f"{table}\n"
+        "Records per second, and how many times as fast that is as each peer (below 1 x the peer is faster). "
+        f"Keys of 16 bytes, values of 100. {machine}, {results.machine.get('python')}.\n"
+    )
 
 
 # logstore alone ---------------------------------------------------------------------------------------------
@@ -224,7 +418,6 @@ def _format_losses(results: Results) -> str:
 
 def _format_alone(results: Results, heading: str) -> str:
     rows = [[title, text(results)] for name, title, text in _ALONE_ROWS if results.alone.get(name)]
-    rows += [[f"{name}: not measured", reason] for name, reason in results.skipped.items()]
     return f"{heading}\n{format_table(['', ''], rows)}" if rows else ""
 
 
@@ -270,6 +463,11 @@ def _format_lag(results: Results) -> str:
     )
 
 
+def _format_import(results: Results) -> str:
+    compiled, plain = (_median(results, IMPORT, f"{name}_seconds") for name in ("compiled", "plain"))
+    return f"{format_seconds(compiled)} over bare Python, {format_seconds(plain)} without the compiled module"
+
+
 _ALONE_ROWS: tuple[tuple[str, str, Callable[[Results], str]], ...] = (
     (REOPEN, "Opening many partitions after a clean stop", _format_reopen),
     (LARGE, "Memory over the idle process", _format_memory),
@@ -281,4 +479,5 @@ _ALONE_ROWS: tuple[tuple[str, str, Callable[[Results], str]], ...] = (
     (LARGE, "Time per random read, large log against small", _format_growth("random_seconds_per_read")),
     (LARGE_RECOVERY, "Recovery after SIGKILL, nothing checkpointed", _format_recovery),
     (LAG, "Wake-up of a follower in another process", _format_lag),
+    (IMPORT, "`import logstore`", _format_import),
 )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
-from statistics import median
+from statistics import geometric_mean, median
 from typing import NamedTuple, Self
 
 from benchmarks.alone import Found
@@ -36,14 +37,14 @@ class Summary(NamedTuple):
     """How many records, reads or opens."""
     rate: Spread
     """Per second."""
-    relative: Spread
-    """To logstore's rate in the same round: 2 is twice as fast as logstore."""
+    ratio: Spread
+    """logstore's rate in the same round over this one: 2 means that logstore is twice as fast."""
     stored_bytes: float
     memory_bytes: float
     """The peak over the idle process."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, eq=True)
 class Results:
     """One run."""
 
@@ -52,7 +53,7 @@ class Results:
     """In the order in which they were made."""
     alone: Found
     skipped: dict[str, str] = field(default_factory=dict)
-    """Figures that could not be measured, and why."""
+    """Figures and contenders that could not be measured, and why."""
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -63,40 +64,73 @@ class Results:
     def store(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self), indent=1) + "\n")
 
+    def __hash__(self) -> int:
+        return id(self)  # what is computed of it is kept with it
+
+    @cache  # noqa: B019 - a run has one of these, or a few
+    def rounds(self) -> dict[Case, list[Measurement]]:
+        """The measurements of each case, round by round."""
+        found: dict[Case, list[Measurement]] = {}
+        for measurement in self.measurements:
+            found.setdefault(measurement.case, []).append(measurement)
+        return found
+
+    @cache  # noqa: B019 - likewise
     def summaries(self) -> dict[Case, Summary]:
         """All cases that were measured."""
-        rounds: dict[Case, list[Measurement]] = {}
-        for measurement in self.measurements:
-            rounds.setdefault(_case_of(measurement), []).append(measurement)
-        return {
-            case: _summarise(case, measured, rounds.get(case._replace(contender=LOGSTORE), measured))
-            for case, measured in rounds.items()
-        }
+        return {case: self._summarise(case, measured) for case, measured in self.rounds().items()}
+
+    def _summarise(self, case: Case, measured: list[Measurement]) -> Summary:
+        ratio = self.ratio(case._replace(contender=LOGSTORE), case)
+        memory = [found.peak_memory_bytes - found.idle_memory_bytes for found in measured]
+        stored = [found.stored_bytes / found.count for found in measured]
+        return Summary(
+            case,
+            measured[0].count,
+            Spread.of(list(map(_rate, measured))),
+            ratio or Spread(1.0, 1.0, 1.0),
+            median(stored) * measured[0].count,
+            median(memory),
+        )
+
+    def ratio(self, case: Case, other: Case) -> Spread | None:
+        """The rate of one case over that of another, taken within each round; None if either is missing."""
+        ratios = self._ratios(case, other)
+        return Spread.of(ratios) if ratios else None
+
+    def _ratios(self, case: Case, other: Case) -> list[float]:
+        rounds = self.rounds()
+        pairs = zip(rounds.get(case, ()), rounds.get(other, ()), strict=False)
+        return [_rate(mine) / _rate(theirs) for mine, theirs in pairs]
+
+    def mean_ratio(self, figure: str, contender: str, other: str) -> Spread | None:
+        """The geometric mean over all cases of a figure that both have, round by round."""
+        columns = [
+            self._ratios(case, case._replace(contender=other))
+            for case in self.rounds()
+            if (case.figure, case.contender) == (figure, contender)
+        ]
+        columns = [column for column in columns if column]
+        if not columns:
+            return None
+        return Spread.of([geometric_mean(ratios) for ratios in zip(*columns, strict=False)])
+
+    def worst_ratio(self, figure: str, contender: str, other: str) -> Spread | None:
+        """Of the case of a figure in which one is slowest beside the other."""
+        ratios = [
+            self.ratio(case, case._replace(contender=other))
+            for case in self.rounds()
+            if (case.figure, case.contender) == (figure, contender)
+        ]
+        return min((ratio for ratio in ratios if ratio), default=None)
 
     def values_of(self, name: str, figure: str) -> list[float]:
         """One figure of logstore alone, over all rounds."""
         return [figures[figure] for figures in self.alone.get(name, [])]
 
 
-def _case_of(measurement: Measurement) -> Case:
-    return Case(measurement.figure, measurement.contender, measurement.batch_records, measurement.is_durable)
-
-
-def _rates(measurements: Sequence[Measurement]) -> list[float]:
-    return [measurement.count / measurement.seconds for measurement in measurements]
-
-
-def _summarise(case: Case, measured: list[Measurement], ours: list[Measurement]) -> Summary:
-    rates = _rates(measured)
-    ratios = [rate / our_rate for rate, our_rate in zip(rates, _rates(ours), strict=True)]
-    return Summary(
-        case,
-        measured[0].count,
-        Spread.of(rates),
-        Spread.of(ratios),
-        median([measurement.stored_bytes for measurement in measured]),
-        median([measurement.peak_memory_bytes - measurement.idle_memory_bytes for measurement in measured]),
-    )
+def _rate(measurement: Measurement) -> float:
+    return measurement.count / measurement.seconds
 
 
 def percentile_95(values: Sequence[float]) -> float:

@@ -3,28 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from benchmarks.records import JSON, LARGE, SMALL
 
 MIB = 2**20
 GIB = 2**30
 
-OPENED_BATCH_RECORDS = 1_000
-"""The batch size of the logs that are opened and recovered."""
-
 FREE_BYTES_PER_LARGE_BYTE = 2.33
 """Free disk that the large log needs, by its size: 25 GB for 10 GiB."""
+
+Counts = Mapping[tuple[str, int], int]
+"""By data and records per batch."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sizes:
-    """Mappings go by records per batch."""
+    """How many of everything."""
 
     rounds: int
-    records: Mapping[int, int]
+    records: Counts
     """Appended without flushes, and read in order."""
-    flushed_records: Mapping[int, int]
-    """Appended with a flush for each batch."""
+    flushes: Mapping[int, int]
+    """Of durable appends, by records per batch."""
+    thread_flushes: int
     random_reads: Mapping[int, int]
+    """By records per batch."""
+    time_reads: int
+    recovered_records: int
+    """Of the logs that are opened after a crash."""
+    codec_seconds: float
+    """For each case of the codec matrix, about."""
+    scanned_bytes: int
+    """Of the segment whose batches are checked."""
+    scanned_piece_bytes: int
+    """By those that are slow at it."""
+    map_keys: int
+    imports: int
     partitions: int
     segments: int
     """Of each of the many partitions."""
@@ -36,13 +51,31 @@ class Sizes:
     """Read in order at least, going through the small log several times."""
     recovered_bytes: int
     lags: int
+    slow_divisor: Mapping[str, int] = field(default_factory=dict)
+    """Contenders that get fewer records, so that they do not take the time of all others."""
 
 
 FULL = Sizes(
     rounds=5,
-    records={1: 200_000, 100: 400_000, 1_000: 600_000},
-    flushed_records={1: 2_000, 100: 100_000, 1_000: 300_000},
-    random_reads={1: 10_000, 100: 10_000, 1_000: 2_000},
+    records={
+        (SMALL, 1): 30_000,
+        (SMALL, 100): 200_000,
+        (SMALL, 1_000): 400_000,
+        (LARGE, 1): 15_000,
+        (LARGE, 100): 50_000,
+        (LARGE, 1_000): 80_000,
+        (JSON, 1_000): 60_000,
+    },
+    flushes={1: 800, 100: 400, 1_000: 200},
+    thread_flushes=1_600,
+    random_reads={1: 10_000, 100: 10_000, 1_000: 4_000},
+    time_reads=1_000,
+    recovered_records=200_000,
+    codec_seconds=0.02,
+    scanned_bytes=GIB,
+    scanned_piece_bytes=64 * MIB,
+    map_keys=1_000_000,
+    imports=15,
     partitions=1_000,
     segments=10,
     small_bytes=10 * MIB,
@@ -52,13 +85,22 @@ FULL = Sizes(
     large_least_records=500_000,
     recovered_bytes=GIB,
     lags=200,
+    slow_divisor={"kafka-python": 4, "arrow-rows": 2},
 )
 
 QUICK = Sizes(
-    rounds=3,
-    records={1: 2_000, 100: 20_000, 1_000: 20_000},
-    flushed_records={1: 100, 100: 5_000, 1_000: 20_000},
-    random_reads={1: 500, 100: 500, 1_000: 200},
+    rounds=1,
+    records={(SMALL, 1): 1_000, (SMALL, 1_000): 10_000, (JSON, 1_000): 5_000},
+    flushes={100: 30},
+    thread_flushes=160,
+    random_reads={1: 200, 1_000: 200},
+    time_reads=50,
+    recovered_records=10_000,
+    codec_seconds=0.001,
+    scanned_bytes=32 * MIB,
+    scanned_piece_bytes=8 * MIB,
+    map_keys=50_000,
+    imports=3,
     partitions=20,
     segments=3,
     small_bytes=MIB,

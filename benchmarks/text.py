@@ -59,7 +59,7 @@ def format_bytes(size: float) -> str:
     return f"{size:.0f} B"
 
 
-def format_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; all columns but the first two to the right."""
-    rule = ["---" if number < 2 else "---:" for number in range(len(titles))]
+def format_table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, text_columns: int = 2) -> str:
+    """A Markdown table; all columns but the first ones to the right."""
+    rule = ["---" if number < text_columns else "---:" for number in range(len(titles))]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (titles, rule, *rows)) + "\n"

@@ -12,10 +12,10 @@ import struct
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from benchmarks.contenders.base import Contender
-from benchmarks.records import Row, Stored, WrongDataError
+from benchmarks.records import Stored, WrongDataError
 
 _BATCH = struct.Struct("<III")
 """Bytes after this header, CRC-32 of them, number of records."""
@@ -26,9 +26,12 @@ _RECORD = struct.Struct("<qHI")
 class FileContender(Contender):
     """Positions and first offsets of all batches are in two lists."""
 
-    description: ClassVar[str] = (
-        "one file: size and `zlib.crc32` of each batch, one `write` for each, an index of batches in memory, "
-        "`fdatasync` for flushes. Checks the CRC when reading"
+    settings: ClassVar[str] = (
+        "one file: size and `zlib.crc32` of each batch, one `pwrite` for each, an index of batches in memory"
+    )
+    promise: ClassVar[str] = (
+        "with `fdatasync` only when flushed; a checksum of each batch, checked when reading; an index by "
+        "offset that is gone with the process; a torn end is cut"
     )
 
     def __init__(self, directory: str, *, is_durable: bool = False) -> None:
@@ -56,21 +59,21 @@ class FileContender(Contender):
         self._end += size_bytes
         self._next_offset += count
 
-    def append(self, rows: list[Row]) -> None:
+    def append(self, batch: Any) -> None:
         pack = _RECORD.pack
         body = b"".join(
             [
                 piece
-                for key, value, timestamp_ms in rows
+                for key, value, timestamp_ms in batch
                 for piece in (pack(timestamp_ms, len(key), len(value)), key, value)
             ]
         )
-        batch = _BATCH.pack(len(body), zlib.crc32(body), len(rows)) + body
-        if os.pwrite(self._descriptor, batch, self._end) < len(batch):
+        data = _BATCH.pack(len(body), zlib.crc32(body), len(batch)) + body
+        if os.pwrite(self._descriptor, data, self._end) < len(data):
             raise OSError("the disk took only part of a batch")
         if self._is_durable:
             os.fdatasync(self._descriptor)
-        self._add(len(rows), len(batch))
+        self._add(len(batch), len(data))
 
     def _read_batch(self, number: int) -> bytes:
         start = self._positions[number]
@@ -93,7 +96,7 @@ class FileContender(Contender):
                 yield offset, timestamp_ms, body[at + prefix_bytes : key_end], body[key_end:stop]
                 offset, at = offset + 1, stop
 
-    def read_one(self, offset: int) -> Stored:
+    def read_one(self, offset: int) -> Any:
         number = bisect_right(self._bases, offset) - 1
         body = self._read_batch(number)
         unpack, prefix_bytes = _RECORD.unpack_from, _RECORD.size

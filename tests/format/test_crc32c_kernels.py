@@ -47,7 +47,7 @@ def expected(data):
 
 
 def test_the_first_kernel_is_the_one_in_use():
-    assert compiled.CRC32C_KERNEL == compiled.CRC32C_KERNELS[0]
+    assert compiled.CRC32C_KERNELS[0] == compiled.CRC32C_KERNEL
     assert compiled.CRC32C_KERNELS[-1] == "portable"
 
 

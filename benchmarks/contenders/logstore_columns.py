@@ -1,0 +1,52 @@
+"""logstore with columns: Arrow tables in, record batches out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+import logstore
+from benchmarks.contenders.arrow_stream import record_batch_of, value_bytes
+from benchmarks.contenders.logstore_log import LogstoreContender
+from benchmarks.records import Row, Stored
+
+
+class ColumnsContender(LogstoreContender):
+    """Columns need not become Python objects."""
+
+    settings: ClassVar[str] = "columns: `Log.extend_arrow` for each batch, `Log.iterate_arrow`"
+    promise: ClassVar[str] = "as logstore"
+
+    def prepare(self, rows: list[Row]) -> Any:
+        return pa.Table.from_batches([record_batch_of(rows)])
+
+    def append(self, batch: Any) -> None:
+        self._columns_log.extend_arrow(batch, flush=self._is_durable)
+
+    @property
+    def _columns_log(self) -> Any:
+        return self._log
+
+    def read_all(self) -> Iterator[Stored]:
+        for batch in self._columns_log.iterate_arrow():
+            yield from self._rows(batch)
+
+    @staticmethod
+    def _rows(batch: Any) -> Iterator[Stored]:
+        offsets, keys, values = (batch.column(name).to_pylist() for name in ("offset", "key", "value"))
+        stamps = batch.column("timestamp").cast(pa.int64()).to_pylist()
+        return zip(offsets, stamps, keys, values, strict=True)
+
+    def sum_values(self) -> tuple[int, int]:
+        count = size_bytes = 0
+        for batch in self._columns_log.iterate_arrow():
+            count += batch.num_rows
+            size_bytes += value_bytes(batch.column("value"))
+        return count, size_bytes
+
+    @staticmethod
+    def why_missing() -> str | None:
+        has_all = hasattr(logstore.Log, "extend_arrow") and hasattr(logstore.Log, "iterate_arrow")
+        return None if has_all else "this logstore has no columns"

@@ -1,0 +1,221 @@
+"""What logstore is to reach, beside what it reaches. The goals stand here; what was measured beside them is
+computed from the results of a run, never typed.
+
+Ratios within one run on one machine carry over to other machines, so that goals are ratios where they can be:
+*must* has to hold, *aim* is where the work goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from benchmarks.alone import IMPORT, LARGE
+from benchmarks.contenders import (
+    AIOKAFKA,
+    COLUMNS,
+    FILE,
+    GATHERING,
+    LIMIT,
+    LMDB,
+    LOGSTORE,
+    ON_DEMAND,
+    PLAIN,
+    SQLITE,
+)
+from benchmarks.figures import (
+    APPEND,
+    DURABLE,
+    ONE_THREAD,
+    OPEN,
+    RANDOM,
+    RECOVERY,
+    SEQUENTIAL,
+    THREADS,
+    Case,
+)
+from benchmarks.plan import DECODE, ENCODE, SCAN
+from benchmarks.records import JSON, SMALL
+from benchmarks.results import Results, Spread
+from benchmarks.scans import BATCH_RECORDS
+from benchmarks.text import format_bytes, format_rate, format_ratio, format_seconds, format_table
+
+Measure = Callable[[Results], Spread | None]
+
+CRC_FACT = "crc32c"
+"""The machine's fact that names the checksum's kernel."""
+_WIDE_KERNEL = "vpclmulqdq"
+
+
+class Goal(NamedTuple):
+    """One line of the table."""
+
+    title: str
+    must: float | None
+    aim: float | None
+    measure: Measure
+    show: Callable[[float], str] = format_ratio
+    is_ceiling: bool = False
+    """Whether less is better."""
+
+    def verdict(self, measured: float | None) -> str:
+        if measured is None:
+            return "not measured"
+        if self.aim is not None and self._reaches(measured, self.aim):
+            return "aim met"
+        if self.must is None:
+            return "aim not met"
+        return "met" if self._reaches(measured, self.must) else "**missed**"
+
+    def _reaches(self, measured: float, wanted: float) -> bool:
+        return measured <= wanted if self.is_ceiling else measured >= wanted
+
+
+def _ratio(figure: str, other: str, *, batch: int, ours: str = LOGSTORE, data: str = SMALL) -> Measure:
+    case = Case(figure, ours, batch, data)
+    return lambda results: results.ratio(case, case._replace(contender=other))
+
+
+def _mean(figure: str, ours: str, other: str = AIOKAFKA) -> Measure:
+    return lambda results: results.mean_ratio(figure, ours, other)
+
+
+def _worst(figure: str) -> Measure:
+    return lambda results: results.worst_ratio(figure, LOGSTORE, AIOKAFKA)
+
+
+def _single_rate(results: Results) -> Spread | None:
+    found = results.summaries().get(Case(APPEND, GATHERING, 1))
+    return found.rate if found else None
+
+
+def _threads(results: Results) -> Spread | None:
+    return results.ratio(Case(THREADS, LOGSTORE, 1), Case(ONE_THREAD, LOGSTORE, 1))
+
+
+def _json_bytes(results: Results) -> Spread | None:
+    summaries = results.summaries()
+    stored = [summaries.get(Case(APPEND, name, 1_000, JSON)) for name in ("logstore-zstd", SQLITE)]
+    ours, theirs = stored
+    if ours is None or theirs is None:
+        return None
+    ratio = ours.stored_bytes / theirs.stored_bytes
+    return Spread(ratio, ratio, ratio)
+
+
+_STORE_FIGURES = (APPEND, DURABLE, THREADS, SEQUENTIAL, RANDOM, OPEN, RECOVERY)
+
+
+def _memory(results: Results) -> Spread | None:
+    """The largest of all figures of a store, and of reading the large log."""
+    found = [
+        summary.memory_bytes
+        for case, summary in results.summaries().items()
+        if case.contender == LOGSTORE and case.figure in _STORE_FIGURES
+    ]
+    found += results.values_of(LARGE, "memory_over_idle_bytes")
+    return Spread(max(found), min(found), max(found)) if found else None
+
+
+def _import_time(name: str) -> Measure:
+    def measure(results: Results) -> Spread | None:
+        seconds = results.values_of(IMPORT, name)
+        return Spread.of(seconds) if seconds else None
+
+    return measure
+
+
+_MIB = float(2**20)
+_SCAN = Case(SCAN, LOGSTORE, BATCH_RECORDS)
+
+
+def goals_for(machine: dict[str, str]) -> tuple[Goal, ...]:
+    """The goals on a machine: how quickly a checksum can be computed depends on the processor."""
+    is_wide = _WIDE_KERNEL in machine.get(CRC_FACT, "")
+    scan_must = 1.6 if is_wide else 0.7
+    return (
+        Goal("Encode rows, mean of all shapes, to aiokafka", 4.0, 8.0, _mean(ENCODE, LOGSTORE)),
+        Goal("Encode rows, the worst shape, to aiokafka", 2.3, None, _worst(ENCODE)),
+        Goal("Encode rows without the compiled module, to aiokafka", 0.37, None, _mean(ENCODE, PLAIN)),
+        Goal("Decode rows, mean of all shapes, to aiokafka", 2.0, 3.0, _mean(DECODE, LOGSTORE)),
+        Goal("Decode rows, the worst shape, to aiokafka", 1.3, None, _worst(DECODE)),
+        Goal("Decode rows without the compiled module, to aiokafka", 0.15, None, _mean(DECODE, PLAIN)),
+        Goal("Decode rows on demand, to aiokafka", None, 10.0, _mean(DECODE, ON_DEMAND)),
+        Goal("Append rows, 1,000 a batch, to sqlite", 8.0, None, _ratio(APPEND, SQLITE, batch=1_000)),
+        Goal("Append rows, 1,000 a batch, to lmdb", 2.0, None, _ratio(APPEND, LMDB, batch=1_000)),
+        Goal("Append rows, 1,000 a batch, to aiokafka", 1.5, 2.5, _ratio(APPEND, AIOKAFKA, batch=1_000)),
+        Goal("Append rows, 1,000 a batch, to ready bytes", None, 0.8, _ratio(APPEND, LIMIT, batch=1_000)),
+        Goal("Append single records, to sqlite", 8.0, None, _ratio(APPEND, SQLITE, batch=1, ours=GATHERING)),
+        Goal("Append single records, per second", None, 1e6, _single_rate, format_rate),
+        Goal(
+            "Append columns, to logstore's rows",
+            2.0,
+            None,
+            _ratio(APPEND, LOGSTORE, batch=1_000, ours=COLUMNS),
+        ),
+        Goal("Append with a flush for every 100, to sqlite", 1.2, None, _ratio(DURABLE, SQLITE, batch=100)),
+        Goal("Append with a flush for every 100, to file", None, 0.9, _ratio(DURABLE, FILE, batch=100)),
+        Goal("16 threads that flush each append, to one", 5.0, None, _threads),
+        Goal("Read rows in order, to sqlite", 4.0, None, _ratio(SEQUENTIAL, SQLITE, batch=1_000)),
+        Goal("Read rows in order, to lmdb", 4.0, None, _ratio(SEQUENTIAL, LMDB, batch=1_000)),
+        Goal("Read rows in order, to aiokafka", 2.0, 3.0, _ratio(SEQUENTIAL, AIOKAFKA, batch=1_000)),
+        Goal(
+            "Read columns in order, to aiokafka's rows",
+            12.0,
+            None,
+            _ratio(SEQUENTIAL, AIOKAFKA, batch=1_000, ours=COLUMNS),
+        ),
+        Goal(
+            "Read columns in order, to `cat`", 0.4, 0.7, _ratio(SEQUENTIAL, LIMIT, batch=1_000, ours=COLUMNS)
+        ),
+        Goal("Read at random, batches of 100, to sqlite", 1.0, None, _ratio(RANDOM, SQLITE, batch=100)),
+        Goal("Read at random, batches of 100, to lmdb", None, 1.0, _ratio(RANDOM, LMDB, batch=100)),
+        Goal(
+            f"Recovery scan, {'wide' if is_wide else 'without wide'} carry-less multiply, to `cat`",
+            scan_must,
+            2.0,
+            lambda results: results.ratio(_SCAN, _SCAN._replace(contender=LIMIT)),
+        ),
+        Goal("JSON events with zstd, bytes on disk, to sqlite", 0.25, 0.22, _json_bytes, is_ceiling=True),
+        Goal("Peak memory over idle", 64 * _MIB, 32 * _MIB, _memory, format_bytes, is_ceiling=True),
+        Goal("Import", 0.060, 0.010, _import_time("compiled_seconds"), format_seconds, is_ceiling=True),
+        Goal(
+            "Import without the compiled module",
+            0.060,
+            0.010,
+            _import_time("plain_seconds"),
+            format_seconds,
+            is_ceiling=True,
+        ),
+    )
+
+
+def format_goals(results: Results) -> str:
+    """The table: what must be, what is aimed at, what was measured."""
+    rows = []
+    for goal in goals_for(results.machine):
+        measured = goal.measure(results)
+        shown = ["" if wanted is None else _wanted(goal, wanted) for wanted in (goal.must, goal.aim)]
+        found = "" if measured is None else _measured(goal, measured)
+        rows.append([goal.title, goal.verdict(measured and measured.median), found, *shown])
+    return format_table(["goal", "", "measured", "must", "aim"], rows)
+
+
+def count_verdicts(results: Results) -> dict[str, int]:
+    """How many goals have which verdict."""
+    found: dict[str, int] = {}
+    for goal in goals_for(results.machine):
+        measured = goal.measure(results)
+        verdict = goal.verdict(measured and measured.median)
+        found[verdict] = found.get(verdict, 0) + 1
+    return found
+
+
+def _wanted(goal: Goal, wanted: float) -> str:
+    return f"{'at most ' if goal.is_ceiling else ''}{goal.show(wanted)}"
+
+
+def _measured(goal: Goal, measured: Spread) -> str:
+    if measured.low == measured.high or goal.measure is _memory:
+        return goal.show(measured.median)
+    return f"{goal.show(measured.median)} ({goal.show(measured.low)} to {goal.show(measured.high)})"
