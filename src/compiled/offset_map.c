@@ -11,6 +11,7 @@
 #include "reader.h"
 #include "siphash.h"
 
+#include <stdlib.h>
 #ifdef __linux__
 #include <sys/mman.h>
 #endif
@@ -306,6 +307,52 @@ leave(OffsetMap *map)
     __atomic_store_n(&map->in_use, 0, __ATOMIC_RELEASE);
 }
 
+/* Memory */
+
+/* Where slots are pages of their own, not memory that a sanitizer watches. */
+#if defined(__linux__) && !defined(__SANITIZE_ADDRESS__)
+#define HAS_PAGES 1
+#endif
+
+/* Zeroed memory, in huge pages where the system has them: a lookup is a cache miss, and need not be one of the
+   page tables too. The pages are taken when they are first written. */
+static Slot *
+take_slots(size_t size)
+{
+#ifdef HAS_PAGES
+    void *slots = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (slots == MAP_FAILED)
+        return NULL;
+    madvise(slots, size, MADV_HUGEPAGE);
+    return slots;
+#else
+    return calloc(1, size);
+#endif
+}
+
+static void
+give_back_slots(Slot *slots, size_t size)
+{
+#ifdef HAS_PAGES
+    if (slots != NULL)
+        munmap(slots, size);
+#else
+    (void)size;
+    free(slots);
+#endif
+}
+
+/* All slots empty. Where the system can, by handing back the pages. */
+static void
+empty_slots(Slot *slots, size_t size)
+{
+#ifdef HAS_PAGES
+    if (madvise(slots, size, MADV_DONTNEED) == 0)
+        return;
+#endif
+    memset(slots, 0, size);
+}
+
 /* The type */
 
 static PyObject *
@@ -335,7 +382,7 @@ map_get(PyObject *self, PyObject *key_object)
         return NULL;
     uint64_t end_offset = find(&map->table, siphash(key, size, map->table.seed))->end_offset;
     leave(map);
-    return PyLong_FromLongLong((int64_t)end_offset - 1);
+    return PyLong_FromLongLong((int64_t)(end_offset - 1));
 }
 
 /* Up to BLOCK_COUNT keys of a list and their offsets, hashed and asked for. A key of None is passed over. */
@@ -489,40 +536,12 @@ map_clear(PyObject *self, PyObject *nothing)
     if (enter(map) < 0)
         return NULL;
     Py_BEGIN_ALLOW_THREADS
-    memset(map->table.slots, 0, map->table.slot_count * sizeof(Slot));
+    empty_slots(map->table.slots, (size_t)map->table.slot_count * sizeof(Slot));
     Py_END_ALLOW_THREADS
     map->table.count = 0;
     map->table.latest_offset = -1;
     leave(map);
     Py_RETURN_NONE;
-}
-
-/* Zeroed memory, in huge pages where the system has them: a lookup is a cache miss, and need not be one of the
-   page tables too. The pages are taken when they are first written. */
-static Slot *
-take_slots(size_t size)
-{
-#ifdef __linux__
-    void *slots = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (slots == MAP_FAILED)
-        return NULL;
-    madvise(slots, size, MADV_HUGEPAGE);
-    return slots;
-#else
-    return calloc(1, size);
-#endif
-}
-
-static void
-give_back_slots(Slot *slots, size_t size)
-{
-#ifdef __linux__
-    if (slots != NULL)
-        munmap(slots, size);
-#else
-    (void)size;
-    free(slots);
-#endif
 }
 
 /* OffsetMap(memory_bytes, seed) */

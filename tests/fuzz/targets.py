@@ -1,0 +1,199 @@
+"""The table: for each function of the compiled module a target that calls it once with chance's arguments.
+
+A target returns whether the compiled code did the work itself, and raises AssertionError where the plain code
+says something else. A function that is not named here gets arguments of any type only (`any_arguments`), and
+fails a test that asks for its row.
+"""
+
+from __future__ import annotations
+
+import operator
+import pickle
+
+from logstore.build import compiled
+from logstore.errors import LogstoreError
+from logstore.format import loops, plain
+from logstore.format.offset_map import PLAIN_KEY_BYTES, OffsetMap, PlainTable
+from tests.fuzz import junk
+from tests.fuzz.chance import INT64_MAX
+
+TARGETS = {}
+COVERED = set()
+
+
+def target(*functions):
+    """Marks the target of these names of the compiled module."""
+
+    def take(run):
+        TARGETS[run.__name__] = run
+        COVERED.update(functions)
+        return run
+
+    return take
+
+
+def outcome(call, *arguments, **options):
+    """What comes out, in a form that compares: the value, or the error with all that it says."""
+    try:
+        return call(*arguments, **options)
+    except LogstoreError as error:
+        return type(error).__name__, str(error)
+    except (TypeError, ValueError, OverflowError, AttributeError, BufferError) as error:
+        return type(error).__name__
+
+
+def public_names(module):
+    return {name for name in vars(module) if not name.startswith("_") and callable(getattr(module, name))}
+
+
+@target()
+def any_arguments(chance):
+    """Any function, and any method of any type, with anything."""
+    called = getattr(compiled, chance.choice(sorted(public_names(compiled))))
+    call_with_junk(chance, called)
+    if isinstance(called, type):
+        made = NEW.get(called.__name__, lambda chance: call_with_junk(chance, called))(chance)
+        for _ in range(chance.randrange(6)):
+            method = getattr(made, chance.choice([name for name in dir(made) if name not in UNTOUCHED]), None)
+            if callable(method):
+                call_with_junk(chance, method)
+        repr(made)
+    return True
+
+
+UNTOUCHED = {"__class__", "__new__", "__init_subclass__", "__subclasshook__", "__setattr__", "__delattr__"}
+NEW = {"OffsetMap": lambda chance: compiled.OffsetMap(chance.choice((48, 100, 5000)), chance.randbytes(16))}
+"""How to make an object of a type, where junk would hardly ever do it."""
+
+
+def call_with_junk(chance, called):
+    return call_with(called, *(junk.argument(chance) for _ in range(chance.randrange(12))))
+
+
+def call_with(called, *arguments):
+    try:
+        return called(*arguments)
+    except SystemError:  # a result with an error, or neither
+        raise
+    except (Exception, MemoryError):
+        return None
+
+
+@target("decode_records")
+def decode_records(chance):
+    section = chance.section()
+    *where, last_delta = *section[:5], *section[6:], section.last_offset_delta
+    on_demand = chance.happens(0.4)
+    ours = outcome(
+        lambda: [*map(tuple, loops.decode_records(*where, last_offset_delta=last_delta, on_demand=on_demand))]
+    )
+    plains = outcome(lambda: [*map(tuple, plain.decode_records(*where, last_offset_delta=last_delta))])
+    assert ours == plains, (section, ours, plains)
+    return compiled.decode_records(*where, last_delta, on_demand) is not None
+
+
+@target("Record", "OnDemandRecord")
+def records(chance):
+    """Records and their operators: equal to the tuples of their fields, with anything on the other side."""
+    keys, values, timestamps, headers, base_timestamp_ms, _ = chance.columns(2)
+    data = plain.encode_records(keys, values, timestamps, headers, base_timestamp_ms)
+    where = (data, 0, len(data), 2, chance.randrange(100), base_timestamp_ms, None)
+    first, second = loops.decode_records(*where, on_demand=chance.happens(0.5))
+    fields = tuple(first)
+    assert first == fields
+    assert hash(first) == hash(fields)
+    assert pickle.loads(pickle.dumps(first)) == first
+    other = chance.choice((first, second, fields, junk.argument(chance)))
+    operate = chance.choice(
+        (
+            operator.eq,
+            operator.lt,
+            operator.ge,
+            operator.add,
+            operator.mul,
+            operator.getitem,
+            operator.contains,
+        )
+    )
+    call_with(operate, first, other)
+    call_with(operate, other, first)
+    call_with_junk(
+        chance, getattr(first, chance.choice([name for name in dir(first) if name not in UNTOUCHED]))
+    )
+    del data, first, second
+    return True
+
+
+@target("encode_records")
+def encode_records(chance):
+    columns = list(chance.columns())
+    reserve_bytes = chance.choice((0, 0, 61))
+    if chance.happens(0.4):
+        spoil_column(chance, columns)
+    ours = outcome(loops.encode_records, *columns, reserve_bytes=reserve_bytes)
+    plains = outcome(plain.encode_records, *columns, reserve_bytes=reserve_bytes)
+    assert ours == plains, (columns, ours, plains)
+    return isinstance(ours, bytearray)
+
+
+def spoil_column(chance, columns):
+    """One column, or one item in it, becomes something else."""
+    index = chance.randrange(len(columns))
+    column = columns[index]
+    if not isinstance(column, list) or chance.happens(0.2):
+        columns[index] = chance.choice((None, 0, [], chance.number(), [chance.number()] * 3, "text"))
+    elif chance.happens(0.3):
+        columns[index] = chance.choice((tuple(column), column[:-1], [*column, None]))
+    else:
+        column[chance.randrange(len(column))] = chance.choice(
+            (
+                None,
+                b"",
+                "é",
+                "\udc80",
+                1,
+                -2,
+                chance.number(),
+                bytearray(b"b"),
+                memoryview(b"mm"),
+                ((),),
+                ((1, 2),),
+            )
+        )
+
+
+@target("crc32c", "crc32c_with")
+def crc32c(chance):
+    data = chance.exact(chance.randbytes(chance.choice((0, 1, 7, 8, 15, 63, 64, 65, chance.randrange(3000)))))
+    seed = chance.choice((0, 0, 1, 0xFFFFFFFF, chance.randrange(1 << 32)))
+    found = {compiled.crc32c_with(kernel, data, seed) for kernel in compiled.CRC32C_KERNELS}
+    assert found == {compiled.crc32c(data, seed)}, (bytes(data), seed, found)
+    return True
+
+
+@target("OffsetMap", "hash_key")
+def offset_map(chance):
+    """A map and its plain twin, with room for as many keys, through some calls each."""
+    slots = chance.choice((2, 3, 10, 30, 200))
+    ours, plains = OffsetMap(slots * 24, chance.randbytes(16)), OffsetMap.__new__(OffsetMap)
+    plains._table = PlainTable(ours.capacity * PLAIN_KEY_BYTES, bytes(16))
+    took = False
+    for _ in range(chance.randrange(1, 6)):
+        section = chance.section()
+        arguments = section[:6]
+        start_offset = chance.choice((0, section.base_offset, chance.near(section.base_offset) % INT64_MAX))
+        for name, more in (("put_section", (start_offset,)), ("classify_section", ())):
+            found, expected = (outcome(getattr(m, name), *arguments, *more) for m in (ours, plains))
+            assert found == expected, (name, start_offset, found, expected, section)
+            took |= not isinstance(found, tuple | str)
+        assert (ours.count, ours.latest_offset) == (plains.count, plains.latest_offset)
+        key = chance.key() or b""
+        assert ours.get(key) == plains.get(key)
+        keys, first = [chance.key() for _ in range(chance.randrange(5))], chance.number()
+        found, expected = (outcome(m.put_keys, keys, first) for m in (ours, plains))
+        assert found == expected, (keys, first, found, expected)
+        if chance.happens(0.1):
+            ours.clear()
+            plains.clear()
+    compiled.hash_key(key, bytes(16))
+    return took
