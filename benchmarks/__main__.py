@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.alone import ALONE, measure_alone
@@ -53,7 +53,10 @@ def main(command: Sequence[str] | None = None) -> None:
         write_outcome(Results.load(places.results / RESULTS_NAME), places)
         return
     wanted = set(arguments.only or (*RACED_FIGURES, *ALONE))
-    results = measure(QUICK if arguments.quick else FULL, wanted, arguments.directory)
+    sizes = QUICK if arguments.quick else FULL
+    if arguments.rounds:
+        sizes = replace(sizes, rounds=arguments.rounds)
+    results = measure(sizes, wanted, arguments.directory)
     if places is None:
         print(format_report(results))
     else:
@@ -95,13 +98,14 @@ def _parse(command: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small sizes, under a minute; says little")
     parser.add_argument("--only", type=_names, help="figures to measure, with commas between; see --list")
+    parser.add_argument("--rounds", type=int, help="instead of five; fewer say little")
     parser.add_argument("--list", action="store_true", help="list figures and contenders")
     parser.add_argument(
         "--report", action="store_true", help="measure nothing, write the stored results anew"
     )
     parser.add_argument("--directory", help="where to measure; on the disk that you want to know about")
     parser.add_argument(
-        "--output", help="write everything there; without it a quick or partial run only prints its tables"
+        "--output", help="write everything there; without it a quick, short or partial run only prints"
     )
     return parser.parse_args(command)
 
@@ -118,7 +122,7 @@ def _places_of(arguments: argparse.Namespace) -> Places | None:
     """None: print. What is published comes from whole runs at full size only."""
     if arguments.output:
         return Places(Path(arguments.output), Path(arguments.output, "images"))
-    return None if arguments.quick or arguments.only else PUBLISHED
+    return None if arguments.quick or arguments.only or arguments.rounds else PUBLISHED
 
 
 def _list() -> None:

@@ -97,13 +97,15 @@ def run_until_killed(arguments: Sequence[str], contender: str = "") -> None:
 
 
 def _run(arguments: Sequence[str], contender: str) -> subprocess.CompletedProcess[str]:
-    environment = dict(entry_of(contender).environment) if contender in NAMES else {}
+    environment = {**os.environ, **(entry_of(contender).environment if contender in NAMES else {})}
+    if environment.pop("PYTHONDONTWRITEBYTECODE", None):  # hundreds of processes would compile everything
+        environment.setdefault("PYTHONPYCACHEPREFIX", str(ROOT / ".cache" / "bytecode"))
     return subprocess.run(
         [sys.executable, "-m", "benchmarks.one", *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,
-        env={**os.environ, **environment},
+        env=environment,
     )
 
 
