@@ -39,6 +39,7 @@ module_state(PyObject *module)
 /* Each file adds its own functions and types. */
 int add_record(PyObject *module);
 int add_rows(PyObject *module);
+int add_encode(PyObject *module);
 int add_append(PyObject *module);
 int add_columns(PyObject *module);
 int add_scan(PyObject *module);
@@ -50,6 +51,29 @@ uint32_t crc32c(uint32_t crc, const uint8_t *bytes, size_t size);
 
 /* The name of the kernel that crc32c uses on this processor. */
 const char *crc32c_kernel(void);
+
+/* The answer to what is out of the ordinary: None, or NULL with the exception where memory is short. */
+static inline PyObject *
+refuse(void)
+{
+    if (PyErr_Occurred()) {
+        if (PyErr_ExceptionMatches(PyExc_MemoryError))
+            return NULL;
+        PyErr_Clear();
+    }
+    Py_RETURN_NONE;
+}
+
+/* An object that is an int, and no subclass of it, as 64 bits; -1 without an exception for anything else. */
+static inline int
+read_exact_int(PyObject *object, int64_t *number)
+{
+    if (Py_TYPE(object) != &PyLong_Type)
+        return -1;
+    int overflow; /* the call without it takes three times as long */
+    *number = PyLong_AsLongLongAndOverflow(object, &overflow);
+    return overflow ? -1 : 0;
+}
 
 /* A new reference to a record with fields made now. Steals key, value and headers (none of them NULL) also
    when it fails. */

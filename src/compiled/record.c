@@ -128,17 +128,6 @@ read_headers(PyObject *self, void *unused)
 
 /* Making records from Python ------------------------------------------------------------------------------ */
 
-/* An object that is an int and no subclass of it, as 64 bits; -1 without an exception for anything else. */
-static int
-read_exact_int(PyObject *object, int64_t *number)
-{
-    if (Py_TYPE(object) != &PyLong_Type)
-        return -1;
-    int overflow;
-    *number = PyLong_AsLongLongAndOverflow(object, &overflow);
-    return overflow ? -1 : 0;
-}
-
 static int
 is_payload(PyObject *object)
 {

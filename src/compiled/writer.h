@@ -26,6 +26,8 @@ varint_size(int64_t number)
     uint64_t raw = zigzag(number);
     if (raw < 0x80)
         return 1;
+    if (raw < 1 << 14)
+        return 2;
     int bits = 64 - __builtin_clzll(raw);
     return (bits + 6) / 7;
 }
@@ -34,6 +36,15 @@ static inline uint8_t *
 write_varint(uint8_t *at, int64_t number)
 {
     uint64_t raw = zigzag(number);
+    if (raw < 0x80) {
+        *at++ = (uint8_t)raw;
+        return at;
+    }
+    if (raw < 1 << 14) {
+        *at++ = (uint8_t)(raw | 0x80);
+        *at++ = (uint8_t)(raw >> 7);
+        return at;
+    }
     while (raw >= 0x80) {
         *at++ = (uint8_t)(raw | 0x80);
         raw >>= 7;
@@ -42,13 +53,34 @@ write_varint(uint8_t *at, int64_t number)
     return at;
 }
 
+/* memcpy, without the call for the few bytes that keys and header names are: two pieces that may overlap. */
+static inline void
+copy_bytes(uint8_t *to, const uint8_t *from, size_t size)
+{
+    if (size > 32) {
+        memcpy(to, from, size);
+    } else if (size >= 16) {
+        memcpy(to, from, 16);
+        memcpy(to + size - 16, from + size - 16, 16);
+    } else if (size >= 8) {
+        memcpy(to, from, 8);
+        memcpy(to + size - 8, from + size - 8, 8);
+    } else if (size >= 4) {
+        memcpy(to, from, 4);
+        memcpy(to + size - 4, from + size - 4, 4);
+    } else {
+        for (size_t i = 0; i < size; i++)
+            to[i] = from[i];
+    }
+}
+
 /* A length and the bytes; size -1 is null. */
 static inline uint8_t *
 write_span(uint8_t *at, const void *bytes, int64_t size)
 {
     at = write_varint(at, size);
     if (size > 0) {
-        memcpy(at, bytes, (size_t)size);
+        copy_bytes(at, bytes, (size_t)size);
         at += size;
     }
     return at;

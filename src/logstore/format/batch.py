@@ -90,17 +90,26 @@ def encode_batch(
 
     ``timestamps`` and ``headers`` as in ``loops.encode_records``. ``append_time_ms`` is the batch's timestamp
     under LOG_APPEND_TIME, and required then. InvalidRecordError names the record that cannot be encoded.
-    Cost: 0.4 µs per record, the codec, and 3 µs.
+    Cost: the codec, and compiled 0.04 µs per record and 1 µs, plain 0.4 µs per record and 5 µs.
     """
     if not values:
         raise InvalidRecordError("a batch needs at least one record")
     attributes = codec | (timestamp_type << 3) | (TRANSACTIONAL_BIT if transactional else 0)
+    if timestamp_type is not TimestampType.LOG_APPEND_TIME:
+        append_time_ms = None
+    elif append_time_ms is None:
+        raise UsageError("log append time needs append_time_ms")
+    columns = (keys, values, timestamps, headers)
+    if codec is Codec.NONE:
+        producer = (producer_id, producer_epoch, base_sequence)
+        batch = loops.encode_batch(
+            *columns, base_offset, partition_leader_epoch, attributes, append_time_ms, *producer
+        )
+        if batch is not None and len(batch) <= MAX_BATCH_BYTES:
+            return batch
     base_timestamp_ms, max_timestamp_ms = _timestamp_bounds(timestamps)
-    if timestamp_type is TimestampType.LOG_APPEND_TIME:
-        if append_time_ms is None:
-            raise UsageError("log append time needs append_time_ms")
-        max_timestamp_ms = append_time_ms
-    records = loops.encode_records(keys, values, timestamps, headers, base_timestamp_ms)
+    reserve_bytes = 0 if codec else HEADER_BYTES
+    records = loops.encode_records(*columns, base_timestamp_ms, reserve_bytes=reserve_bytes)
     header = BatchHeader(
         base_offset=base_offset,
         batch_length=0,
@@ -110,13 +119,13 @@ def encode_batch(
         attributes=attributes,
         last_offset_delta=len(values) - 1,
         base_timestamp_ms=base_timestamp_ms,
-        max_timestamp_ms=max_timestamp_ms,
+        max_timestamp_ms=max_timestamp_ms if append_time_ms is None else append_time_ms,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
         record_count=len(values),
     )
-    return seal_batch(header, compress(codec, records, level))
+    return seal_batch(header, compress(codec, records, level)) if codec else _seal_in_place(header, records)
 
 
 def _timestamp_bounds(timestamps: Sequence[int] | int) -> tuple[int, int]:
@@ -134,17 +143,22 @@ def _timestamp_bounds(timestamps: Sequence[int] | int) -> tuple[int, int]:
 
 def seal_batch(header: BatchHeader, records: Bytes) -> bytearray:
     """The batch of a header and its (compressed) records section; length and checksum are computed here."""
-    size_bytes = HEADER_BYTES + len(records)
+    batch = bytearray(HEADER_BYTES)
+    batch += records
+    return _seal_in_place(header, batch)
+
+
+def _seal_in_place(header: BatchHeader, batch: bytearray) -> bytearray:
+    """The same where the section lies behind room for the header already."""
+    size_bytes = len(batch)
     if size_bytes > MAX_BATCH_BYTES:
         raise RecordTooLargeError(
             f"a batch of {size_bytes} bytes passes the format's limit of {MAX_BATCH_BYTES}"
         )
-    batch = bytearray(HEADER_BYTES)
     try:
         BATCH_HEADER.pack_into(batch, 0, *header._replace(batch_length=size_bytes - LENGTH_OVERHEAD_BYTES))
     except struct.error as error:
         raise UsageError(f"a batch header cannot hold {header}: {error}") from error
-    batch += records
     _seal(batch, 0, size_bytes)
     return batch
 
@@ -316,6 +330,7 @@ def encode_records_batch(
         headers if any(headers) else None,
         base_timestamp_ms,
         [offset - like.base_offset for offset in offsets],
+        reserve_bytes=0 if codec else HEADER_BYTES,
     )
     header = like._replace(
         attributes=attributes,
@@ -323,7 +338,7 @@ def encode_records_batch(
         max_timestamp_ms=max(timestamps),
         record_count=len(records),
     )
-    return seal_batch(header, compress(codec, section, level))
+    return seal_batch(header, compress(codec, section, level)) if codec else _seal_in_place(header, section)
 
 
 def _emptied_header(like: BatchHeader) -> BatchHeader:

@@ -38,6 +38,10 @@ def encode_records(
     return cast(bytearray, encoded)
 
 
+encode_batch = compiled.encode_batch
+"""As :func:`logstore.format.plain.encode_batch`."""
+
+
 def decode_records(
     buffer: Bytes,
     position: int,

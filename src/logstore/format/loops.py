@@ -14,11 +14,12 @@ from logstore.format.plain import scan_batches, skip_records
 if compiled is None or TYPE_CHECKING:
     from logstore.format.gathered import GatheredRows
     from logstore.format.partitioner import partition_for_key
-    from logstore.format.plain import decode_records, encode_records, encode_rows
+    from logstore.format.plain import decode_records, encode_batch, encode_records, encode_rows
 else:
     from logstore.format.compiled import (
         GatheredRows,
         decode_records,
+        encode_batch,
         encode_records,
         encode_rows,
         partition_for_key,
@@ -27,6 +28,7 @@ else:
 __all__ = [
     "GatheredRows",
     "decode_records",
+    "encode_batch",
     "encode_records",
     "encode_rows",
     "partition_for_key",

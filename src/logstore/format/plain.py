@@ -66,6 +66,27 @@ def encode_records(
     return bytearray().join(chain((bytes(reserve_bytes),), pieces))
 
 
+def encode_batch(
+    keys: Sequence[Bytes | None],
+    values: Sequence[Bytes | None],
+    timestamps: Sequence[int] | int,
+    headers: Sequence[Headers] | None,
+    base_offset: int,
+    partition_leader_epoch: int,
+    attributes: int,
+    append_time_ms: int | None,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+) -> bytearray | None:
+    """None: here :func:`logstore.format.batch.encode_batch` puts header and records together.
+
+    The compiled twin makes the whole batch, not compressed, if all about it is ordinary. ``append_time_ms``
+    is None under create time.
+    """
+    return None
+
+
 def encode_rows(
     rows: Sequence[Any],
     now_ms: int,
