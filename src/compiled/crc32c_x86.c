@@ -6,9 +6,8 @@
    x^(D + 64), the second by x^D. Both are divided by x^33 here: a product of bit-reflected numbers comes out
    shifted by one bit, and the constants stand in the lower 32 bits of 64.
 
-   The wider the registers, the faster, in cache: the instruction 8 GB/s, the three widths 25, 50 and 80 (Sapphire
-   Rapids). From
-   memory the widest is as fast as reading.
+   The wider the registers, the faster, in cache: the instruction 8 GB/s, the three widths 25, 50 and 80
+   (Sapphire Rapids). From memory the widest is as fast as reading.
 */
 
 #include "crc32c.h"
