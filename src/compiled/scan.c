@@ -1,104 +1,151 @@
-/* Checksums, for Python, and walking batches. */
+/* Walking the batches of a buffer. */
 
-#include "compiled.h"
-#include "crc32c.h"
+#include "batch.h"
 
-/* Releasing the GIL costs 50 ns and a reader that waits for it up to 5 ms: worth it from about a microsecond of
-   checksum on. */
-enum { MIN_BYTES_WITHOUT_GIL = 32 * 1024 };
+enum { FIELD_COUNT = 13 };
 
-/* The arguments (buffer, crc=0) of a checksum function. */
-static int
-checksum_arguments(PyObject *const *args, Py_ssize_t nargs, Py_buffer *view, uint32_t *crc)
+/* Where the ordinary batches that begin at a place end. Needs no GIL. */
+static const uint8_t *
+end_of_sound(const uint8_t *at, const uint8_t *end)
 {
-    if (nargs < 1 || nargs > 2) {
-        PyErr_SetString(PyExc_TypeError, "crc32c takes a buffer and a checksum to continue from");
-        return -1;
-    }
-    *crc = 0;
-    if (nargs == 2) {
-        unsigned long number = PyLong_AsUnsignedLongMask(args[1]);
-        if (number == (unsigned long)-1 && PyErr_Occurred())
-            return -1;
-        *crc = (uint32_t)number;
-    }
-    return PyObject_GetBuffer(args[0], view, PyBUF_SIMPLE);
+    int64_t size_bytes;
+    while ((size_bytes = whole_batch_bytes(at, end)) > 0 && is_sound_batch(at, size_bytes))
+        at += size_bytes;
+    return at;
 }
 
-/* crc32c(buffer, crc=0, /) -> int */
-static PyObject *
-python_crc32c(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+/* Whether all that is left is the beginning of a batch or legacy entry whose rest lies behind the end. */
+static int
+is_cut(const uint8_t *at, const uint8_t *end)
 {
-    (void)module;
-    Py_buffer view;
-    uint32_t crc;
-    if (checksum_arguments(args, nargs, &view, &crc) < 0)
+    static const int min_lengths[] = {14, 22, MIN_BATCH_LENGTH};
+    if (end - at < PREFIX_BYTES)
+        return 1;
+    int64_t length = read_int32(at + BATCH_LENGTH_AT);
+    return at[MAGIC_AT] <= 2 && length >= min_lengths[at[MAGIC_AT]] &&
+           length > end - at - LENGTH_OVERHEAD_BYTES;
+}
+
+/* Give the tuple its next item; steals the reference. */
+static int
+set_item(PyObject *tuple, Py_ssize_t number, PyObject *item)
+{
+    return item == NULL ? -1 : PyTuple_SetItem(tuple, number, item);
+}
+
+/* The batch's fields in an instance of the header type, which is a NamedTuple: made without calling it, which
+   takes half the time. */
+static PyObject *
+new_header(PyTypeObject *header_type, const uint8_t *at)
+{
+    PyObject *header = PyType_GenericAlloc(header_type, FIELD_COUNT);
+    if (header == NULL)
         return NULL;
-    if (view.len < MIN_BYTES_WITHOUT_GIL) {
-        crc = crc32c(crc, view.buf, (size_t)view.len);
-    } else {
+    if (set_item(header, 0, PyLong_FromLongLong(read_int64(at + BASE_OFFSET_AT))) < 0 ||
+        set_item(header, 1, PyLong_FromLong(read_int32(at + BATCH_LENGTH_AT))) < 0 ||
+        set_item(header, 2, PyLong_FromLong(read_int32(at + LEADER_EPOCH_AT))) < 0 ||
+        set_item(header, 3, PyLong_FromLong((int8_t)at[MAGIC_AT])) < 0 ||
+        set_item(header, 4, PyLong_FromUnsignedLong(read_uint32(at + CRC_AT))) < 0 ||
+        set_item(header, 5, PyLong_FromLong(read_int16(at + ATTRIBUTES_AT))) < 0 ||
+        set_item(header, 6, PyLong_FromLong(read_int32(at + LAST_OFFSET_DELTA_AT))) < 0 ||
+        set_item(header, 7, PyLong_FromLongLong(read_int64(at + BASE_TIMESTAMP_AT))) < 0 ||
+        set_item(header, 8, PyLong_FromLongLong(read_int64(at + MAX_TIMESTAMP_AT))) < 0 ||
+        set_item(header, 9, PyLong_FromLongLong(read_int64(at + PRODUCER_ID_AT))) < 0 ||
+        set_item(header, 10, PyLong_FromLong(read_int16(at + PRODUCER_EPOCH_AT))) < 0 ||
+        set_item(header, 11, PyLong_FromLong(read_int32(at + BASE_SEQUENCE_AT))) < 0 ||
+        set_item(header, 12, PyLong_FromLong(read_int32(at + RECORD_COUNT_AT))) < 0) {
+        Py_DECREF(header);
+        return NULL;
+    }
+    return header;
+}
+
+static int
+append_batch(PyObject *found, PyTypeObject *header_type, const uint8_t *at, Py_ssize_t position)
+{
+    PyObject *header = new_header(header_type, at), *pair = header != NULL ? PyTuple_New(2) : NULL;
+    if (pair == NULL) {
+        Py_XDECREF(header);
+        return -1;
+    }
+    int failed = PyTuple_SetItem(pair, 1, header) < 0 || set_item(pair, 0, PyLong_FromSsize_t(position)) < 0 ||
+                 PyList_Append(found, pair) < 0;
+    Py_DECREF(pair);
+    return failed ? -1 : 0;
+}
+
+/* (position, header) of each whole batch from at on, and where the last ends. Checked ones are known to be
+   sound up to the end. */
+static PyObject *
+list_batches(PyTypeObject *header_type, const Py_buffer *view, const uint8_t **at, const uint8_t *end)
+{
+    PyObject *found = PyList_New(0);
+    int64_t size_bytes;
+    while (found != NULL && (size_bytes = whole_batch_bytes(*at, end)) > 0) {
+        if (append_batch(found, header_type, *at, *at - (const uint8_t *)view->buf) < 0)
+            Py_CLEAR(found);
+        *at += size_bytes;
+    }
+    return found;
+}
+
+static PyObject *
+scan_view(PyTypeObject *header_type, const Py_buffer *view, Py_ssize_t position, Py_ssize_t end, int check)
+{
+    const uint8_t *at = (const uint8_t *)view->buf + position, *stop = (const uint8_t *)view->buf + end;
+    const uint8_t *sound = stop;
+    if (check && end - position < MIN_BYTES_WITHOUT_GIL) {
+        sound = end_of_sound(at, stop);
+    } else if (check) {
         Py_BEGIN_ALLOW_THREADS
-        crc = crc32c(crc, view.buf, (size_t)view.len);
+        sound = end_of_sound(at, stop);
         Py_END_ALLOW_THREADS
     }
-    PyBuffer_Release(&view);
-    return PyLong_FromUnsignedLong(crc);
+    PyObject *found = list_batches(header_type, view, &at, sound);
+    if (found == NULL)
+        return NULL;
+    return Py_BuildValue("(NnO)", found, (Py_ssize_t)(at - (const uint8_t *)view->buf),
+                         is_cut(at, stop) ? Py_True : Py_False);
 }
 
-/* crc32c_with(kernel, buffer, crc=0, /) -> int, or None if this processor has no such kernel: for tests. */
+/* scan_batches(header_type, buffer, position, end, check, /) -> (batches, stop, whether that is all)
+
+   The ordinary batches only: if that is not all, then at stop begins something else, or damage. */
 static PyObject *
-python_crc32c_with(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+python_scan_batches(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
     (void)module;
-    Py_buffer view;
-    uint32_t crc;
-    if (checksum_arguments(args + 1, nargs - 1, &view, &crc) < 0)
+    if (nargs != 5 || !PyType_Check(args[0]) || !PyType_IsSubtype((PyTypeObject *)args[0], &PyTuple_Type)) {
+        PyErr_SetString(PyExc_TypeError, "scan_batches takes a tuple type, a buffer, a position, an end, a flag");
         return NULL;
-    PyObject *result = NULL;
-    for (const Crc32cKernel *kernel = crc32c_kernels; kernel->name != NULL && result == NULL; kernel++)
-        if (PyUnicode_Check(args[0]) && PyUnicode_CompareWithASCIIString(args[0], kernel->name) == 0 &&
-            kernel->is_usable())
-            result = PyLong_FromUnsignedLong(~kernel->function(~crc, view.buf, (size_t)view.len));
-    PyBuffer_Release(&view);
-    return result == NULL && !PyErr_Occurred() ? Py_NewRef(Py_None) : result;
-}
-
-/* CRC32C_KERNELS: the names of those that this processor has, the one in use first. */
-static int
-add_kernel_names(PyObject *module)
-{
-    PyObject *names = PyList_New(0);
-    if (names == NULL)
-        return -1;
-    int failed = 0;
-    for (const Crc32cKernel *kernel = crc32c_kernels; kernel->name != NULL && !failed; kernel++) {
-        if (!kernel->is_usable())
-            continue;
-        PyObject *name = PyUnicode_FromString(kernel->name);
-        failed = name == NULL || PyList_Append(names, name) < 0;
-        Py_XDECREF(name);
     }
-    PyObject *fixed = failed ? NULL : PyList_AsTuple(names);
-    Py_DECREF(names);
-    if (fixed == NULL)
-        return -1;
-    failed = PyModule_AddObjectRef(module, "CRC32C_KERNELS", fixed);
-    Py_DECREF(fixed);
-    return failed;
+    Py_ssize_t position = PyLong_AsSsize_t(args[2]);
+    if (position == -1 && PyErr_Occurred())
+        return NULL;
+    Py_ssize_t end = PyLong_AsSsize_t(args[3]);
+    if (end == -1 && PyErr_Occurred())
+        return NULL;
+    int check = PyObject_IsTrue(args[4]);
+    Py_buffer view;
+    if (check < 0 || PyObject_GetBuffer(args[1], &view, PyBUF_SIMPLE) < 0)
+        return NULL;
+    PyObject *result;
+    if (position < 0 || position > end || end > view.len)
+        result = Py_BuildValue("([]nO)", position, Py_False);
+    else
+        result = scan_view((PyTypeObject *)args[0], &view, position, end, check);
+    PyBuffer_Release(&view);
+    return result;
 }
 
 static PyMethodDef functions[] = {
-    {"crc32c", (PyCFunction)(void (*)(void))python_crc32c, METH_FASTCALL,
-     "crc32c(buffer, crc=0, /)\n--\n\nThe CRC-32C of the buffer, continuing from the checksum of the bytes before."},
-    {"crc32c_with", (PyCFunction)(void (*)(void))python_crc32c_with, METH_FASTCALL,
-     "crc32c_with(kernel, buffer, crc=0, /)\n--\n\nThe same by the kernel of that name; None if there is none."},
+    {"scan_batches", (PyCFunction)(void (*)(void))python_scan_batches, METH_FASTCALL,
+     "scan_batches(header_type, buffer, position, end, check, /)\n--\n\nThe ordinary batches from a position on."},
     {NULL, NULL, 0, NULL},
 };
 
 int
 add_scan(PyObject *module)
 {
-    if (PyModule_AddFunctions(module, functions) < 0 || add_kernel_names(module) < 0)
-        return -1;
-    return PyModule_AddStringConstant(module, "CRC32C_KERNEL", crc32c_kernel());
+    return PyModule_AddFunctions(module, functions);
 }

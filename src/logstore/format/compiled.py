@@ -9,14 +9,20 @@ Callers import from :mod:`logstore.format.loops`, never from here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from logstore.build import compiled
+from logstore.errors import CorruptionError
 from logstore.format import partitioner, plain
 from logstore.format import records as careful
 from logstore.format.gathered import NO_PRODUCER, RowRules
+from logstore.format.header import BatchHeader
 from logstore.format.records import Headers
+from logstore.format.run import IndexProgress, Run, RunPlace, RunRules
 from logstore.model import Bytes, NewRecord, Record
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 
 def encode_records(
@@ -87,3 +93,33 @@ def partition_for_key(key: Bytes, partition_count: int) -> int:
     """As :func:`logstore.format.partitioner.partition_for_key`. Cost: 0.1 µs."""
     partition: int | None = compiled.partition_for_key(key, partition_count)
     return partitioner.partition_for_key(key, partition_count) if partition is None else partition
+
+
+def scan_batches(
+    buffer: Bytes, position: int, end: int, *, check: bool
+) -> tuple[list[tuple[int, BatchHeader]], int, CorruptionError | None]:
+    """As :func:`logstore.format.plain.scan_batches`. Cost: 0.3 µs per batch, with ``check`` the checksum."""
+    found, stop, is_all = compiled.scan_batches(BatchHeader, buffer, position, end, check)
+    if is_all:
+        return found, stop, None
+    rest, stop, fault = plain.scan_batches(buffer, stop, end, check=check)
+    return (found + rest if rest else found), stop, fault
+
+
+def index_run(
+    buffer: ReadableBuffer,
+    position: int,
+    end: int,
+    file_position: int,
+    rules: RunRules,
+    place: RunPlace,
+    progress: IndexProgress,
+) -> Run | None:
+    """As :class:`~logstore.format.run.IndexRun` says. Cost: 30 ns per batch and the checksum."""
+    found = compiled.index_run(buffer, position, end, file_position, rules, (*place, *progress))
+    if found is None:
+        return None
+    stop, numbers, offset_entries, time_entries = found
+    return Run(
+        stop, RunPlace._make(numbers[:3]), IndexProgress._make(numbers[3:]), offset_entries, time_entries
+    )

@@ -9,12 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from logstore.build import compiled
-from logstore.format.plain import scan_batches, skip_records
+from logstore.format.plain import skip_records
+from logstore.format.run import IndexRun
+
+index_run: IndexRun | None = None
+"""None where there is no compiled module: then recovery takes the batches one at a time."""
 
 if compiled is None or TYPE_CHECKING:
     from logstore.format.gathered import GatheredRows
     from logstore.format.partitioner import partition_for_key
-    from logstore.format.plain import decode_records, encode_batch, encode_records, encode_rows
+    from logstore.format.plain import decode_records, encode_batch, encode_records, encode_rows, scan_batches
 else:
     from logstore.format.compiled import (
         GatheredRows,
@@ -22,8 +26,11 @@ else:
         encode_batch,
         encode_records,
         encode_rows,
+        index_run,
         partition_for_key,
+        scan_batches,
     )
+
 
 __all__ = [
     "GatheredRows",
@@ -31,6 +38,7 @@ __all__ = [
     "encode_batch",
     "encode_records",
     "encode_rows",
+    "index_run",
     "partition_for_key",
     "scan_batches",
     "skip_records",

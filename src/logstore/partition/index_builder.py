@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from logstore.format.header import BatchHeader
 from logstore.format.index import TimestampOffset
+from logstore.format.run import IndexProgress, Run
 from logstore.model import NO_TIMESTAMP_MS
 from logstore.partition.indexes import MAX_RELATIVE_OFFSET, OffsetIndex, TimeIndex
 
@@ -51,6 +52,28 @@ class IndexBuilder:
             self.time_index.maybe_append(*self.largest)
             self.bytes_since_entry = 0
         self.bytes_since_entry += header.size_bytes
+
+    @property
+    def progress(self) -> IndexProgress:
+        """What a run over batches goes on from."""
+        index = self.offset_index
+        return IndexProgress(
+            self.bytes_since_entry,
+            *self.largest,
+            index.last_offset + 1 if index.entry_count else index.base_offset,
+            index.room,
+            self.time_index.room,
+            *self.time_index.last_entry,
+        )
+
+    def add_run(self, run: Run) -> None:
+        """Note the batches of a run: what :meth:`add` would have done with each."""
+        self.offset_index.extend(run.offset_entries)
+        self.time_index.extend(run.time_entries)
+        self.bytes_since_entry = run.progress.bytes_since_entry
+        self.largest = TimestampOffset(
+            run.progress.largest_timestamp_ms, run.progress.largest_timestamp_offset
+        )
 
     def _has_room_for(self, offset: int) -> bool:
         index = self.offset_index

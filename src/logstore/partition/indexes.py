@@ -95,7 +95,16 @@ class _SparseIndex:
 
     @property
     def is_full(self) -> bool:
-        return self.entry_count >= self._max_entries
+        return self.room <= 0
+
+    @property
+    def room(self) -> int:
+        """How many entries still fit."""
+        return self._max_entries - self.entry_count
+
+    def extend(self, entries: bytes) -> None:
+        """Add entries as they stand in the file, which whoever made them has checked."""
+        self._entries += entries
 
     def truncate_to(self, offset: int) -> None:
         """Drop every entry with an offset at or above ``offset``. In memory; :meth:`store` follows."""
@@ -198,8 +207,8 @@ class TimeIndex(_SparseIndex):
     layout = TIME_INDEX_ENTRY
 
     @property
-    def is_full(self) -> bool:
-        return self.entry_count >= self._max_entries - 1
+    def room(self) -> int:
+        return super().room - 1
 
     @property
     def last_entry(self) -> TimestampOffset:

@@ -21,14 +21,17 @@ before the recovery point moves.
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from logstore.config import TopicConfig
 from logstore.errors import CorruptionError
-from logstore.files import Files
+from logstore.files import FilePieces, Files
+from logstore.format import loops
 from logstore.format.header import UNKNOWN_COUNT, BatchHeader
 from logstore.format.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
+from logstore.format.run import IndexRun, RunPlace, RunRules
 from logstore.partition import sidecars
 from logstore.partition.active import ActiveSegment, open_active
 from logstore.partition.aside import keep_aside, set_aside
@@ -39,7 +42,11 @@ from logstore.partition.producer_replay import ProducerSource
 from logstore.partition.producer_state import ProducerStates
 from logstore.partition.segment import OpenSegments, Segment
 from logstore.partition.split import split_segment
-from logstore.partition.walk import PIECE_BYTES, Walk
+from logstore.partition.walk import FIRST_PIECE_BYTES, PIECE_BYTES, Walk
+
+_RUN_PIECE_BYTES = 4 * 1024 * 1024
+"""What a run over ordinary batches takes at once: the largest batch that it is for, and how long an interrupt
+of the user may wait (half a millisecond)."""
 
 
 @dataclass(slots=True)
@@ -383,7 +390,10 @@ class _Tail:
         size = file.size_bytes()
         if not 0 <= position <= size:
             return False
-        walk = Walk(file.read_at, position, size, check=True, piece_bytes=PIECE_BYTES)
+        with closing(FilePieces(file, size)) as pieces:
+            return self._scan(Walk(file.read_at, position, size, check=True), pieces, size, first_last_offset)
+
+    def _scan(self, walk: Walk, pieces: FilePieces, size: int, first_last_offset: int | None) -> bool:
         is_first = first_last_offset is not None
         for piece in walk:
             for at, header in piece.batches:
@@ -393,6 +403,8 @@ class _Tail:
                 self.scanned_bytes += header.size_bytes
                 if not self._accept(header, piece.position + at):
                     return True
+            if loops.index_run is not None:
+                walk.position = self._run(loops.index_run, pieces, walk.position, size)
         if is_first:
             return False
         self.position = max(walk.position, self.position)
@@ -400,6 +412,35 @@ class _Tail:
         if self.fault is None and self.position < size:
             self.fault = CorruptionError("the last batch is incomplete", position=self.position)
         return True
+
+    def _run(self, index_run: IndexRun, pieces: FilePieces, position: int, size: int) -> int:
+        """Take over all ordinary batches from ``position`` on, without looking at each of them here; returns
+        where something else begins, or the last few."""
+        builder = self._segment.indexes
+        latest = self._epochs.latest
+        rules = RunRules(
+            self._segment.base_offset,
+            -1 if self._dense_from is None else self._dense_from,
+            latest.epoch if latest is not None else -1,
+            builder.interval_bytes,
+        )
+        while size - position >= FIRST_PIECE_BYTES:
+            buffer, start, end = pieces.piece(position, _RUN_PIECE_BYTES)
+            place = RunPlace(self.end_offset, *(self._before_gap or (-1, -1)))
+            run = index_run(buffer, start, end, position, rules, place, builder.progress)
+            if run is None or run.stop == start:
+                break
+            builder.add_run(run)
+            self._move_to(run.place, position + run.stop - start)
+            position = self.position
+        return position
+
+    def _move_to(self, place: RunPlace, position: int) -> None:
+        self.scanned_bytes += position - self.position
+        self.position = position
+        self.end_offset = place.end_offset
+        self._previous_last = place.end_offset - 1
+        self._before_gap = (place.gap_position, place.gap_offset) if place.gap_offset >= 0 else None
 
     def _accept(self, header: BatchHeader, position: int) -> bool:
         if header.base_offset <= self._previous_last and self._before_gap is not None:

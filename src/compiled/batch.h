@@ -1,0 +1,62 @@
+/* A whole batch of magic 2 of unknown origin: whether it is there, and whether it is sound.
+
+   The C twin of decode_header and check_batch in header.py, with one answer for everything that is out of the
+   ordinary: no. Then the Python functions say what it is.
+*/
+
+#ifndef LOGSTORE_BATCH_H
+#define LOGSTORE_BATCH_H
+
+#include "compiled.h"
+#include "reader.h"
+
+enum { PREFIX_BYTES = MAGIC_AT + 1, MIN_BATCH_LENGTH = HEADER_BYTES - LENGTH_OVERHEAD_BYTES, HIGHEST_CODEC = 4 };
+
+/* The size of the batch of magic 2 that begins here and ends at the end or before it; else 0. */
+static inline int64_t
+whole_batch_bytes(const uint8_t *at, const uint8_t *end)
+{
+    if (end - at < HEADER_BYTES || at[MAGIC_AT] != 2)
+        return 0;
+    int64_t length = read_int32(at + BATCH_LENGTH_AT);
+    if (length < MIN_BATCH_LENGTH || length > end - at - LENGTH_OVERHEAD_BYTES)
+        return 0;
+    return LENGTH_OVERHEAD_BYTES + length;
+}
+
+/* Whether the record count is possible: what _count_fault in header.py refuses. */
+static inline int
+has_possible_count(const uint8_t *at, int64_t size_bytes)
+{
+    int attributes = read_int16(at + ATTRIBUTES_AT), is_compressed = (attributes & CODEC_MASK) != 0;
+    int64_t count = read_int32(at + RECORD_COUNT_AT), records_bytes = size_bytes - HEADER_BYTES;
+    if (count < 0 || count > (int64_t)read_int32(at + LAST_OFFSET_DELTA_AT) + 1)
+        return 0;
+    if (attributes & CONTROL_BIT && (is_compressed || count > 1))
+        return 0;
+    if (is_compressed)
+        return 1;
+    return count == 0 ? records_bytes == 0 : count * MIN_RECORD_BYTES <= records_bytes;
+}
+
+/* Whether the header's fields are possible: what structure_fault in header.py refuses. */
+static inline int
+has_possible_header(const uint8_t *at, int64_t size_bytes)
+{
+    int64_t base_offset = read_int64(at + BASE_OFFSET_AT), last_delta = read_int32(at + LAST_OFFSET_DELTA_AT);
+    if (base_offset < 0 || last_delta < 0 || base_offset > INT64_MAX - last_delta)
+        return 0;
+    if ((read_int16(at + ATTRIBUTES_AT) & CODEC_MASK) > HIGHEST_CODEC)
+        return 0;
+    return has_possible_count(at, size_bytes);
+}
+
+/* Whether checksum and header of the batch hold. Needs no GIL. */
+static inline int
+is_sound_batch(const uint8_t *at, int64_t size_bytes)
+{
+    uint32_t crc = crc32c(0, at + ATTRIBUTES_AT, (size_t)(size_bytes - ATTRIBUTES_AT));
+    return crc == read_uint32(at + CRC_AT) && has_possible_header(at, size_bytes);
+}
+
+#endif

@@ -1,0 +1,158 @@
+"""Recovery by compiled runs over the batches finds and leaves what taking them one at a time does."""
+
+import errno
+import mmap
+import shutil
+import sys
+
+import pytest
+
+from logstore.config import TopicConfig
+from logstore.errors import LogstoreError, StorageError
+from logstore.files import FilePieces, OsFile, OsFiles
+from logstore.format import loops, plain
+from logstore.format.batch import seal_batch
+from logstore.partition import recovery, walk
+from logstore.partition.recovery import Loader
+from logstore.partition.segment import OpenSegments
+from tests.format.shapes import Shape
+
+needs_compiled = pytest.mark.skipif(loops.index_run is None, reason="needs the compiled module")
+
+LOG_NAME = "00000000000000000000.log"
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    """Many changes between runs and single batches in a small log."""
+    monkeypatch.setattr(recovery, "FIRST_PIECE_BYTES", 300)
+    monkeypatch.setattr(recovery, "_RUN_PIECE_BYTES", 30_000)
+    monkeypatch.setattr(walk, "PIECE_BYTES", 4000)
+
+
+def recover(monkeypatch, directory, config, recovery_point, is_dense, *, by_runs, files=None):
+    """What recovery finds, or the error, and what it leaves on disk."""
+    with monkeypatch.context() as patched:
+        if not by_runs:
+            patched.setattr(loops, "index_run", None)
+            patched.setattr(walk, "scan_batches", plain.scan_batches)
+        loader = Loader(
+            files=files or OsFiles(),
+            directory=str(directory),
+            config=config,
+            cache=OpenSegments(10),
+            now_ms=1,
+            recovery_point=recovery_point,
+            is_dense=is_dense,
+            log_start_offset=None,
+            is_clean=False,
+        )
+        try:
+            loaded = loader.load()
+        except LogstoreError as error:
+            reason = str(error).replace(str(directory), "")
+            return type(error), reason, error.position, error.base_offset, error.last_offset
+        active = loaded.active
+        active.close_indexes()
+        active.store_indexes(flush=False)
+        report = loaded.report
+        found = (
+            [segment.base_offset for segment in loaded.segments],
+            loaded.log_end_offset,
+            loaded.epochs.entries,
+            active.size_bytes,
+            active.largest_timestamp,
+            active.indexes.bytes_since_entry,
+            (report.scanned_bytes, report.recovered_segments, report.cut_bytes, report.split_segments),
+        )
+        return found, {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
+
+
+@needs_compiled
+@pytest.mark.parametrize("seed", range(150))
+def test_both_ways_find_and_leave_the_same(tmp_path, monkeypatch, small_pieces, seed):
+    shape = Shape(seed)
+    config = TopicConfig(
+        index_interval_bytes=shape.random.choice((0, 100, 1000, 4096)),
+        segment_index_bytes=shape.random.choice((100, 400, 10_000_000)),
+    )
+    origin = tmp_path / "origin"
+    origin.mkdir()
+    recovery_point = 0
+    is_dense = shape.gap_rate == 0.0 and shape.random.random() < 0.5
+    if shape.random.random() < 0.5:  # indexes from before
+        rate, shape.rate = shape.rate, 0.0
+        shape.grow(60)
+        shape.rate = rate
+        (origin / LOG_NAME).write_bytes(shape.data)
+        recover(monkeypatch, origin, config, 0, False, by_runs=False)
+        recovery_point = shape.random.choice((shape.offset, shape.offset // 2))
+    shape.grow(shape.random.choice((3, 100, 400)))
+    shape.tear()
+    (origin / LOG_NAME).write_bytes(shape.data)
+    results = []
+    for name, by_runs in (("plain-0", False), ("runs-0", True)):
+        directory = tmp_path / name
+        shutil.copytree(origin, directory)
+        results.append(recover(monkeypatch, directory, config, recovery_point, is_dense, by_runs=by_runs))
+    assert results[0] == results[1]
+
+
+def write_long_log(path, batch_bytes=10_000, count=300):
+    shape = Shape(0)
+    shape.rate = shape.gap_rate = 0.0
+    for _ in range(count):
+        header = shape.header(attributes=0)
+        shape.add(seal_batch(header, b"r" * batch_bytes))
+        shape.offset = header.next_offset
+    path.mkdir()
+    (path / LOG_NAME).write_bytes(shape.data)
+    return shape
+
+
+def pieces_of(monkeypatch):
+    """The type of each buffer that a run goes over."""
+    found = []
+
+    class WatchedPieces(FilePieces):
+        def piece(self, position, size_bytes):
+            piece = super().piece(position, size_bytes)
+            found.append(type(piece[0]))
+            return piece
+
+    monkeypatch.setattr(recovery, "FilePieces", WatchedPieces)
+    return found
+
+
+@needs_compiled
+@pytest.mark.skipif(sys.platform != "linux", reason="pages can be loaded with an error on Linux alone")
+def test_a_run_goes_over_the_mapped_file(tmp_path, monkeypatch):
+    shape = write_long_log(tmp_path / "t-0")
+    buffers = pieces_of(monkeypatch)
+    found, _ = recover(monkeypatch, tmp_path / "t-0", TopicConfig(), 0, False, by_runs=True)
+    assert found[1] == shape.offset
+    assert buffers == [mmap.mmap]
+
+
+@needs_compiled
+def test_a_file_whose_pages_cannot_be_loaded_is_read(tmp_path, monkeypatch):
+    shape = write_long_log(tmp_path / "t-0")
+    monkeypatch.setattr("logstore.files._load_pages", lambda *_: False)
+    buffers = pieces_of(monkeypatch)
+    found, _ = recover(monkeypatch, tmp_path / "t-0", TopicConfig(), 0, False, by_runs=True)
+    assert found[1] == shape.offset
+    assert buffers == [bytes]
+
+
+@needs_compiled
+def test_a_file_that_cannot_be_mapped_is_read(tmp_path, monkeypatch):
+    shape = write_long_log(tmp_path / "t-0")
+
+    def refuse(self):
+        raise StorageError(errno.ENODEV, "no maps here", self.path)
+
+    monkeypatch.setattr(OsFile, "map", refuse)
+    buffers = pieces_of(monkeypatch)
+    found, _ = recover(monkeypatch, tmp_path / "t-0", TopicConfig(), 0, False, by_runs=True)
+    assert found[1] == shape.offset
+    assert buffers == [bytes]
