@@ -385,17 +385,36 @@ map_get(PyObject *self, PyObject *key_object)
     return PyLong_FromLongLong((int64_t)(end_offset - 1));
 }
 
-/* Up to BLOCK_COUNT keys of a list and their offsets, hashed and asked for. A key of None is passed over. */
+/* A list of keys, and a list of as many offsets or, if that is NULL, the offset of the first of consecutive ones. */
+typedef struct {
+    PyObject *keys, *offsets;
+    int64_t first_offset;
+} Keys;
+
 static int
-read_keys(const Table *table, PyObject *keys, PyObject *offsets, Py_ssize_t first, Block *block)
+offset_of(const Keys *keys, Py_ssize_t index, int64_t *offset)
 {
-    Py_ssize_t left = PyList_Size(keys) - first;
+    if (keys->offsets == NULL) {
+        *offset = keys->first_offset + index;
+        return 0;
+    }
+    PyObject *object = PyList_GetItem(keys->offsets, index);
+    return object == NULL ? -1 : offset_argument(object, offset);
+}
+
+/* Up to BLOCK_COUNT keys and their offsets, hashed and asked for. A key of None is passed over. */
+static int
+read_keys(const Table *table, const Keys *keys, Py_ssize_t first, Block *block)
+{
+    Py_ssize_t left = PyList_Size(keys->keys) - first;
     block->count = left < BLOCK_COUNT ? (int)left : BLOCK_COUNT;
     for (int i = 0; i < block->count; i++) {
-        PyObject *key_object = PyList_GetItem(keys, first + i), *offset = PyList_GetItem(offsets, first + i);
+        if (offset_of(keys, first + i, &block->records[i].offset) < 0)
+            return -1;
+        PyObject *key_object = PyList_GetItem(keys->keys, first + i);
         const uint8_t *key;
         size_t size;
-        if (key_object == NULL || offset == NULL || offset_argument(offset, &block->records[i].offset) < 0)
+        if (key_object == NULL)
             return -1;
         block->records[i].has_key = key_object != Py_None;
         if (key_object == Py_None)
@@ -411,12 +430,12 @@ read_keys(const Table *table, PyObject *keys, PyObject *offsets, Py_ssize_t firs
 
 /* How many of the keys were taken, -1 with an exception. */
 static Py_ssize_t
-put_keys(Table *table, PyObject *keys, PyObject *offsets)
+put_keys(Table *table, const Keys *keys)
 {
-    Py_ssize_t taken = 0, count = PyList_Size(keys);
+    Py_ssize_t taken = 0, count = PyList_Size(keys->keys);
     while (taken < count) {
         Block block;
-        if (read_keys(table, keys, offsets, taken, &block) < 0)
+        if (read_keys(table, keys, taken, &block) < 0)
             return -1;
         for (int i = 0; i < block.count; i++, taken++) {
             int64_t offset = block.records[i].offset;
@@ -428,21 +447,36 @@ put_keys(Table *table, PyObject *keys, PyObject *offsets)
     return taken;
 }
 
-/* keys and offsets, two lists: how many were taken. */
+static int
+keys_arguments(PyObject *const *arguments, Keys *keys)
+{
+    keys->keys = arguments[0];
+    keys->offsets = NULL;
+    Py_ssize_t count = PyList_Check(arguments[0]) ? PyList_Size(arguments[0]) : -1;
+    if (count >= 0 && PyLong_Check(arguments[1])) {
+        if (offset_argument(arguments[1], &keys->first_offset) < 0)
+            return -1;
+        if (keys->first_offset <= INT64_MAX - count)
+            return 0;
+        PyErr_SetString(PyExc_ValueError, "an offset is 0 to 2**63 - 1");
+        return -1;
+    }
+    keys->offsets = arguments[1];
+    if (count >= 0 && PyList_Check(arguments[1]) && PyList_Size(arguments[1]) == count)
+        return 0;
+    PyErr_SetString(PyExc_TypeError, "keys is a list, offsets one of the same length or an int");
+    return -1;
+}
+
+/* keys, offsets or the first offset: how many were taken. */
 static PyObject *
 map_put_keys(PyObject *self, PyObject *const *arguments, Py_ssize_t argument_count)
 {
     OffsetMap *map = (OffsetMap *)self;
-    if (check_argument_count(argument_count, 2) < 0)
+    Keys keys;
+    if (check_argument_count(argument_count, 2) < 0 || keys_arguments(arguments, &keys) < 0 || enter(map) < 0)
         return NULL;
-    if (!PyList_Check(arguments[0]) || !PyList_Check(arguments[1]) ||
-        PyList_Size(arguments[0]) != PyList_Size(arguments[1])) {
-        PyErr_SetString(PyExc_TypeError, "keys and offsets are two lists of one length");
-        return NULL;
-    }
-    if (enter(map) < 0)
-        return NULL;
-    Py_ssize_t taken = put_keys(&map->table, arguments[0], arguments[1]);
+    Py_ssize_t taken = put_keys(&map->table, &keys);
     leave(map);
     return taken < 0 ? NULL : PyLong_FromSsize_t(taken);
 }

@@ -87,7 +87,11 @@ class PlainTable:
             self.latest_offset = offset
         return True
 
-    def put_keys(self, keys: Sequence[bytes | None], offsets: Sequence[int]) -> int:
+    def put_keys(self, keys: Sequence[bytes | None], offsets: Sequence[int] | int) -> int:
+        if isinstance(offsets, int):
+            _check_offset(offsets)
+            _check_offset(offsets + len(keys))
+            offsets = range(offsets, offsets + len(keys))
         for taken, (key, offset) in enumerate(zip(keys, offsets, strict=True)):
             if key is None:
                 self.advance_to(offset)
@@ -175,12 +179,11 @@ class OffsetMap:
         """Keys and their offsets, or the offset of the first of consecutive ones. Returns how many were
         taken: all, or those in front of the first that finds no room. None is a record without a key: passed
         over. Cost: 0.15 µs per key, plain 0.6 µs."""
-        if isinstance(offsets, int):
-            offsets = range(offsets, offsets + len(keys))
-        if offsets:
-            _check_offset(offsets[0])
-            _check_offset(offsets[-1])
-        return int(self._table.put_keys(list(keys), list(offsets)))
+        if not isinstance(keys, list):
+            keys = list(keys)
+        if not isinstance(offsets, int | list):
+            offsets = list(offsets)
+        return int(self._table.put_keys(keys, offsets))
 
     def put_section(
         self,
