@@ -5,13 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: help demo test check lint compiled bench soak clean
+.PHONY: help demo test check lint compiled wheel bench soak clean
 
 help:
 	@echo "make demo    load real flights, kill the writer, recover, read, follow, retain"
 	@echo "make check   lint, types, import contracts and the fast tests (under a minute)"
-	@echo "make test    all tests, with the long crash, kill and interop runs"
+	@echo "make test    all tests, with the long crash, kill, fuzz and interop runs; the fast ones also in plain Python"
 	@echo "make bench   measure against the peers and rewrite benchmarks/results"
+	@echo "make wheel   a wheel and a source distribution in dist/, and a check that the wheel is whole"
 	@echo "make soak    the long runs at full size"
 
 COMPILED := $(wildcard src/compiled/*.[ch])
@@ -20,6 +21,7 @@ $(VENV)/.base: pyproject.toml setup.py $(COMPILED)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "logstore needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q --no-compile --upgrade pip setuptools
+	rm -f src/logstore/_compiled.*so
 	$(BIN)/pip install -q --no-compile -e .
 	@touch $@
 
@@ -40,6 +42,7 @@ demo: $(VENV)/.demo
 
 # The compiled module anew, without an install; put in place in one step, for processes that have it open.
 compiled:
+	rm -rf build/compiled
 	$(BIN)/python setup.py -q build_ext --build-lib build/compiled --build-temp build/objects
 	mv build/compiled/logstore/_compiled.*so src/logstore/
 
@@ -49,11 +52,22 @@ lint: $(VENV)/.test
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-check: lint
-	$(BIN)/pytest -n $(JOBS) -m "not slow and not interop and not soak"
+FAST := -m "not slow and not interop and not soak"
 
+check: lint
+	$(BIN)/pytest -n $(JOBS) $(FAST)
+
+# The last line of each run says which code it was: see tests/conftest.py.
 test: lint
 	$(BIN)/pytest -n $(JOBS) -m "not soak"
+	LOGSTORE_LOOPS=plain $(BIN)/pytest -n $(JOBS) $(FAST)
+
+# A build without a compiler goes on without the compiled module; a release must not.
+wheel: $(VENV)/.base
+	rm -rf build dist
+	$(BIN)/python -c "import setuptools.build_meta as build; build.build_sdist('dist'); build.build_wheel('dist')"
+	ls dist/logstore-*-cp311-abi3-*.whl dist/logstore-*.tar.gz
+	$(BIN)/python -m zipfile -l dist/logstore-*.whl | grep "logstore/_compiled.abi3.so"
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
