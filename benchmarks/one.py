@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from benchmarks import codecs, figures, maps, scans
+from benchmarks import figures
 from benchmarks.contenders import LOGSTORE, NAMES, entry_of
 from benchmarks.figures import (
     APPEND,
@@ -67,7 +67,7 @@ def _measure(a: Arguments) -> Any:
     """Of a contender, in the directory of the arguments."""
     case, directory = Case(a.figure, a.contender, a.batch, a.data), a.directory
     if case.figure in (APPEND, DURABLE):
-        return asdict(figures.measure_append(case, directory, a.records))
+        return asdict(figures.measure_append(case, directory, a.records, is_checked=not a.unchecked))
     if case.figure in THREAD_COUNTS:
         return asdict(figures.measure_threads(case, directory, a.records))
     if case.figure == SEQUENTIAL:
@@ -76,11 +76,13 @@ def _measure(a: Arguments) -> Any:
         return asdict(figures.measure_random(case, directory, a.reads))
     if case.figure == CRASH:
         figures.fill_and_crash(case, directory, a.records)
-    return asdict(figures.measure_open(case, directory))
+    return asdict(figures.measure_open(case, directory, is_checked=not a.unchecked))
 
 
 def _measure_bare(a: Arguments) -> Any:
     """Of the format layer, without a store."""
+    from benchmarks import codecs, maps, scans  # a process that needs none of them starts sooner
+
     if a.figure in (ENCODE, DECODE):
         return [asdict(found) for found in codecs.measure_codec(a.figure, a.contender, a.seconds)]
     if a.figure == SCAN:
@@ -157,6 +159,7 @@ def _parse(command: Sequence[str] | None) -> Arguments:
     parser.add_argument("--data", default=SMALL, help=f"which records: {', '.join(DATA)}")
     parser.add_argument("--seconds", type=float, help="for each case of a codec, about")
     parser.add_argument("--directory", help="where to measure; with it nothing is prepared or removed")
+    parser.add_argument("--unchecked", action="store_true", help="do not read back what was appended")
     parser.add_argument("--quick", action="store_true", help="small sizes")
     for name, meaning in _NUMBERS.items():
         parser.add_argument(f"--{name}", type=int, help=meaning)

@@ -43,6 +43,7 @@ DICT = "dict"
 """In :data:`MAP` only: Python's own."""
 
 _STORES = (LOGSTORE, PLAIN, SQLITE, LMDB, ROCKSDICT, AIOKAFKA, KAFKA_PYTHON, FILE, LIMIT)
+_QUICK_STORES = tuple(name for name in _STORES if name not in (PLAIN, KAFKA_PYTHON))
 _COLUMNS = (COLUMNS, ARROW)
 _MANY = 1_000
 _SOME = 100
@@ -51,9 +52,9 @@ APPENDERS: dict[tuple[str, int], tuple[str, ...]] = {
     (SMALL, 1): (GATHERING, *_STORES),
     (SMALL, _SOME): (*_STORES, SQLITE_TIME),
     (SMALL, _MANY): (*_STORES, *_COLUMNS, ARROW_ROWS),
-    (LARGE, 1): _STORES,
-    (LARGE, _SOME): _STORES,
-    (LARGE, _MANY): (*_STORES, *_COLUMNS),
+    (LARGE, 1): _QUICK_STORES,
+    (LARGE, _SOME): _QUICK_STORES,
+    (LARGE, _MANY): (*_QUICK_STORES, *_COLUMNS),
     (JSON, _MANY): (LOGSTORE, *CODECS, SQLITE, LMDB, ROCKSDICT, ROCKSDICT_ZSTD),
 }
 """By data and records per batch."""

@@ -58,17 +58,17 @@ class Sizes:
 FULL = Sizes(
     rounds=5,
     records={
-        (SMALL, 1): 30_000,
-        (SMALL, 100): 200_000,
-        (SMALL, 1_000): 400_000,
-        (LARGE, 1): 15_000,
-        (LARGE, 100): 50_000,
-        (LARGE, 1_000): 80_000,
-        (JSON, 1_000): 60_000,
+        (SMALL, 1): 20_000,
+        (SMALL, 100): 100_000,
+        (SMALL, 1_000): 250_000,
+        (LARGE, 1): 8_000,
+        (LARGE, 100): 30_000,
+        (LARGE, 1_000): 50_000,
+        (JSON, 1_000): 40_000,
     },
-    flushes={1: 800, 100: 400, 1_000: 200},
-    thread_flushes=1_600,
-    random_reads={1: 10_000, 100: 10_000, 1_000: 4_000},
+    flushes={1: 500, 100: 300, 1_000: 100},
+    thread_flushes=800,
+    random_reads={1: 5_000, 100: 5_000, 1_000: 2_000},
     time_reads=1_000,
     recovered_records=200_000,
     codec_seconds=0.02,
@@ -85,7 +85,7 @@ FULL = Sizes(
     large_least_records=500_000,
     recovered_bytes=GIB,
     lags=200,
-    slow_divisor={"kafka-python": 4, "arrow-rows": 2},
+    slow_divisor={"kafka-python": 4, "logstore-plain": 2, "arrow-rows": 2},
 )
 
 QUICK = Sizes(
