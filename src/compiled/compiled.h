@@ -28,6 +28,7 @@ typedef struct {
     PyTypeObject *record_type;
     PyTypeObject *on_demand_record_type;
     PyObject *empty_tuple;
+    PyTypeObject *buffer_type;
 } ModuleState;
 
 static inline ModuleState *

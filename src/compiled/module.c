@@ -41,6 +41,7 @@ traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->record_type);
     Py_VISIT(state->on_demand_record_type);
     Py_VISIT(state->empty_tuple);
+    Py_VISIT(state->buffer_type);
     return 0;
 }
 
@@ -51,6 +52,7 @@ clear(PyObject *module)
     Py_CLEAR(state->record_type);
     Py_CLEAR(state->on_demand_record_type);
     Py_CLEAR(state->empty_tuple);
+    Py_CLEAR(state->buffer_type);
     return 0;
 }
 

@@ -91,7 +91,10 @@ read_varint(const uint8_t **at, const uint8_t *end, int32_t *number)
     uint64_t raw;
     if (*at < end && **at < 0x80)
         raw = *(*at)++;
-    else if (read_raw_varint(at, end, 5, &raw) < 0)
+    else if (end - *at >= 2 && (*at)[1] < 0x80) { /* sizes of some hundred bytes */
+        raw = (uint64_t)((*at)[0] & 0x7F) | (uint64_t)(*at)[1] << 7;
+        *at += 2;
+    } else if (read_raw_varint(at, end, 5, &raw) < 0)
         return -1;
     uint32_t low = (uint32_t)raw;
     *number = (int32_t)((low >> 1) ^ (0u - (low & 1)));

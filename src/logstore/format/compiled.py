@@ -73,6 +73,9 @@ def decode_records(
     return cast("list[Record]", records)
 
 
+Columns = compiled.Columns
+"""As :class:`logstore.format.column_buffers.PlainColumns`, but takes ordinary batches and sections itself."""
+
 GatheredRows = compiled.GatheredRows
 """As :class:`logstore.format.gathered.GatheredRows`."""
 

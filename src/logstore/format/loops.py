@@ -16,11 +16,13 @@ index_run: IndexRun | None = None
 """None where there is no compiled module: then recovery takes the batches one at a time."""
 
 if compiled is None or TYPE_CHECKING:
+    from logstore.format.column_buffers import PlainColumns as Columns
     from logstore.format.gathered import GatheredRows
     from logstore.format.partitioner import partition_for_key
     from logstore.format.plain import decode_records, encode_batch, encode_records, encode_rows, scan_batches
 else:
     from logstore.format.compiled import (
+        Columns,
         GatheredRows,
         decode_records,
         encode_batch,
@@ -33,6 +35,7 @@ else:
 
 
 __all__ = [
+    "Columns",
     "GatheredRows",
     "decode_records",
     "encode_batch",

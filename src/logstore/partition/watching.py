@@ -19,7 +19,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from logstore.errors import (
     CorruptionError,
@@ -42,6 +42,11 @@ from logstore.partition.sidecars import read_topic_id
 from logstore.partition.view import LogView
 from logstore.partition.walk import PIECE_BYTES, Piece, Walk
 from logstore.partition.watched_files import Watch, WatchedCheckpoints, WatchedSegment
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from logstore.partition.arrow import ColumnPlan
 
 POLL_MS = 2
 """How often a waiting follower looks."""
@@ -80,7 +85,7 @@ class ReadOnlyLog(ReadableLog):
             f"{self.partition} was opened read-only; open the store without read_only to change it"
         )
 
-    append = extend = append_batch = append_replicated = append_end_marker = _refuse
+    append = extend = extend_arrow = append_batch = append_replicated = append_end_marker = _refuse
     flush = checkpoint = prepare_checkpoint = roll = delete_before = truncate_to = (
         truncate_fully_and_start_at
     ) = _refuse
@@ -106,6 +111,20 @@ class ReadOnlyLog(ReadableLog):
                 for record in super()._records(view, start, stop, isolation):
                     start = record.offset + 1
                     yield record
+                return
+            except (StorageError, CorruptionError) as error:
+                view = self._newer_view(view, error)
+                view.check_in_range(start)
+                stop = min(stop, view.limit_of(isolation))
+
+    def _columns(
+        self, view: LogView, start: int, stop: int, isolation: Isolation, plan: ColumnPlan
+    ) -> Iterator[tuple[pyarrow.RecordBatch, int]]:
+        while True:
+            try:
+                for batch, after in super()._columns(view, start, stop, isolation, plan):
+                    start = after
+                    yield batch, after
                 return
             except (StorageError, CorruptionError) as error:
                 view = self._newer_view(view, error)

@@ -1,0 +1,804 @@
+/* Batches to columns: records appended to memory that is laid out as Apache Arrow wants it.
+
+   One call takes in all batches of a buffer as long as they are ordinary: magic 2, not compressed, in their
+   place, checksum and structure right. It stops in front of the first that is not, with the columns as they were
+   before that batch. Keys, values and headers are copied once, from the buffer into the column. Ends of payloads
+   are 32-bit numbers, so columns end before 2 GiB: whoever reads more takes what there is and begins anew.
+
+   A Columns object hands its memory over to Buffer objects, which export it by the buffer protocol.
+*/
+
+#include "column_set.h"
+#include "columns.h"
+#include "reader.h"
+
+/* How take_batches ended. The same numbers stand in column_buffers.py, and a test compares. */
+enum {
+    ENDED = 0,     /* the buffer holds no further batch whole */
+    IS_FULL = 1,   /* the next batch may pass a limit */
+    IS_DONE = 2,   /* no further batch can have rows below stop */
+    IS_ODD = 3,    /* the next batch is out of the ordinary */
+    IS_FINE = 4,
+    NO_MEMORY = -1
+};
+
+typedef struct {
+    PyObject_HEAD
+    ColumnSet set;
+    int is_busy; /* a thread is at it without the GIL */
+} Columns;
+
+/* One section of records, not compressed, and what its batch says of it. */
+typedef struct {
+    const uint8_t *at;
+    const uint8_t *end;
+    int64_t base_offset;
+    int64_t base_timestamp;
+    int64_t append_time; /* every record's timestamp, if has_append_time */
+    int64_t start;       /* rows below are left out, */
+    int64_t stop;        /* and rows from here on */
+    int32_t last_offset_delta;
+    int32_t count;
+    int has_append_time;
+} Section;
+
+/* Where the next payload of a column goes. */
+typedef struct {
+    int32_t *ends; /* of the first row to write; NULL if the column is not wanted */
+    uint8_t *data;
+    int32_t end;
+} Place;
+
+static inline Place
+place_of(BinaryColumn *column, int64_t rows, int is_wanted)
+{
+    Place place = {NULL, NULL, 0};
+    if (is_wanted) {
+        place.ends = (int32_t *)column->ends.bytes + rows + 1;
+        place.data = column->data.bytes;
+        place.end = ends_at(column, rows);
+    }
+    return place;
+}
+
+enum { CHUNK_BYTES = 32, MOST_CHUNKED_BYTES = 256 };
+
+/* Write payload number i, and say whether it is null. Small ones are copied in chunks, the last of which may
+   carry on into what comes behind them on both sides, up to read_end and into SLACK_BYTES: a call of memcpy
+   costs twice as much. */
+static inline int
+put(Place *place, int32_t i, Span payload, const uint8_t *read_end)
+{
+    if (payload.size > 0) {
+        uint8_t *to = place->data + place->end;
+        if (payload.size <= MOST_CHUNKED_BYTES && read_end - payload.bytes >= payload.size + CHUNK_BYTES)
+            for (int32_t done = 0; done < payload.size; done += CHUNK_BYTES)
+                memcpy(to + done, payload.bytes + done, CHUNK_BYTES);
+        else
+            memcpy(to, payload.bytes, (size_t)payload.size);
+        place->end += payload.size;
+    }
+    place->ends[i] = place->end;
+    return payload.size < 0;
+}
+
+/* Sections --------------------------------------------------------------------------------------------------- */
+
+static int
+take_headers(ColumnSet *set, const RawRecord *record, int is_wanted)
+{
+    const uint8_t *at = record->headers;
+    if (is_wanted && reserve_headers(set, record->header_count, record->stop - at) < 0)
+        return NO_MEMORY;
+    for (int32_t i = 0; i < record->header_count; i++) {
+        Span key, value;
+        if (read_header(&at, record->stop, &key, &value) < 0 || check_utf8(key.bytes, key.bytes + key.size) < 0)
+            return IS_ODD;
+        if (!is_wanted)
+            continue;
+        append_payload(&set->header_key, set->header_count, key.bytes, key.size);
+        if (append_payload(&set->header_value, set->header_count++, value.bytes, value.size) < 0)
+            return NO_MEMORY;
+    }
+    return at == record->stop ? IS_FINE : IS_ODD;
+}
+
+/* Append one record, for which room is reserved but for its headers. */
+static inline int
+take_row(ColumnSet *set, const Section *section, const RawRecord *record, int64_t offset)
+{
+    int64_t row = set->row_count;
+    if (set->wanted & WANTS_OFFSET)
+        ((int64_t *)set->offset.bytes)[row] = offset;
+    if (set->wanted & WANTS_TIMESTAMP)
+        ((int64_t *)set->timestamp.bytes)[row] = section->has_append_time
+                                                     ? section->append_time
+                                                     : add_wrapping(section->base_timestamp, record->timestamp_delta);
+    if (set->wanted & WANTS_KEY && append_payload(&set->key, row, record->key.bytes, record->key.size) < 0)
+        return NO_MEMORY;
+    if (set->wanted & WANTS_VALUE && append_payload(&set->value, row, record->value.bytes, record->value.size) < 0)
+        return NO_MEMORY;
+    if (record->header_count > 0) {
+        int status = take_headers(set, record, set->wanted & WANTS_HEADERS);
+        if (status != IS_FINE)
+            return status;
+    }
+    if (set->wanted & WANTS_HEADERS)
+        ((int32_t *)set->header_ends.bytes)[row + 1] = (int32_t)set->header_count;
+    set->row_count = row + 1;
+    return IS_FINE;
+}
+
+static int
+make_room(ColumnSet *set, int64_t rows, int64_t bytes)
+{
+    if (ends_at(&set->key, set->row_count) > INT32_MAX - bytes ||
+        ends_at(&set->value, set->row_count) > INT32_MAX - bytes ||
+        ends_at(&set->header_key, set->header_count) > INT32_MAX - bytes ||
+        ends_at(&set->header_value, set->header_count) > INT32_MAX - bytes)
+        return IS_ODD;
+    return reserve_rows(set, rows, bytes) < 0 ? NO_MEMORY : IS_FINE;
+}
+
+/* The record whose offset may follow least_delta; IS_ODD for any other. */
+static inline int
+read_next(const uint8_t **at, const Section *section, int64_t *least_delta, RawRecord *record)
+{
+    if (read_record(at, section->end, record) < 0 || record->offset_delta < *least_delta ||
+        record->offset_delta > section->last_offset_delta)
+        return IS_ODD;
+    *least_delta = (int64_t)record->offset_delta + 1;
+    return IS_FINE;
+}
+
+/* Any rows of a section: some of them, or with headers. */
+static int
+take_some_rows(ColumnSet *set, const Section *section)
+{
+    const uint8_t *at = section->at;
+    int64_t least_delta = 0;
+    int status = IS_FINE;
+    for (int32_t i = 0; i < section->count && status == IS_FINE; i++) {
+        RawRecord record;
+        status = read_next(&at, section, &least_delta, &record);
+        if (status != IS_FINE)
+            break;
+        int64_t offset = section->base_offset + record.offset_delta;
+        if (section->start <= offset && offset < section->stop)
+            status = take_row(set, section, &record, offset);
+        else if (record.header_count > 0)
+            status = take_headers(set, &record, 0);
+    }
+    return status == IS_FINE && at != section->end ? IS_ODD : status;
+}
+
+/* All rows of a section without headers; IS_ODD also if a record turns out to have some. The places written to
+   are kept in local variables: through the set, each write could change each pointer, and a row took 1.5 times as
+   long. */
+static int
+take_all_rows(ColumnSet *set, const Section *section)
+{
+    const uint8_t *at = section->at;
+    int64_t rows = set->row_count, least_delta = 0;
+    int64_t *offsets = set->wanted & WANTS_OFFSET ? (int64_t *)set->offset.bytes + rows : NULL;
+    int64_t *timestamps = set->wanted & WANTS_TIMESTAMP ? (int64_t *)set->timestamp.bytes + rows : NULL;
+    int32_t *header_ends = set->wanted & WANTS_HEADERS ? (int32_t *)set->header_ends.bytes + rows + 1 : NULL;
+    int32_t header_end = (int32_t)set->header_count;
+    Place key = place_of(&set->key, rows, set->wanted & WANTS_KEY);
+    Place value = place_of(&set->value, rows, set->wanted & WANTS_VALUE);
+    for (int32_t i = 0; i < section->count; i++) {
+        RawRecord record;
+        if (read_next(&at, section, &least_delta, &record) != IS_FINE || record.header_count > 0)
+            return IS_ODD;
+        if (offsets != NULL)
+            offsets[i] = section->base_offset + record.offset_delta;
+        if (timestamps != NULL)
+            timestamps[i] = section->has_append_time ? section->append_time
+                                                     : add_wrapping(section->base_timestamp, record.timestamp_delta);
+        if (key.ends != NULL && put(&key, i, record.key, section->end) && note_null(&set->key, rows + i) < 0)
+            return NO_MEMORY;
+        if (value.ends != NULL && put(&value, i, record.value, section->end) && note_null(&set->value, rows + i) < 0)
+            return NO_MEMORY;
+        if (header_ends != NULL)
+            header_ends[i] = header_end;
+    }
+    set->row_count = rows + section->count;
+    return at == section->end ? IS_FINE : IS_ODD;
+}
+
+/* Append the rows of a section. Unless IS_FINE the columns are as they were before. */
+static int
+take_section(ColumnSet *set, const Section *section)
+{
+    int64_t rows = set->row_count;
+    if (section->count > (section->end - section->at) / MIN_RECORD_BYTES)
+        return IS_ODD;
+    int status = make_room(set, section->count, section->end - section->at);
+    if (status != IS_FINE)
+        return status;
+    status = IS_ODD;
+    if (section->start <= section->base_offset && section->base_offset + section->last_offset_delta < section->stop)
+        status = take_all_rows(set, section);
+    if (status == IS_ODD) {
+        forget_rows(set, rows, section->count);
+        status = take_some_rows(set, section);
+    }
+    if (status != IS_FINE)
+        forget_rows(set, rows, section->count);
+    return status;
+}
+
+/* Batches ---------------------------------------------------------------------------------------------------- */
+
+/* A pass over the batches of a buffer. */
+typedef struct {
+    const uint8_t *bytes;
+    int64_t position;      /* of the next batch */
+    int64_t end;           /* of what is in the buffer */
+    int64_t segment_end;   /* of the segment, as a position in the buffer or behind it */
+    int64_t next_segment;  /* the offset that begins behind the segment */
+    int64_t previous_last; /* the last offset of the batch before */
+    int64_t start;
+    int64_t stop;
+    int64_t row_limit;
+    int64_t byte_limit;
+    int avoids_transactions; /* a transactional batch is out of the ordinary */
+} Pass;
+
+/* The fields of a header, and where the batch behind it begins. */
+typedef struct {
+    const uint8_t *at;
+    int64_t size;
+    int64_t base_offset;
+    int64_t last_offset;
+    int64_t next_base;
+    int32_t last_offset_delta;
+    int32_t count;
+    int16_t attributes;
+} Header;
+
+static int
+read_batch_header(const Pass *pass, Header *header)
+{
+    const uint8_t *at = pass->bytes + pass->position;
+    int64_t left = pass->end - pass->position;
+    if (left < HEADER_BYTES)
+        return ENDED;
+    int64_t length = read_int32(at + BATCH_LENGTH_AT);
+    if (at[MAGIC_AT] != 2 || length < HEADER_BYTES - LENGTH_OVERHEAD_BYTES)
+        return IS_ODD;
+    header->at = at;
+    header->size = length + LENGTH_OVERHEAD_BYTES;
+    header->base_offset = read_int64(at + BASE_OFFSET_AT);
+    header->last_offset_delta = read_int32(at + LAST_OFFSET_DELTA_AT);
+    header->attributes = read_int16(at + ATTRIBUTES_AT);
+    header->count = read_int32(at + RECORD_COUNT_AT);
+    if (header->base_offset < 0 || header->last_offset_delta < 0 ||
+        header->base_offset >= INT64_MAX - header->last_offset_delta)
+        return IS_ODD;
+    header->last_offset = header->base_offset + header->last_offset_delta;
+    if (header->size > left)
+        return ENDED;
+    if (pass->segment_end - pass->position - header->size <= MAGIC_AT) /* too little for another batch */
+        header->next_base = pass->next_segment;
+    else if (left - header->size < 8)
+        return ENDED;
+    else
+        header->next_base = read_int64(at + header->size + BASE_OFFSET_AT);
+    return IS_FINE;
+}
+
+/* The neighbours bound the offsets, which the checksum does not cover. */
+static inline int
+is_in_place(const Pass *pass, const Header *header)
+{
+    return pass->previous_last < header->base_offset && header->last_offset < header->next_base;
+}
+
+static int
+is_structure_right(const Header *header)
+{
+    int64_t records_bytes = header->size - HEADER_BYTES;
+    if (header->count < 0 || header->count > (int64_t)header->last_offset_delta + 1)
+        return 0;
+    if (header->attributes & CONTROL_BIT && header->count > 1)
+        return 0;
+    return (int64_t)header->count * MIN_RECORD_BYTES <= records_bytes && (header->count > 0 || records_bytes == 0);
+}
+
+static inline int
+is_checksum_right(const Header *header)
+{
+    return crc32c(0, header->at + ATTRIBUTES_AT, (size_t)(header->size - ATTRIBUTES_AT)) ==
+           read_uint32(header->at + CRC_AT);
+}
+
+static int
+take_records(ColumnSet *set, const Pass *pass, const Header *header)
+{
+    Section section = {
+        .at = header->at + HEADER_BYTES,
+        .end = header->at + header->size,
+        .base_offset = header->base_offset,
+        .base_timestamp = read_int64(header->at + BASE_TIMESTAMP_AT),
+        .append_time = read_int64(header->at + MAX_TIMESTAMP_AT),
+        .start = pass->start,
+        .stop = pass->stop,
+        .last_offset_delta = header->last_offset_delta,
+        .count = header->count,
+        .has_append_time = header->attributes & TIMESTAMP_TYPE_BIT,
+    };
+    return take_section(set, &section);
+}
+
+/* Whether the rows of a batch may pass a limit. One batch at least is taken. */
+static inline int
+is_too_much(const ColumnSet *set, const Pass *pass, int64_t rows, int64_t bytes)
+{
+    return set->row_count > 0 &&
+           (set->row_count + rows > pass->row_limit || used_bytes(set) + bytes > pass->byte_limit);
+}
+
+/* Look at the batch at the pass's position; IS_FINE if the pass may go on behind it. */
+static int
+take_batch(ColumnSet *set, const Pass *pass, const Header *header)
+{
+    if (header->base_offset >= pass->stop)
+        return IS_DONE;
+    if (header->next_base <= pass->start)
+        return IS_FINE; /* nothing of it is wanted, so nothing more is checked */
+    if (header->attributes & CODEC_MASK || !is_structure_right(header))
+        return IS_ODD;
+    if (header->attributes & TRANSACTIONAL_BIT && pass->avoids_transactions)
+        return IS_ODD;
+    int has_rows = header->last_offset >= pass->start && !(header->attributes & CONTROL_BIT) && header->count > 0;
+    if (has_rows && is_too_much(set, pass, header->count, header->size))
+        return IS_FULL;
+    if (!is_checksum_right(header))
+        return IS_ODD;
+    return has_rows ? take_records(set, pass, header) : IS_FINE;
+}
+
+static int
+take_batches(ColumnSet *set, Pass *pass)
+{
+    for (;;) {
+        Header header;
+        int status = read_batch_header(pass, &header);
+        if (status == IS_FINE)
+            status = is_in_place(pass, &header) ? take_batch(set, pass, &header) : IS_ODD;
+        if (status != IS_FINE)
+            return status;
+        pass->position += header.size;
+        pass->previous_last = header.last_offset;
+        if (header.last_offset >= pass->stop - 1)
+            return IS_DONE;
+    }
+}
+
+enum { MOST_UNUSED_BYTES = 32 << 10 };
+
+/* Buffers: memory that Python objects export ----------------------------------------------------------------- */
+
+typedef struct {
+    PyObject_HEAD
+    uint8_t *bytes;
+    Py_ssize_t size;
+    int64_t capacity;
+    Columns *columns; /* which made it, */
+    Memory *home;     /* and the memory in there that the bytes go back to */
+} Buffer;
+
+static void
+buffer_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    Buffer *buffer = (Buffer *)self;
+    if (buffer->home != NULL)
+        take_back(buffer->home, buffer->bytes, buffer->capacity);
+    Py_XDECREF((PyObject *)buffer->columns);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(self);
+    Py_DECREF(type);
+}
+
+static int
+buffer_getbuffer(PyObject *self, Py_buffer *view, int flags)
+{
+    Buffer *buffer = (Buffer *)self;
+    return PyBuffer_FillInfo(view, self, buffer->bytes, buffer->size, 1, flags);
+}
+
+static PyType_Slot buffer_slots[] = {
+    {Py_tp_dealloc, buffer_dealloc},
+    {Py_bf_getbuffer, buffer_getbuffer},
+    {Py_tp_doc, "Memory of a column, read-only."},
+    {0, NULL},
+};
+
+static PyType_Spec buffer_spec = {
+    .name = "logstore._compiled.Buffer",
+    .basicsize = sizeof(Buffer),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = buffer_slots,
+};
+
+/* A new Buffer that owns the first size bytes of a memory of these columns, which is taken away. */
+static PyObject *
+hand_over(ModuleState *state, Columns *columns, Memory *memory, int64_t size)
+{
+    allocfunc allocate = (allocfunc)PyType_GetSlot(state->buffer_type, Py_tp_alloc);
+    Buffer *buffer = (Buffer *)allocate(state->buffer_type, 0); /* all zero */
+    if (buffer == NULL)
+        return NULL;
+    if (memory->capacity - size > size / 4 + MOST_UNUSED_BYTES) {
+        uint8_t *shrunk = realloc(memory->bytes, (size_t)size + 1);
+        if (shrunk != NULL) {
+            memory->bytes = shrunk;
+            memory->capacity = size + 1;
+        }
+    }
+    buffer->bytes = memory->bytes;
+    buffer->size = (Py_ssize_t)size;
+    buffer->capacity = memory->capacity;
+    buffer->columns = (Columns *)Py_NewRef((PyObject *)columns);
+    buffer->home = memory;
+    memory->bytes = NULL;
+    memory->capacity = 0;
+    memory->usual = size + size / 16 + SLACK_BYTES;
+    return (PyObject *)buffer;
+}
+
+/* (null count, validity or None, ends, data) of a column. */
+static PyObject *
+hand_over_binary(ModuleState *state, Columns *columns, BinaryColumn *column, int64_t rows)
+{
+    PyObject *validity = NULL, *ends = NULL, *data = NULL, *result = NULL;
+    int64_t data_size = ends_at(column, rows);
+    if (column->null_count == 0)
+        validity = Py_NewRef(Py_None);
+    else if (reserve_validity(column, rows) < 0)
+        return PyErr_NoMemory();
+    else
+        validity = hand_over(state, columns, &column->validity, (rows + 7) / 8);
+    if (validity != NULL)
+        ends = hand_over(state, columns, &column->ends, (rows + 1) * 4);
+    if (ends != NULL)
+        data = hand_over(state, columns, &column->data, data_size);
+    if (data != NULL)
+        result = Py_BuildValue("(LOOO)", (long long)column->null_count, validity, ends, data);
+    Py_XDECREF(validity);
+    Py_XDECREF(ends);
+    Py_XDECREF(data);
+    return result;
+}
+
+/* Columns: the object ---------------------------------------------------------------------------------------- */
+
+typedef void (*EachMemory)(Memory *);
+
+static void
+for_each_of_binary(BinaryColumn *column, EachMemory action)
+{
+    action(&column->ends);
+    action(&column->data);
+    action(&column->validity);
+}
+
+static void
+for_each_memory(ColumnSet *set, EachMemory action)
+{
+    action(&set->offset);
+    action(&set->timestamp);
+    action(&set->header_ends);
+    for_each_of_binary(&set->key, action);
+    for_each_of_binary(&set->value, action);
+    for_each_of_binary(&set->header_key, action);
+    for_each_of_binary(&set->header_value, action);
+}
+
+static void
+free_bytes(Memory *memory)
+{
+    free(memory->bytes);
+    memory->bytes = NULL;
+    memory->capacity = 0;
+}
+
+static void
+free_spares(Memory *memory)
+{
+    for (int i = 0; i < SPARE_COUNT; i++)
+        free(memory->spares[i]);
+}
+
+/* Old bits would be nulls of new rows. */
+static void
+set_all_bits(Memory *memory)
+{
+    if (memory->bytes != NULL)
+        memset(memory->bytes, 0xFF, (size_t)memory->capacity);
+}
+
+/* Forget every row; what was not handed over is given back. */
+static void
+start_over(ColumnSet *set)
+{
+    for_each_memory(set, free_bytes);
+    set->key.null_count = set->value.null_count = set->header_key.null_count = set->header_value.null_count = 0;
+    set->row_count = set->header_count = 0;
+    for_each_memory(set, take_spare);
+    set_all_bits(&set->key.validity);
+    set_all_bits(&set->value.validity);
+    set_all_bits(&set->header_key.validity);
+    set_all_bits(&set->header_value.validity);
+}
+
+static PyObject *
+columns_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    int wanted;
+    (void)keywords;
+    if (!PyArg_ParseTuple(args, "i", &wanted))
+        return NULL;
+    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    Columns *columns = (Columns *)allocate(type, 0); /* all zero */
+    if (columns != NULL)
+        columns->set.wanted = wanted;
+    return (PyObject *)columns;
+}
+
+static void
+columns_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    for_each_memory(&((Columns *)self)->set, free_bytes);
+    for_each_memory(&((Columns *)self)->set, free_spares);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(self);
+    Py_DECREF(type);
+}
+
+static int
+begin(Columns *columns)
+{
+    if (columns->is_busy) {
+        PyErr_SetString(PyExc_RuntimeError, "another thread is filling these columns");
+        return -1;
+    }
+    return 0;
+}
+
+static int
+is_inside(const Py_buffer *view, int64_t position, int64_t end)
+{
+    return position >= 0 && position <= end && end <= view->len;
+}
+
+static PyObject *
+columns_take_batches(PyObject *self, PyObject *args)
+{
+    Columns *columns = (Columns *)self;
+    Py_buffer view;
+    long long position, end, segment_end, next_segment, previous_last, start, stop, row_limit, byte_limit;
+    int avoids_transactions, status;
+    if (begin(columns) < 0 ||
+        !PyArg_ParseTuple(args, "y*LLLLLLLLLp", &view, &position, &end, &segment_end, &next_segment,
+                          &previous_last, &start, &stop, &row_limit, &byte_limit, &avoids_transactions))
+        return NULL;
+    if (!is_inside(&view, position, end)) {
+        PyBuffer_Release(&view);
+        PyErr_SetString(PyExc_ValueError, "a range outside of the buffer");
+        return NULL;
+    }
+    Pass pass = {view.buf, position, end,        segment_end, next_segment,        previous_last,
+                 start,    stop,     row_limit,  byte_limit,  avoids_transactions};
+    columns->is_busy = 1;
+    Py_BEGIN_ALLOW_THREADS
+    status = take_batches(&columns->set, &pass);
+    Py_END_ALLOW_THREADS
+    columns->is_busy = 0;
+    PyBuffer_Release(&view);
+    if (status == NO_MEMORY)
+        return PyErr_NoMemory();
+    return Py_BuildValue("(iLL)", status, (long long)pass.position, (long long)pass.previous_last);
+}
+
+static PyObject *
+columns_take_section(PyObject *self, PyObject *args)
+{
+    Columns *columns = (Columns *)self;
+    Py_buffer view;
+    long long position, end, base_offset, base_timestamp, append_time, start, stop;
+    int count, last_offset_delta, has_append_time, status;
+    if (begin(columns) < 0 ||
+        !PyArg_ParseTuple(args, "y*LLiLLpLiLL", &view, &position, &end, &count, &base_offset, &base_timestamp,
+                          &has_append_time, &append_time, &last_offset_delta, &start, &stop))
+        return NULL;
+    status = IS_ODD;
+    if (is_inside(&view, position, end) && base_offset >= 0 && count >= 0 && last_offset_delta >= 0 &&
+        base_offset < INT64_MAX - last_offset_delta) {
+        Section section = {(const uint8_t *)view.buf + position,
+                           (const uint8_t *)view.buf + end,
+                           base_offset,
+                           base_timestamp,
+                           append_time,
+                           start,
+                           stop,
+                           last_offset_delta,
+                           count,
+                           has_append_time};
+        columns->is_busy = 1;
+        Py_BEGIN_ALLOW_THREADS
+        status = take_section(&columns->set, &section);
+        Py_END_ALLOW_THREADS
+        columns->is_busy = 0;
+    }
+    PyBuffer_Release(&view);
+    return status == NO_MEMORY ? PyErr_NoMemory() : PyBool_FromLong(status == IS_FINE);
+}
+
+/* The bytes of a payload, which is bytes or None. */
+static int
+payload_of(PyObject *object, Span *span)
+{
+    char *bytes = NULL;
+    Py_ssize_t size = -1;
+    if (object != Py_None && PyBytes_AsStringAndSize(object, &bytes, &size) < 0)
+        return -1;
+    if (size > INT32_MAX) {
+        PyErr_SetString(PyExc_OverflowError, "a payload of more than 2 GiB");
+        return -1;
+    }
+    span->bytes = (const uint8_t *)bytes;
+    span->size = (int32_t)size;
+    return 0;
+}
+
+static int
+append_header(ColumnSet *set, PyObject *header)
+{
+    PyObject *key, *value;
+    Span span;
+    Py_ssize_t key_size;
+    if (!PyArg_ParseTuple(header, "UO", &key, &value) || payload_of(value, &span) < 0)
+        return -1;
+    const char *text = PyUnicode_AsUTF8AndSize(key, &key_size);
+    if (text == NULL)
+        return -1;
+    int64_t room = (int64_t)key_size + (span.size > 0 ? span.size : 0);
+    if (make_room(set, 0, room) != IS_FINE || reserve_headers(set, 1, room) < 0) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    append_payload(&set->header_key, set->header_count, (const uint8_t *)text, (int32_t)key_size);
+    if (append_payload(&set->header_value, set->header_count++, span.bytes, span.size) < 0) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    return 0;
+}
+
+static PyObject *
+columns_append_row(PyObject *self, PyObject *args)
+{
+    ColumnSet *set = &((Columns *)self)->set;
+    long long offset, timestamp;
+    PyObject *key, *value, *headers;
+    RawRecord record = {0};
+    if (begin((Columns *)self) < 0 ||
+        !PyArg_ParseTuple(args, "LLOOO!", &offset, &timestamp, &key, &value, &PyTuple_Type, &headers) ||
+        payload_of(key, &record.key) < 0 || payload_of(value, &record.value) < 0)
+        return NULL;
+    int64_t rows = set->row_count;
+    Py_ssize_t count = set->wanted & WANTS_HEADERS ? PyTuple_Size(headers) : 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *header = PyTuple_GetItem(headers, i);
+        if (header == NULL || append_header(set, header) < 0) {
+            forget_rows(set, rows, 1);
+            return NULL;
+        }
+    }
+    Section section = {.append_time = timestamp, .has_append_time = 1};
+    int64_t room = (int64_t)(key == Py_None ? 0 : record.key.size) + (value == Py_None ? 0 : record.value.size);
+    if (make_room(set, 1, room) != IS_FINE || take_row(set, &section, &record, offset) != IS_FINE) {
+        forget_rows(set, rows, 1);
+        return PyErr_NoMemory();
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+hand_over_numbers(ModuleState *state, Columns *columns, int field, Memory *memory, int64_t size)
+{
+    return columns->set.wanted & field ? hand_over(state, columns, memory, size) : Py_NewRef(Py_None);
+}
+
+static PyObject *
+hand_over_payloads(ModuleState *state, Columns *columns, int field, BinaryColumn *column, int64_t rows)
+{
+    return columns->set.wanted & field ? hand_over_binary(state, columns, column, rows) : Py_NewRef(Py_None);
+}
+
+static PyObject *
+columns_finish(PyObject *self, PyObject *args)
+{
+    Columns *columns = (Columns *)self;
+    ColumnSet *set = &columns->set;
+    ModuleState *state = PyType_GetModuleState(Py_TYPE(self));
+    (void)args;
+    if (state == NULL || begin(columns) < 0)
+        return NULL;
+    int64_t rows = set->row_count, headers = set->header_count;
+    if (reserve_rows(set, 0, 0) < 0 || (set->wanted & WANTS_HEADERS && reserve_headers(set, 0, 0) < 0))
+        return PyErr_NoMemory();
+    PyObject *result = Py_BuildValue(
+        "(LNNNNLNNN)", (long long)rows, hand_over_numbers(state, columns, WANTS_OFFSET, &set->offset, rows * 8),
+        hand_over_numbers(state, columns, WANTS_TIMESTAMP, &set->timestamp, rows * 8),
+        hand_over_payloads(state, columns, WANTS_KEY, &set->key, rows),
+        hand_over_payloads(state, columns, WANTS_VALUE, &set->value, rows), (long long)headers,
+        hand_over_numbers(state, columns, WANTS_HEADERS, &set->header_ends, (rows + 1) * 4),
+        hand_over_payloads(state, columns, WANTS_HEADERS, &set->header_key, headers),
+        hand_over_payloads(state, columns, WANTS_HEADERS, &set->header_value, headers));
+    start_over(set);
+    return result;
+}
+
+static PyObject *
+columns_row_count(PyObject *self, void *closure)
+{
+    (void)closure;
+    return PyLong_FromLongLong(((Columns *)self)->set.row_count);
+}
+
+static PyObject *
+columns_used_bytes(PyObject *self, void *closure)
+{
+    (void)closure;
+    return PyLong_FromLongLong(used_bytes(&((Columns *)self)->set));
+}
+
+static PyGetSetDef columns_properties[] = {
+    {"row_count", columns_row_count, NULL, "Rows so far.", NULL},
+    {"used_bytes", columns_used_bytes, NULL, "Bytes of the columns so far.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMethodDef columns_methods[] = {
+    {"take_batches", columns_take_batches, METH_VARARGS, "See column_buffers.PlainColumns."},
+    {"take_section", columns_take_section, METH_VARARGS, "See column_buffers.PlainColumns."},
+    {"append_row", columns_append_row, METH_VARARGS, "See column_buffers.PlainColumns."},
+    {"finish", columns_finish, METH_NOARGS, "See column_buffers.FinishedBuffers."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot columns_slots[] = {
+    {Py_tp_new, columns_new},
+    {Py_tp_dealloc, columns_dealloc},
+    {Py_tp_methods, columns_methods},
+    {Py_tp_getset, columns_properties},
+    {Py_tp_doc, "Columns of records that grow. See column_buffers.PlainColumns."},
+    {0, NULL},
+};
+
+static PyType_Spec columns_spec = {
+    .name = "logstore._compiled.Columns",
+    .basicsize = sizeof(Columns),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = columns_slots,
+};
+
+int
+add_columns_decode(PyObject *module)
+{
+    ModuleState *state = module_state(module);
+    state->buffer_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &buffer_spec, NULL);
+    if (state->buffer_type == NULL)
+        return -1;
+    PyObject *columns_type = PyType_FromModuleAndSpec(module, &columns_spec, NULL);
+    if (columns_type == NULL)
+        return -1;
+    int failed = PyModule_AddObjectRef(module, "Columns", columns_type);
+    Py_DECREF(columns_type);
+    return failed;
+}

@@ -1,0 +1,165 @@
+"""Columns of records that grow while batches are read: the plain twin of the compiled ``Columns``.
+
+The compiled one takes whole batches from a buffer and keeps the layout of Apache Arrow. This one leaves every
+batch to its caller, who decodes it to records; so both give the same rows, and the caller has one way for all
+that is out of the ordinary. Knows no files and no Arrow package: the result is buffers, or lists of values.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, IntFlag
+from typing import Any, Final, NamedTuple
+
+from logstore.format.header import HEADER_BYTES
+from logstore.model import Bytes, Header
+
+MAX_COLUMN_BYTES: Final = (1 << 31) - 1
+"""What one column of keys or values holds at most: Arrow's ``binary`` counts with 32 bits."""
+
+
+class Wanted(IntFlag):
+    """Which fields of a record are taken."""
+
+    OFFSET = 1
+    TIMESTAMP = 2
+    KEY = 4
+    VALUE = 8
+    HEADERS = 16
+
+
+class Ended(IntEnum):
+    """Why ``take_batches`` came to an end."""
+
+    NEEDS_MORE = 0
+    """The buffer holds no further batch whole, or does not show where the one behind it begins."""
+    IS_FULL = 1
+    """The next batch may pass a limit; there are rows, so finish them first."""
+    IS_DONE = 2
+    """No further batch can have rows below ``stop``."""
+    IS_ODD = 3
+    """The next batch is out of the ordinary: compressed, legacy, transactional where that matters, damaged,
+    not in its place. The columns are as they were before it."""
+
+
+class BinaryBuffers(NamedTuple):
+    """A column of payloads as Arrow lays out ``binary``: row i is ``data[ends[i]:ends[i + 1]]``."""
+
+    null_count: int
+    validity: Bytes | None
+    ends: Bytes
+    data: Bytes
+
+
+class FinishedBuffers(NamedTuple):
+    """What compiled columns give; None for what was not wanted."""
+
+    row_count: int
+    offsets: Bytes | None
+    timestamps: Bytes | None
+    keys: BinaryBuffers | None
+    values: BinaryBuffers | None
+    header_count: int
+    header_ends: Bytes | None
+    header_keys: BinaryBuffers | None
+    header_values: BinaryBuffers | None
+
+
+class FinishedLists(NamedTuple):
+    """What plain columns give; None for what was not wanted."""
+
+    row_count: int
+    offsets: list[int] | None
+    timestamps: list[int] | None
+    keys: list[bytes | None] | None
+    values: list[bytes | None] | None
+    headers: list[tuple[Header, ...]] | None
+
+
+class PlainColumns:
+    """Columns of records as lists. One thread at a time."""
+
+    def __init__(self, wanted: int) -> None:
+        self._wanted = wanted
+        self._rows: list[tuple[int, int, bytes | None, bytes | None, tuple[Header, ...]]] = []
+        self.used_bytes = 0
+        """Bytes that the columns take in Arrow's layout, without bits for nulls."""
+
+    @property
+    def row_count(self) -> int:
+        """Rows so far."""
+        return len(self._rows)
+
+    def take_batches(
+        self,
+        buffer: Bytes,
+        position: int,
+        end: int,
+        segment_end: int,
+        next_segment: int,
+        previous_last: int,
+        start: int,
+        stop: int,
+        row_limit: int,
+        byte_limit: int,
+        avoids_transactions: bool,
+    ) -> tuple[int, int, int]:
+        """Append the rows with offsets in ``[start, stop)`` of the ordinary batches in buffer[position:end].
+
+        Checked of each: checksum and structure, and that its offsets lie between ``previous_last`` and the
+        next batch's base. Where the segment has no next one (``segment_end``, a position in the buffer or
+        behind it), that is ``next_segment``. Control batches have no rows. Stops before the batch with which
+        the rows may pass a limit, but takes one batch at least; ``avoids_transactions`` makes transactional
+        batches odd.
+
+        Returns (an :class:`Ended`, the position of the next batch, the last offset in front of it). To plain
+        columns every batch is odd.
+        """
+        is_there = end - position >= HEADER_BYTES
+        return Ended.IS_ODD if is_there else Ended.NEEDS_MORE, position, previous_last
+
+    def take_section(
+        self,
+        buffer: Bytes,
+        position: int,
+        end: int,
+        count: int,
+        base_offset: int,
+        base_timestamp_ms: int,
+        is_append_time: bool,
+        append_time_ms: int,
+        last_offset_delta: int,
+        start: int,
+        stop: int,
+    ) -> bool:
+        """Append the rows of one section of records, not compressed; False, with nothing appended, if it is
+        out of the ordinary. To plain columns every section is."""
+        return False
+
+    def append_row(
+        self,
+        offset: int,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: tuple[Header, ...],
+    ) -> None:
+        """Append one record."""
+        self._rows.append((offset, timestamp_ms, key, value, headers))
+        wanted = self._wanted
+        size = 8 * bool(wanted & Wanted.OFFSET) + 8 * bool(wanted & Wanted.TIMESTAMP)
+        if wanted & Wanted.KEY:
+            size += 4 + len(key or b"")
+        if wanted & Wanted.VALUE:
+            size += 4 + len(value or b"")
+        if wanted & Wanted.HEADERS:
+            size += 4 + sum(8 + len(name.encode()) + len(payload or b"") for name, payload in headers)
+        self.used_bytes += size
+
+    def finish(self) -> FinishedLists:
+        """The rows so far; begins anew."""
+        rows, wanted = self._rows, self._wanted
+        columns: list[Any] = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(5)]
+        self._rows, self.used_bytes = [], 0
+        fields = (Wanted.OFFSET, Wanted.TIMESTAMP, Wanted.KEY, Wanted.VALUE, Wanted.HEADERS)
+        kept = [column if wanted & field else None for field, column in zip(fields, columns, strict=True)]
+        return FinishedLists(len(rows), *kept)
