@@ -10,9 +10,9 @@ from logstore.errors import CorruptionError
 from tests.partition.helpers import is_located
 from tests.partition.test_byte_flips import BATCHES, EPOCH, changed_byte, make_log, sampled
 
-pytest.importorskip("pyarrow")
+pa = pytest.importorskip("pyarrow")
 
-from tests.partition.helpers_arrow import records_in
+from tests.partition.helpers_arrow import records_in  # noqa: E402
 
 
 @pytest.fixture(params=["active", "sealed"])
@@ -22,31 +22,32 @@ def partition(request, tmp_path):
     made.crash()
 
 
-def rows_before_refusal(partition, expected, start=0):
-    """The rows that a read gives, all right, and whether it then was refused."""
-    found, is_refused = 0, False
+def is_refused(partition, expected, start=0):
+    """Whether a read is refused after right rows, or all of them are right."""
+    found = 0
     try:
-        for batch in partition.log.iterate_arrow(start, batch_rows=16):
-            rows = records_in(batch)
-            assert rows == expected[start + found : start + found + len(rows)]
+        for batch in partition.log.iterate_arrow(start, batch_rows=64):
+            rows = pa.Table.from_batches([batch])
+            assert rows.equals(expected.slice(start + found, len(rows)))
             found += len(rows)
     except CorruptionError as error:
-        is_refused = is_located(error, partition.file())
-    assert is_refused or found == len(expected) - start
-    return found, is_refused
+        return is_located(error, partition.file())
+    assert start + found == len(expected)
+    return False
 
 
 def flip_each(partition, places):
     data = partition.file().read_bytes()
-    expected = list(partition.log.read())
+    expected = partition.log.read_arrow()
+    assert records_in(expected) == list(partition.log.read())
     refused = 0
     descriptor = os.open(partition.file(), os.O_RDWR)
     try:
         for position in places:
             with changed_byte(descriptor, data, position):
-                refused += rows_before_refusal(partition, expected)[1]
+                refused += is_refused(partition, expected)
                 if position % 16 < 2:
-                    rows_before_refusal(partition, expected, position * len(expected) // len(data) // 2)
+                    is_refused(partition, expected, position * len(expected) // len(data) // 2)
     finally:
         os.close(descriptor)
     return refused
