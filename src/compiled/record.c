@@ -35,31 +35,18 @@ model_attribute(const char *name)
 
 /* Key, value and headers of an on-demand record ----------------------------------------------------------- */
 
-PyObject *
+static PyObject *
 decode_headers(const uint8_t *at, const uint8_t *stop, int32_t count)
 {
-    PyObject *headers = PyTuple_New(count);
-    if (headers == NULL)
-        return NULL;
-    for (int32_t number = 0; number < count; number++) {
-        Span name, value;
-        if (read_header(&at, stop, &name, &value) < 0)
-            goto refused;
-        PyObject *text = PyUnicode_DecodeUTF8((const char *)name.bytes, name.size, NULL);
-        PyObject *bytes = text == NULL ? NULL : span_object(value);
-        PyObject *pair = bytes == NULL ? NULL : PyTuple_Pack(2, text, bytes);
-        Py_XDECREF(text);
-        Py_XDECREF(bytes);
-        if (pair == NULL || PyTuple_SetItem(headers, number, pair) < 0)
-            goto refused;
-    }
-    if (at == stop)
-        return headers;
-refused:
-    Py_DECREF(headers);
-    if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_UnicodeDecodeError))
-        PyErr_Clear();
-    return NULL;
+    if (count == 0)
+        return PyTuple_New(0);
+    HeaderCache cache = {.known_count = 0};
+    RawRecord raw = {.header_count = count, .headers = at, .stop = stop};
+    PyObject *headers = find_headers(&cache, &raw);
+    clear_header_cache(&cache);
+    if (headers == NULL && !PyErr_Occurred())
+        PyErr_SetString(PyExc_SystemError, "the bytes behind a record have changed");
+    return headers;
 }
 
 /* Where the fields of an on-demand record lie. They were found when it was made, and its bytes do not change. */
@@ -94,12 +81,9 @@ make_fields(Record *record, int wanted)
         return -1;
     if (wanted & MAKE_VALUE && (record->value = span_object(value)) == NULL)
         return -1;
-    if (wanted & MAKE_HEADERS && (record->headers = decode_headers(headers, source->stop, count)) == NULL) {
-        if (!PyErr_Occurred())
-            PyErr_SetString(PyExc_SystemError, "the bytes behind a record have changed");
-        return -1;
-    }
-    return 0;
+    if (wanted & MAKE_HEADERS)
+        record->headers = decode_headers(headers, source->stop, count);
+    return record->headers == NULL && wanted & MAKE_HEADERS ? -1 : 0;
 }
 
 static PyObject *

@@ -72,8 +72,58 @@ make_on_demand_record(ModuleState *state, int64_t offset, int64_t timestamp_ms, 
     return PyObject_Init((PyObject *)record, state->on_demand_record_type);
 }
 
-/* The headers between at and stop: a new tuple of (str, bytes or None); NULL without an exception where the
-   bytes are not right, with one where memory is short. */
-PyObject *decode_headers(const uint8_t *at, const uint8_t *stop, int32_t count);
+/* Headers repeat from record to record: names nearly always, values often, all of them together sometimes. What
+   was made for one record of a call is used again for the next. */
+
+enum { KNOWN_HEADERS = 16 };
+
+typedef struct {
+    Span name;
+    Span value; /* of the last header of that name */
+    PyObject *text;
+    PyObject *pair;
+} KnownHeader;
+
+/* Zeroed but for the state when a call begins; cleared when it ends. The bytes that it was shown must stay. */
+typedef struct {
+    ModuleState *state;
+    PyObject *last_headers;
+    Span last_bytes;
+    int known_count;
+    KnownHeader known[KNOWN_HEADERS];
+} HeaderCache;
+
+/* The headers of a record with some: a tuple of (str, bytes or None). NULL, perhaps with an exception, if they are
+   not right. */
+PyObject *find_headers(HeaderCache *cache, const RawRecord *raw);
+void clear_header_cache(HeaderCache *cache);
+
+/* The record that was read; NULL, perhaps with an exception, if its headers are not right. */
+static inline PyObject *
+record_of_raw(HeaderCache *cache, const RawRecord *raw, int64_t offset, int64_t timestamp_ms)
+{
+    PyObject *headers =
+        raw->header_count == 0 ? Py_NewRef(cache->state->empty_tuple) : find_headers(cache, raw);
+    if (headers == NULL)
+        return NULL;
+    PyObject *key = span_object(raw->key);
+    PyObject *value = key == NULL ? NULL : span_object(raw->value);
+    if (value == NULL) {
+        Py_XDECREF(key);
+        Py_DECREF(headers);
+        return NULL;
+    }
+    return make_record(cache->state, offset, timestamp_ms, key, value, headers);
+}
+
+/* The same on demand, all checked now; the record was read from section, a bytes object. */
+static inline PyObject *
+on_demand_record_of_raw(ModuleState *state, const RawRecord *raw, int64_t offset, int64_t timestamp_ms,
+                        PyObject *section)
+{
+    if (raw->header_count > 0 && check_headers(raw) < 0)
+        return NULL;
+    return make_on_demand_record(state, offset, timestamp_ms, section, raw->key_at, raw->stop);
+}
 
 #endif
