@@ -37,6 +37,8 @@ from tests.format.vectors import (
     TRANSACTIONAL,
 )
 
+pytestmark = pytest.mark.usefixtures("each_implementation")
+
 CREATE, APPEND = TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME
 
 by_vector = pytest.mark.parametrize("vector", BATCHES, ids=lambda vector: vector.name)

@@ -10,6 +10,8 @@ from logstore.format.compression import Codec
 from logstore.format.loops import skip_records
 from tests.format.strategies import records
 
+pytestmark = pytest.mark.usefixtures("each_implementation")
+
 codecs = st.sampled_from(list(Codec))
 
 

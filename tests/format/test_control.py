@@ -14,6 +14,8 @@ from logstore.format.control import (
 from logstore.model import Record
 from tests.format.vectors import ABORT_COORDINATOR_EPOCH, ABORT_MARKER
 
+pytestmark = pytest.mark.usefixtures("each_implementation")
+
 
 def _marker(**changes):
     arguments = {

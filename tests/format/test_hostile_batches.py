@@ -26,6 +26,8 @@ from logstore.format.records import MIN_HEADER_BYTES
 from logstore.format.varint import encode_varint
 from tests.format.vectors import ABORT_MARKER, BATCHES, PLAIN, TRANSACTIONAL
 
+pytestmark = pytest.mark.usefixtures("each_implementation")
+
 HEADER = BatchHeader(0, 0, 0, 2, 0, 0, 0, 1000, 1000, -1, -1, -1, 1)
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1

@@ -34,6 +34,7 @@ from logstore.format.header import (
 from logstore.format.layout import BATCH_HEADER
 from logstore.format.records import Headers
 from logstore.format.tables import TABLE_VALUES, Tables, ready_tables
+from logstore.format.varint import VARINT_MAX_BYTES
 from logstore.model import NO_TIMESTAMP_MS, Bytes, Header, PlainRecord, Record
 
 
@@ -297,14 +298,14 @@ def _decode_fast(
         raw = record[1]
         at = 2
         if raw > 127:
-            raw, at = _raw_varint(record, 1)
+            raw, at = _raw_varint(record, 1, 8)
         timestamp_ms = base_timestamp_ms + ((raw >> 1) ^ -(raw & 1)) if raw else base_timestamp_ms
         raw = record[at]
         at += 1
         if raw > 127:
             high = record[at]
             if high > 127:
-                raw, at = _raw_varint(record, at - 1)
+                raw, at = _raw_varint(record, at - 1, VARINT_MAX_BYTES)
             else:
                 raw += (high << 7) - 128
                 at += 1
@@ -359,16 +360,16 @@ def _decode_fast(
     return records
 
 
-def _raw_varint(data: bytes, at: int) -> tuple[int, int]:
-    """A varint of two to eight bytes, before zig-zag, and the position after it."""
+def _raw_varint(data: bytes, at: int, max_bytes: int) -> tuple[int, int]:
+    """A varint of at most so many bytes, before zig-zag, and the position after it."""
     raw = shift = 0
-    for at in range(at, at + 8):  # noqa: B020  # the position is the loop
+    for at in range(at, at + max_bytes):  # noqa: B020  # the position is the loop
         byte = data[at]
         raw |= (byte & 127) << shift
         if byte < 128:
             return raw, at + 1
         shift += 7
-    raise IndexError("more than eight bytes: not for the fast loop")
+    raise IndexError(f"more than {max_bytes} bytes: not for the fast loop")
 
 
 def _headers_fast(data: bytes, at: int, names: dict[bytes, str]) -> tuple[tuple[Header, ...], int] | None:
