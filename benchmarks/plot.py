@@ -74,7 +74,7 @@ def plot(results: Results, directory: Path) -> None:
         _draw(axes, panel, results)
     note = (
         "keys of 16 bytes, values of 100; logarithmic axes, line: lowest to highest round; "
-        "behind the rate: how many times as fast logstore's rows are"
+        "behind the rate: how many times as fast logstore is, columns beside columns"
     )
     figure.text(0.99, 0.005, note, ha="right", va="bottom", fontsize=8.5, color="#666666")
     figure.tight_layout(rect=(0, 0.02, 1, 1), h_pad=2, w_pad=2)
@@ -91,7 +91,7 @@ def _draw(axes: Any, panel: Panel, results: Results) -> None:
         axes.barh(at, rate.median, 0.78, color=_color(summary.case.contender))
         axes.plot([rate.low, rate.high], [at, at], color="#333333", linewidth=1, solid_capstyle="butt")
         text = f"{format_short(rate.median)}/s"
-        if summary.case.contender != LOGSTORE:
+        if summary.ratio and summary.case.contender not in OURS:
             text += f" · {summary.ratio.median:.2g} x"
         axes.annotate(
             text, (rate.high, at), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8

@@ -11,7 +11,7 @@ from statistics import geometric_mean, median
 from typing import NamedTuple, Self
 
 from benchmarks.alone import Found
-from benchmarks.contenders import LOGSTORE
+from benchmarks.contenders import BASES, LOGSTORE
 from benchmarks.figures import Case, Measurement
 
 _P95 = 0.95
@@ -37,8 +37,9 @@ class Summary(NamedTuple):
     """How many records, reads or opens."""
     rate: Spread
     """Per second."""
-    ratio: Spread
-    """logstore's rate in the same round over this one: 2 means that logstore is twice as fast."""
+    ratio: Spread | None
+    """logstore's rate in the same round over this one: 2 means that logstore is twice as fast. None if it was
+    not measured: of columns, say."""
     stored_bytes: float
     memory_bytes: float
     """The peak over the idle process."""
@@ -81,14 +82,14 @@ class Results:
         return {case: self._summarise(case, measured) for case, measured in self.rounds().items()}
 
     def _summarise(self, case: Case, measured: list[Measurement]) -> Summary:
-        ratio = self.ratio(case._replace(contender=LOGSTORE), case)
+        base = case._replace(contender=BASES.get(case.contender, LOGSTORE))
         memory = [found.peak_memory_bytes - found.idle_memory_bytes for found in measured]
         stored = [found.stored_bytes / found.count for found in measured]
         return Summary(
             case,
             measured[0].count,
             Spread.of(list(map(_rate, measured))),
-            ratio or Spread(1.0, 1.0, 1.0),
+            self.ratio(base, case),
             median(stored) * measured[0].count,
             median(memory),
         )

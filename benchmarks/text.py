@@ -26,6 +26,8 @@ def format_rate(rate: float) -> str:
 
 
 def format_rates(rates: Spread) -> str:
+    if rates.low == rates.high:
+        return format_rate(rates.median)
     return f"{format_rate(rates.median)} ({format_rate(rates.low)} to {format_rate(rates.high)})"
 
 
@@ -34,6 +36,8 @@ def format_ratio(ratio: float) -> str:
 
 
 def format_ratios(ratios: Spread) -> str:
+    if ratios.low == ratios.high:
+        return format_ratio(ratios.median)
     low, high = format_significant(ratios.low), format_significant(ratios.high)
     return f"{format_ratio(ratios.median)} ({low} to {high})"
 
@@ -48,6 +52,8 @@ def format_seconds(seconds: float) -> str:
 
 def format_times(rates: Spread) -> str:
     """Rates as the time that one takes."""
+    if rates.low == rates.high:
+        return format_seconds(1 / rates.median)
     low, high = format_seconds(1 / rates.high), format_seconds(1 / rates.low)
     return f"{format_seconds(1 / rates.median)} ({low} to {high})"
 

@@ -68,6 +68,8 @@ _ENTRIES = {
 }
 NAMES = tuple(_ENTRIES)
 OURS = (LOGSTORE, PLAIN, GATHERING, ON_DEMAND, COLUMNS, *CODECS)
+BASES = {ARROW: COLUMNS, ROCKSDICT_ZSTD: "logstore-zstd"}
+"""What of logstore a contender is compared with, where that is not :data:`LOGSTORE` itself."""
 PEERS = tuple(name for name in NAMES if name not in OURS)
 
 
