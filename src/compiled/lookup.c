@@ -1,8 +1,670 @@
+/* Reading a log: runs of ordinary batches to records, and one record out of a batch.
+
+   A batch is ordinary if it is of magic 2, neither compressed nor a control batch, whole, right by its checksum
+   and structure, and in its place: its offsets lie above those of the batch before it and below those of the
+   one behind it. That is what partition/reading.py checks of every batch, and it decides about all others.
+*/
+
 #include "compiled.h"
+#include "reader.h"
+#include "record.h"
+
+enum {
+    PREFIX_BYTES = 17,              /* up to the magic: what tells that another batch follows */
+    MAX_BATCHES = 512,              /* of one run */
+    LONG_WORK_BYTES = 16 * 1024,    /* from here on a checksum takes more than some microseconds */
+    MAX_CODEC = 4,
+    INDEX_ENTRY_BYTES = 8
+};
+
+/* Batches ------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const uint8_t *at;
+    const uint8_t *stop;
+    int64_t base_offset;
+    int64_t last_offset;
+    int64_t previous_last; /* of the batch before it */
+    int32_t attributes;
+    int32_t record_count;
+} Batch;
+
+typedef enum { IS_READ, IS_CUT, IS_ODD } Found;
+
+/* The batch of magic 2 at a place. Checks its size, that it is whole, and that its offsets are possible. */
+static Found
+read_batch(const uint8_t *at, const uint8_t *end, Batch *batch)
+{
+    if (end - at < HEADER_BYTES)
+        return IS_CUT;
+    int64_t size = (int64_t)read_int32(at + BATCH_LENGTH_AT) + LENGTH_OVERHEAD_BYTES;
+    if ((int8_t)at[MAGIC_AT] != 2 || size < HEADER_BYTES)
+        return IS_ODD;
+    if (size > end - at)
+        return IS_CUT;
+    int32_t last_delta = read_int32(at + LAST_OFFSET_DELTA_AT);
+    batch->at = at;
+    batch->stop = at + size;
+    batch->base_offset = read_int64(at);
+    if (batch->base_offset < 0 || last_delta < 0 || batch->base_offset > INT64_MAX - last_delta)
+        return IS_ODD;
+    batch->last_offset = batch->base_offset + last_delta;
+    batch->attributes = read_int16(at + ATTRIBUTES_AT);
+    batch->record_count = read_int32(at + RECORD_COUNT_AT);
+    return IS_READ;
+}
+
+/* The base offset of what follows a batch: of the next one, or next_segment where nothing more can follow, the
+   buffer being the last of its segment. -1 if the buffer does not show it. */
+static int64_t
+base_behind(const Batch *batch, const uint8_t *end, int64_t next_segment)
+{
+    if (end - batch->stop >= PREFIX_BYTES)
+        return read_int64(batch->stop);
+    return batch->stop == end ? next_segment : -1;
+}
+
+static int
+is_dense(const Batch *batch)
+{
+    return batch->record_count - 1 == batch->last_offset - batch->base_offset;
+}
+
+/* Whether checksum and structure hold: check_batch of header.py. */
+static int
+is_right(const Batch *batch)
+{
+    int64_t records_bytes = batch->stop - batch->at - HEADER_BYTES;
+    int32_t count = batch->record_count;
+    int codec = batch->attributes & CODEC_MASK;
+    if (codec > MAX_CODEC || count < 0 || count - 1 > batch->last_offset - batch->base_offset)
+        return 0;
+    if (batch->attributes & CONTROL_BIT && (codec || count > 1))
+        return 0;
+    if (!codec && ((int64_t)count * MIN_RECORD_BYTES > records_bytes || (count == 0 && records_bytes)))
+        return 0;
+    uint32_t crc = crc32c(0, batch->at + ATTRIBUTES_AT, (size_t)(batch->stop - batch->at - ATTRIBUTES_AT));
+    return crc == read_uint32(batch->at + CRC_AT);
+}
+
+/* Records ------------------------------------------------------------------------------------------------- */
+
+/* How the records of a batch get their offset and timestamp. */
+typedef struct {
+    int64_t base_offset;
+    int64_t base_timestamp_ms;
+    int64_t append_time_ms;
+    int is_append_time;
+} Base;
+
+static Base
+base_of(const Batch *batch)
+{
+    Base base = {batch->base_offset, read_int64(batch->at + BASE_TIMESTAMP_AT),
+                 read_int64(batch->at + MAX_TIMESTAMP_AT), (batch->attributes & TIMESTAMP_TYPE_BIT) != 0};
+    return base;
+}
+
+static int64_t
+timestamp_of(const Base *base, const RawRecord *raw)
+{
+    return base->is_append_time ? base->append_time_ms
+                                : add_wrapping(base->base_timestamp_ms, raw->timestamp_delta);
+}
+
+/* The offset delta of the record at *at; moves behind the record, into which it looks no further. */
+static int
+read_delta(const uint8_t **at, const uint8_t *end, int32_t *delta)
+{
+    int32_t size;
+    int64_t timestamp_delta;
+    if (read_record_size(at, end, &size) < 0)
+        return -1;
+    const uint8_t *p = *at + 1, *stop = *at + size;
+    if (read_varlong(&p, stop, &timestamp_delta) < 0 || read_varint(&p, stop, delta) < 0)
+        return -1;
+    *at = stop;
+    return 0;
+}
+
+/* Moves over so many records by their sizes. */
+static int
+skip(const uint8_t **at, const uint8_t *end, int64_t count)
+{
+    int32_t size;
+    while (count-- > 0) {
+        if (read_record_size(at, end, &size) < 0)
+            return -1;
+        *at += size;
+    }
+    return 0;
+}
+
+/* A run of batches ---------------------------------------------------------------------------------------- */
+
+/* Why a run ends where it does. Held against the names in loops by a test. */
+typedef enum {
+    RUN_FULL = 0, /* as many bytes as asked for */
+    RUN_CUT = 1,  /* the buffer ends before the next batch does, or does not show what follows it */
+    RUN_ODD = 2,  /* in front of something out of the ordinary */
+    RUN_DONE = 3  /* nothing behind it is below stop */
+} RunEnd;
+
+typedef struct {
+    const uint8_t *end;
+    int64_t next_segment;
+    int64_t previous_last;
+    int64_t start;
+    int64_t stop;
+    Py_ssize_t limit_bytes;
+    int is_filtering;
+    PyObject *section; /* of records that are made on demand, else NULL */
+    const uint8_t *at;
+    int batch_count;
+    Batch batches[MAX_BATCHES];
+} Run;
+
+/* Whether the next batch is for somebody else to judge, or to tell what it holds. */
+static int
+is_out_of_the_ordinary(const Run *run, const Batch *batch)
+{
+    if (batch->attributes & CODEC_MASK)
+        return 1;
+    if (batch->attributes & TRANSACTIONAL_BIT && run->is_filtering)
+        return 1;
+    if (!is_right(batch))
+        return 1;
+    int is_whole = batch->base_offset >= run->start && batch->last_offset < run->stop;
+    return !is_whole && !is_dense(batch) && batch->last_offset >= run->start;
+}
+
+/* Takes in ordinary batches and moves behind them. Touches no Python object. */
+static RunEnd
+walk_run(Run *run)
+{
+    Py_ssize_t taken_bytes = 0;
+    while (run->batch_count < MAX_BATCHES && taken_bytes < run->limit_bytes) {
+        Batch *batch = &run->batches[run->batch_count];
+        Found found = read_batch(run->at, run->end, batch);
+        if (found != IS_READ)
+            return found == IS_CUT ? RUN_CUT : RUN_ODD;
+        int64_t next_base = base_behind(batch, run->end, run->next_segment);
+        if (next_base == -1)
+            return RUN_CUT;
+        if (batch->base_offset <= run->previous_last || batch->last_offset >= next_base)
+            return RUN_ODD;
+        if (batch->base_offset >= run->stop)
+            return RUN_DONE;
+        batch->previous_last = run->previous_last;
+        if (next_base > run->start) {
+            if (is_out_of_the_ordinary(run, batch))
+                return RUN_ODD;
+            taken_bytes += batch->stop - batch->at;
+            if (batch->last_offset >= run->start && !(batch->attributes & CONTROL_BIT))
+                run->batch_count++;
+        }
+        int is_last = batch->last_offset >= run->stop - 1;
+        run->previous_last = batch->last_offset;
+        run->at = batch->stop;
+        if (is_last)
+            return RUN_DONE;
+    }
+    return RUN_FULL;
+}
+
+/* Which records of a batch are wanted: so many after so many. */
+static void
+wanted_records(const Run *run, const Batch *batch, int32_t *first, int32_t *count)
+{
+    *first = run->start > batch->base_offset ? (int32_t)(run->start - batch->base_offset) : 0;
+    *count = batch->last_offset < run->stop ? batch->record_count - *first
+                                            : (int32_t)(run->stop - batch->base_offset) - *first;
+    if (*count < 0) /* start is behind stop */
+        *count = 0;
+}
+
+/* Fills list from index on with a batch's records. Returns -1, perhaps with an exception, if one is not right. */
+static int
+decode_wanted(HeaderCache *cache, const Run *run, const Batch *batch, PyObject *list, Py_ssize_t index)
+{
+    const uint8_t *at = batch->at + HEADER_BYTES;
+    Base base = base_of(batch);
+    RawRecord raw;
+    int32_t first, count;
+    wanted_records(run, batch, &first, &count);
+    if (skip(&at, batch->stop, first) < 0)
+        return -1;
+    int is_part = count != batch->record_count; /* of a dense batch, see is_out_of_the_ordinary */
+    int64_t least_delta = first;
+    int64_t most_delta = is_part ? (int64_t)first + count - 1 : batch->last_offset - batch->base_offset;
+    for (int32_t number = 0; number < count; number++) {
+        if (read_record(&at, batch->stop, &raw) < 0 || raw.offset_delta < least_delta ||
+            raw.offset_delta > most_delta)
+            return -1;
+        least_delta = (int64_t)raw.offset_delta + 1;
+        int64_t offset = base.base_offset + raw.offset_delta, timestamp_ms = timestamp_of(&base, &raw);
+        PyObject *record = run->section == NULL
+                               ? record_of_raw(cache, &raw, offset, timestamp_ms)
+                               : on_demand_record_of_raw(cache->state, &raw, offset, timestamp_ms, run->section);
+        if (record == NULL || PyList_SetItem(list, index + number, record) < 0)
+            return -1;
+    }
+    return first + count == batch->record_count && at != batch->stop ? -1 : 0;
+}
+
+static Py_ssize_t
+count_wanted(const Run *run)
+{
+    Py_ssize_t total = 0;
+    for (int number = 0; number < run->batch_count; number++) {
+        int32_t first, count;
+        wanted_records(run, &run->batches[number], &first, &count);
+        total += count;
+    }
+    return total;
+}
+
+/* The records of a walked run. Where those of a batch are not right, the run ends in front of it. */
+static PyObject *
+decode_run(HeaderCache *cache, Run *run, RunEnd *why)
+{
+    Py_ssize_t total = count_wanted(run), index = 0;
+    PyObject *list = PyList_New(total);
+    if (list == NULL)
+        return NULL;
+    for (int number = 0; number < run->batch_count; number++) {
+        const Batch *batch = &run->batches[number];
+        int32_t first, count;
+        wanted_records(run, batch, &first, &count);
+        if (decode_wanted(cache, run, batch, list, index) == 0) {
+            index += count;
+            continue;
+        }
+        if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_MemoryError))
+            PyErr_Clear();
+        if (PyErr_Occurred() || PyList_SetSlice(list, index, total, NULL) < 0) {
+            Py_DECREF(list);
+            return NULL;
+        }
+        *why = RUN_ODD;
+        run->at = batch->at;
+        run->previous_last = batch->previous_last;
+        break;
+    }
+    return list;
+}
+
+static const uint8_t *
+bytes_of(const Py_buffer *buffer)
+{
+    static const uint8_t none[1];
+    return buffer->buf == NULL ? none : buffer->buf;
+}
+
+/* Arguments that only logstore itself passes: a type that is not an int raises. */
+static int
+read_ints(PyObject *const *arguments, Py_ssize_t count, int64_t *numbers)
+{
+    for (Py_ssize_t number = 0; number < count; number++) {
+        numbers[number] = PyLong_AsLongLong(arguments[number]);
+        if (numbers[number] == -1 && PyErr_Occurred())
+            return -1;
+    }
+    return 0;
+}
+
+static int
+has_count(Py_ssize_t count, Py_ssize_t wanted)
+{
+    if (count != wanted)
+        PyErr_Format(PyExc_TypeError, "%zd arguments where %zd are wanted", count, wanted);
+    return count == wanted;
+}
+
+PyDoc_STRVAR(read_run_doc, "read_run(buffer, position, previous_last, next_segment, start, stop, limit_bytes, "
+                           "is_filtering, on_demand) -> (records, position, previous_last, why)");
+
+static PyObject *
+read_run(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    int64_t numbers[8];
+    Py_buffer buffer;
+    if (!has_count(count, 9) || read_ints(arguments + 1, 8, numbers) < 0 ||
+        PyObject_GetBuffer(arguments[0], &buffer, PyBUF_SIMPLE) < 0)
+        return NULL;
+    PyObject *result = NULL, *list;
+    Run *run = PyMem_Malloc(sizeof(Run));
+    if (run == NULL) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    const uint8_t *bytes = bytes_of(&buffer);
+    int64_t position = numbers[0] < 0 || numbers[0] > buffer.len ? buffer.len : numbers[0];
+    run->end = bytes + buffer.len;
+    run->at = bytes + position;
+    run->previous_last = numbers[1];
+    run->next_segment = numbers[2];
+    run->start = numbers[3];
+    run->stop = numbers[4];
+    run->limit_bytes = (Py_ssize_t)numbers[5];
+    run->is_filtering = numbers[6] != 0;
+    run->batch_count = 0;
+    RunEnd why;
+    if (run->end - run->at < LONG_WORK_BYTES)
+        why = walk_run(run);
+    else {
+        Py_BEGIN_ALLOW_THREADS
+        why = walk_run(run);
+        Py_END_ALLOW_THREADS
+    }
+    HeaderCache cache = {.state = module_state(module)};
+    run->section = numbers[7] && PyBytes_Check(arguments[0]) ? arguments[0] : NULL;
+    list = decode_run(&cache, run, &why);
+    clear_header_cache(&cache);
+    if (list != NULL)
+        result = Py_BuildValue("(NnLi)", list, (Py_ssize_t)(run->at - bytes), (long long)run->previous_last, (int)why);
+done:
+    PyMem_Free(run);
+    PyBuffer_Release(&buffer);
+    return result;
+}
+
+/* One record of a batch ----------------------------------------------------------------------------------- */
+
+/* Moves to the record of an offset delta, from a record whose number is known, or to the first with a larger
+   delta. In a dense batch by the sizes alone. Returns 1 if there is no such record any more. */
+static int
+find_delta(const uint8_t **at, const uint8_t *end, int64_t number, int64_t count, int dense, int64_t delta,
+           RawRecord *raw)
+{
+    if (dense) {
+        if (skip(at, end, delta - number) < 0)
+            return -1;
+        return read_record(at, end, raw) < 0 || raw->offset_delta != delta ? -1 : 0;
+    }
+    int64_t previous = -1;
+    for (; number < count; number++) {
+        const uint8_t *start = *at;
+        int32_t found;
+        if (read_delta(at, end, &found) < 0 || found <= previous)
+            return -1;
+        if (found >= delta)
+            return read_record(&start, end, raw);
+        previous = found;
+    }
+    return *at == end ? 1 : -1;
+}
+
+/* The record at an offset inside a batch's section; False if there is none, None if something is not right. */
+static PyObject *
+record_at_delta(ModuleState *state, const Base *base, const uint8_t *at, const uint8_t *end, int64_t number,
+                int64_t count, int dense, int64_t delta)
+{
+    RawRecord raw;
+    int missed = find_delta(&at, end, number, count, dense, delta, &raw);
+    if (missed < 0)
+        Py_RETURN_NONE;
+    if (missed || raw.offset_delta != delta)
+        return Py_NewRef(Py_False);
+    HeaderCache cache = {.state = state};
+    int64_t offset = add_wrapping(base->base_offset, raw.offset_delta);
+    PyObject *record = record_of_raw(&cache, &raw, offset, timestamp_of(base, &raw));
+    clear_header_cache(&cache);
+    if (record != NULL || (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_MemoryError)))
+        return record;
+    PyErr_Clear();
+    Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(find_in_section_doc,
+             "find_in_section(section, position, number, record_count, is_dense, base_offset, base_timestamp_ms, "
+             "append_time_ms, is_append_time, offset) -> Record, False if there is none, or None");
+
+static PyObject *
+find_in_section(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    int64_t numbers[9];
+    Py_buffer buffer;
+    if (!has_count(count, 10) || read_ints(arguments + 1, 9, numbers) < 0 ||
+        PyObject_GetBuffer(arguments[0], &buffer, PyBUF_SIMPLE) < 0)
+        return NULL;
+    Base base = {numbers[4], numbers[5], numbers[6], numbers[7] != 0};
+    const uint8_t *bytes = bytes_of(&buffer);
+    int64_t delta = (int64_t)((uint64_t)numbers[8] - (uint64_t)base.base_offset);
+    PyObject *record;
+    if (numbers[0] < 0 || numbers[0] > buffer.len || numbers[1] < 0 || delta < numbers[1] || delta > INT32_MAX)
+        record = Py_NewRef(Py_None);
+    else
+        record = record_at_delta(module_state(module), &base, bytes + numbers[0], bytes + buffer.len, numbers[1],
+                                 numbers[2], numbers[3] != 0, delta);
+    PyBuffer_Release(&buffer);
+    return record;
+}
+
+PyDoc_STRVAR(mark_records_doc,
+             "mark_records(section, position, record_count, step) -> (deltas, positions) of every step-th record, "
+             "or None");
+
+/* Adds one number to a list. */
+static int
+append_number(PyObject *list, int64_t number)
+{
+    PyObject *object = PyLong_FromLongLong(number);
+    int failed = object == NULL || PyList_Append(list, object) < 0;
+    Py_XDECREF(object);
+    return failed ? -1 : 0;
+}
+
+/* 1: something is not right; -1: an exception. */
+static int
+mark(const uint8_t *bytes, const uint8_t *at, const uint8_t *end, int64_t count, int64_t step, PyObject *deltas,
+     PyObject *positions)
+{
+    int64_t previous = -1;
+    for (int64_t number = 0; number < count; number++) {
+        const uint8_t *start = at;
+        int32_t delta;
+        if (read_delta(&at, end, &delta) < 0 || delta <= previous)
+            return 1;
+        previous = delta;
+        if (number % step == 0 &&
+            (append_number(deltas, delta) < 0 || append_number(positions, start - bytes) < 0))
+            return -1;
+    }
+    return at != end;
+}
+
+static PyObject *
+mark_records(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    (void)module;
+    int64_t numbers[3];
+    Py_buffer buffer;
+    if (!has_count(count, 4) || read_ints(arguments + 1, 3, numbers) < 0 ||
+        PyObject_GetBuffer(arguments[0], &buffer, PyBUF_SIMPLE) < 0)
+        return NULL;
+    PyObject *deltas = PyList_New(0), *positions = PyList_New(0), *result = NULL;
+    const uint8_t *bytes = bytes_of(&buffer);
+    int failed = deltas == NULL || positions == NULL ? -1 : 1;
+    if (failed > 0 && numbers[0] >= 0 && numbers[0] <= buffer.len && numbers[2] > 0)
+        failed = mark(bytes, bytes + numbers[0], bytes + buffer.len, numbers[1], numbers[2], deltas, positions);
+    if (failed == 0)
+        result = PyTuple_Pack(2, deltas, positions);
+    else if (failed > 0)
+        result = Py_NewRef(Py_None);
+    Py_XDECREF(deltas);
+    Py_XDECREF(positions);
+    PyBuffer_Release(&buffer);
+    return result;
+}
+
+/* One record of a file range ------------------------------------------------------------------------------ */
+
+typedef struct {
+    const uint8_t *end;
+    int64_t next_segment;
+    int64_t previous_last;
+    int64_t indexed_last; /* of the batch that the walk begins with, or -1 */
+    int64_t offset;
+    int is_exact; /* the batch must begin right behind previous_last, and end right before the next */
+} Search;
+
+typedef enum { FOUND_BATCH, FOUND_GAP, FOUND_NOTHING } SearchEnd;
+
+/* Whether a batch lies where the index says that one with this last offset does. */
+static int
+is_as_indexed(const Search *search, const Batch *batch)
+{
+    return search->indexed_last < 0 || batch->last_offset <= search->indexed_last;
+}
+
+/* The batch that holds the offset, checked as a walk over all of the segment would. FOUND_GAP says that the
+   offset lies between two batches; for that the batch in front of the gap must have one in front of it in turn,
+   or it might be the one, with a wrong base offset. */
+static SearchEnd
+search_batch(Search *search, const uint8_t *at, Batch *batch)
+{
+    for (int walked_count = 0;; walked_count++) {
+        if (read_batch(at, search->end, batch) != IS_READ || !is_as_indexed(search, batch))
+            return FOUND_NOTHING;
+        int64_t next_base = base_behind(batch, search->end, search->next_segment);
+        if (next_base == -1 || batch->base_offset <= search->previous_last || batch->last_offset >= next_base)
+            return FOUND_NOTHING;
+        if (search->is_exact && (batch->base_offset - 1 != search->previous_last ||
+                                 next_base - 1 != batch->last_offset || batch->last_offset < search->offset))
+            return FOUND_NOTHING;
+        if (batch->base_offset > search->offset)
+            return walked_count >= 2 ? FOUND_GAP : FOUND_NOTHING;
+        if (next_base > search->offset) {
+            if (!is_right(batch))
+                return FOUND_NOTHING;
+            if (batch->last_offset >= search->offset)
+                return FOUND_BATCH;
+            return walked_count >= 1 ? FOUND_GAP : FOUND_NOTHING;
+        }
+        search->previous_last = batch->last_offset;
+        search->indexed_last = -1;
+        at = batch->stop;
+    }
+}
+
+PyDoc_STRVAR(find_record_doc,
+             "find_record(buffer, is_exact, previous_last, indexed_last, next_segment, offset, is_filtering, "
+             "whole_bytes) -> Record, False, the position of the batch, or None");
+
+static PyObject *
+answer(ModuleState *state, const Search *search, const Batch *batch, const uint8_t *bytes, int is_filtering,
+       int64_t whole_bytes)
+{
+    if (batch->attributes & CONTROL_BIT)
+        Py_RETURN_FALSE;
+    if (batch->attributes & CODEC_MASK || (batch->attributes & TRANSACTIONAL_BIT && is_filtering) ||
+        batch->stop - batch->at >= whole_bytes)
+        return PyLong_FromSsize_t(batch->at - bytes);
+    Base base = base_of(batch);
+    return record_at_delta(state, &base, batch->at + HEADER_BYTES, batch->stop, 0, batch->record_count,
+                           is_dense(batch), search->offset - batch->base_offset);
+}
+
+static PyObject *
+find_record(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    int64_t numbers[7];
+    Py_buffer buffer;
+    if (!has_count(count, 8) || read_ints(arguments + 1, 7, numbers) < 0 ||
+        PyObject_GetBuffer(arguments[0], &buffer, PyBUF_SIMPLE) < 0)
+        return NULL;
+    const uint8_t *bytes = bytes_of(&buffer);
+    Search search = {.end = bytes + buffer.len,
+                     .is_exact = numbers[0] != 0,
+                     .previous_last = numbers[1],
+                     .indexed_last = numbers[2],
+                     .next_segment = numbers[3],
+                     .offset = numbers[4]};
+    Batch batch;
+    SearchEnd found;
+    if (buffer.len < LONG_WORK_BYTES)
+        found = search_batch(&search, bytes, &batch);
+    else {
+        Py_BEGIN_ALLOW_THREADS
+        found = search_batch(&search, bytes, &batch);
+        Py_END_ALLOW_THREADS
+    }
+    PyObject *result;
+    if (found == FOUND_BATCH)
+        result = answer(module_state(module), &search, &batch, bytes, numbers[5] != 0, numbers[6]);
+    else
+        result = Py_NewRef(found == FOUND_GAP ? Py_False : Py_None);
+    PyBuffer_Release(&buffer);
+    return result;
+}
+
+/* The offset index ---------------------------------------------------------------------------------------- */
+
+PyDoc_STRVAR(find_interval_doc,
+             "find_interval(entries, relative_offset) -> (relative_offset, position) of the last entry at or below "
+             "it, the same of the next entry, and the position of the one after; -1 where there is no such entry");
+
+static int64_t
+index_field(const uint8_t *entries, Py_ssize_t count, Py_ssize_t number, int field_at)
+{
+    return number < 0 || number >= count ? -1 : read_int32(entries + number * INDEX_ENTRY_BYTES + field_at);
+}
+
+/* Py_BuildValue takes four times as long. */
+static PyObject *
+five_numbers(int64_t first, int64_t second, int64_t third, int64_t fourth, int64_t fifth)
+{
+    int64_t numbers[5] = {first, second, third, fourth, fifth};
+    PyObject *tuple = PyTuple_New(5);
+    for (Py_ssize_t number = 0; tuple != NULL && number < 5; number++) {
+        PyObject *object = PyLong_FromLongLong(numbers[number]);
+        if (object == NULL || PyTuple_SetItem(tuple, number, object) < 0)
+            Py_CLEAR(tuple);
+    }
+    return tuple;
+}
+
+static PyObject *
+find_interval(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    (void)module;
+    int64_t wanted;
+    Py_buffer buffer;
+    if (!has_count(count, 2) || read_ints(arguments + 1, 1, &wanted) < 0 ||
+        PyObject_GetBuffer(arguments[0], &buffer, PyBUF_SIMPLE) < 0)
+        return NULL;
+    const uint8_t *entries = bytes_of(&buffer);
+    Py_ssize_t entry_count = buffer.len / INDEX_ENTRY_BYTES, low = 0, high = entry_count;
+    while (low < high) {
+        Py_ssize_t middle = low + (high - low) / 2;
+        if (read_int32(entries + middle * INDEX_ENTRY_BYTES) <= wanted)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    int64_t relative = index_field(entries, entry_count, low - 1, 0);
+    int64_t position = index_field(entries, entry_count, low - 1, 4);
+    int64_t next_relative = index_field(entries, entry_count, low, 0);
+    int64_t next = index_field(entries, entry_count, low, 4);
+    int64_t after_next = index_field(entries, entry_count, low + 1, 4);
+    PyBuffer_Release(&buffer);
+    return five_numbers(relative, position, next_relative, next, after_next);
+}
+
+/* --------------------------------------------------------------------------------------------------------- */
+
+static PyMethodDef functions[] = {
+    {"read_run", (PyCFunction)(void (*)(void))read_run, METH_FASTCALL, read_run_doc},
+    {"find_in_section", (PyCFunction)(void (*)(void))find_in_section, METH_FASTCALL, find_in_section_doc},
+    {"mark_records", (PyCFunction)(void (*)(void))mark_records, METH_FASTCALL, mark_records_doc},
+    {"find_record", (PyCFunction)(void (*)(void))find_record, METH_FASTCALL, find_record_doc},
+    {"find_interval", (PyCFunction)(void (*)(void))find_interval, METH_FASTCALL, find_interval_doc},
+    {NULL, NULL, 0, NULL},
+};
 
 int
 add_lookup(PyObject *module)
 {
-    (void)module;
-    return 0;
+    return PyModule_AddFunctions(module, functions);
 }

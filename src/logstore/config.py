@@ -55,6 +55,7 @@ _STORE_RANGES = (
     ("replica_high_watermark_checkpoint_interval_ms", 1, UNLIMITED),
     ("num_recovery_threads_per_data_dir", 1, 256),
     ("max_open_segments", 1, 1_000_000),
+    ("batch_cache_bytes", 0, 2**40),
     ("producer_id_expiration_ms", 1, UNLIMITED),
     ("producer_id_expiration_check_interval_ms", 1, UNLIMITED),
 )
@@ -225,6 +226,10 @@ class StoreConfig:
     num_recovery_threads_per_data_dir: int = 2
     max_open_segments: int = 256
     """Sealed segments whose files are kept open, over the whole store; the least recently read are closed."""
+    batch_cache_bytes: int = 8 * 1024 * 1024
+    """Memory for batches that reads of single records checked and decompressed, over the whole store; 0 keeps
+    none. Small beside what a process takes anyway, and room for some dozens of batches of the default size:
+    what is read again and again. Reads that go through a log leave it alone."""
 
     producer_id_expiration_ms: int = 86_400_000
     """Forget an idle producer after this long."""

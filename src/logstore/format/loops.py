@@ -1,12 +1,12 @@
 """The one door to the hot loops: whoever encodes, decodes or walks imports from here.
 
 Behind it is the compiled module where this installation has one, else the plain Python of
-:mod:`logstore.format.plain`: the same functions, bytes, results and errors.
+:mod:`logstore.format.plain` and its neighbours: the same functions, bytes, results and errors.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from logstore.build import compiled
 from logstore.format.plain import skip_records
@@ -15,9 +15,20 @@ from logstore.format.run import IndexRun
 index_run: IndexRun | None = None
 """None where there is no compiled module: then recovery takes the batches one at a time."""
 
+find_record: Any = None
+"""The record at an offset out of a piece of a file: see lookup.c. None where there is no compiled module."""
+
+read_run: Any = None
+"""The records of a run of ordinary batches: see lookup.c. None where there is no compiled module."""
+
+RUN_FULL, RUN_CUT, RUN_ODD, RUN_DONE = range(4)
+"""Why a run ends: it has the bytes asked for; the piece ends too early to show the next batch and what comes
+behind; the next batch is out of the ordinary; nothing that is wanted can follow."""
+
 if compiled is None or TYPE_CHECKING:
     from logstore.format.column_buffers import PlainColumns as Columns
     from logstore.format.gathered import GatheredRows
+    from logstore.format.lookup import find_in_section, find_interval, mark_records
     from logstore.format.partitioner import partition_for_key
     from logstore.format.plain import decode_records, encode_batch, encode_records, encode_rows, scan_batches
 else:
@@ -33,16 +44,29 @@ else:
         scan_batches,
     )
 
+    find_in_section, mark_records = compiled.find_in_section, compiled.mark_records
+    find_interval = compiled.find_interval
+    find_record, read_run = compiled.find_record, compiled.read_run
+
 
 __all__ = [
+    "RUN_CUT",
+    "RUN_DONE",
+    "RUN_FULL",
+    "RUN_ODD",
     "Columns",
     "GatheredRows",
     "decode_records",
     "encode_batch",
     "encode_records",
     "encode_rows",
+    "find_in_section",
+    "find_interval",
+    "find_record",
     "index_run",
+    "mark_records",
     "partition_for_key",
+    "read_run",
     "scan_batches",
     "skip_records",
 ]

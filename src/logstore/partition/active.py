@@ -139,6 +139,9 @@ class ActiveSegment(Segment):
     def read_at(self, position: int, size_bytes: int) -> bytes:
         return self.log_file.read_at(position, size_bytes)
 
+    def log_and_index(self) -> tuple[File, OffsetIndex]:
+        return self.log_file, self.indexes.offset_index
+
     def walk(self, position: int, end: int, *, check: bool, piece_bytes: int = FIRST_PIECE_BYTES) -> Walk:
         return Walk(self.log_file.read_at, position, end, check=check, piece_bytes=piece_bytes)
 

@@ -32,8 +32,8 @@ from logstore.partition.reading import (
     FoundBatch,
     _ends_at_base,
     _start_position,
-    _telling_of_truncation,
     aborted_transactions,
+    telling_of_truncation,
 )
 from logstore.partition.transactions import AbortedFilter
 from logstore.partition.view import LogView
@@ -118,7 +118,7 @@ def iterate_columns(
         OffsetOutOfRangeError: the log was truncated meanwhile.
     """
     reader = _ColumnReader(view, start, stop, isolation, plan)
-    with _telling_of_truncation(view):
+    with telling_of_truncation(view):
         try:
             for _ in reader.fill():
                 yield from reader.finish()
@@ -236,7 +236,8 @@ class _ColumnReader:
 
     def _take_batch(self, piece: _Piece, position: int, header: BatchHeader) -> Iterator[None]:
         """Append the rows of a checked batch; yields first if they may pass a limit."""
-        found = FoundBatch(piece.buffer, position, header)
+        segment = self._view.segments[self._number]
+        found = FoundBatch(piece.buffer, position, header, segment.path, piece.position)
         if self._aborted.hides(header, found) or header.is_control:
             return
         section = _section_of(found) if header.magic == MAGIC else None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from logstore.clock import Clock, SystemClock
 from logstore.config import StoreConfig
 from logstore.files import Files, ForkFlag, OsFiles, open_file_limit
+from logstore.partition.batch_cache import BatchCache
 from logstore.partition.home import LogHome
 from logstore.partition.segment import OpenSegments
 from logstore.schedule import Scheduler
@@ -25,6 +26,7 @@ class LogContext:
     clock: Clock
     scheduler: Scheduler
     open_segments: OpenSegments
+    batches: BatchCache
     config: StoreConfig
     random: random.Random = field(default_factory=random.Random)
     fork_flag: ForkFlag = field(default_factory=ForkFlag.watch)
@@ -48,6 +50,7 @@ def make_context(
         clock=clock,
         scheduler=Scheduler(clock),
         open_segments=_open_segments(config),
+        batches=BatchCache(config.batch_cache_bytes),
         config=config,
         random=random.Random(seed),  # noqa: S311 - jitter, not secrets
     )

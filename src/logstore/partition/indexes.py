@@ -25,13 +25,13 @@ from logstore.format.index import (
     encode_aborted_transaction,
     encode_offset_entry,
     encode_time_entry,
-    find_offset,
     find_offset_upper_bound,
     find_timestamp,
     offset_entry,
     time_entry,
 )
 from logstore.format.layout import OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY, Layout
+from logstore.format.loops import find_interval
 from logstore.model import NO_TIMESTAMP_MS, AbortedTransaction
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
@@ -166,16 +166,22 @@ class OffsetIndex(_SparseIndex):
 
     def lookup(self, offset: int) -> OffsetPosition:
         """The entry with the largest offset at or below ``offset``; (base, 0) if there is none."""
-        entries = self._entries
-        return find_offset(entries, len(entries) // self.layout.size_bytes, self.base_offset, offset)
+        relative, position, *_ = find_interval(self._entries, offset - self.base_offset)
+        if relative == position == -1:
+            return OffsetPosition(self.base_offset, 0)
+        return OffsetPosition(self.base_offset + relative, position)
+
+    def interval(self, offset: int) -> tuple[int, int, int, int, int]:
+        """What the index says around ``offset``, in numbers: relative offset and position of the entry that
+        :meth:`lookup` finds, the same of the entry behind it, and the position of the one behind that; -1
+        where there is none."""
+        return find_interval(self._entries, offset - self.base_offset)
 
     def end_position(self, offset: int, end: int) -> int:
         """A position at or behind the end of the batch that holds ``offset``; ``end`` if the index does not
         say. A hint for how much to read."""
-        entries = self._entries
-        count = len(entries) // self.layout.size_bytes
-        number = count_entries_below_offset(entries, count, self.base_offset, offset) + 1
-        return self.entry(number).position if number < count else end
+        position = self.interval(offset - 1)[4]
+        return position if position >= 0 else end
 
     def upper_bound(self, start: OffsetPosition, size_bytes: int) -> OffsetPosition | None:
         """The first entry at or past ``size_bytes`` after ``start``: bounds the offsets of a range."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from logstore.errors import OffsetOutOfRangeError, UsageError
 from logstore.model import Bytes, Isolation, OffsetAndTimestamp, Record, TopicPartition
-from logstore.partition import reading
+from logstore.partition import lookup, reading
+from logstore.partition.context import LogContext
 from logstore.partition.reading import Fetched
 from logstore.partition.view import LogView
 
@@ -32,6 +34,7 @@ class ReadableLog(ABC):
     directory: str
     """Absolute path of the partition's directory."""
     partition: TopicPartition
+    _context: LogContext
 
     @abstractmethod
     def _current_view(self) -> LogView:
@@ -91,19 +94,26 @@ class ReadableLog(ABC):
         stop: int | None = None,
         *,
         isolation: Isolation = Isolation.HIGH_WATERMARK,
+        on_demand: bool = False,
     ) -> Iterator[Record]:
         """The records from offset ``start`` (default: the log start) up to ``stop``, or up to what the
         isolation shows at the time of the call.
 
         Offsets rise but may have gaps (after compaction, around transaction markers). Cost: one index lookup,
-        the same in a log of any size; then about 1 µs per record. Memory: one batch and 1 MiB.
+        the same in a log of any size; then about 0.1 µs per record (without the compiled module 1 µs).
+        Memory: 1 MiB, or one batch if that is larger, and the records of 64 KiB of the log, or of one batch.
+
+        With ``on_demand`` key, value and headers are made when they are first asked for: half the time where
+        most are not. Each such record keeps the piece of the log that it was read from in memory, up to
+        1 MiB: not for records that are kept. Without the compiled module, and for compressed batches, it does
+        nothing.
 
         Raises:
             OffsetOutOfRangeError: ``start`` is below the log start or above the log end.
             CorruptionError: while iterating: a batch is damaged. Nothing of it is returned.
         """
         view, start, stop = self._range_to_read(start, stop, isolation)
-        return self._records(view, start, stop, isolation)
+        return chain.from_iterable(self._record_lists(view, start, stop, isolation, on_demand=on_demand))
 
     def _range_to_read(
         self, start: int | None, stop: int | None, isolation: Isolation
@@ -116,9 +126,40 @@ class ReadableLog(ABC):
         limit = view.limit_of(isolation)
         return view, start, limit if stop is None else min(check_offset(stop, "stop"), limit)
 
-    def _records(self, view: LogView, start: int, stop: int, isolation: Isolation) -> Iterator[Record]:
-        """The records of a view in ``[start, stop)``."""
-        return reading.iterate_records(view, start, stop, isolation)
+    def _record_lists(
+        self, view: LogView, start: int, stop: int, isolation: Isolation, *, on_demand: bool = False
+    ) -> Iterator[list[Record]]:
+        """The records of a view in ``[start, stop)``, in lists: see :func:`.reading.record_lists`."""
+        if stop - start == 1:
+            record = lookup.record_at(view, start, isolation, self._context.batches)
+            if record is not None:
+                yield [record]
+        else:
+            yield from reading.record_lists(view, start, stop, isolation, on_demand=on_demand)
+
+    def record_at(self, offset: int, *, isolation: Isolation = Isolation.HIGH_WATERMARK) -> Record | None:
+        """The record at an offset; None if there is none and never will be: compaction or a truncation left a
+        gap there, or it is a transaction marker, or, for :attr:`Isolation.COMMITTED`, the record of an
+        aborted transaction.
+
+        Cost: a search in the offset index, a read of the batch that holds the offset and of its neighbours'
+        headers, and the checksum; the other records of the batch are skipped. Large batches and compressed
+        ones are kept decompressed in the store's ``batch_cache_bytes``, and cost the search alone while they
+        are there.
+
+        Raises:
+            OffsetOutOfRangeError: the offset is below the log start, or at or above what the isolation shows.
+            CorruptionError: the batch is damaged.
+        """
+        check_offset(offset, "offset")
+        check_isolation(isolation)
+        view = self._current_view()
+        check_shown(view, offset, isolation)
+        return self._record_at(view, offset, isolation)
+
+    def _record_at(self, view: LogView, offset: int, isolation: Isolation) -> Record | None:
+        """The record of a view at an offset that it shows."""
+        return lookup.record_at(view, offset, isolation, self._context.batches)
 
     # Columns
 
@@ -227,16 +268,16 @@ class ReadableLog(ABC):
         view = self._current_view()
         position = view.limit_of(isolation) if start is None else check_offset(start, "start")
         view.check_in_range(position)
-        return self._follow(position, timeout, isolation)
+        return chain.from_iterable(self._follow(position, timeout, isolation))
 
-    def _follow(self, position: int, timeout: float | None, isolation: Isolation) -> Iterator[Record]:
+    def _follow(self, position: int, timeout: float | None, isolation: Isolation) -> Iterator[list[Record]]:
         waited_since = time.monotonic()
         while True:
             view = self._published_view()
             limit = view.limit_of(isolation)
             view.check_in_range(position)
             if position < limit:
-                yield from self._records(view, position, limit, isolation)
+                yield from self._record_lists(view, position, limit, isolation)
                 position = limit
                 waited_since = time.monotonic()
                 continue
@@ -295,6 +336,19 @@ def check_offset(offset: int, name: str) -> int:
     if not 0 <= offset < 2**63:
         raise OffsetOutOfRangeError(f"{name} is {offset}; offsets are from 0 to 2^63 - 1")
     return offset
+
+
+def check_shown(view: LogView, offset: int, isolation: Isolation) -> None:
+    """
+    Raises:
+        OffsetOutOfRangeError: ``offset`` is below the log start, or at or above what the isolation shows.
+    """
+    limit = view.limit_of(isolation)
+    if not view.log_start_offset <= offset < limit:
+        raise OffsetOutOfRangeError(
+            f"offset {offset} is outside of what can be read now, {view.log_start_offset} up to {limit} "
+            f"({view.segments[0].directory})"
+        )
 
 
 def check_isolation(isolation: Isolation) -> None:

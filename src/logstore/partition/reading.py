@@ -5,23 +5,43 @@ the CRC-32C of each batch, and against its neighbours what the CRC does not cove
 with rising offsets, so a base offset that was changed on disk overlaps the batch before or after it, or
 leaves its segment; with either it is refused. To have a neighbour in front, a walk begins one index entry
 early.
+
+Records are handed on in lists, one for some tens of KiB of the log: an iterator over lists that are ready
+runs in C, while a generator costs more for each record than decoding it. The compiled module checks, places
+and decodes whole runs of ordinary batches in one call; it stops in front of anything else (compressed,
+legacy, damaged), which the careful code here takes batch by batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from itertools import chain
+from typing import Final, NamedTuple
 
 from logstore.errors import CorruptionError, OffsetOutOfRangeError
-from logstore.format.batch import decode_batch, decode_range
-from logstore.format.header import HEADER_BYTES, MAGIC, PREFIX_BYTES, UNKNOWN_COUNT, BatchHeader, check_batch
+from logstore.format import batch as batches
+from logstore.format.header import (
+    HEADER_BYTES,
+    LENGTH_OVERHEAD_BYTES,
+    MAGIC,
+    PREFIX,
+    PREFIX_BYTES,
+    UNKNOWN_COUNT,
+    BatchHeader,
+    check_batch,
+)
 from logstore.format.index import collect_aborted
+from logstore.format.loops import RUN_CUT, RUN_DONE, RUN_FULL, read_run, scan_batches
 from logstore.model import NO_TIMESTAMP_MS, AbortedTransaction, Isolation, OffsetAndTimestamp, Record
 from logstore.partition.segment import Segment
 from logstore.partition.transactions import AbortedFilter
 from logstore.partition.view import LogView
-from logstore.partition.walk import FIRST_PIECE_BYTES, PIECE_BYTES, Piece
+from logstore.partition.walk import FIRST_PIECE_BYTES, PIECE_BYTES
+
+RUN_BYTES: Final = 64 * 1024
+"""A list of records is closed when it covers this much of the log: what it takes in memory then stays in the
+processor's cache until the last of its records is used."""
 
 _BASE_OFFSET_BYTES = 8
 _SHORT_READ_BYTES = PIECE_BYTES // 2
@@ -33,9 +53,28 @@ class FoundBatch(NamedTuple):
     buffer: bytes
     position: int
     header: BatchHeader
+    path: str
+    """Of the file that the buffer is a piece of."""
+    piece_position: int
+    """Where in the file the buffer begins."""
 
     def decode(self) -> list[Record]:
-        return decode_batch(self.buffer, self.position, self.header)
+        """All records."""
+        try:
+            return batches.decode_batch(self.buffer, self.position, self.header)
+        except CorruptionError as error:
+            raise self._located(error) from None
+
+    def decode_range(self, start: int, stop: int) -> list[Record]:
+        """The records with offsets in ``[start, stop)``."""
+        try:
+            return batches.decode_range(self.buffer, self.position, self.header, start, stop)
+        except CorruptionError as error:
+            raise self._located(error) from None
+
+    def _located(self, error: CorruptionError) -> CorruptionError:
+        error.base_offset, error.last_offset = self.header.base_offset, self.header.last_offset
+        return error.located(self.path, self.piece_position)
 
 
 class Fetched(NamedTuple):
@@ -69,7 +108,7 @@ def iterate_batches(view: LogView, start: int, stop: int) -> Iterator[FoundBatch
 
 def _iterate_segment(view: LogView, number: int, start: int, stop: int) -> Iterator[FoundBatch]:
     """The batches of one segment."""
-    return iter(_SegmentReader(view, number, start, stop))
+    return _SegmentReader(view, number, start, stop).batches()
 
 
 def _start_position(segment: Segment, start: int) -> int:
@@ -80,7 +119,7 @@ def _start_position(segment: Segment, start: int) -> int:
 
 
 class _SegmentReader:
-    """The checked batches of one segment between two offsets."""
+    """One pass over the batches of a segment between two offsets, in pieces of bounded size, each checked."""
 
     def __init__(self, view: LogView, number: int, start: int, stop: int) -> None:
         self._segment = view.segments[number]
@@ -89,77 +128,184 @@ class _SegmentReader:
         self._end = view.size_of(number)
         self._next_segment = view.next_base(number)
         self._is_sealed = number + 1 < len(view.segments)
-        position = _start_position(self._segment, start)
-        self._walk = self._segment.walk(
-            position, self._end, check=False, piece_bytes=self._first_piece_bytes(position, stop)
-        )
-        self._piece: Piece | None = None
+        self._position = _start_position(self._segment, start)  # in the file, of the next batch
         self._previous_last = self._segment.base_offset - 1
+        self._buffer = b""
+        self._piece_position = self._position
+        self._piece_bytes = self._first_piece_bytes(stop)
+        self._is_cut_short = False
+        self._is_done = False
 
-    def _first_piece_bytes(self, position: int, stop: int) -> int:
+    def batches(self) -> Iterator[FoundBatch]:
+        """The batches, one by one."""
+        while self._can_follow():
+            before = self._position
+            yield from self._checked_batches(len(self._buffer))
+            if self._is_done:
+                return
+            if self._position == before and not self._read_piece():
+                break
+        self._check_end()
+
+    def record_lists(self, aborted: AbortedFilter, *, on_demand: bool = False) -> Iterator[list[Record]]:
+        """The records, without control records and those that ``aborted`` hides; lists are not empty."""
+        while self._can_follow():
+            before = self._position
+            limit = len(self._buffer)
+            if read_run is not None:
+                records, why = self._next_run(aborted, on_demand)
+                if records:
+                    yield records
+                if why == RUN_DONE:
+                    return
+                if why == RUN_FULL or (why == RUN_CUT and self._lacks_bytes() and self._read_piece()):
+                    continue
+                before = self._position
+                limit = self._end_of_batch()
+            for found in self._checked_batches(limit):
+                if not aborted.hides(found.header, found) and not found.header.is_control:
+                    records = self._decode(found)
+                    if records:
+                        yield records
+            if self._is_done:
+                return
+            if self._position == before and not self._read_piece():
+                break
+        self._check_end()
+
+    # Pieces
+
+    def _first_piece_bytes(self, stop: int) -> int:
         """What a short read needs in all, as the index knows; a long one begins small."""
-        wanted = self._segment.offset_index.end_position(stop - 1, self._end) - position + PREFIX_BYTES
+        index = self._segment.offset_index
+        wanted = index.end_position(stop - 1, self._end) - self._position + PREFIX_BYTES
         return max(wanted, HEADER_BYTES) if wanted <= _SHORT_READ_BYTES else FIRST_PIECE_BYTES
 
-    def __iter__(self) -> Iterator[FoundBatch]:
-        for piece in self._walk:
-            self._piece = piece
-            batches = piece.batches
-            for number, (position, header) in enumerate(batches):
-                first_offset = self._previous_last + 1 if _ends_at_base(header) else header.base_offset
-                is_last = number + 1 == len(batches)
-                next_base = self._base_after_piece() if is_last else batches[number + 1][1].base_offset
-                self._check_place(header, position, next_base)
-                if first_offset >= self._stop:
+    def _can_follow(self) -> bool:
+        """Whether there is room for another batch."""
+        return self._end - self._position >= PREFIX_BYTES
+
+    def _read_piece(self) -> bool:
+        """Read the piece that begins with the next batch; a larger one, if what is there begins with it too.
+        False if the batch is incomplete."""
+        size = self._piece_bytes
+        if self._buffer and self._piece_position == self._position:
+            size = self._size_of_batch()
+            if self._is_cut_short or size <= len(self._buffer) or self._position + size > self._end:
+                return False
+            size += PREFIX_BYTES  # and the beginning of the next, which is its neighbour
+        size = min(size, self._end - self._position)
+        self._buffer = self._segment.read_at(self._position, size)
+        self._piece_position = self._position
+        self._piece_bytes = PIECE_BYTES
+        self._is_cut_short = len(self._buffer) < size
+        return bool(self._buffer)
+
+    def _size_of_batch(self) -> int:
+        """What the next batch says of its size; 0 if not even that is there."""
+        at = self._position - self._piece_position
+        if len(self._buffer) - at < PREFIX_BYTES:
+            return 0
+        return int(PREFIX.unpack_from(self._buffer, at)[1]) + LENGTH_OVERHEAD_BYTES
+
+    def _lacks_bytes(self) -> bool:
+        """Whether the piece does not hold all of the next batch."""
+        size = self._size_of_batch()
+        return size <= 0 or self._position - self._piece_position + size > len(self._buffer)
+
+    def _end_of_batch(self) -> int:
+        """Where the next batch ends in the piece, if it is whole and says so; else the piece's end."""
+        end = self._position - self._piece_position + max(self._size_of_batch(), PREFIX_BYTES)
+        return min(end, len(self._buffer))
+
+    # Runs of ordinary batches, all at once
+
+    def _next_run(self, aborted: AbortedFilter, on_demand: bool) -> tuple[list[Record], int]:
+        """What the compiled module takes from the place on, and why it stopped."""
+        piece_position = self._piece_position
+        reaches_end = piece_position + len(self._buffer) == self._end
+        records, at, self._previous_last, why = read_run(
+            self._buffer,
+            self._position - piece_position,
+            self._previous_last,
+            self._next_segment if reaches_end else -1,
+            self._start,
+            self._stop,
+            RUN_BYTES,
+            aborted.has_any,
+            on_demand,
+        )
+        self._position = piece_position + at
+        return records, why
+
+    # Any batch, one by one
+
+    def _checked_batches(self, limit: int) -> Iterator[FoundBatch]:
+        """The whole batches of the piece up to ``limit``, from the position on, which moves along."""
+        piece_position = self._piece_position
+        found, stop, fault = scan_batches(self._buffer, self._position - piece_position, limit, check=False)
+        if fault is not None and not found:
+            raise fault.located(self._segment.path, piece_position)
+        for number, (position, header) in enumerate(found):
+            first_offset = self._previous_last + 1 if _ends_at_base(header) else header.base_offset
+            is_last = number + 1 == len(found)
+            next_base = self._base_at(stop) if is_last else found[number + 1][1].base_offset
+            self._check_place(header, position, next_base)
+            if first_offset >= self._stop:
+                self._is_done = True
+                return
+            if next_base > self._start:  # it may hold the start, whatever it says of its last offset
+                self._check_contents(header, position)
+            self._position = piece_position + position + header.size_bytes
+            if header.last_offset >= self._start:
+                self._is_done = header.next_offset >= self._stop
+                yield FoundBatch(self._buffer, position, header, self._segment.path, piece_position)
+                if self._is_done:
                     return
-                if next_base > self._start:  # it may hold the start, whatever it says of its last offset
-                    self._check_contents(header, position)
-                if header.last_offset >= self._start:
-                    yield FoundBatch(piece.buffer, position, header)
-                    if header.next_offset >= self._stop:
-                        return
-        self._check_end()
 
     def _check_place(self, header: BatchHeader, position: int, next_base: int) -> None:
         """The neighbours and the segment bound the offsets, which the CRC does not cover."""
         if self._previous_last < header.base_offset and header.last_offset < next_base:
             self._previous_last = header.last_offset
             return
-        raise self._fault(
+        raise CorruptionError(
             f"batch of offsets {header.base_offset} to {header.last_offset} does not fit between "
             f"{self._previous_last} and {next_base}",
-            header,
-            position,
+            path=self._segment.path,
+            position=self._piece_position + position,
+            base_offset=header.base_offset,
+            last_offset=header.last_offset,
         )
 
     def _check_contents(self, header: BatchHeader, position: int) -> None:
-        assert self._piece is not None
         try:
-            check_batch(self._piece.buffer, position, header)
+            check_batch(self._buffer, position, header)
         except CorruptionError as error:
-            raise error.located(self._segment.path, self._piece.position) from None
+            raise error.located(self._segment.path, self._piece_position) from None
 
-    def _base_after_piece(self) -> int:
-        """The base offset of the batch that follows the piece, or of the next segment."""
-        piece = self._piece
-        assert piece is not None
-        after = piece.position + piece.end
-        if self._end - after < PREFIX_BYTES:
+    def _base_at(self, position: int) -> int:
+        """The base offset of the batch at a position of the piece or behind it, or of the next segment."""
+        in_file = self._piece_position + position
+        if self._end - in_file < PREFIX_BYTES:
             return self._next_segment
-        raw = piece.buffer[piece.end : piece.end + _BASE_OFFSET_BYTES]
+        raw = self._buffer[position : position + _BASE_OFFSET_BYTES]
         if len(raw) < _BASE_OFFSET_BYTES:
-            raw = self._segment.read_at(after, _BASE_OFFSET_BYTES)
+            raw = self._segment.read_at(in_file, _BASE_OFFSET_BYTES)
         return int.from_bytes(raw, "big", signed=True)
+
+    def _decode(self, found: FoundBatch) -> list[Record]:
+        header = found.header
+        if header.base_offset < self._start or header.last_offset >= self._stop or _ends_at_base(header):
+            return found.decode_range(self._start, self._stop)
+        return found.decode()
 
     def _check_end(self) -> None:
         """The walk must have used up what the view says is there."""
-        if self._walk.fault is not None:
-            raise self._walk.fault.located(self._segment.path)
-        if self._walk.position < self._end:
+        if self._position < self._end:
             raise CorruptionError(
-                f"the batch is incomplete: {self._end - self._walk.position} bytes are left",
+                f"the batch is incomplete: {self._end - self._position} bytes are left",
                 path=self._segment.path,
-                position=self._walk.position,
+                position=self._position,
                 base_offset=self._previous_last + 1,
             )
         last_expected = self._next_segment - 1
@@ -171,16 +317,6 @@ class _SegmentReader:
                 base_offset=self._previous_last + 1,
                 last_offset=last_expected,
             )
-
-    def _fault(self, reason: str, header: BatchHeader, position: int) -> CorruptionError:
-        assert self._piece is not None
-        return CorruptionError(
-            reason,
-            path=self._segment.path,
-            position=self._piece.position + position,
-            base_offset=header.base_offset,
-            last_offset=header.last_offset,
-        )
 
 
 def _ends_at_base(header: BatchHeader) -> bool:
@@ -195,39 +331,40 @@ def _ends_at_base(header: BatchHeader) -> bool:
 def iterate_records(view: LogView, start: int, stop: int, isolation: Isolation) -> Iterator[Record]:
     """The records of ``[start, stop)`` without control records, and for :attr:`Isolation.COMMITTED` without
     those of aborted transactions."""
-    with _telling_of_truncation(view):
+    return chain.from_iterable(record_lists(view, start, stop, isolation))
+
+
+def record_lists(
+    view: LogView, start: int, stop: int, isolation: Isolation, *, on_demand: bool = False
+) -> Iterator[list[Record]]:
+    """The same in lists, of which none is empty. A list is read when it is asked for; it holds the records of
+    whole batches. An error comes after all the records in front of it."""
+    if start >= stop:
+        return
+    with telling_of_truncation(view):
         aborted = AbortedFilter(
             aborted_transactions(view, start, stop) if isolation is Isolation.COMMITTED else ()
         )
-        for found in iterate_batches(view, start, stop):
-            if aborted.hides(found.header, found) or found.header.is_control:
-                continue
-            header = found.header
-            if header.base_offset < start or header.last_offset >= stop or _ends_at_base(header):
-                records = decode_range(found.buffer, found.position, header, start, stop)
-            else:
-                records = _decode(view, found)
-            yield from records
+        for number in range(view.floor(start), len(view.segments)):
+            if view.bases[number] >= stop:
+                return
+            yield from _SegmentReader(view, number, start, stop).record_lists(aborted, on_demand=on_demand)
 
 
 @contextmanager
-def _telling_of_truncation(view: LogView) -> Iterator[None]:
+def telling_of_truncation(view: LogView) -> Iterator[None]:
     """Bytes that are missing or wrong because the log was truncated during the read are no damage."""
     try:
         yield
     except CorruptionError:
         if view.was_truncated:
-            raise OffsetOutOfRangeError("the log was truncated while it was read; read it again") from None
+            raise truncated_meanwhile() from None
         raise
 
 
-def _decode(view: LogView, found: FoundBatch) -> list[Record]:
-    try:
-        return found.decode()
-    except CorruptionError as error:
-        error.base_offset = found.header.base_offset
-        error.last_offset = found.header.last_offset
-        raise error.located(view.segments[view.floor(found.header.base_offset)].path) from None
+def truncated_meanwhile() -> OffsetOutOfRangeError:
+    """What a reader is told whose bytes went during the read."""
+    return OffsetOutOfRangeError("the log was truncated while it was read; read it again")
 
 
 def aborted_transactions(view: LogView, start: int, stop: int) -> tuple[AbortedTransaction, ...]:
@@ -253,7 +390,7 @@ def fetch(view: LogView, start: int, max_bytes: int, isolation: Isolation, *, mi
     view.check_in_range(start)
     limit = view.limit_of(isolation)
     aborted: tuple[AbortedTransaction, ...] = ()
-    with _telling_of_truncation(view):
+    with telling_of_truncation(view):
         data, next_offset = _collect_batches(view, start, limit, max_bytes, min_one_batch)
         if data and isolation is Isolation.COMMITTED:
             aborted = aborted_transactions(view, start, next_offset)
@@ -290,7 +427,7 @@ def _collect_batches(
 
 def find_timestamp(view: LogView, timestamp_ms: int) -> OffsetAndTimestamp | None:
     """The first record with a timestamp at or after ``timestamp_ms``, at or above the log start offset."""
-    with _telling_of_truncation(view):
+    with telling_of_truncation(view):
         for number, segment in enumerate(view.segments):
             is_active = number == len(view.segments) - 1
             if not is_active and segment.largest_timestamp.timestamp_ms < timestamp_ms:
@@ -307,7 +444,7 @@ def _find_timestamp_in(view: LogView, number: int, timestamp_ms: int) -> OffsetA
     for found in _iterate_segment(view, number, start, view.next_base(number)):
         if found.header.max_timestamp_ms < timestamp_ms or found.header.is_control:
             continue
-        for record in _decode(view, found):
+        for record in found.decode():
             if record.timestamp_ms >= timestamp_ms and record.offset >= view.log_start_offset:
                 return _answer(record, found.header)
     return None
@@ -333,7 +470,7 @@ def find_max_timestamp(view: LogView) -> OffsetAndTimestamp | None:
     record, but of a marker, of a batch that compaction emptied, or of what lies below the log start.
     """
     best: OffsetAndTimestamp | None = None
-    with _telling_of_truncation(view):
+    with telling_of_truncation(view):
         bounds = [
             (segment.largest_timestamp.timestamp_ms, number) for number, segment in enumerate(view.segments)
         ]
@@ -355,7 +492,7 @@ def _find_largest_in(view: LogView, number: int) -> OffsetAndTimestamp | None:
         best_ms = NO_TIMESTAMP_MS if best is None else best.timestamp_ms
         if header.max_timestamp_ms <= best_ms or header.is_control:
             continue
-        for record in _decode(view, found):
+        for record in found.decode():
             if record.timestamp_ms > best_ms and record.offset >= view.log_start_offset:
                 best_ms = record.timestamp_ms
                 best = _answer(record, header)

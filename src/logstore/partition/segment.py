@@ -8,6 +8,7 @@ appending and shrinks by truncation. Neither knows offsets beyond its own, produ
 from __future__ import annotations
 
 import errno
+import itertools
 import logging
 import threading
 from collections import OrderedDict
@@ -32,6 +33,7 @@ from logstore.partition.walk import FIRST_PIECE_BYTES, PIECE_BYTES, Walk
 _log = logging.getLogger("logstore")
 
 _MAX_ATTEMPTS = 32  # segments that are asked to close their files when another is opened
+_numbers = itertools.count()
 _REBUILT_INTERVAL_BYTES = 4096  # the default of index_interval_bytes; density is nothing a reader depends on
 
 
@@ -105,6 +107,8 @@ class Segment:
     ) -> None:
         self.base_offset = base_offset
         self.directory = directory
+        self.number = next(_numbers)
+        """Of this object alone, in this process: what is remembered of its bytes is remembered under it."""
         self._suffix = ""
         self.path = self.path_of(LOG_SUFFIX)
         self._files = files
@@ -136,6 +140,11 @@ class Segment:
     @property
     def time_index(self) -> TimeIndex:
         return self._files_open().time_index
+
+    def log_and_index(self) -> tuple[File, OffsetIndex]:
+        """The .log file and the offset index, for a reader that needs both once."""
+        opened = self._files_open()
+        return opened.log, opened.offset_index
 
     def read_transaction_index(self) -> TransactionIndex:
         """The aborted transactions whose markers lie here; read anew each time (most segments have none)."""

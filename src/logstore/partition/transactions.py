@@ -25,6 +25,8 @@ class AbortedFilter:
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._waiting = deque(sorted(aborted, key=lambda entry: entry.first_offset))
         self._open: set[int] = set()
+        self.has_any = bool(self._waiting)
+        """Whether any batch may be hidden at all."""
 
     def hides(self, header: BatchHeader, batch: _Decodable) -> bool:
         """Whether a reader must not see the batch. A control batch is never hidden here: it ends what it

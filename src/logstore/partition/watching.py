@@ -35,7 +35,7 @@ from logstore.partition.context import LogContext
 from logstore.partition.leftovers import Names, list_segment_files, segment_bases, snapshot_offsets
 from logstore.partition.producer_replay import ProducerSource, replay_batch
 from logstore.partition.producer_state import ProducerStates
-from logstore.partition.readable import MAX_FETCH_BYTES, ReadableLog
+from logstore.partition.readable import MAX_FETCH_BYTES, ReadableLog, check_shown
 from logstore.partition.reading import Fetched
 from logstore.partition.segment import Segment
 from logstore.partition.sidecars import read_topic_id
@@ -105,12 +105,14 @@ class ReadOnlyLog(ReadableLog):
 
     # Reading, while the writer goes on
 
-    def _records(self, view: LogView, start: int, stop: int, isolation: Isolation) -> Iterator[Record]:
+    def _record_lists(
+        self, view: LogView, start: int, stop: int, isolation: Isolation, *, on_demand: bool = False
+    ) -> Iterator[list[Record]]:
         while True:
             try:
-                for record in super()._records(view, start, stop, isolation):
-                    start = record.offset + 1
-                    yield record
+                for records in super()._record_lists(view, start, stop, isolation, on_demand=on_demand):
+                    start = records[-1].offset + 1
+                    yield records
                 return
             except (StorageError, CorruptionError) as error:
                 view = self._newer_view(view, error)
@@ -130,6 +132,14 @@ class ReadOnlyLog(ReadableLog):
                 view = self._newer_view(view, error)
                 view.check_in_range(start)
                 stop = min(stop, view.limit_of(isolation))
+
+    def _record_at(self, view: LogView, offset: int, isolation: Isolation) -> Record | None:
+        while True:
+            try:
+                return super()._record_at(view, offset, isolation)
+            except (StorageError, CorruptionError) as error:
+                view = self._newer_view(view, error)
+                check_shown(view, offset, isolation)
 
     def _newer_view(self, seen: LogView, error: LogstoreError) -> LogView:
         """What is there now, if other segments than before explain the error; else the error."""

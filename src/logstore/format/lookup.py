@@ -1,0 +1,136 @@
+"""One record out of a batch, and one interval out of an offset index, in plain Python.
+
+Twins of what the compiled module does in lookup.c; callers import from :mod:`logstore.format.loops`. A record
+is reached by the sizes of those in front of it, into which nobody looks. Where anything is not as it should
+be the answer is None: then the caller decodes the whole batch, which decides, and makes the error if it is
+one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from logstore.errors import CorruptionError
+from logstore.format.header import MIN_RECORD_BYTES
+from logstore.format.layout import OFFSET_INDEX_ENTRY
+from logstore.format.records import INT32_MAX, decode_record
+from logstore.format.varint import decode_varint, decode_varlong
+from logstore.model import Record
+
+_ENTRY_BYTES = OFFSET_INDEX_ENTRY.size_bytes
+
+
+def find_in_section(
+    section: bytes,
+    position: int,
+    number: int,
+    record_count: int,
+    is_dense: bool,
+    base_offset: int,
+    base_timestamp_ms: int,
+    append_time_ms: int,
+    is_append_time: bool,
+    offset: int,
+) -> Record | Literal[False] | None:
+    """The record at ``offset`` in the uncompressed records of a batch; False if none has it, None if
+    something is not right.
+
+    The search begins at ``position``, where record ``number`` begins: the first, or one that
+    :func:`mark_records` told. A batch without gaps ``is_dense``, and its records are skipped by their sizes
+    alone. Cost: 0.3 µs per record skipped (compiled: 3 ns), and one record decoded.
+    """
+    delta = offset - base_offset
+    if not 0 <= position <= len(section) or not 0 <= number <= delta <= INT32_MAX:
+        return None
+    try:
+        if is_dense:
+            for _ in range(delta - number):
+                position = _skip(section, position)
+        else:
+            found = _find_delta(section, position, record_count - number, delta)
+            if found is None:
+                return False
+            position = found
+        record, _ = decode_record(
+            section, position, base_offset, base_timestamp_ms, append_time_ms if is_append_time else None
+        )
+    except CorruptionError:
+        return None
+    return record if record.offset == offset else None
+
+
+def _find_delta(section: bytes, position: int, count: int, delta: int) -> int | None:
+    """The position of the record with an offset delta; None if there is none."""
+    previous = -1
+    for _ in range(count):
+        found, stop = _delta_at(section, position)
+        if found <= previous:
+            raise CorruptionError("offset deltas do not rise", position=position)
+        if found >= delta:
+            return position if found == delta else None
+        previous, position = found, stop
+    if position != len(section):
+        raise CorruptionError("bytes after the last record", position=position)
+    return None
+
+
+def mark_records(
+    section: bytes, position: int, record_count: int, step: int
+) -> tuple[list[int], list[int]] | None:
+    """Offset deltas and positions of every ``step``-th record, for :func:`find_in_section`; None if something
+    is not right. Cost: 1 µs per record (compiled: 6 ns)."""
+    deltas: list[int] = []
+    positions: list[int] = []
+    previous = -1
+    try:
+        for number in range(record_count):
+            delta, stop = _delta_at(section, position)
+            if delta <= previous:
+                return None
+            if number % step == 0:
+                deltas.append(delta)
+                positions.append(position)
+            previous, position = delta, stop
+    except CorruptionError:
+        return None
+    return (deltas, positions) if position == len(section) else None
+
+
+def _bounds(section: bytes, position: int) -> tuple[int, int]:
+    """Where the record at ``position`` begins after its size, and where it ends."""
+    size_bytes, start = decode_varint(section, position)
+    if not MIN_RECORD_BYTES - 1 <= size_bytes <= len(section) - start:
+        raise CorruptionError(f"a record of {size_bytes} bytes", position=position)
+    return start, start + size_bytes
+
+
+def _skip(section: bytes, position: int) -> int:
+    return _bounds(section, position)[1]
+
+
+def _delta_at(section: bytes, position: int) -> tuple[int, int]:
+    """The offset delta of the record at ``position``, and where it ends."""
+    start, stop = _bounds(section, position)
+    record = section[start:stop]
+    _, at = decode_varlong(record, 1)
+    return decode_varint(record, at)[0], stop
+
+
+def find_interval(entries: Any, relative_offset: int) -> tuple[int, int, int, int, int]:
+    """Of an offset index: relative offset and position of the last entry at or below ``relative_offset``, the
+    same of the entry behind it, and the position of the one behind that; -1 for each that there is not. Cost:
+    3 µs among 300,000 entries (compiled: 0.2 µs)."""
+    unpack_from = OFFSET_INDEX_ENTRY.unpack_from
+    count = len(entries) // _ENTRY_BYTES
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) >> 1
+        if unpack_from(entries, middle * _ENTRY_BYTES)[0] <= relative_offset:
+            low = middle + 1
+        else:
+            high = middle
+    none = (-1, -1)
+    relative, position = unpack_from(entries, (low - 1) * _ENTRY_BYTES) if low else none
+    following = unpack_from(entries, low * _ENTRY_BYTES) if low < count else none
+    after = unpack_from(entries, (low + 1) * _ENTRY_BYTES) if low + 1 < count else none
+    return relative, position, *following, after[1]

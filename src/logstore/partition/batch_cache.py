@@ -1,0 +1,172 @@
+"""Verified batches, kept for reads of single records.
+
+A batch that was checked, and decompressed where it was compressed, answers the next read of one of its
+records without the disk, the checksum and the codec. What is kept is bytes, never decoded records: a hit
+makes one record and no neighbour of it.
+
+A batch is kept under what it was read from: the segment object, and the number of truncations that the
+reader's view knew of. A log that is opened again, a segment that is replaced and a log that was cut are other
+places, so that nothing kept can outlive the bytes it was read from.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Collection
+from typing import Final, Literal, NamedTuple
+
+from logstore.format.compression import MAX_DECOMPRESSED_BYTES, Codec, decompress
+from logstore.format.header import HEADER_BYTES, BatchHeader
+from logstore.format.loops import find_in_section, mark_records
+from logstore.model import Record, TimestampType
+
+MARK_STEP: Final = 64
+"""In a larger batch the position of every so many records is remembered from the second read on. Skipping to
+a record then takes 0.2 µs (compiled) in a batch of any size; the marks take 1 to 2 bytes a record."""
+
+_OVERHEAD_BYTES = 1_000  # of a kept batch beside its records: its header, and its places in the tables
+_MARK_BYTES = 80  # two numbers and their places
+
+
+Place = tuple[int, int]
+"""Where a kept batch was read from: the number of the segment object, and the truncations of the view."""
+
+
+class VerifiedBatch:
+    """A batch of magic 2 whose checksum, structure and place were checked, its records uncompressed."""
+
+    __slots__ = ("_is_dense", "_is_read", "_marks", "_section", "_start", "header", "last_offset")
+
+    def __init__(self, buffer: bytes, position: int, header: BatchHeader) -> None:
+        """Take a copy of what is needed of the batch at ``position``, decompressed.
+
+        Raises:
+            CorruptionError: it does not decompress.
+        """
+        start, stop = position + HEADER_BYTES, position + header.size_bytes
+        if header.codec is Codec.NONE:
+            self._section = buffer[start:stop]
+        else:
+            self._section = decompress(header.codec, memoryview(buffer)[start:stop], MAX_DECOMPRESSED_BYTES)
+        self.header = header
+        self.last_offset = header.last_offset
+        self._is_dense = header.record_count == header.last_offset_delta + 1
+        self._marks: tuple[list[int], list[int]] | None = None
+        self._is_read = False
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory that it takes, about."""
+        return len(self._section) + self.header.record_count // MARK_STEP * _MARK_BYTES + _OVERHEAD_BYTES
+
+    def find(self, offset: int) -> Record | Literal[False] | None:
+        """The record at an offset between the batch's first and last; False if a gap is there. None if
+        something in it is not right: decoding the whole batch tells what."""
+        header = self.header
+        number = position = 0
+        if header.record_count > 2 * MARK_STEP:
+            marks = self._marks or self._mark()
+            if marks is not None:
+                nearest = bisect_right(marks[0], offset - header.base_offset) - 1
+                if nearest > 0:
+                    number, position = nearest * MARK_STEP, marks[1][nearest]
+        return find_in_section(
+            self._section,
+            position,
+            number,
+            header.record_count,
+            self._is_dense,
+            header.base_offset,
+            header.base_timestamp_ms,
+            header.max_timestamp_ms,
+            header.timestamp_type is TimestampType.LOG_APPEND_TIME,
+            offset,
+        )
+
+    def _mark(self) -> tuple[list[int], list[int]] | None:
+        """The marks; None for the first read, after which there may be no other."""
+        if self._is_read:
+            self._marks = mark_records(self._section, 0, self.header.record_count, MARK_STEP)
+        self._is_read = True
+        return self._marks
+
+
+class _Shelf(NamedTuple):
+    """The kept batches of one place, by rising base offset."""
+
+    bases: list[int]
+    batches: list[VerifiedBatch]
+
+
+class BatchCache:
+    """The batches that were read last, up to a number of bytes. Shared by the logs of a store.
+
+    Lock: ``_lock`` guards all of it. A look where nothing of the place is kept takes no lock.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._size_bytes = 0
+        self._shelves: dict[Place, _Shelf] = {}
+        self._order: OrderedDict[VerifiedBatch, Place] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory taken, about; never above the limit."""
+        return self._size_bytes
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def find(self, place: Place, offset: int) -> VerifiedBatch | None:
+        """The kept batch that holds ``offset``."""
+        if place not in self._shelves:
+            return None
+        with self._lock:
+            shelf = self._shelves.get(place)
+            if shelf is None:
+                return None
+            number = bisect_right(shelf.bases, offset) - 1
+            if number < 0 or shelf.batches[number].last_offset < offset:
+                return None
+            batch = shelf.batches[number]
+            self._order.move_to_end(batch)
+            return batch
+
+    def add(self, place: Place, batch: VerifiedBatch) -> None:
+        """Keep a batch, in place of those that were not read for the longest time."""
+        size_bytes = batch.size_bytes
+        if size_bytes > self._limit_bytes:
+            return
+        with self._lock:
+            shelf = self._shelves.setdefault(place, _Shelf([], []))
+            number = bisect_right(shelf.bases, batch.header.base_offset)
+            if number and shelf.bases[number - 1] == batch.header.base_offset:
+                return  # another thread was quicker
+            shelf.bases.insert(number, batch.header.base_offset)
+            shelf.batches.insert(number, batch)
+            self._order[batch] = place
+            self._size_bytes += size_bytes
+            while self._size_bytes > self._limit_bytes:
+                self._remove_locked(next(iter(self._order)))
+
+    def drop(self, segment_numbers: Collection[int]) -> None:
+        """Let go of what was read from some segments. Nothing depends on it: it frees memory."""
+        if not self._order:
+            return
+        wanted = set(segment_numbers)
+        with self._lock:
+            for batch in [kept for kept, place in self._order.items() if place[0] in wanted]:
+                self._remove_locked(batch)
+
+    def _remove_locked(self, batch: VerifiedBatch) -> None:
+        place = self._order.pop(batch)
+        self._size_bytes -= batch.size_bytes
+        bases, batches = shelf = self._shelves[place]
+        number = bisect_right(bases, batch.header.base_offset) - 1
+        del bases[number], batches[number]
+        if not shelf.bases:
+            del self._shelves[place]
