@@ -121,7 +121,7 @@ def _time(call: Callable[[], Any], seconds: float) -> float:
     call()
     once = perf_counter() - started
     calls = max(int(seconds / _SAMPLES / once), 1)
-    samples = _SAMPLES if once < seconds else 2
+    samples = _SAMPLES if once < seconds else 3
     return median(_time_calls(call, calls) for _ in range(samples))
 
 

@@ -314,12 +314,11 @@ def _format_losses(results: Results) -> str:
         lost: dict[str, list[str]] = {}
         for summary in _of_section(results, figure):
             case = summary.case
-            if case.contender in (*OURS, LIMIT) or summary.ratio.median >= _NOTABLE_RATIO:
-                continue
-            text = (
-                f"{format_ratio(1 / summary.ratio.median)} ({case.data}, batches of {case.batch_records:,})"
-            )
-            lost.setdefault(case.contender, []).append(text)
+            if _is_lost(summary) and summary.ratio:
+                text = (
+                    f"{format_ratio(1 / summary.ratio.median)} ({case.data}, {case.batch_records:,} a batch)"
+                )
+                lost.setdefault(case.contender, []).append(text)
         for name, ratios in lost.items():
             lines.append(f"- {_SECTION_OF[figure].title}: **{name}** is faster: {', '.join(ratios)}.")
     return "\n".join(lines or ["Nowhere, in what was measured."]) + "\n"
@@ -414,9 +413,8 @@ def format_numbers(results: Results) -> str:
         own = results.summaries().get(case)
         if own is None:
             continue
-        peers = (
-            ARROW_ROWS if (peer, case.contender) == (ARROW, LOGSTORE) else peer for peer in _README_PEERS
-        )
+        arrow = ARROW if case.contender == COLUMNS else ARROW_ROWS
+        peers = (arrow if peer == ARROW else peer for peer in _README_PEERS)
         ratios = (results.ratio(case, case._replace(contender=peer)) for peer in peers)
         cells = [format_ratio(ratio.median) if ratio else "" for ratio in ratios]
         rows.append([title, f"{format_rate(own.rate.median)}/s", *cells])
@@ -424,8 +422,8 @@ def format_numbers(results: Results) -> str:
     machine = f"{results.machine.get('cpu')}, {results.machine.get('cores')} cores"
     return (
         f"{table}\n"
-        "Records per second, and how many times as fast that is as each peer (below 1 x the peer is faster). "
-        "Arrow keeps columns or rows as the line says, the other peers rows. Keys of 16 bytes, values of 100. "
+        "Records per second, and how many times as fast that is as each peer: below 1 x the peer is faster. "
+        "Arrow has columns or rows as the line says, the other peers rows. Keys of 16 bytes, values of 100. "
         f"{machine}, {results.machine.get('python')}.\n"
     )
 

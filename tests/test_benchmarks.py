@@ -15,6 +15,8 @@ from benchmarks.__main__ import main
 from benchmarks.alone import ALONE, LARGE, measure_alone
 from benchmarks.contenders import (
     AIOKAFKA,
+    ARROW,
+    COLUMNS,
     FILE,
     GATHERING,
     KAFKA_PYTHON,
@@ -411,7 +413,15 @@ def test_ratios_are_taken_within_a_round() -> None:
         measurement(FILE, 16.0),
     )
     ratio = found.summaries()[Case(APPEND, FILE, 1000)].ratio
+    assert ratio is not None
     assert (ratio.low, ratio.high) == (2.0, 4.0)
+
+
+def test_columns_are_compared_with_columns() -> None:
+    found = results(measurement(LOGSTORE, 8.0), measurement(COLUMNS, 1.0), measurement(ARROW, 2.0))
+    assert found.summaries()[Case(APPEND, ARROW, 1000)].ratio == Spread(2.0, 2.0, 2.0)
+    without = results(measurement(LOGSTORE, 8.0), measurement(ARROW, 2.0))
+    assert without.summaries()[Case(APPEND, ARROW, 1000)].ratio is None
 
 
 def test_the_mean_of_shapes_is_geometric() -> None:
@@ -427,7 +437,7 @@ def test_the_mean_of_shapes_is_geometric() -> None:
 
 def test_the_report_says_where_a_peer_is_faster() -> None:
     text = report.format_summary(results(measurement(LOGSTORE, 2.0), measurement(FILE, 1.0)))
-    assert "- Append: **file** is faster: 2.00 x (100 B, batches of 1,000)." in text
+    assert "- Append: **file** is faster: 2.00 x (100 B, 1,000 a batch)." in text
     assert "Nowhere" in report.format_summary(results(measurement(LOGSTORE, 1.0), measurement(FILE, 1.0)))
 
 
