@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Sequence
 
 from logstore.errors import CorruptionError, StorageError
 from logstore.files import File, Files
-from logstore.format.header import HEADER_BYTES, BatchHeader, decode_header
+from logstore.format.header import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, decode_header
 from logstore.format.index import TimestampOffset
 from logstore.format.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
-from logstore.model import AbortedTransaction, Bytes
+from logstore.model import AbortedTransaction
 from logstore.partition.index_builder import IndexBuilder
 from logstore.partition.indexes import OffsetIndex, TimeIndex, TransactionIndex
 from logstore.partition.segment import OpenSegments, Segment
+from logstore.partition.validate import PlannedAppend
 from logstore.partition.walk import FIRST_PIECE_BYTES, PIECE_BYTES, Walk
 
 NO_ROLLING_TIMESTAMP = -2
@@ -150,7 +150,7 @@ class ActiveSegment(Segment):
             self._transactions = super().read_transaction_index()
         return self._transactions
 
-    def append(self, buffers: Sequence[Bytes], headers: Sequence[BatchHeader]) -> None:
+    def append(self, planned: PlannedAppend) -> None:
         """Write batches at the end.
 
         Raises:
@@ -163,17 +163,18 @@ class ActiveSegment(Segment):
         self._has_rest = True
         self._is_flushed = False
         try:
-            self.log_file.write_at(position, buffers)
+            self.log_file.write_at(position, planned.buffers)
         except StorageError:
             self._cut_rest(position)
             raise
         self._has_rest = False
         if self.rolling_timestamp_ms == NO_ROLLING_TIMESTAMP:
-            self.rolling_timestamp_ms = max(header.max_timestamp_ms for header in headers)
+            self.rolling_timestamp_ms = planned.newest_ms
         with self._index_lock:
-            for header in headers:
-                self.indexes.add(header, position)
-                position += header.size_bytes
+            indexes = self.indexes
+            for header in planned.headers:
+                indexes.add(header, position)
+                position += header.batch_length + LENGTH_OVERHEAD_BYTES
             self._size_bytes = position
 
     def _cut_rest(self, position: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from logstore.format.header import BatchHeader
+from logstore.format.header import LENGTH_OVERHEAD_BYTES, BatchHeader
 from logstore.format.index import TimestampOffset
 from logstore.format.run import IndexProgress, Run
 from logstore.model import NO_TIMESTAMP_MS
@@ -51,7 +51,7 @@ class IndexBuilder:
             self.offset_index.append(header.last_offset, position)
             self.time_index.maybe_append(*self.largest)
             self.bytes_since_entry = 0
-        self.bytes_since_entry += header.size_bytes
+        self.bytes_since_entry += header.batch_length + LENGTH_OVERHEAD_BYTES
 
     @property
     def progress(self) -> IndexProgress:

@@ -315,12 +315,15 @@ class ProducerStates:
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """Where the oldest transaction began that is open, or whose marker is not below the high watermark;
         None if there is none. Readers of committed data stop there. Cost: linear in these transactions."""
+        if not (self._unreplicated or self._opened):
+            return None
         pending = [done.first_offset for done in self._unreplicated if done.last_offset >= high_watermark]
         return min((*pending, *self._opened.values()), default=None)
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """Forget completed transactions whose marker is replicated."""
-        self._unreplicated = [done for done in self._unreplicated if done.last_offset >= high_watermark]
+        if self._unreplicated:
+            self._unreplicated = [done for done in self._unreplicated if done.last_offset >= high_watermark]
 
     def active_producers(self) -> dict[int, ProducerState]:
         """A copy of what is known, by producer id."""
