@@ -63,6 +63,9 @@ __all__ = [
 MAX_BATCH_BYTES: Final = (1 << 31) - 1
 """A position in a segment is an int32, so nothing larger can be stored."""
 
+_PLACE = struct.Struct(">qii")
+"""Base offset, size and leader epoch, with which a header begins."""
+
 _INT64 = struct.Struct(">q")
 _INT32 = struct.Struct(">i")
 _UINT32 = struct.Struct(">I")
@@ -180,9 +183,9 @@ def rebase_batch(
 
 def place_batch(batch: bytearray, base_offset: int, partition_leader_epoch: int) -> BatchHeader:
     """Give a batch of magic 2 that was encoded here its place in the log; returns its header."""
-    _INT64.pack_into(batch, 0, base_offset)
-    _INT32.pack_into(batch, LEADER_EPOCH_POSITION, partition_leader_epoch)
-    return BatchHeader._make(BATCH_HEADER.unpack_from(batch))
+    _PLACE.pack_into(batch, 0, base_offset, len(batch) - LENGTH_OVERHEAD_BYTES, partition_leader_epoch)
+    header: BatchHeader = tuple.__new__(BatchHeader, BATCH_HEADER.unpack_from(batch))  # half the cost of _make
+    return header
 
 
 def stamp_batch(

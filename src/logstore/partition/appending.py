@@ -14,6 +14,7 @@ from logstore.errors import (
     StorageError,
     UsageError,
 )
+from logstore.format.batch import place_batch
 from logstore.format.control import ControlType, encode_end_marker
 from logstore.format.gathered import Row, record_bytes
 from logstore.format.header import decode_header
@@ -213,6 +214,11 @@ class AppendingLog(WritableLog):
     def _write_locked(self, batches: list[bytearray]) -> AppendResult:
         """Place encoded batches at the log end and write them, a segment's worth at a time."""
         core = self._core
+        if len(batches) == 1:
+            header = place_batch(batches[0], core.log_end_offset, self._leader_epoch)
+            written = core.write(PlannedAppend(batches, [header]), AppendOrigin.CLIENT, self._now_ms())
+            self._after_append_locked()
+            return written
         result: AppendResult | None = None
         for planned in place_batches(
             batches, core.log_end_offset, self._leader_epoch, core.config.segment_bytes
@@ -328,7 +334,8 @@ class AppendingLog(WritableLog):
 
     def _after_append_locked(self) -> None:
         """Wake followers and see to it that the data becomes durable in time."""
-        self._notify()
+        if self._waiting_count:
+            self._notify()
         core = self._core
         if not self._flush_pending and core.log_end_offset > core.durable_offset:
             self._flush_pending = True

@@ -163,27 +163,25 @@ class LogCore:
                 return AppendResult(
                     duplicate.base_offset, duplicate.last_offset, duplicate.timestamp_ms, True
                 )
-        if planned.last_offset >= MAX_OFFSET:
-            raise OffsetOutOfRangeError(
-                f"offset {planned.last_offset} is beyond the last that a log can have"
-            )
+        base_offset, last_offset = planned.base_offset, planned.last_offset
+        if last_offset >= MAX_OFFSET:
+            raise OffsetOutOfRangeError(f"offset {last_offset} is beyond the last that a log can have")
         if planned.size_bytes > self.config.segment_bytes:
             raise RecordTooLargeError(
                 f"{planned.size_bytes} bytes are more than segment_bytes ({self.config.segment_bytes})"
             )
         if self.should_roll(planned, now_ms):
-            base_offset = max(planned.base_offset, self.log_end_offset)
-            check_reach(planned, base_offset)
-            self.roll(base_offset, now_ms)
+            new_base_offset = max(base_offset, self.log_end_offset)
+            check_reach(planned, new_base_offset)
+            self.roll(new_base_offset, now_ms)
         self._note_epochs(planned.headers)
         self.active.append(planned)
         if producers is not None:
             with self._all_or_reopen():
                 self._finish_transactions(producers)
-        self.log_end_offset = planned.last_offset + 1
-        self.producers.map_end_offset = self.log_end_offset
+        self.log_end_offset = self.producers.map_end_offset = last_offset + 1
         self.publish()
-        return AppendResult(planned.base_offset, planned.last_offset, planned.newest_ms)
+        return AppendResult(base_offset, last_offset, planned.newest_ms)
 
     def _plan_producers(
         self, planned: PlannedAppend, origin: AppendOrigin, now_ms: int
@@ -236,10 +234,10 @@ class LogCore:
         size_bytes = active.size_bytes
         if size_bytes > self.config.segment_bytes - planned.size_bytes:
             return True
-        if size_bytes and self._age_ms(planned.newest_ms, now_ms) > self._limit_ms() - active.jitter_ms:
-            return True
-        if size_bytes and active.indexes.is_full:
-            return True
+        if size_bytes:
+            age_ms = self._age_ms(planned.newest_ms, now_ms)
+            if age_ms > self._limit_ms() - active.jitter_ms or active.indexes.is_full:
+                return True
         return planned.last_offset - active.base_offset > MAX_RELATIVE_OFFSET
 
     def _age_ms(self, newest_ms: int, now_ms: int) -> int:

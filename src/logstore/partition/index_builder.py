@@ -23,15 +23,17 @@ class IndexBuilder:
         self.interval_bytes = interval_bytes
         self.bytes_since_entry = 0
         self.largest: TimestampOffset = time_index.last_entry
+        self._note_room()
 
-    @property
-    def is_full(self) -> bool:
-        return self.offset_index.is_full or self.time_index.is_full
+    def _note_room(self) -> None:
+        """After each change of the indexes: every append asks."""
+        self.is_full = self.offset_index.is_full or self.time_index.is_full
 
     def clear(self) -> None:
         """Begin again with empty indexes."""
         self.offset_index.clear()
         self.time_index.clear()
+        self._note_room()
         self.bytes_since_entry = 0
         self.largest = TimestampOffset(NO_TIMESTAMP_MS, self.offset_index.base_offset)
 
@@ -40,6 +42,7 @@ class IndexBuilder:
         the caller adds the batches behind it again."""
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
+        self._note_room()
         self.bytes_since_entry = 0
         self.largest = self.time_index.last_entry
 
@@ -50,6 +53,7 @@ class IndexBuilder:
         if self.bytes_since_entry > self.interval_bytes and self._has_room_for(header.last_offset):
             self.offset_index.append(header.last_offset, position)
             self.time_index.maybe_append(*self.largest)
+            self._note_room()
             self.bytes_since_entry = 0
         self.bytes_since_entry += header.batch_length + LENGTH_OVERHEAD_BYTES
 
@@ -84,3 +88,4 @@ class IndexBuilder:
         """The closing entry of a sealed segment: its largest timestamp is known without a scan."""
         if self.largest.offset - self.time_index.base_offset <= MAX_RELATIVE_OFFSET:
             self.time_index.maybe_append(*self.largest, is_closing=True)
+            self._note_room()
