@@ -19,6 +19,7 @@ from logstore.errors import (
     UsageError,
 )
 from logstore.files import Files, PathLike, check_path
+from logstore.format.loops import divide_rows
 from logstore.format.names import check_topic_name
 from logstore.logdir.directory import (
     LogDirectory,
@@ -230,6 +231,7 @@ class Topic(Sequence[Log]):
         self.name = name
         self._directory = directory
         self._placement = Placement(directory.config.batch_bytes)
+        self._partition_names: list[TopicPartition] = []
 
     @property
     def topic_id(self) -> uuid.UUID:
@@ -251,7 +253,14 @@ class Topic(Sequence[Log]):
     def __getitem__(self, number: int | slice) -> Log | Sequence[Log]:
         if isinstance(number, slice):
             return [self[i] for i in range(*number.indices(len(self)))]
-        return cast(Log, self._directory.log(TopicPartition(self.name, self._check_number(number))))
+        return self._log(self._check_number(number))
+
+    def _log(self, number: int) -> Log:
+        """The log of a partition that the topic has."""
+        names = self._partition_names
+        if number >= len(names):
+            self._partition_names = names = [TopicPartition(self.name, n) for n in range(len(self))]
+        return cast(Log, self._directory.log(names[number]))
 
     def _check_number(self, number: int) -> int:
         """The partition that an index means; negative ones count from the end."""
@@ -284,10 +293,12 @@ class Topic(Sequence[Log]):
         See :meth:`Log.append` for the rest.
         """
         if partition is None:
-            partition = self._placement.choose(key, value, len(self))
-        log = self[partition]
+            number = self._placement.choose(key, value, len(self))
+        else:
+            number = self._check_number(partition)
+        log = self._log(number)
         offset = log.append(value, key=key, headers=headers, timestamp_ms=timestamp_ms, flush=flush)
-        return log.partition.partition, offset
+        return number, offset
 
     def partition_for(self, key: Bytes) -> int:
         """The partition of a key.
@@ -311,7 +322,10 @@ class Topic(Sequence[Log]):
         return offsets
 
     def _divide(self, records: NewRecords) -> dict[int, list[Any]]:
-        rows = records if isinstance(records, list) else _listed(records)
+        rows = records if type(records) is list else _listed(records)
+        by_number = divide_rows(rows, len(self))
+        if by_number is not None:
+            return {number: part for number, part in enumerate(by_number) if part}
         columns = columns_of(rows, 0)
         divided: dict[int, list[Any]] = {}
         choose, count = self._placement.choose, len(self)

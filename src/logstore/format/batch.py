@@ -184,7 +184,9 @@ def rebase_batch(
 def place_batch(batch: bytearray, base_offset: int, partition_leader_epoch: int) -> BatchHeader:
     """Give a batch of magic 2 that was encoded here its place in the log; returns its header."""
     _PLACE.pack_into(batch, 0, base_offset, len(batch) - LENGTH_OVERHEAD_BYTES, partition_leader_epoch)
-    header: BatchHeader = tuple.__new__(BatchHeader, BATCH_HEADER.unpack_from(batch))  # half the cost of _make
+    header: BatchHeader = tuple.__new__(
+        BatchHeader, BATCH_HEADER.unpack_from(batch)
+    )  # half the cost of _make
     return header
 
 

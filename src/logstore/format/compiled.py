@@ -92,6 +92,13 @@ def encode_rows(
     return batches
 
 
+def divide_rows(rows: Sequence[Any], partition_count: int) -> list[list[Any]] | None:
+    """The rows, a list or tuple, by the partition of their keys; None if one has no key or anything about it
+    is out of the ordinary, for plain Python to decide. Cost: 50 ns per record."""
+    divided: list[list[Any]] | None = compiled.divide_rows(rows, NewRecord, partition_count)
+    return divided
+
+
 def partition_for_key(key: Bytes, partition_count: int) -> int:
     """As :func:`logstore.format.partitioner.partition_for_key`. Cost: 0.1 µs."""
     partition: int | None = compiled.partition_for_key(key, partition_count)

@@ -30,12 +30,20 @@ if compiled is None or TYPE_CHECKING:
     from logstore.format.gathered import GatheredRows
     from logstore.format.lookup import find_in_section, find_interval, mark_records
     from logstore.format.partitioner import partition_for_key
-    from logstore.format.plain import decode_records, encode_batch, encode_records, encode_rows, scan_batches
+    from logstore.format.plain import (
+        decode_records,
+        divide_rows,
+        encode_batch,
+        encode_records,
+        encode_rows,
+        scan_batches,
+    )
 else:
     from logstore.format.compiled import (
         Columns,
         GatheredRows,
         decode_records,
+        divide_rows,
         encode_batch,
         encode_records,
         encode_rows,
@@ -57,6 +65,7 @@ __all__ = [
     "Columns",
     "GatheredRows",
     "decode_records",
+    "divide_rows",
     "encode_batch",
     "encode_records",
     "encode_rows",
