@@ -1,5 +1,6 @@
 """One fsync for everybody who waits."""
 
+import signal
 import threading
 import time
 
@@ -116,6 +117,68 @@ def test_what_was_durable_once_counts_no_more_after_a_truncation():
     log.end = 8
     log.commit.wait_until_durable(8)
     assert log.durable == 8
+
+
+class Interrupt(BaseException):
+    pass
+
+
+def test_a_waiter_that_is_interrupted_leaves_the_line():
+    log = Appended()
+    log.end = 1
+    log.may_finish.clear()
+    threads = in_threads(lambda: log.commit.wait_until_durable(1))
+    log.is_flushing.wait(10)
+    log.end = 3
+
+    def interrupt(*_):
+        raise Interrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        with pytest.raises(Interrupt):
+            log.commit.wait_until_durable(2)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    threads += in_threads(lambda: log.commit.wait_until_durable(3))
+    log.may_finish.set()
+    for thread in threads:
+        thread.join(10)
+    assert (log.durable, log.flush_count) == (3, 2)
+
+
+class InterruptedOnce(Appended):
+    def flush(self):
+        super().flush()
+        if self.flush_count == 1:
+            self.durable = 0
+            raise Interrupt
+
+
+def test_a_leader_that_is_interrupted_hands_over():
+    log = InterruptedOnce()
+    log.end = 1
+    log.may_finish.clear()
+    raised = []
+
+    def lead():
+        try:
+            log.commit.wait_until_durable(1)
+        except Interrupt as error:
+            raised.append(error)
+
+    threads = in_threads(lead)
+    log.is_flushing.wait(10)
+    log.end = 2
+    threads += in_threads(lambda: log.commit.wait_until_durable(2))
+    while not log.commit._waiting:
+        time.sleep(0.001)
+    log.may_finish.set()
+    for thread in threads:
+        thread.join(10)
+    assert (len(raised), log.durable, log.flush_count) == (1, 2, 2)
 
 
 class SlowFiles(WatchedFiles):
