@@ -1,11 +1,10 @@
 """Group commit: one fsync serves everybody who waits for one.
 
-The first thread that needs a flush performs it for all that was appended before it began. Threads that arrive
-meanwhile line up; when it is done, those whose records it covered are let go, and the first of the others
-flushes for all the rest. A thread is woken once, when it is served or when it is its turn, and by nobody else:
-waking all of them to look for themselves costs more than a fast disk's fsync. Knows offsets and a function
-that flushes; nothing of files. What is durable it asks the log each time: a truncation may lower it at any
-moment.
+The first thread that needs a flush performs it for all that was appended before it began. Threads that
+arrive meanwhile line up; when it is done, those whose records it covered are let go, and the first of the
+others flushes for all the rest. A thread is woken once, when it is served or when it is its turn: waking all
+of them to look for themselves costs more than a fast disk's fsync. Knows offsets and a function that flushes;
+nothing of files. What is durable it asks the log each time: a truncation may lower it at any moment.
 
 Lock: ``_lock`` guards ``_waiting``, ``_is_flushing`` and the places in line; it is not held while flushing.
 """

@@ -8,6 +8,7 @@ written as they are.
 from __future__ import annotations
 
 from collections.abc import Sequence
+
 from logstore.config import TopicConfig
 from logstore.errors import (
     CorruptionError,
