@@ -19,7 +19,8 @@ enum {
     MAX_UTF8_BYTES = 4, /* per character */
     FIRST_ROWS = 64,
     PREFETCH_ROWS = 8, /* rows made some time ago lie far away in memory: 8 % of a whole encoding */
-    PREFETCH_BYTES = 256
+    PREFETCH_BYTES = 256,
+    MAX_PARTITIONS = 65536 /* that rows are divided among: each takes a list */
 };
 
 /* Larger keys, values and batches are left to the plain code: below this no sum of sizes overflows. */
@@ -509,7 +510,9 @@ init_gathered(GatheredRows *self, PyObject *args, PyObject *Py_UNUSED(keywords))
 static int
 must_drain(const GatheredRows *self, int64_t size_bytes)
 {
-    return self->has_failed || (self->row_count > 0 && self->size_bytes + size_bytes > self->limit_bytes);
+    int64_t sum;
+    return self->has_failed || (self->row_count > 0 && (__builtin_add_overflow(self->size_bytes, size_bytes, &sum) ||
+                                                        sum > self->limit_bytes));
 }
 
 static PyObject *
@@ -525,6 +528,11 @@ static int
 keep_row(GatheredRows *self, PyObject *key, PyObject *value, PyObject *headers, int64_t timestamp_ms,
          int64_t size_bytes)
 {
+    int64_t sum;
+    if (size_bytes < 0 || __builtin_add_overflow(self->size_bytes, size_bytes, &sum)) {
+        PyErr_SetString(PyExc_ValueError, "the size of a row");
+        return -1;
+    }
     if (self->row_count == self->room) {
         Py_ssize_t room = self->room > 0 ? self->room * 2 : FIRST_ROWS;
         GatheredRow *rows = NULL;
@@ -541,7 +549,7 @@ keep_row(GatheredRows *self, PyObject *key, PyObject *value, PyObject *headers, 
     Py_INCREF(value);
     Py_INCREF(headers);
     self->rows[self->row_count++] = (GatheredRow){key, value, headers, timestamp_ms, size_bytes};
-    self->size_bytes += size_bytes;
+    self->size_bytes = sum;
     return 0;
 }
 
@@ -574,9 +582,10 @@ add_gathered(GatheredRows *self, PyObject *const *args, Py_ssize_t count)
     if (outcome == UNUSUAL || now_ms < NO_TIMESTAMP_MS || measure_timestamp(args[3], &bounds, &timestamp_ms) != ORDINARY ||
         most_bytes > self->max_record_bytes || must_drain(self, most_bytes))
         return PyLong_FromLong(-1);
-    if (keep_row(self, key, value, headers, timestamp_ms, most_bytes) < 0)
-        return NULL;
-    return PyLong_FromSsize_t(self->row_count - 1);
+    PyObject *kept = headers == Py_None ? PyTuple_New(0) : Py_NewRef(headers);
+    int failed = kept == NULL || keep_row(self, key, value, kept, timestamp_ms, most_bytes) < 0;
+    Py_XDECREF(kept);
+    return failed ? NULL : PyLong_FromSsize_t(self->row_count - 1);
 }
 
 static PyObject *
@@ -656,10 +665,11 @@ static PyObject *
 rows_of_gathered(GatheredRows *self, void *Py_UNUSED(closure))
 {
     PyObject *list = PyList_New(0);
-    /* A tuple may start the collector, whose finalizers may add rows: what is there is looked at each time. */
     for (Py_ssize_t i = 0; list != NULL && i < self->row_count; i++) {
-        const GatheredRow *row = &self->rows[i];
-        PyObject *tuple = Py_BuildValue("(OOLO)", row->key, row->value, (long long)row->timestamp_ms, row->headers);
+        /* A new tuple may start the collector, and a finalizer then change the rows: hence a reference to each. */
+        GatheredRow row = self->rows[i];
+        PyObject *tuple = Py_BuildValue("(NNLN)", Py_NewRef(row.key), Py_NewRef(row.value), (long long)row.timestamp_ms,
+                                        Py_NewRef(row.headers));
         if (tuple == NULL || PyList_Append(list, tuple) < 0)
             Py_CLEAR(list);
         Py_XDECREF(tuple);
@@ -797,7 +807,8 @@ divide_rows(PyObject *Py_UNUSED(module), PyObject *args)
     int partition_count;
     if (!PyArg_ParseTuple(args, "OOi", &rows, &new_record_type, &partition_count))
         return NULL;
-    if ((!PyList_CheckExact(rows) && !PyTuple_CheckExact(rows)) || partition_count < 1)
+    if ((!PyList_CheckExact(rows) && !PyTuple_CheckExact(rows)) || partition_count < 1 ||
+        partition_count > MAX_PARTITIONS)
         Py_RETURN_NONE;
     PyObject *divided = PyList_New(0); /* before any row is looked at: lists may start the collector */
     for (int i = 0; divided != NULL && i < partition_count; i++) {

@@ -11,9 +11,14 @@ import operator
 import pickle
 
 from logstore.build import compiled
+from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import LogstoreError
-from logstore.format import loops, plain
+from logstore.format import loops, partitioner, plain
+from logstore.format.gathered import GatheredRows, record_bytes
 from logstore.format.offset_map import PLAIN_KEY_BYTES, OffsetMap, PlainTable
+from logstore.model import NewRecord
+from logstore.partition.columns import Columns, columns_of
+from logstore.partition.encoding import RowEncoder
 from tests.fuzz import junk
 from tests.fuzz.chance import INT64_MAX
 
@@ -62,7 +67,12 @@ def any_arguments(chance):
 
 
 UNTOUCHED = {"__class__", "__new__", "__init_subclass__", "__subclasshook__", "__setattr__", "__delattr__"}
-NEW = {"OffsetMap": lambda chance: compiled.OffsetMap(chance.choice((48, 100, 5000)), chance.randbytes(16))}
+NEW = {
+    "OffsetMap": lambda chance: compiled.OffsetMap(chance.choice((48, 100, 5000)), chance.randbytes(16)),
+    "GatheredRows": lambda chance: compiled.GatheredRows(
+        (0, False, 5, 5, 1000), chance.choice((100, 1 << 40))
+    ),
+}
 """How to make an object of a type, where junk would hardly ever do it."""
 
 
@@ -160,6 +170,83 @@ def spoil_column(chance, columns):
                 ((1, 2),),
             )
         )
+
+
+def rows_to_append(chance):
+    """Rows as users append them, mostly ordinary."""
+    keys, values, timestamps, headers, _, _ = chance.columns()
+    rows = []
+    for number, (key, value) in enumerate(zip(keys, values, strict=True)):
+        timestamp_ms = timestamps if isinstance(timestamps, int) else timestamps[number]
+        named = headers[number] if headers else ()
+        shapes = (value, (key, value), (key, value, timestamp_ms), (key, value, timestamp_ms, named))
+        rows.append(chance.choice((*shapes[value is None :], NewRecord(value, key, named, timestamp_ms))))
+    if chance.happens(0.3):
+        rows[chance.randrange(len(rows))] = junk.argument(chance)
+    if chance.happens(0.1):
+        rows[0] = (b"k", junk.argument(chance), 5, (("h", junk.argument(chance)),))
+    return chance.choice((list, tuple))(rows)
+
+
+@target("encode_rows", "divide_rows", "partition_for_key")
+def encode_rows(chance):
+    rows = rows_to_append(chance)
+    config = TopicConfig(
+        message_timestamp_type=chance.choice(("CreateTime", "LogAppendTime")),
+        cleanup_policy=chance.choice(("delete", "delete", "compact")),
+        message_timestamp_after_max_ms=chance.choice((3_600_000, INT64_MAX)),
+    )
+    row_encoder = RowEncoder(StoreConfig(batch_bytes=chance.choice((1, 100, 300, 1 << 20))), config)
+    now_ms = chance.choice((1_700_000_000_000, 0, -1, INT64_MAX))
+    ours = loops.encode_rows(rows, now_ms, row_encoder.rules)
+    if ours is not None:
+        plains = outcome(row_encoder.encode_by_columns, rows, now_ms, None)
+        assert ours == plains, (rows, config, now_ms, ours, plains)
+    count = chance.choice((1, 2, 3, 50))
+    divided = loops.divide_rows(rows, count)
+    if divided is not None:
+        assert sum(map(len, divided)) == len(rows)
+        key = columns_of(rows, 0).keys[0]
+        assert rows[0] in divided[partitioner.partition_for_key(key, count)]
+    return ours is not None
+
+
+@target("GatheredRows")
+def gathered_rows(chance):
+    """The class and its plain twin, which is given whatever the class takes."""
+    row_encoder = RowEncoder(StoreConfig(batch_bytes=chance.choice((100, 1 << 20))), TopicConfig())
+    ours, plains = (
+        kind(row_encoder.rules, row_encoder.max_record_bytes) for kind in (loops.GatheredRows, GatheredRows)
+    )
+    now_ms = 1_700_000_000_000
+    for row in rows_to_append(chance):
+        fields = columns_of([row], now_ms) if chance.happens(0.5) and is_right(row) else None
+        if fields is None:
+            call_with_junk(chance, ours.add)
+            ours.clear()
+            plains.clear()
+            continue
+        headers = fields.headers[0] if fields.headers else ()
+        timestamp_ms = fields.timestamps if isinstance(fields.timestamps, int) else fields.timestamps[0]
+        key, value = fields.keys[0], fields.values[0]
+        if ours.add(value, key, headers, timestamp_ms, now_ms) >= 0 or chance.happens(0.5):
+            size_bytes = record_bytes(key, value, headers)
+            plains.put((key, value, timestamp_ms, headers), size_bytes)
+            if ours.row_count < plains.row_count:
+                ours.put((key, value, timestamp_ms, headers), size_bytes)
+        if chance.happens(0.2) and ours.row_count:
+            ours.remove_last()
+            plains.remove_last()
+    assert (ours.rows, ours.size_bytes) == (plains.rows, plains.size_bytes)
+    if not ours.row_count:
+        return False
+    found = outcome(row_encoder.encode_gathered, ours, now_ms)
+    assert found == outcome(row_encoder.encode_gathered, plains, now_ms)
+    return isinstance(found, list)
+
+
+def is_right(row):
+    return isinstance(outcome(columns_of, [row], 0), Columns)
 
 
 @target("crc32c", "crc32c_with")

@@ -96,19 +96,21 @@ class RowEncoder:
             )
             batches = encode_rows(rows, now_ms, rules, producer[:3])
         if batches is None:
-            columns = self._columns(rows, now_ms)
-            is_one = producer is not None and columns.record_count
-            parts = [columns] if is_one else split_by_size(columns, self._batch_bytes)
-            return encode_columns(parts, self._config, now_ms, producer)
+            return self.encode_by_columns(rows, now_ms, producer)
         return self._finish(batches)
 
-    def _columns(self, rows: list[Any] | tuple[Any, ...], now_ms: int) -> Columns:
+    def encode_by_columns(
+        self, rows: list[Any] | tuple[Any, ...], now_ms: int, producer: ProducerIdentity | None
+    ) -> list[bytearray]:
+        """As :meth:`encode`, for rows of any kind."""
         columns = columns_of(rows, now_ms)
         if not isinstance(columns.timestamps, int):
             check_timestamps(columns.timestamps, self._config, now_ms)
         if self._config.compacts:
             check_keys(columns.keys)
-        return columns
+        is_one = producer is not None and columns.record_count
+        parts = [columns] if is_one else split_by_size(columns, self._batch_bytes)
+        return encode_columns(parts, self._config, now_ms, producer)
 
     def encode_gathered(self, gathered: GatheredRows, now_ms: int) -> list[bytearray]:
         """The gathered rows in one batch; as :meth:`encode`."""
