@@ -19,6 +19,7 @@ size, value size and header count, 10 for its timestamp, 1 for attributes."""
 MAX_HEADER_OVERHEAD_BYTES: Final = 10
 """What a header takes at most besides key and value: their sizes."""
 
+_INT64_MAX = (1 << 63) - 1
 _MAX_UTF8_BYTES = 4  # per character
 
 Row = tuple[bytes | None, bytes | None, int, tuple[Header, ...]]
@@ -100,7 +101,9 @@ class GatheredRows:
             timestamp_ms = now_ms
         elif type(timestamp_ms) is not int or (
             timestamp_ms != NO_TIMESTAMP_MS
-            and not max(now_ms - rules.before_max_ms, 0) <= timestamp_ms <= now_ms + rules.after_max_ms
+            and not max(now_ms - rules.before_max_ms, 0)
+            <= timestamp_ms
+            <= min(now_ms + rules.after_max_ms, _INT64_MAX)
         ):
             return -1
         if size > self.max_record_bytes or self.must_drain_before(size):
