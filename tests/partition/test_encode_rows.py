@@ -179,7 +179,6 @@ def test_ordinary_rows_take_the_compiled_pass(rows):
         *((b"v",), (b"k", b"v", 1, (), 1), (b"k", memoryview(b"v")), (b"k", b"v", True), (b"k", b"v", 2**64)),
         *((b"k", b"v", -2), (b"k", b"v", NOW + 3_600_001), (b"k", b"v", 1, [("h", b"x")])),
     ],
-    ids=repr,
 )
 def test_a_row_out_of_the_ordinary_leaves_all_to_the_plain_code(row):
     assert encode_rows([b"before", row, b"after"], NOW, encoder().rules) is None
