@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from benchmarks.alone import IMPORT, LARGE
+from benchmarks.alone import IMPORT, LARGE, LARGE_RECOVERY
 from benchmarks.contenders import (
     AIOKAFKA,
     COLUMNS,
@@ -107,13 +107,14 @@ _STORE_FIGURES = (APPEND, DURABLE, THREADS, SEQUENTIAL, RANDOM, OPEN, RECOVERY)
 
 
 def _memory(results: Results) -> Spread | None:
-    """The largest of all figures of a store, and of reading the large log."""
+    """The largest of all figures of a store, of reading the large log and of recovering one."""
     found = [
         summary.memory_bytes
         for case, summary in results.summaries().items()
         if case.contender == LOGSTORE and case.figure in _STORE_FIGURES
     ]
-    found += results.values_of(LARGE, "memory_over_idle_bytes")
+    for name in (LARGE, LARGE_RECOVERY):
+        found += results.values_of(name, "memory_over_idle_bytes")
     return Spread(max(found), min(found), max(found)) if found else None
 
 

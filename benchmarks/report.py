@@ -127,8 +127,8 @@ SECTIONS = (
     Section(
         "Recovery scan",
         SCAN,
-        "Every batch of a segment of 1 GiB found and its checksum checked, beside `cat` of the file; the "
-        "slow ones get its first 64 MiB.",
+        "Every batch of a segment found, its checksum checked (and, by logstore, indexed), beside `cat` of "
+        "the file; the clients' codecs get a piece of it.",
         "B/s",
     ),
     Section("Offset map", MAP, "Distinct keys of 16 bytes put with their offsets, 1,000 a call.", "keys/s"),

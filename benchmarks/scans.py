@@ -57,16 +57,19 @@ Scan = Callable[[str, int], tuple[int, int | None]]
 
 def _logstore() -> Scan:
     from logstore.files import OsFiles
-    from logstore.partition.walk import PIECE_BYTES, Walk
+    from logstore.partition import recovery
+    from logstore.partition.active import ActiveSegment
+    from logstore.partition.leader_epochs import LeaderEpochs
+    from logstore.partition.segment import OpenSegments
 
     def scan(path: str, most_bytes: int) -> tuple[int, int | None]:
-        file = OsFiles().open(path)
-        walk = Walk(file.read_at, 0, file.size_bytes(), check=True, piece_bytes=PIECE_BYTES)
-        batches = sum(len(piece.batches) for piece in walk)
-        file.close()
-        if walk.fault is not None:
-            raise walk.fault
-        return walk.position, batches
+        """What an open does with a segment after a crash, up to writing the indexes that it makes."""
+        segment = ActiveSegment(OsFiles(), os.path.dirname(path), 0, OpenSegments(1), created_ms=0)
+        tail = recovery._Tail(segment, LeaderEpochs(), 0)
+        tail.scan(0)
+        if tail.fault is not None:
+            raise tail.fault
+        return tail.scanned_bytes, tail.end_offset // BATCH_RECORDS
 
     return scan
 
