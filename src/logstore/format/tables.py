@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from itertools import repeat
+from operator import add
 from typing import Final
 
 from logstore.format.varint import encode_varint, wrap_int64
 
 TABLE_VALUES: Final = 8192
 """The varints and record prefixes kept ready: all of one or two bytes that are not negative."""
+
+_THREE_BYTES_VALUES: Final = 1 << 20
 
 
 def _short_varints() -> list[bytes]:
@@ -26,6 +31,9 @@ class _Table(dict[int, bytes]):
         self.update((number, self[number]) for number in range(-64, 0))
 
     def __missing__(self, number: int) -> bytes:
+        if TABLE_VALUES <= number < _THREE_BYTES_VALUES:
+            raw = 2 * number
+            return self.prefix + bytes((raw & 127 | 128, raw >> 7 & 127 | 128, raw >> 14))
         return self.prefix + encode_varint(wrap_int64(number))
 
 
@@ -49,17 +57,35 @@ class Tables:
         self.offset_deltas = _short_varints()
         self.varint = _Table(b"", self.offset_deltas).__getitem__
         self.framed = _FramedSizes(0).__getitem__
-        self.framed_and_count = _FramedSizes(1).__getitem__
-        """A value, and the one byte that says that no headers follow it."""
+        self.framed_and_1 = _FramedSizes(1).__getitem__
+        """A value, and one byte: that no headers follow it, or that no key is before it."""
         self.attributes_and_timestamp = _Table(b"\x00", self.offset_deltas).__getitem__
         self.stamps = [b"\x00\x00" + encoded for encoded in self.offset_deltas]
         """Attributes, timestamp delta 0, and the offset delta."""
 
-    def first_offset_deltas(self, count: int) -> Sequence[bytes]:
-        """The encoded deltas 0, 1, 2, ... of a batch without gaps."""
-        if count <= TABLE_VALUES:
-            return self.offset_deltas[:count]
-        return list(map(self.varint, range(count)))
+    @cached_property
+    def framed_and_2(self) -> Callable[[int], int]:
+        """A value without key and headers."""
+        return _FramedSizes(2).__getitem__
+
+    @cached_property
+    def varint_behind_null(self) -> Callable[[int], bytes]:
+        """The size of a null key, and that of the value behind it."""
+        return _Table(b"\x01", self.offset_deltas).__getitem__
+
+    @cached_property
+    def _low_bytes(self) -> list[bytes]:
+        """The first two of three bytes."""
+        return [bytes((2 * number & 127 | 128, number >> 6 & 127 | 128)) for number in range(TABLE_VALUES)]
+
+    def offset_deltas_from(self, first: int, count: int) -> Sequence[bytes]:
+        """The encoded deltas first, first + 1, ... of a batch without gaps."""
+        if first + count <= TABLE_VALUES:
+            return self.offset_deltas[first : first + count]
+        block, number = divmod(first, TABLE_VALUES)
+        if 0 < block < 128 and number + count <= TABLE_VALUES:
+            return list(map(add, self._low_bytes[number : number + count], repeat(bytes((block,)))))
+        return list(map(self.varint, range(first, first + count)))
 
 
 _tables: Tables | None = None
