@@ -22,11 +22,12 @@ typedef struct {
     int64_t interval_bytes;
 } Rules;
 
-/* What does: RunProgress in run.py, in its order. */
+/* What does: RunPlace and IndexProgress in run.py, in their order. */
 typedef struct {
     int64_t end_offset;
     int64_t gap_position; /* the place and end offset before the last batch, if there is a gap in front of it */
     int64_t gap_offset;   /* -1 if there is none */
+    int64_t producer_position; /* of the first batch that has one; -1 so far */
     int64_t bytes_since_entry;
     int64_t largest_ms; /* the largest timestamp, and the last offset of its batch */
     int64_t largest_offset;
@@ -128,6 +129,8 @@ take(const Rules *rules, Progress *progress, Entries *entries, const uint8_t *at
     next.gap_position = position;
     next.gap_offset = base_offset > next.end_offset ? next.end_offset : -1;
     next.end_offset = batch.last_offset + 1;
+    if (next.producer_position < 0 && read_int64(at + PRODUCER_ID_AT) >= 0)
+        next.producer_position = position;
     *progress = next;
     return 0;
 }
@@ -205,8 +208,8 @@ most_entries(const Rules *rules, const Progress *progress, int64_t size_bytes)
 static PyObject *
 result_of_run(Py_ssize_t stop, const Progress *p, const Entries *entries)
 {
-    return Py_BuildValue("(n(LLLLLLLLLLL)y#y#)", stop, (long long)p->end_offset, (long long)p->gap_position,
-                         (long long)p->gap_offset, (long long)p->bytes_since_entry, (long long)p->largest_ms,
+    return Py_BuildValue("(n(LLLLLLLLLLLL)y#y#)", stop, (long long)p->end_offset, (long long)p->gap_position,
+                         (long long)p->gap_offset, (long long)p->producer_position, (long long)p->bytes_since_entry, (long long)p->largest_ms,
                          (long long)p->largest_offset, (long long)p->least_offset, (long long)p->offset_room,
                          (long long)p->time_room, (long long)p->last_time_ms, (long long)p->last_time_offset,
                          (char *)entries->offset_entries, (Py_ssize_t)(OFFSET_ENTRY_BYTES * entries->offset_count),

@@ -5,7 +5,7 @@ import random
 from logstore.format.batch import encode_batch, seal_batch
 from logstore.format.compression import Codec
 from logstore.format.control import ControlType, encode_end_marker
-from logstore.format.header import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, BatchHeader
+from logstore.format.header import NO_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TRANSACTIONAL_BIT, BatchHeader
 from logstore.model import Record
 from tests.format.legacy_writer import encode_entry
 
@@ -17,6 +17,7 @@ class Shape:
         self.random = random.Random(seed)
         self.offset = 0
         self.epoch = 0
+        self.sequence = 0
         self.data = bytearray()
         self.ends = [0]
         self.rate = self.random.choice((0.0, 0.01, 0.05))
@@ -60,12 +61,18 @@ class Shape:
         self.time_ms += self.random.choice((0, 1, 5, 50, -3, -20))
         self.batch()
 
+    def produced(self):
+        """A batch of a transaction, or of a producer without one."""
+        self.sequence += 10
+        transactional = self.random.choice((0, TRANSACTIONAL_BIT))
+        self.batch(producer_id=5, producer_epoch=0, base_sequence=self.sequence, attributes=transactional)
+
     def control(self):
         marker = encode_end_marker(
             base_offset=self.offset,
             producer_id=5,
             producer_epoch=0,
-            control_type=ControlType.COMMIT,
+            control_type=self.random.choice((ControlType.ABORT, ControlType.COMMIT)),
             coordinator_epoch=1,
             timestamp_ms=self.time_ms,
             partition_leader_epoch=self.epoch,
@@ -139,7 +146,19 @@ class Shape:
     def garbage(self):
         self.add(self.random.randbytes(self.random.randrange(1, 200)))
 
-    ODD = (control, real, emptied, legacy, new_epoch, old_epoch, step_back, jump, no_timestamp, far_timestamp)
+    ODD = (
+        produced,
+        control,
+        real,
+        emptied,
+        legacy,
+        new_epoch,
+        old_epoch,
+        step_back,
+        jump,
+        no_timestamp,
+        far_timestamp,
+    )
     BAD = (impossible, too_many, flip, garbage)
 
     def grow(self, count):

@@ -30,14 +30,16 @@ def small_pieces(monkeypatch):
     monkeypatch.setattr(walk, "PIECE_BYTES", 4000)
 
 
-def recover(monkeypatch, directory, config, recovery_point, is_dense, *, by_runs, files=None):
+def recover(monkeypatch, directory, config, recovery_point, is_dense, *, by_runs, skips=True):
     """What recovery finds, or the error, and what it leaves on disk."""
     with monkeypatch.context() as patched:
         if not by_runs:
             patched.setattr(loops, "index_run", None)
             patched.setattr(walk, "scan_batches", plain.scan_batches)
+        if not skips:
+            patched.setattr(recovery._Tail, "quiet_range", (0, 0))
         loader = Loader(
-            files=files or OsFiles(),
+            files=OsFiles(),
             directory=str(directory),
             config=config,
             cache=OpenSegments(10),
@@ -63,9 +65,18 @@ def recover(monkeypatch, directory, config, recovery_point, is_dense, *, by_runs
             active.size_bytes,
             active.largest_timestamp,
             active.indexes.bytes_since_entry,
+            loaded.producers.snapshot_entries(),
+            loaded.producers.first_unstable_offset(loaded.log_end_offset),
             (report.scanned_bytes, report.recovered_segments, report.cut_bytes, report.split_segments),
         )
         return found, {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
+
+
+WAYS = {
+    "one-by-one-0": {"by_runs": False},
+    "by-runs-0": {"by_runs": True},
+    "reads-all-twice-0": {"by_runs": False, "skips": False},
+}
 
 
 @needs_compiled
@@ -91,11 +102,11 @@ def test_both_ways_find_and_leave_the_same(tmp_path, monkeypatch, small_pieces, 
     shape.tear()
     (origin / LOG_NAME).write_bytes(shape.data)
     results = []
-    for name, by_runs in (("plain-0", False), ("runs-0", True)):
+    for name, options in WAYS.items():
         directory = tmp_path / name
         shutil.copytree(origin, directory)
-        results.append(recover(monkeypatch, directory, config, recovery_point, is_dense, by_runs=by_runs))
-    assert results[0] == results[1]
+        results.append(recover(monkeypatch, directory, config, recovery_point, is_dense, **options))
+    assert results[0] == results[1] == results[2]
 
 
 def write_long_log(path, batch_bytes=10_000, count=300):

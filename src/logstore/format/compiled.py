@@ -131,5 +131,5 @@ def index_run(
         return None
     stop, numbers, offset_entries, time_entries = found
     return Run(
-        stop, RunPlace._make(numbers[:3]), IndexProgress._make(numbers[3:]), offset_entries, time_entries
+        stop, RunPlace._make(numbers[:4]), IndexProgress._make(numbers[4:]), offset_entries, time_entries
     )

@@ -51,6 +51,8 @@ class RunPlace(NamedTuple):
     """Where the last batch begins in the file."""
     gap_offset: int
     """The end offset before the last batch if there is a gap in front of it, else -1."""
+    producer_position: int
+    """Where the first batch with a producer begins in the file, -1 if none had one."""
 
 
 class Run(NamedTuple):

@@ -7,7 +7,8 @@ data batch is read; of a marker also its one record.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from logstore.errors import CorruptionError
@@ -33,6 +34,9 @@ class ProducerSource(NamedTuple):
     now_ms: int
     accepts_loss: bool = False
     """Leave out what is behind damage in a segment."""
+    quiet_ranges: Mapping[int, tuple[int, int]] = MappingProxyType({})
+    """By the base offset of a segment: positions between which, as recovery has just seen, all batches are
+    sound and none has a producer. They are not read again."""
 
     def rebuild(self, snapshots: Sequence[int], *, store_aborted: bool) -> ProducerStates:
         """The state at the log end: from the newest of ``snapshots`` (offsets, ascending) that reads well.
@@ -79,7 +83,16 @@ class ProducerSource(NamedTuple):
                 _log.warning("producers are known only in part: %s", error)
 
     def _batches_of(self, segment: Segment, start: int) -> Iterator[tuple[Segment, BatchHeader, bytes, int]]:
-        walk = segment.walk(segment.position_before(start), segment.size_bytes, check=False)
+        begin, end = segment.position_before(start), segment.size_bytes
+        quiet_begin, quiet_end = self.quiet_ranges.get(segment.base_offset, (end, end))
+        if begin < quiet_begin:
+            yield from self._batches_between(segment, start, begin, quiet_begin)
+        yield from self._batches_between(segment, start, max(begin, quiet_end), end)
+
+    def _batches_between(
+        self, segment: Segment, start: int, begin: int, end: int
+    ) -> Iterator[tuple[Segment, BatchHeader, bytes, int]]:
+        walk = segment.walk(begin, end, check=False)
         for piece in walk:
             for at, header in piece.batches:
                 if header.producer_id >= 0 and header.base_offset >= start:
@@ -88,7 +101,7 @@ class ProducerSource(NamedTuple):
                     except CorruptionError as error:
                         raise error.located(segment.path, piece.position) from None
                     yield segment, header, piece.buffer, at
-        if walk.position < segment.size_bytes:
+        if walk.position < end:
             fault = walk.fault or CorruptionError("the last batch is incomplete", position=walk.position)
             raise fault.located(segment.path)
 

