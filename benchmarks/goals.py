@@ -34,7 +34,7 @@ from benchmarks.figures import (
     THREADS,
     Case,
 )
-from benchmarks.plan import DECODE, ENCODE, SCAN
+from benchmarks.plan import DECODE, ENCODE, MANY_COLUMNS, SCAN
 from benchmarks.records import JSON, SMALL
 from benchmarks.results import Results, Spread
 from benchmarks.scans import BATCH_RECORDS
@@ -74,6 +74,10 @@ class Goal(NamedTuple):
 def _ratio(figure: str, other: str, *, batch: int, ours: str = LOGSTORE, data: str = SMALL) -> Measure:
     case = Case(figure, ours, batch, data)
     return lambda results: results.ratio(case, case._replace(contender=other))
+
+
+def _columns_to_rows(batch: int) -> Measure:
+    return _ratio(APPEND, LOGSTORE, batch=batch, ours=COLUMNS)
 
 
 def _mean(figure: str, ours: str, other: str = AIOKAFKA) -> Measure:
@@ -148,12 +152,8 @@ def goals_for(machine: dict[str, str]) -> tuple[Goal, ...]:
         Goal("Append rows, 1,000 a batch, to ready bytes", None, 0.8, _ratio(APPEND, LIMIT, batch=1_000)),
         Goal("Append single records, to sqlite", 8.0, None, _ratio(APPEND, SQLITE, batch=1, ours=GATHERING)),
         Goal("Append single records, per second", None, 1e6, _single_rate, format_rate),
-        Goal(
-            "Append columns, to logstore's rows",
-            2.0,
-            None,
-            _ratio(APPEND, LOGSTORE, batch=1_000, ours=COLUMNS),
-        ),
+        Goal("Append columns, 1,000 a batch, to rows", 2.0, None, _columns_to_rows(1_000)),
+        Goal("Append columns, 10,000 a batch, to rows", 2.0, None, _columns_to_rows(MANY_COLUMNS)),
         Goal("Append with a flush for every 100, to sqlite", 1.2, None, _ratio(DURABLE, SQLITE, batch=100)),
         Goal("Append with a flush for every 100, to file", None, 0.9, _ratio(DURABLE, FILE, batch=100)),
         Goal("16 threads that flush each append, to one", 5.0, None, _threads),

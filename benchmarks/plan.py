@@ -47,11 +47,14 @@ _QUICK_STORES = tuple(name for name in _STORES if name not in (PLAIN, KAFKA_PYTH
 _COLUMNS = (COLUMNS, ARROW)
 _MANY = 1_000
 _SOME = 100
+MANY_COLUMNS = 10_000
+"""Rows of a table, where columns are appended: nobody makes tables of a thousand."""
 
 APPENDERS: dict[tuple[str, int], tuple[str, ...]] = {
     (SMALL, 1): (GATHERING, *_STORES),
     (SMALL, _SOME): (*_STORES, SQLITE_TIME),
     (SMALL, _MANY): (*_STORES, *_COLUMNS, ARROW_ROWS),
+    (SMALL, MANY_COLUMNS): (LOGSTORE, LIMIT, *_COLUMNS),
     (LARGE, 1): _QUICK_STORES,
     (LARGE, _SOME): _QUICK_STORES,
     (LARGE, _MANY): (*_QUICK_STORES, *_COLUMNS),
@@ -72,6 +75,8 @@ RECOVERED_BATCH_RECORDS = _MANY
 
 def readers(figure: str, data: str, batch_records: int) -> tuple[str, ...]:
     """Who reads what was appended in these batches."""
+    if batch_records == MANY_COLUMNS:
+        return ()  # stored, they are the same batches again
     if figure == SEQUENTIAL:
         names = tuple(name for name in APPENDERS[data, batch_records] if name not in _ONLY_APPEND)
         return names if data == JSON or batch_records == 1 else (ON_DEMAND, *names)

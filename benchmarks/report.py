@@ -41,7 +41,7 @@ from benchmarks.figures import (
     Case,
 )
 from benchmarks.goals import count_verdicts, format_goals
-from benchmarks.plan import DECODE, DICT, ENCODE, MAP, SCAN
+from benchmarks.plan import DECODE, DICT, ENCODE, MANY_COLUMNS, MAP, SCAN
 from benchmarks.records import JSON
 from benchmarks.results import Results, Summary, percentile_95
 from benchmarks.text import (
@@ -395,7 +395,7 @@ def _format_events(results: Results) -> str:
 
 _README_ROWS = (
     ("Append rows, 1,000 a batch", Case(APPEND, LOGSTORE, 1_000)),
-    ("Append columns, 1,000 a batch", Case(APPEND, COLUMNS, 1_000)),
+    ("Append columns, 10,000 a batch", Case(APPEND, COLUMNS, MANY_COLUMNS)),
     ("Append record by record", Case(APPEND, GATHERING, 1)),
     ("Append, a flush for every 100", Case(DURABLE, LOGSTORE, 100)),
     ("16 threads, a flush for each record", Case(THREADS, LOGSTORE, 1)),

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-import pyarrow as pa
-
 import logstore
 from benchmarks.contenders.arrow_stream import record_batch_of, value_bytes
 from benchmarks.contenders.logstore_log import LogstoreContender
@@ -19,12 +17,12 @@ class ColumnsContender(LogstoreContender):
     """Columns need not become Python objects."""
 
     settings: ClassVar[str] = (
-        "columns: `Log.extend_arrow` of a table for each batch, `Log.iterate_arrow` without the headers"
+        "columns: `Log.extend_arrow` of `RecordBatch`es, `Log.iterate_arrow` without the headers"
     )
     promise: ClassVar[str] = "as logstore"
 
     def prepare(self, rows: list[Row]) -> Any:
-        return pa.Table.from_batches([record_batch_of(rows)])
+        return record_batch_of(rows)
 
     def append(self, batch: Any) -> None:
         self._columns_log.extend_arrow(batch, flush=self._is_durable)
