@@ -102,17 +102,27 @@ def encode_batch(
         append_time_ms = None
     elif append_time_ms is None:
         raise UsageError("log append time needs append_time_ms")
-    columns = (keys, values, timestamps, headers)
     if codec is Codec.NONE:
-        producer = (producer_id, producer_epoch, base_sequence)
         batch = loops.encode_batch(
-            *columns, base_offset, partition_leader_epoch, attributes, append_time_ms, *producer
+            keys,
+            values,
+            timestamps,
+            headers,
+            base_offset,
+            partition_leader_epoch,
+            attributes,
+            append_time_ms,
+            producer_id,
+            producer_epoch,
+            base_sequence,
         )
         if batch is not None and len(batch) <= MAX_BATCH_BYTES:
             return batch
     base_timestamp_ms, max_timestamp_ms = _timestamp_bounds(timestamps)
     reserve_bytes = 0 if codec else HEADER_BYTES
-    records = loops.encode_records(*columns, base_timestamp_ms, reserve_bytes=reserve_bytes)
+    records = loops.encode_records(
+        keys, values, timestamps, headers, base_timestamp_ms, reserve_bytes=reserve_bytes
+    )
     header = BatchHeader(
         base_offset=base_offset,
         batch_length=0,

@@ -48,6 +48,9 @@ encode_batch = compiled.encode_batch
 """As :func:`logstore.format.plain.encode_batch`."""
 
 
+_decode_records = compiled.decode_records
+
+
 def decode_records(
     buffer: Bytes,
     position: int,
@@ -65,12 +68,24 @@ def decode_records(
     ``on_demand`` makes key, value and headers when they are first asked for, out of ``buffer`` if that is
     bytes, else out of one copy of the section: the records keep it alive. Everything is checked now.
     """
-    where = (buffer, position, end, count, base_offset, base_timestamp_ms, append_time_ms, last_offset_delta)
-    records = compiled.decode_records(*where, on_demand)
-    if records is None:
-        careful.check_count(position, end, count, len(buffer))
-        return careful.decode_records(*where)
-    return cast("list[Record]", records)
+    # Arguments are written out, twice: with a starred tuple a batch of 16 records takes a fifth more.
+    records: list[Record] | None = _decode_records(
+        buffer,
+        position,
+        end,
+        count,
+        base_offset,
+        base_timestamp_ms,
+        append_time_ms,
+        last_offset_delta,
+        on_demand,
+    )
+    if records is not None:
+        return records
+    careful.check_count(position, end, count, len(buffer))
+    return careful.decode_records(
+        buffer, position, end, count, base_offset, base_timestamp_ms, append_time_ms, last_offset_delta
+    )
 
 
 Columns = compiled.Columns
