@@ -167,7 +167,8 @@ class AppendingLog(WritableLog):
 
         They are checked as a whole before anything is written, and written in batches of about
         ``batch_bytes`` with one call to the system. When the call returns they survive the death of the
-        process; with ``flush`` also a power cut. Cost: about 0.6 µs per record of 100 bytes, and the codec.
+        process; with ``flush`` also a power cut. Cost: about 0.1 µs per record of 100 bytes (0.8 in plain
+        Python), 10 µs, and the codec.
 
         Args:
             records: an iterable of :class:`~logstore.model.NewRecord`, ``(key, value)``,

@@ -1,0 +1,47 @@
+"""Threads that append single records, many at once, and wait for the disk, side by side."""
+
+import random
+import threading
+
+from logstore.clock import SystemClock
+from tests.partition.helpers_rules import open_log
+
+
+def run(actions):
+    threads = [threading.Thread(target=action) for action in actions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_each_thread_finds_its_records_at_the_offsets_it_was_told(tmp_path):
+    log = open_log(
+        tmp_path / "t-0", clock=SystemClock(), batch_bytes=2_000, segment_bytes=20_000, linger_ms=1
+    )
+    told = [{} for _ in range(6)]
+    not_durable = []
+
+    def append(name):
+        chance = random.Random(name)
+        for number in range(120):
+            flush = chance.random() < 0.2
+            if chance.random() < 0.5:
+                value = b"%d single %d" % (name, number)
+                end = log.append(value, flush=flush) + 1
+                told[name][end - 1] = value
+            else:
+                values = [b"%d many %d-%d" % (name, number, n) for n in range(chance.randrange(1, 30))]
+                offsets = log.extend(values, flush=flush)
+                end = offsets.stop
+                told[name].update(zip(offsets, values, strict=True))
+            if flush and log.durable_offset < end:
+                not_durable.append(end)
+
+    run([lambda name=name: append(name) for name in range(6)])
+    stored = {record.offset: record.value for record in log}
+    log.close()
+    assert not_durable == []
+    assert [list(of_thread) == sorted(of_thread) for of_thread in told] == [True] * 6
+    assert {offset: value for of_thread in told for offset, value in of_thread.items()} == stored
+    assert list(stored) == list(range(len(stored)))
