@@ -332,12 +332,10 @@ def test_what_is_gathered_goes_into_the_old_segment(log):
 
 
 def test_a_segment_whose_index_recovery_filled_rolls_with_the_next_append(tmp_path):
-    settings = {"index_interval_bytes": 0, "segment_index_bytes": 12 * 6}
-    log = open_log(tmp_path / "t-0", **settings)
-    while not active(log).indexes.is_full:
-        add_batches(log, 1)
-    end = log.log_end_offset
+    log = open_log(tmp_path / "t-0", index_interval_bytes=0)
+    add_batches(log, 600, size_bytes=300)
     crash(log)
-    log = open_log(tmp_path / "t-0", **settings)
-    add_batches(log, 2)
-    assert bases_of(log) == [0, end]
+    log = open_log(tmp_path / "t-0", index_interval_bytes=0, segment_index_bytes=12 * 6)
+    assert active(log).indexes.is_full
+    add_batches(log, 1)
+    assert bases_of(log) == [0, 600]
