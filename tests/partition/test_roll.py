@@ -334,8 +334,9 @@ def test_what_is_gathered_goes_into_the_old_segment(log):
 def test_a_segment_whose_index_recovery_filled_rolls_with_the_next_append(tmp_path):
     log = open_log(tmp_path / "t-0", index_interval_bytes=0)
     add_batches(log, 600, size_bytes=300)
+    add(log, b"a producer's, looked at by itself", producer=identity(0))
     crash(log)
     log = open_log(tmp_path / "t-0", index_interval_bytes=0, segment_index_bytes=12 * 6)
     assert (active(log).indexes.is_full, len(indexed(log))) == (True, 9)
     add_batches(log, 1)
-    assert bases_of(log) == [0, 600]
+    assert bases_of(log) == [0, 601]
