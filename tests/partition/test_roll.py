@@ -5,7 +5,11 @@ import errno
 import pytest
 
 from logstore.errors import CorruptionError, StorageError
-from logstore.partition.indexes import MAX_RELATIVE_OFFSET
+from logstore.files import OsFiles
+from logstore.format.index import encode_offset_entry
+from logstore.format.run import Run, RunPlace
+from logstore.partition.index_builder import IndexBuilder
+from logstore.partition.indexes import MAX_RELATIVE_OFFSET, OffsetIndex, TimeIndex
 from tests.partition.helpers_rules import (
     START_MS,
     WatchedFiles,
@@ -14,6 +18,7 @@ from tests.partition.helpers_rules import (
     bases_of,
     batch,
     crash,
+    headers_of,
     identity,
     names_in,
     offsets_of,
@@ -331,12 +336,10 @@ def test_what_is_gathered_goes_into_the_old_segment(log):
     assert values_of(log) == [b"a"]
 
 
-def test_a_segment_whose_index_recovery_filled_rolls_with_the_next_append(tmp_path):
-    log = open_log(tmp_path / "t-0", index_interval_bytes=0)
-    add_batches(log, 600, size_bytes=300)
-    add(log, b"a producer's, looked at by itself", producer=identity(0))
-    crash(log)
-    log = open_log(tmp_path / "t-0", index_interval_bytes=0, segment_index_bytes=12 * 6)
-    assert (active(log).indexes.is_full, len(indexed(log))) == (True, 9)
-    add_batches(log, 1)
-    assert bases_of(log) == [0, 601]
+def test_a_run_of_recovery_that_fills_an_index_leaves_no_room_for_the_batches_behind(log):
+    builder = IndexBuilder(OffsetIndex(OsFiles(), "a", 0, 16), TimeIndex(OsFiles(), "b", 0, 36), 0)
+    entries = encode_offset_entry(0, 4, 100) + encode_offset_entry(0, 8, 200)
+    builder.add_run(Run(0, RunPlace(9, -1, -1, -1), builder.progress, entries, b""))
+    add(log, b"a")
+    builder.add(headers_of(log)[0]._replace(base_offset=9), 300)
+    assert (builder.is_full, builder.offset_index.entry_count) == (True, 2)
