@@ -71,6 +71,7 @@ wheel: $(VENV)/.base
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.stages
 
 soak: $(VENV)/.test
 	$(BIN)/pytest -n $(JOBS) -m "soak or slow"
