@@ -1,7 +1,8 @@
 /* What the files of the compiled module share.
 
    The module is built once for every Python from 3.11 on (the limited API, PEP 384). It holds the hot loops of
-   the format layer and nothing else: bytes in, values out, no I/O, no clock, no Python callbacks.
+   the format layer and nothing else: bytes in, values out, no I/O (except that pages.c loads what is mapped), no
+   clock, no Python callbacks.
 
    Rules that every file keeps:
    - A function that meets anything out of the ordinary (damaged bytes, an argument of another type) returns
@@ -46,6 +47,7 @@ int add_columns(PyObject *module);
 int add_checksum(PyObject *module);
 int add_scan(PyObject *module);
 int add_index_run(PyObject *module);
+int add_pages(PyObject *module);
 int add_lookup(PyObject *module);
 int add_offset_map(PyObject *module);
 

@@ -4,6 +4,7 @@ import errno
 import mmap
 import shutil
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -26,7 +27,7 @@ LOG_NAME = "00000000000000000000.log"
 def small_pieces(monkeypatch):
     """Many changes between runs and single batches in a small log."""
     monkeypatch.setattr(recovery, "FIRST_PIECE_BYTES", 300)
-    monkeypatch.setattr(recovery, "_RUN_PIECE_BYTES", 30_000)
+    monkeypatch.setattr("logstore.files.MAPPED_PIECE_BYTES", 30_000)
     monkeypatch.setattr(walk, "PIECE_BYTES", 4000)
 
 
@@ -52,8 +53,8 @@ def recover(monkeypatch, directory, config, recovery_point, is_dense, *, by_runs
         try:
             loaded = loader.load()
         except LogstoreError as error:
-            reason = str(error).replace(str(directory), "")
-            return type(error), reason, error.position, error.base_offset, error.last_offset
+            said = {name: str(value) for name, value in vars(error).items()} | {"error": str(error)}
+            return type(error), {name: text.replace(str(directory), "") for name, text in said.items()}
         active = loaded.active
         active.close_indexes()
         active.store_indexes(flush=False)
@@ -126,8 +127,8 @@ def pieces_of(monkeypatch):
     found = []
 
     class WatchedPieces(FilePieces):
-        def piece(self, position, size_bytes):
-            piece = super().piece(position, size_bytes)
+        def piece(self, position):
+            piece = super().piece(position)
             found.append(type(piece[0]))
             return piece
 
@@ -148,11 +149,11 @@ def test_a_run_goes_over_the_mapped_file(tmp_path, monkeypatch):
 @needs_compiled
 def test_a_file_whose_pages_cannot_be_loaded_is_read(tmp_path, monkeypatch):
     shape = write_long_log(tmp_path / "t-0")
-    monkeypatch.setattr("logstore.files._load_pages", lambda *_: False)
+    monkeypatch.setattr("logstore.files.compiled", SimpleNamespace(load_pages=lambda *_: False))
     buffers = pieces_of(monkeypatch)
     found, _ = recover(monkeypatch, tmp_path / "t-0", TopicConfig(), 0, False, by_runs=True)
     assert found[1] == shape.offset
-    assert buffers == [bytes]
+    assert set(buffers) == {bytes}
 
 
 @needs_compiled
@@ -166,4 +167,4 @@ def test_a_file_that_cannot_be_mapped_is_read(tmp_path, monkeypatch):
     buffers = pieces_of(monkeypatch)
     found, _ = recover(monkeypatch, tmp_path / "t-0", TopicConfig(), 0, False, by_runs=True)
     assert found[1] == shape.offset
-    assert buffers == [bytes]
+    assert set(buffers) == {bytes}

@@ -44,10 +44,6 @@ from logstore.partition.segment import OpenSegments, Segment
 from logstore.partition.split import split_segment
 from logstore.partition.walk import FIRST_PIECE_BYTES, PIECE_BYTES, Walk
 
-_RUN_PIECE_BYTES = 4 * 1024 * 1024
-"""What a run over ordinary batches takes at once: the largest batch that it is for, and how long an interrupt
-of the user may wait (half a millisecond)."""
-
 
 @dataclass(slots=True)
 class RecoveryReport:
@@ -447,7 +443,7 @@ class _Tail:
             builder.interval_bytes,
         )
         while size - position >= FIRST_PIECE_BYTES:
-            buffer, start, end = pieces.piece(position, _RUN_PIECE_BYTES)
+            buffer, start, end = pieces.piece(position)
             producer_position = -1 if self._producer_position is None else self._producer_position
             place = RunPlace(self.end_offset, *(self._before_gap or (-1, -1)), producer_position)
             run = index_run(buffer, start, end, position, rules, place, builder.progress)
