@@ -7,6 +7,7 @@ fails a test that asks for its row.
 
 from __future__ import annotations
 
+import mmap
 import operator
 import pickle
 
@@ -15,7 +16,9 @@ from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import LogstoreError
 from logstore.format import loops, partitioner, plain
 from logstore.format.gathered import GatheredRows, record_bytes
+from logstore.format.header import BatchHeader
 from logstore.format.offset_map import PLAIN_KEY_BYTES, OffsetMap, PlainTable
+from logstore.format.run import IndexProgress, RunPlace, RunRules
 from logstore.model import NewRecord
 from logstore.partition.columns import Columns, columns_of
 from logstore.partition.encoding import RowEncoder
@@ -256,6 +259,73 @@ def crc32c(chance):
     found = {compiled.crc32c_with(kernel, data, seed) for kernel in compiled.CRC32C_KERNELS}
     assert found == {compiled.crc32c(data, seed)}, (bytes(data), seed, found)
     return True
+
+
+def walked(scan, *arguments, check):
+    found, stop, fault = scan(*arguments, check=check)
+    said = fault and (str(fault), fault.position, fault.base_offset, fault.last_offset)
+    return [(position, tuple(header)) for position, header in found], stop, said
+
+
+@target("scan_batches")
+def scan_batches(chance):
+    data = chance.batches()
+    position, end = 0, len(data)
+    if chance.happens(0.1):
+        position, end = chance.choice(((abs(chance.near(0)), end), (0, chance.near(end)), (end, end)))
+    arguments, check = (chance.exact(data), position, end), chance.happens(0.6)
+    ours = outcome(walked, loops.scan_batches, *arguments, check=check)
+    plains = outcome(walked, plain.scan_batches, *arguments, check=check)
+    assert ours == plains, (bytes(data), position, end, check, ours, plains)
+    return compiled.scan_batches(BatchHeader, *arguments, check)[1] > position
+
+
+@target("index_run")
+def index_run(chance):
+    """Numbers of all kinds; what comes out fits together. That it is right, the tests of recovery say."""
+    data = chance.batches()
+    end = len(data)
+    rules = RunRules(
+        0, chance.choice((-1, 0, 50)), chance.choice((-1, 0, 9)), chance.choice((0, 0, 100, 4096))
+    )
+    place = RunPlace(0, -1, -1, -1)
+    progress = IndexProgress(
+        chance.randrange(5000), -1, 0, 0, chance.randrange(9), chance.randrange(9), -1, 0
+    )
+    file_position = chance.choice((0, chance.randrange(1 << 31), INT64_MAX - end, (1 << 31) - 100))
+    if chance.happens(0.3):
+        rules, place, progress = (spoiled(chance, numbers) for numbers in (rules, place, progress))
+    position = chance.near(0) if chance.happens(0.1) else 0
+    run = outcome(
+        compiled.index_run, chance.exact(data), position, end, file_position, rules, (*place, *progress)
+    )
+    if run is None or isinstance(run, str):
+        return False
+    stop, numbers, offset_entries, time_entries = run
+    assert position <= stop <= end
+    found = IndexProgress._make(numbers[4:])
+    assert len(offset_entries) == 8 * (progress[4] - found.offset_room)
+    assert len(time_entries) == 12 * (progress[5] - found.time_room)
+    assert len(time_entries) * 8 <= len(offset_entries) * 12
+    return stop > position
+
+
+def spoiled(chance, numbers):
+    numbers = list(numbers)
+    numbers[chance.randrange(len(numbers))] = chance.number()
+    return tuple(numbers)
+
+
+@target("load_pages")
+def load_pages(chance):
+    with mmap.mmap(-1, chance.choice((1, 4096, 10_000))) as mapped:
+        position, end = (
+            chance.choice((0, 1, 4095, chance.number())),
+            chance.choice((len(mapped), chance.number())),
+        )
+        is_loaded = outcome(compiled.load_pages, mapped, position, end)
+        assert is_loaded in (True, False, "OverflowError")
+        return is_loaded is not True or 0 <= position <= end <= len(mapped)
 
 
 @target("OffsetMap", "hash_key")
