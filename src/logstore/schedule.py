@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import logging
 import threading
 from collections.abc import Callable
 
 from logstore.clock import Clock, SystemClock
-
-_log = logging.getLogger("logstore")
+from logstore.warning import warn
 
 
 class Task:
@@ -42,7 +40,7 @@ class Task:
             self.last_error = None
         except Exception as error:
             self.last_error = error
-            _log.warning("background task %s failed: %s", self.name, error)
+            warn("background task %s failed: %s", self.name, error)
 
 
 class Scheduler:

@@ -8,7 +8,6 @@ Lock: ``_lock`` guards the topics and the table of logs; no record is read or wr
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -33,8 +32,7 @@ from logstore.partition.context import LogContext, make_context
 from logstore.partition.log import Log
 from logstore.partition.opening import open_log
 from logstore.partition.recovery import RecoveryReport
-
-_log = logging.getLogger("logstore")
+from logstore.warning import warn
 
 
 class OpenProgress(NamedTuple):
@@ -135,7 +133,7 @@ class LogDirectory:
         try:
             return self._open_log(partition, self.topic(partition.topic).config, is_clean=self.was_clean)
         except LogstoreError as error:
-            _log.warning("%s cannot be opened: %s", partition, error)
+            warn("%s cannot be opened: %s", partition, error)
             self.damaged[partition] = error
             return None
 

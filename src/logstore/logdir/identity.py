@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Container
 
@@ -24,12 +23,11 @@ from logstore.format.names import (
 from logstore.logdir.catalogue import CATALOGUE_NAME, MAX_PARTITIONS
 from logstore.partition.home import LOCK_NAME
 from logstore.partition.sidecars import METADATA_NAME, read_topic_id
+from logstore.warning import warn
 
 META_PROPERTIES_NAME = "meta.properties"
 _MAX_META_BYTES = 64 * 1024
 _STORE_FILES = {META_PROPERTIES_NAME, CATALOGUE_NAME, LOCK_NAME}
-
-_log = logging.getLogger("logstore")
 
 
 def prepare_directory(files: Files, path: str, *, create: bool) -> None:
@@ -89,7 +87,7 @@ def unknown_partition_counts(files: Files, path: str, known: Container[str]) -> 
         if topic in known or kind is not DirectoryKind.LIVE or not _holds_partition(files, f"{path}/{name}"):
             continue
         if number >= MAX_PARTITIONS:
-            _log.warning("ignoring %s/%s: its number is above the limit of %d", path, name, MAX_PARTITIONS)
+            warn("ignoring %s/%s: its number is above the limit of %d", path, name, MAX_PARTITIONS)
             continue
         counts[topic] = max(counts.get(topic, 0), number + 1)
     return counts
@@ -109,7 +107,7 @@ def stored_topic_id(files: Files, path: str, topic: str, partition_count: int) -
         try:
             topic_id = read_topic_id(files, f"{path}/{partition_directory_name(topic, number)}")
         except LogstoreError as error:
-            _log.warning("ignoring a damaged topic id: %s", error)
+            warn("ignoring a damaged topic id: %s", error)
             continue
         if topic_id is not None:
             return topic_id

@@ -9,7 +9,6 @@ Lock: the caller's, for every change. The entries are replaced in one assignment
 from __future__ import annotations
 
 import contextlib
-import logging
 import uuid
 from collections.abc import Iterable
 from dataclasses import replace
@@ -28,8 +27,7 @@ from logstore.logdir.identity import list_partitions, stored_topic_id, unknown_p
 from logstore.model import TopicPartition
 from logstore.partition.home import LogHome
 from logstore.partition.sidecars import write_topic_id
-
-_log = logging.getLogger("logstore")
+from logstore.warning import warn
 
 
 class TopicTable:
@@ -201,7 +199,7 @@ class TopicTable:
             try:
                 self._remove_directory(directory)
             except StorageError as error:
-                _log.warning("a deleted partition cannot be removed: %s", error)
+                warn("a deleted partition cannot be removed: %s", error)
 
     def _remove_directory(self, directory: str) -> None:
         if self._files.is_directory(directory):

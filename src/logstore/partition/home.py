@@ -13,7 +13,6 @@ Lock: ``_lock`` guards the three tables and their files.
 
 from __future__ import annotations
 
-import logging
 import threading
 
 from logstore.errors import CorruptionError, UnsupportedVersionError
@@ -21,6 +20,7 @@ from logstore.files import Files, Lock, read_small_file, write_new_file, write_s
 from logstore.format.checkpoint import decode_offset_checkpoint, encode_offset_checkpoint
 from logstore.format.metadata import encode_clean_shutdown
 from logstore.model import TopicPartition
+from logstore.warning import warn
 
 LOCK_NAME = ".lock"
 CLEAN_MARKER_NAME = ".kafka_cleanshutdown"
@@ -29,8 +29,6 @@ LOG_STARTS_NAME = "log-start-offset-checkpoint"
 HIGH_WATERMARKS_NAME = "replication-offset-checkpoint"
 
 MAX_CHECKPOINT_BYTES = 64 * 1024 * 1024
-
-_log = logging.getLogger("logstore")
 
 
 class LogHome:
@@ -96,7 +94,7 @@ class LogHome:
         except UnsupportedVersionError as error:
             raise UnsupportedVersionError(f"{error} ({path})") from None
         except CorruptionError as error:
-            _log.warning("ignoring a damaged checkpoint: %s", error.located(path))
+            warn("ignoring a damaged checkpoint: %s", error.located(path))
             return {}
 
     def recovery_point(self, partition: TopicPartition) -> int:

@@ -6,7 +6,6 @@ data batch is read; of a marker also its one record.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -20,8 +19,7 @@ from logstore.model import AppendOrigin
 from logstore.partition import sidecars
 from logstore.partition.producer_state import CompletedTransaction, ProducerAppend, ProducerStates
 from logstore.partition.segment import Segment
-
-_log = logging.getLogger("logstore")
+from logstore.warning import warn
 
 
 class ProducerSource(NamedTuple):
@@ -80,7 +78,7 @@ class ProducerSource(NamedTuple):
             except CorruptionError as error:
                 if not self.accepts_loss:
                     raise
-                _log.warning("producers are known only in part: %s", error)
+                warn("producers are known only in part: %s", error)
 
     def _batches_of(self, segment: Segment, start: int) -> Iterator[tuple[Segment, BatchHeader, bytes, int]]:
         begin, end = segment.position_before(start), segment.size_bytes

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import itertools
-import logging
 import threading
 from collections import OrderedDict
 from typing import NamedTuple
@@ -29,8 +28,7 @@ from logstore.format.names import (
 from logstore.partition.index_builder import IndexBuilder
 from logstore.partition.indexes import OffsetIndex, TimeIndex, TransactionIndex
 from logstore.partition.walk import FIRST_PIECE_BYTES, PIECE_BYTES, Walk
-
-_log = logging.getLogger("logstore")
+from logstore.warning import warn
 
 _MAX_ATTEMPTS = 32  # segments that are asked to close their files when another is opened
 _numbers = itertools.count()
@@ -321,4 +319,4 @@ def _try_to_store(builder: IndexBuilder) -> None:
         builder.offset_index.store(flush=True)
         builder.time_index.store(flush=True)
     except StorageError as error:
-        _log.warning("rebuilt indexes could not be stored: %s", error)
+        warn("rebuilt indexes could not be stored: %s", error)

@@ -5,7 +5,6 @@ Each is replaced whole and durably. Snapshots and epochs can be built again from
 
 from __future__ import annotations
 
-import logging
 import uuid
 
 from logstore.errors import CorruptionError, UnsupportedVersionError, UsageError
@@ -15,6 +14,7 @@ from logstore.format.metadata import decode_partition_metadata, encode_partition
 from logstore.format.names import SNAPSHOT_SUFFIX, segment_file_name
 from logstore.format.snapshot import ProducerSnapshotEntry, decode_snapshot, encode_snapshot
 from logstore.partition.leader_epochs import LeaderEpochs
+from logstore.warning import warn
 
 EPOCHS_NAME = "leader-epoch-checkpoint"
 METADATA_NAME = "partition.metadata"
@@ -22,8 +22,6 @@ METADATA_NAME = "partition.metadata"
 _MAX_EPOCHS_BYTES = 16 * 1024 * 1024
 _MAX_SNAPSHOT_BYTES = 256 * 1024 * 1024
 _MAX_METADATA_BYTES = 4096
-
-_log = logging.getLogger("logstore")
 
 
 def read_epochs(files: Files, directory: str) -> LeaderEpochs | None:
@@ -39,7 +37,7 @@ def read_epochs(files: Files, directory: str) -> LeaderEpochs | None:
     except UnsupportedVersionError as error:
         raise UnsupportedVersionError(f"{error} ({path})") from None
     except (CorruptionError, UsageError) as error:
-        _log.warning("ignoring damaged leader epochs: %s (%s)", error, path)
+        warn("ignoring damaged leader epochs: %s (%s)", error, path)
         return None
 
 
@@ -60,7 +58,7 @@ def read_snapshot(files: Files, directory: str, offset: int) -> list[ProducerSna
         data = read_small_file(files, path, _MAX_SNAPSHOT_BYTES)
         return decode_snapshot(data) if data is not None else None
     except (CorruptionError, UnsupportedVersionError) as error:
-        _log.warning("ignoring a damaged producer snapshot: %s (%s)", error, path)
+        warn("ignoring a damaged producer snapshot: %s (%s)", error, path)
         return None
 
 
