@@ -10,20 +10,24 @@ from __future__ import annotations
 import mmap
 import operator
 import pickle
+import struct
+from contextlib import contextmanager
+from unittest.mock import patch
 
 from logstore.build import compiled
 from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import LogstoreError
-from logstore.format import loops, partitioner, plain
+from logstore.format import batch, lookup, loops, partitioner, plain
+from logstore.format.column_buffers import Ended, FinishedBuffers, Wanted
 from logstore.format.gathered import GatheredRows, record_bytes
-from logstore.format.header import BatchHeader
+from logstore.format.header import HEADER_BYTES, BatchHeader
 from logstore.format.offset_map import PLAIN_KEY_BYTES, OffsetMap, PlainTable
 from logstore.format.run import IndexProgress, RunPlace, RunRules
-from logstore.model import NewRecord
+from logstore.model import NewRecord, TimestampType
 from logstore.partition.columns import Columns, columns_of
 from logstore.partition.encoding import RowEncoder
 from tests.fuzz import junk
-from tests.fuzz.chance import INT64_MAX
+from tests.fuzz.chance import INT32_MAX, INT64_MAX
 
 TARGETS = {}
 COVERED = set()
@@ -80,7 +84,7 @@ NEW = {
 
 
 def call_with_junk(chance, called):
-    return call_with(called, *(junk.argument(chance) for _ in range(chance.randrange(12))))
+    return call_with(called, *[junk.argument(chance) for _ in range(chance.randrange(12))])
 
 
 def call_with(called, *arguments):
@@ -214,6 +218,39 @@ def encode_rows(chance):
     return ours is not None
 
 
+@contextmanager
+def plainly():
+    """Header and records of a batch are put together in Python."""
+    with (
+        patch.object(loops, "encode_batch", plain.encode_batch),
+        patch.object(loops, "encode_records", plain.encode_records),
+    ):
+        yield
+
+
+@target("encode_batch")
+def encode_batch(chance):
+    columns = list(chance.columns()[:4])
+    if chance.happens(0.4):
+        spoil_column(chance, columns)
+    options = {
+        "base_offset": chance.choice((0, 100, chance.number())),
+        "partition_leader_epoch": chance.choice((-1, 0, 7, chance.number())),
+        "producer_id": chance.choice((-1, 5, chance.number())),
+        "producer_epoch": chance.choice((-1, 0, chance.number())),
+        "base_sequence": chance.choice((-1, 0, chance.number())),
+        "transactional": chance.happens(0.2),
+    }
+    if chance.happens(0.3):
+        options["timestamp_type"] = TimestampType.LOG_APPEND_TIME
+        options["append_time_ms"] = chance.choice((chance.timestamp_ms(), chance.number()))
+    ours = outcome(batch.encode_batch, *columns, **options)
+    with plainly():
+        plains = outcome(batch.encode_batch, *columns, **options)
+    assert ours == plains, (columns, options, ours, plains)
+    return isinstance(ours, bytearray)
+
+
 @target("GatheredRows")
 def gathered_rows(chance):
     """The class and its plain twin, which is given whatever the class takes."""
@@ -250,6 +287,220 @@ def gathered_rows(chance):
 
 def is_right(row):
     return isinstance(outcome(columns_of, [row], 0), Columns)
+
+
+def part_of(chance, data):
+    """The bytes in a buffer, and from where to where to read it, not always right."""
+    before = chance.randbytes(chance.choice((0, 0, 17)))
+    position, end = len(before), len(before) + len(data)
+    if chance.happens(0.1):
+        end = chance.choice((chance.randrange(end + 1), end + 1, end + 100, INT64_MAX))
+    if chance.happens(0.05):
+        position = chance.choice((chance.randrange(position + len(data) + 1), position + len(data) + 1))
+    return chance.exact(before + data), position, end
+
+
+@target("index_run")
+def index_run_and_walk(chance):
+    """The run goes over nothing that the plain walk finds fault with, and ends where a batch does."""
+    buffer, position, end = part_of(chance, chance.batches())
+    wild = chance.happens(0.1)
+    base_offset = chance.number() if wild else 0
+    rules = RunRules(
+        base_offset, chance.choice((-1, -1, 0, 100)), chance.choice((0, 7, -1)), chance.choice((0, 100, 4096))
+    )
+    place = RunPlace(chance.choice((0, base_offset, chance.number() if wild else 0)), 0, -1, -1)
+    progress = IndexProgress(
+        chance.choice((0, 50, 5000)),
+        *chance.choice(
+            ((-1, base_offset), (1_600_000_000_000, base_offset), (chance.number(), chance.number()))
+        ),
+        *(base_offset, chance.choice((0, 1, 1000)), chance.choice((0, 1, 1000))),
+        *(-1, base_offset),
+    )
+    arguments = (chance.choice((0, 1000, chance.number() if wild else 0)), rules, place, progress)
+    run = loops.index_run(buffer, position, end, *arguments)
+    if run is None or run.stop == position:
+        return False
+    found, stop, fault = plain.scan_batches(buffer, position, run.stop, check=True)
+    assert (stop, fault) == (run.stop, None), (bytes(buffer), position, end, arguments, run)
+    assert run.place.end_offset == found[-1][1].next_offset
+    assert len(run.offset_entries) // 8 <= progress.offset_room
+    assert len(run.time_entries) // 12 <= progress.time_room
+    return True
+
+
+def records_of(found, buffer, start, stop):
+    """Of the batches that the plain walk found: records with offsets in [start, stop), no control records."""
+    records = []
+    for position, header in found:
+        if not header.is_control:
+            where = (buffer, position + HEADER_BYTES, position + header.size_bytes, header.record_count)
+            append_time_ms = header.max_timestamp_ms if header.timestamp_type else None
+            times = (header.base_timestamp_ms, append_time_ms)
+            records += plain.decode_records(*where, header.base_offset, *times)
+    return [tuple(record) for record in records if start <= record.offset < stop]
+
+
+def offsets_in(chance, buffer, position):
+    """Where a read of these batches may start and stop, and what offset came before."""
+    found, _, _ = plain.scan_batches(buffer, position, len(buffer), check=False)
+    first = found[0][1].base_offset if found else 0
+    last = found[-1][1].last_offset if found else 0
+    start = chance.choice((0, first, chance.near(first), chance.near(last)))
+    stop = chance.choice((INT64_MAX, INT64_MAX, last + 1, chance.near(last), chance.number()))
+    previous_last = chance.choice((-1, first - 1, first - 1, chance.near(first)))
+    next_segment = chance.choice((INT64_MAX, INT64_MAX, last + 1, chance.near(last)))
+    return [max(min(n, INT64_MAX), -INT64_MAX) for n in (start, stop, previous_last, next_segment)]
+
+
+def check_walk(buffer, position, after, records, start, stop):
+    """These records are those of the batches from position to after, about which nothing is wrong. What is
+    not wanted, batches below the start and records of the first and last batch, may have been passed over."""
+    found, end, _ = plain.scan_batches(buffer, position, after, check=False)
+    assert end == after, (bytes(buffer), position, after)
+    found = [(at, header) for at, header in found if header.last_offset >= start]
+    for at, header in found:
+        batch.check_batch(buffer, at, header)
+    expected = outcome(records_of, found, buffer, start, stop)
+    if not isinstance(expected, list):
+        assert start > found[0][1].base_offset or stop <= found[-1][1].last_offset, expected
+        return
+    assert records == expected, (bytes(buffer), position, after, start, stop)
+
+
+@target("read_run")
+def read_run(chance):
+    buffer, position, _ = part_of(chance, chance.batches())
+    start, stop, previous_last, next_segment = offsets_in(chance, buffer, position)
+    if position > len(buffer):
+        return False
+    limit_bytes = chance.choice((1, 300, 1 << 20))
+    flags = (chance.happens(0.3), chance.happens(0.4))
+    records, after, _, _ = loops.read_run(
+        buffer, position, previous_last, next_segment, start, stop, limit_bytes, *flags
+    )
+    check_walk(buffer, position, after, [tuple(record) for record in records], start, stop)
+    return bool(records)
+
+
+@target("find_record")
+def find_record(chance):
+    buffer, _, _ = part_of(chance, chance.batches())
+    start, _, previous_last, next_segment = offsets_in(chance, buffer, 0)
+    numbers = (previous_last, chance.choice((-1, -1, -1, start, chance.number())), next_segment, start)
+    found = loops.find_record(
+        buffer, chance.happens(0.5), *numbers, chance.happens(0.3), chance.choice((0, 100, 1 << 20))
+    )
+    if not isinstance(found, compiled.Record):
+        return False
+    # Batches in front are walked over, not checked; so the one with the record is looked for from any on.
+    walked = plain.scan_batches(buffer, 0, len(buffer), check=False)[0]
+    last = [item for item in walked if item[1].base_offset <= start <= item[1].last_offset][:1]
+    expected = outcome(records_of, last, buffer, start, start + 1)
+    if isinstance(expected, list):  # else another record of the batch is damaged, into which nobody looked
+        assert [tuple(found)] == expected, (bytes(buffer), numbers, found)
+    return True
+
+
+@target("find_in_section", "mark_records")
+def find_in_section(chance):
+    section = chance.section()
+    offset = chance.near(section.base_offset) + chance.randrange(5)
+    base = (section.base_offset, section.base_timestamp_ms, section.append_time_ms or 0)
+    data = memoryview(section.buffer)
+    data = bytes(data) if chance.happens(0.2) else chance.exact(bytes(data))
+    step = chance.choice((1, 2, 7))
+    marks, expected = (
+        (
+            m.mark_records(bytes(data) if m is lookup else data, section.position, section.count, step)
+            for m in (loops, lookup)
+        )
+        if (all(-INT64_MAX <= n <= INT64_MAX for n in (section.position, section.count)))
+        else (None, None)
+    )
+    assert marks == expected, (section, step, marks, expected)
+    where = (section.position, 0, section.count, chance.happens(0.5))
+    arguments = (data, *where, *base, section.append_time_ms is not None, offset)
+    if not all(-INT64_MAX - 1 <= n <= INT64_MAX for n in arguments[1:]):
+        return False
+    found = loops.find_in_section(*arguments)
+    if found is not None:
+        expected = lookup.find_in_section(bytes(data), *arguments[1:])
+        assert found == expected, (arguments, bytes(data), found, expected)
+    return found is not None
+
+
+@target("find_interval")
+def find_interval(chance):
+    count = chance.randrange(20)
+    relatives = sorted(chance.sample(range(1000), count))
+    entries = b"".join(struct.pack(">ii", relative, chance.randrange(10**6)) for relative in relatives)
+    entries = chance.exact(chance.cut(entries) if chance.happens(0.3) else entries)
+    wanted = chance.choice((chance.randrange(-1, 1001), chance.number()))
+    ours, plains = (m.find_interval(entries, wanted) for m in (loops, lookup))
+    assert ours == plains, (bytes(entries), wanted, ours, plains)
+    return True
+
+
+def column_of(buffers, count):
+    """The payloads of a column; None where a bit says so."""
+    if buffers is None:
+        return [None] * count
+    _, validity, ends, data = buffers
+    ends, data = memoryview(ends).cast("B").cast("i"), bytes(data)
+    present = [validity is None or bytes(validity)[row >> 3] >> (row & 7) & 1 for row in range(count)]
+    return [data[ends[row] : ends[row + 1]] if present[row] else None for row in range(count)]
+
+
+def rows_of(finished):
+    """The rows of finished columns that had all fields."""
+    count = finished.row_count
+    offsets, timestamps = (memoryview(b).cast("B").cast("q")[:count] for b in finished[1:3])
+    keys, values = column_of(finished.keys, count), column_of(finished.values, count)
+    ends = memoryview(finished.header_ends).cast("B").cast("i")
+    names = column_of(finished.header_keys, finished.header_count)
+    pairs = list(
+        zip((name.decode() for name in names), column_of(finished.header_values, len(names)), strict=True)
+    )
+    headers = [tuple(pairs[ends[row] : ends[row + 1]]) for row in range(count)]
+    return list(zip(offsets, timestamps, keys, values, headers, strict=True))
+
+
+@target("Columns")
+def columns(chance):
+    """Batches and sections into columns: the rows are those that plain code decodes."""
+    wanted = Wanted(31) if chance.happens(0.7) else Wanted(chance.randrange(32))
+    ours = loops.Columns(wanted)
+    buffer, position, end = part_of(chance, chance.batches())
+    end = min(end, len(buffer))
+    position = min(position, end)
+    start, stop, previous_last, next_segment = offsets_in(chance, buffer, position)
+    segment_end = chance.choice((end, end, end + 100))
+    limits = (chance.choice((1, 5, 1000)), chance.choice((1, 300, 1 << 20)), chance.happens(0.3))
+    why, after, _ = ours.take_batches(
+        buffer, position, end, segment_end, next_segment, previous_last, start, stop, *limits
+    )
+    assert why in tuple(Ended)
+    row_count = ours.row_count
+    section = chance.section()
+    times = (section.base_timestamp_ms, section.append_time_ms is not None, section.append_time_ms or 0)
+    arguments = (*section[:5], *times, section.last_offset_delta, 0, INT64_MAX)
+    took = False
+    if all(-INT32_MAX <= n <= INT32_MAX for n in (section.count, section.last_offset_delta)):
+        took = ours.take_section(*arguments)
+    ours.append_row(1, 2, b"k", None, (("h", b"v"),))
+    finished = FinishedBuffers(*ours.finish())
+    if wanted != 31:
+        return row_count > 0
+    rows = rows_of(finished)
+    check_walk(buffer, position, after, rows[:row_count], start, stop)
+    assert rows[-1] == (1, 2, b"k", None, (("h", b"v"),))
+    if took:
+        where = (*section[:5], section.base_timestamp_ms, section.append_time_ms)
+        decoded = plain.decode_records(*where, last_offset_delta=section.last_offset_delta)
+        assert rows[row_count:-1] == [tuple(record) for record in decoded if record.offset >= 0]
+    return row_count > 0
 
 
 @target("crc32c", "crc32c_with")
