@@ -519,8 +519,8 @@ is_as_indexed(const Search *search, const Batch *batch)
 }
 
 /* The batch that holds the offset, checked as a walk over all of the segment would. FOUND_GAP says that the
-   offset lies between two batches; for that the batch in front of the gap must have one in front of it in turn,
-   or it might be the one, with a wrong base offset. */
+   offset lies between two batches, each with another neighbour: else one of them might be the one, with a wrong
+   base offset. */
 static SearchEnd
 search_batch(Search *search, const uint8_t *at, Batch *batch)
 {
@@ -540,7 +540,8 @@ search_batch(Search *search, const uint8_t *at, Batch *batch)
                 return FOUND_NOTHING;
             if (batch->last_offset >= search->offset)
                 return FOUND_BATCH;
-            return walked_count >= 1 ? FOUND_GAP : FOUND_NOTHING;
+            if (batch->stop == search->end)
+                return walked_count >= 1 ? FOUND_GAP : FOUND_NOTHING;
         }
         search->previous_last = batch->last_offset;
         search->indexed_last = -1;

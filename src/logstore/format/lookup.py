@@ -1,4 +1,4 @@
-"""One record out of a batch, and one interval out of an offset index, in plain Python.
+"""One record out of a batch or a piece of a file, one interval of an offset index, in plain Python.
 
 Twins of what the compiled module does in lookup.c; callers import from :mod:`logstore.format.loops`. A record
 is reached by the sizes of those in front of it, into which nobody looks. Where anything is not as it should
@@ -11,9 +11,20 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from logstore.errors import CorruptionError
-from logstore.format.header import MIN_RECORD_BYTES
-from logstore.format.layout import OFFSET_INDEX_ENTRY
-from logstore.format.records import INT32_MAX, decode_record
+from logstore.format.header import (
+    CODEC_MASK,
+    HEADER_BYTES,
+    MAGIC,
+    MIN_LENGTHS,
+    MIN_RECORD_BYTES,
+    PREFIX,
+    PREFIX_BYTES,
+    TIMESTAMP_TYPE_BIT,
+    BatchHeader,
+    check_batch,
+)
+from logstore.format.layout import BATCH_HEADER, OFFSET_INDEX_ENTRY
+from logstore.format.records import INT32_MAX, INT64_MAX, decode_record
 from logstore.format.varint import decode_varint, decode_varlong
 from logstore.model import Record
 
@@ -134,3 +145,104 @@ def find_interval(entries: Any, relative_offset: int) -> tuple[int, int, int, in
     following = unpack_from(entries, low * _ENTRY_BYTES) if low < count else none
     after = unpack_from(entries, (low + 1) * _ENTRY_BYTES) if low + 1 < count else none
     return relative, position, *following, after[1]
+
+
+def find_record(
+    buffer: bytes,
+    is_exact: bool,
+    previous_last: int,
+    indexed_last: int,
+    next_segment: int,
+    offset: int,
+    is_filtering: bool,
+    whole_bytes: int,
+) -> Record | Literal[False] | int | None:
+    """The record at ``offset`` in a piece of a .log file that begins with a batch.
+
+    Checks of each batch on the way that it lies between its neighbours, and checksum and structure of the one
+    that holds the offset. That none holds it is certain only if the batches on both sides of the gap have
+    another neighbour each: else one of them might be it, with a wrong base offset.
+
+    The last offset in front of the piece is ``previous_last`` or below it; with ``is_exact`` it is that one,
+    and the first batch must be the one that is looked for, and reach to the next without a gap. If
+    ``indexed_last`` is not negative, the first batch must not end behind it. ``next_segment`` is the offset
+    after the last batch that the piece can hold, or -1 if more may follow.
+
+    Returns the record; False if certainly none has the offset; the position of the batch if it is compressed,
+    has at least ``whole_bytes``, or is transactional and the reader ``is_filtering``; None if anything is out
+    of the ordinary. Cost: 3 µs for each batch, and what :func:`find_in_section` costs (compiled: 0.2 µs, and
+    the checksum).
+    """
+    at = walked_count = 0
+    while len(buffer) - at >= HEADER_BYTES:
+        header = BatchHeader._make(BATCH_HEADER.unpack_from(buffer, at))
+        next_base = _next_base(buffer, at, header, next_segment)
+        if next_base is None or not previous_last < header.base_offset <= header.last_offset < next_base:
+            return None
+        if 0 <= indexed_last < header.last_offset:
+            return None
+        if is_exact and not (
+            header.base_offset == previous_last + 1
+            and header.next_offset == next_base
+            and header.last_offset >= offset
+        ):
+            return None
+        if header.base_offset > offset:
+            return False if walked_count >= 2 else None
+        if next_base > offset:
+            if not _is_right(buffer, at, header):
+                return None
+            if header.last_offset >= offset:
+                return _record_of(buffer, at, header, offset, is_filtering, whole_bytes)
+            if at + header.size_bytes == len(buffer):
+                return False if walked_count else None
+        previous_last, indexed_last = header.last_offset, -1
+        at += header.size_bytes
+        walked_count += 1
+    return None
+
+
+def _is_right(buffer: bytes, at: int, header: BatchHeader) -> bool:
+    try:
+        check_batch(buffer, at, header)
+    except CorruptionError:
+        return False
+    return True
+
+
+def _next_base(buffer: bytes, at: int, header: BatchHeader, next_segment: int) -> int | None:
+    """The base offset of what follows a batch of magic 2; None if the batch is none, or is not whole, or what
+    follows is not there."""
+    if header.magic != MAGIC or header.batch_length < MIN_LENGTHS[MAGIC]:
+        return None
+    if header.base_offset < 0 or header.last_offset_delta < 0 or header.last_offset > INT64_MAX:
+        return None
+    left = len(buffer) - at - header.size_bytes
+    if left >= PREFIX_BYTES:
+        next_base = int(PREFIX.unpack_from(buffer, at + header.size_bytes)[0])
+    else:
+        next_base = next_segment if left == 0 else -1
+    return None if next_base == -1 else next_base
+
+
+def _record_of(
+    buffer: bytes, at: int, header: BatchHeader, offset: int, is_filtering: bool, whole_bytes: int
+) -> Record | Literal[False] | int | None:
+    """The answer of a batch that is right."""
+    if header.is_control:
+        return False
+    is_hidden = header.is_transactional and is_filtering
+    if header.attributes & CODEC_MASK or is_hidden or header.size_bytes >= whole_bytes:
+        return at
+    return find_in_section(
+        bytes(memoryview(buffer)[at + HEADER_BYTES : at + header.size_bytes]),
+        0,
+        0,
+        header.record_count,
+        header.record_count == header.last_offset_delta + 1,
+        header.base_offset,
+        header.base_timestamp_ms,
+        header.max_timestamp_ms,
+        bool(header.attributes & TIMESTAMP_TYPE_BIT),
+        offset,
+    )

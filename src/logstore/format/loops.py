@@ -15,9 +15,6 @@ from logstore.format.run import IndexRun
 index_run: IndexRun | None = None
 """None where there is no compiled module: then recovery takes the batches one at a time."""
 
-find_record: Any = None
-"""The record at an offset out of a piece of a file: see lookup.c. None where there is no compiled module."""
-
 read_run: Any = None
 """The records of a run of ordinary batches: see lookup.c. None where there is no compiled module."""
 
@@ -28,7 +25,7 @@ behind; the next batch is out of the ordinary; nothing that is wanted can follow
 if compiled is None or TYPE_CHECKING:
     from logstore.format.column_buffers import PlainColumns as Columns
     from logstore.format.gathered import GatheredRows
-    from logstore.format.lookup import find_in_section, find_interval, mark_records
+    from logstore.format.lookup import find_in_section, find_interval, find_record, mark_records
     from logstore.format.partitioner import partition_for_key
     from logstore.format.plain import (
         decode_records,

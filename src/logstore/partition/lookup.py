@@ -10,9 +10,9 @@ index, and says what is wrong.
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
-from logstore.errors import CorruptionError
+from logstore.errors import CorruptionError, StorageError
 from logstore.files import File
 from logstore.format.header import (
     CODEC_MASK,
@@ -27,6 +27,7 @@ from logstore.partition.batch_cache import BatchCache, Place, VerifiedBatch
 from logstore.partition.reading import (
     FoundBatch,
     aborted_transactions,
+    is_missing,
     iterate_batches,
     truncated_meanwhile,
 )
@@ -74,8 +75,8 @@ def record_at(view: LogView, offset: int, isolation: Isolation, cache: BatchCach
         if record is None:
             return _find_carefully(view, offset, is_filtering, place, cache)
         return None if record is False else record
-    except CorruptionError:
-        if view.was_truncated:
+    except (CorruptionError, StorageError) as error:
+        if view.was_truncated and is_missing(error):
             raise truncated_meanwhile() from None
         raise
 
@@ -87,15 +88,13 @@ def _find_quickly(
     view: LogView, number: int, offset: int, is_filtering: bool
 ) -> _Answer | VerifiedBatch | None:
     """The answer, or the batch that holds it where that is worth keeping or needs a closer look. None if
-    anything is out of the ordinary, and always without the compiled module.
+    anything is out of the ordinary.
 
     Memory that is not in the processor's caches is what such a read waits for, so the least is read that can
     hold the batch. Between small batches that is an index interval. A large batch is indexed itself: it is
     read alone, and the index says where the one in front of it ends. Right behind that it must begin, and
     the next one right behind its own end. If not, everything from the entry in front of it is read.
     """
-    if find_record is None:
-        return None
     segment = view.segments[number]
     end = view.active_size_bytes if number == len(view.bases) - 1 else segment.size_bytes
     log, index = segment.log_and_index()
@@ -148,7 +147,7 @@ def _search(
         KEPT_FROM_BYTES,
     )
     if type(found) is not int:
-        return found  # type: ignore[no-any-return]
+        return cast("_Answer | None", found)
     try:
         return VerifiedBatch(buffer, found, decode_header(buffer, found))
     except CorruptionError:

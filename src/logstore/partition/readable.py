@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from logstore.errors import OffsetOutOfRangeError, UsageError
+from logstore.errors import OffsetOutOfRangeError, StorageError, UsageError
 from logstore.model import Bytes, Isolation, OffsetAndTimestamp, Record, TopicPartition
 from logstore.partition import lookup, reading
 from logstore.partition.context import LogContext
@@ -131,7 +131,7 @@ class ReadableLog(ABC):
     ) -> Iterator[list[Record]]:
         """The records of a view in ``[start, stop)``, in lists: see :func:`.reading.record_lists`."""
         if stop - start == 1:
-            record = lookup.record_at(view, start, isolation, self._context.batches)
+            record = self._record_at(view, start, isolation)
             if record is not None:
                 yield [record]
         else:
@@ -158,8 +158,16 @@ class ReadableLog(ABC):
         return self._record_at(view, offset, isolation)
 
     def _record_at(self, view: LogView, offset: int, isolation: Isolation) -> Record | None:
-        """The record of a view at an offset that it shows."""
-        return lookup.record_at(view, offset, isolation, self._context.batches)
+        """The record of a view at an offset that it shows. If the file that the view names is gone, a newer
+        view is asked."""
+        while True:
+            try:
+                return lookup.record_at(view, offset, isolation, self._context.batches)
+            except StorageError:
+                seen, view = view, self._current_view()
+                if view.segments == seen.segments:
+                    raise
+                check_shown(view, offset, isolation)
 
     # Columns
 

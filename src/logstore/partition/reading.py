@@ -14,12 +14,13 @@ legacy, damaged), which the careful code here takes batch by batch.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
 from typing import Final, NamedTuple
 
-from logstore.errors import CorruptionError, OffsetOutOfRangeError
+from logstore.errors import CorruptionError, OffsetOutOfRangeError, StorageError
 from logstore.format import batch as batches
 from logstore.format.header import (
     HEADER_BYTES,
@@ -353,13 +354,18 @@ def record_lists(
 
 @contextmanager
 def telling_of_truncation(view: LogView) -> Iterator[None]:
-    """Bytes that are missing or wrong because the log was truncated during the read are no damage."""
+    """What is missing or wrong because the log was truncated during the read is no damage."""
     try:
         yield
-    except CorruptionError:
-        if view.was_truncated:
+    except (CorruptionError, StorageError) as error:
+        if view.was_truncated and is_missing(error):
             raise truncated_meanwhile() from None
         raise
+
+
+def is_missing(error: CorruptionError | StorageError) -> bool:
+    """Whether bytes were not what they must be, or not there: not that the disk failed."""
+    return isinstance(error, CorruptionError) or error.errno == errno.ENOENT
 
 
 def truncated_meanwhile() -> OffsetOutOfRangeError:
