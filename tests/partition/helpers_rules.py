@@ -22,7 +22,13 @@ from logstore.testing import ManualClock
 START_MS = 1_700_000_000_000
 """Where a new :class:`ManualClock` stands."""
 
-_STORE_SETTINGS = {"linger_ms", "batch_bytes", "producer_id_expiration_ms", "max_open_segments"}
+_STORE_SETTINGS = {
+    "linger_ms",
+    "batch_bytes",
+    "batch_cache_bytes",
+    "producer_id_expiration_ms",
+    "max_open_segments",
+}
 
 _opened: list[Log] = []
 

@@ -154,7 +154,7 @@ def test_gathered_records_are_found(log, loops):
 
 
 def flips(partition, places, loops):
-    """Each byte changed in turn under the open log; every record that may be hit, and its neighbours, is right
+    """Each byte changed in turn under the open log; every record that may be hit, or is near, is right
     or refused, with the cache empty and full."""
     data = partition.file().read_bytes()
     expected = carefully(partition.log)

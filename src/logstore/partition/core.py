@@ -137,9 +137,14 @@ class LogCore:
 
     def forget_files(self) -> None:
         """Let go of all open files; a reader under way keeps what it uses until it is done."""
+        self._forget_batches()
         for segment in self.segments:
             self.context.open_segments.discard(segment)
             segment.forget_files()
+
+    def _forget_batches(self) -> None:
+        """Free what is kept of batches that no reader will ask for again."""
+        self.context.batches.drop([segment.number for segment in self.segments])
 
     # Appending
 
@@ -392,6 +397,7 @@ class LogCore:
         active = self._as_active(kept[-1], now_ms)
         with self._all_or_reopen():
             self.truncations.count += 1
+            self._forget_batches()
             self.durable_offset = min(self.durable_offset, active.base_offset)
             self.segments = [*kept[:-1], active]
             self.unflushed = [segment for segment in self.unflushed if segment in self.segments]
@@ -445,6 +451,7 @@ class LogCore:
 
     def _start_over(self, offset: int, log_start_offset: int, now_ms: int) -> list[str]:
         self.truncations.count += 1
+        self._forget_batches()
         old = self.segments
         renamed = self._rename_all([segment for segment in old if segment.base_offset == offset])
         fresh = self.new_active(offset, now_ms)
