@@ -371,8 +371,8 @@ done:
 
 /* One record of a batch ----------------------------------------------------------------------------------- */
 
-/* Moves to the record of an offset delta, from a record whose number is known, or to the first with a larger
-   delta. In a dense batch by the sizes alone. Returns 1 if there is no such record any more. */
+/* Reads the record of an offset delta, looking from a record on whose number is known; in a dense batch by the
+   sizes alone. Returns 1 if there is no such record. */
 static int
 find_delta(const uint8_t **at, const uint8_t *end, int64_t number, int64_t count, int dense, int64_t delta,
            RawRecord *raw)
@@ -389,7 +389,7 @@ find_delta(const uint8_t **at, const uint8_t *end, int64_t number, int64_t count
         if (read_delta(at, end, &found) < 0 || found <= previous)
             return -1;
         if (found >= delta)
-            return read_record(&start, end, raw);
+            return found > delta ? 1 : read_record(&start, end, raw);
         previous = found;
     }
     return *at == end ? 1 : -1;
@@ -404,7 +404,7 @@ record_at_delta(ModuleState *state, const Base *base, const uint8_t *at, const u
     int missed = find_delta(&at, end, number, count, dense, delta, &raw);
     if (missed < 0)
         Py_RETURN_NONE;
-    if (missed || raw.offset_delta != delta)
+    if (missed)
         return Py_NewRef(Py_False);
     HeaderCache cache = {.state = state};
     int64_t offset = add_wrapping(base->base_offset, raw.offset_delta);
@@ -667,5 +667,10 @@ static PyMethodDef functions[] = {
 int
 add_lookup(PyObject *module)
 {
+    if (PyModule_AddIntConstant(module, "RUN_FULL", RUN_FULL) < 0 ||
+        PyModule_AddIntConstant(module, "RUN_CUT", RUN_CUT) < 0 ||
+        PyModule_AddIntConstant(module, "RUN_ODD", RUN_ODD) < 0 ||
+        PyModule_AddIntConstant(module, "RUN_DONE", RUN_DONE) < 0)
+        return -1;
     return PyModule_AddFunctions(module, functions);
 }

@@ -33,8 +33,11 @@ def test_records_are_skipped_by_their_sizes_alone():
     assert skip_records(bytes([2, 0, 4, 0, 0, 0x80, 0x01]) + bytes(64), 0, 3) == 7 + 64
 
 
-def test_a_size_of_three_bytes_is_left_to_the_decoder():
-    assert skip_records(b"\x80\x80\x01", 0, 1) == -1
+def test_sizes_of_three_bytes_and_more_are_read_too():
+    assert skip_records(b"\x80\x80\x01" + bytes(8192) + b"\x02\x00", 0, 2) == 3 + 8192 + 2
+    assert skip_records(b"\xff\xff\xff\xff\x0f", 0, 1) == -1
+    with pytest.raises(CorruptionError):
+        skip_records(b"\x80\x80", 0, 1)
 
 
 def test_a_range_of_a_batch_whose_records_do_not_fill_it_is_refused():

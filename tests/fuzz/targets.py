@@ -12,6 +12,7 @@ import operator
 import pickle
 import struct
 from contextlib import contextmanager
+from itertools import chain
 from unittest.mock import patch
 
 from logstore.build import compiled
@@ -21,11 +22,14 @@ from logstore.format import batch, lookup, loops, partitioner, plain
 from logstore.format.column_buffers import Ended, FinishedBuffers, Wanted
 from logstore.format.gathered import GatheredRows, record_bytes
 from logstore.format.header import HEADER_BYTES, BatchHeader
+from logstore.format.index import OffsetPosition
 from logstore.format.offset_map import PLAIN_KEY_BYTES, OffsetMap, PlainTable
 from logstore.format.run import IndexProgress, RunPlace, RunRules
-from logstore.model import NewRecord, TimestampType
+from logstore.model import Isolation, NewRecord, TimestampType
+from logstore.partition import reading
 from logstore.partition.columns import Columns, columns_of
 from logstore.partition.encoding import RowEncoder
+from logstore.partition.view import LogView
 from tests.fuzz import junk
 from tests.fuzz.chance import INT32_MAX, INT64_MAX
 
@@ -605,3 +609,71 @@ def offset_map(chance):
             plains.clear()
     compiled.hash_key(key, bytes(16))
     return took
+
+
+@target("find_record")
+def find_record_or_not(chance):
+    """The same answer as the plain twin, of any kind."""
+    data = chance.batches()
+    first = int.from_bytes(data[:8], "big", signed=True)
+    previous = chance.choice((-1, first - 1, first - 1, first - 1, chance.near(first)))
+    indexed = chance.choice((-1, -1, -1, -1, chance.near(first), first + 300))
+    behind = chance.choice((-1, (1 << 63) - 1, (1 << 63) - 1, (1 << 63) - 1, chance.near(first)))
+    wanted = first + chance.choice((0, 0, 1, 2, chance.randrange(-1, 90)))
+    whole_bytes = chance.choice((1 << 20, 1 << 20, 0, 100))
+    arguments = (chance.happens(0.1), previous, indexed, behind, wanted, chance.happens(0.3), whole_bytes)
+    if any(not -(1 << 63) <= value < 1 << 63 for value in arguments):
+        return call_with(compiled.find_record, data, *arguments) is not None
+    ours = outcome(compiled.find_record, chance.exact(data), *arguments)
+    plains = outcome(lookup.find_record, data, *arguments)
+    assert (ours, type(ours)) == (plains, type(plains)), (data, arguments, ours, plains)
+    return ours is not None
+
+
+class MemorySegment:
+    """What a reader asks of a segment, over bytes."""
+
+    def __init__(self, data, base_offset):
+        self.data, self.base_offset, self.path = data, base_offset, "memory"
+        self.size_bytes = len(data)
+        self.offset_index = self
+        self.directory = ""
+
+    def read_at(self, position, size_bytes):
+        return bytes(self.data[position : position + size_bytes])
+
+    def lookup(self, offset):
+        return OffsetPosition(self.base_offset, 0)
+
+    def position_before(self, offset):
+        return 0
+
+    def end_position(self, offset, end):
+        return end
+
+    def promises(self, offset):
+        return False
+
+
+@target("read_run")
+def read_segment(chance):
+    """All of a segment, in runs and batch by batch: the same records, and the same error behind them."""
+    data = chance.batches()
+    first = max(int.from_bytes(data[:8], "big", signed=True), 0) % (1 << 60)
+    end = first + chance.choice((400, 1 << 61, chance.randrange(200)))
+    segment = MemorySegment(data, chance.choice((first, 0)))
+    view = LogView((segment,), (segment.base_offset,), len(data), 0, end, end, end, end)
+    start = chance.choice((first, first, chance.near(first), first + chance.randrange(90)))
+    stop = chance.choice((end, end, start + 1, start + chance.randrange(40), chance.near(start)))
+    isolation, on_demand = Isolation.LOG_END, chance.happens(0.3)
+    found = [[], []]
+    for rows, run in zip(found, (reading.read_run, None), strict=True):
+        with patch.object(reading, "read_run", run):
+            lists = reading.record_lists(view, max(start, 0), stop, isolation, on_demand=on_demand)
+            rows.append(outcome(lambda rows=rows, lists=lists: rows.extend(chain.from_iterable(lists))))
+    ours, plains = ([row and tuple(row) for row in rows] for rows in found)
+    assert ours == plains, (len(data), start, stop, end, ours[-2:], plains[-2:])
+    numbers = [chance.number() for _ in range(8)]
+    call_with(compiled.read_run, chance.exact(data), *numbers)
+    records, *_ = compiled.read_run(data, 0, -1, -1, 0, end, 1 << 20, 0, on_demand)
+    return bool(records)

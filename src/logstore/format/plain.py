@@ -34,7 +34,7 @@ from logstore.format.header import (
 from logstore.format.layout import BATCH_HEADER
 from logstore.format.records import Headers
 from logstore.format.tables import TABLE_VALUES, Tables, ready_tables
-from logstore.format.varint import VARINT_MAX_BYTES
+from logstore.format.varint import VARINT_MAX_BYTES, decode_varint
 from logstore.model import NO_TIMESTAMP_MS, Bytes, Header, PlainRecord, Record
 
 
@@ -317,15 +317,19 @@ def decode_records(
 
 
 def skip_records(data: Bytes, position: int, count: int) -> int:
-    """The position after ``count`` records, by their sizes alone; -1 if a size has more than two bytes. Cost:
-    0.07 µs per record. IndexError behind the end."""
+    """The position after ``count`` records, by their sizes alone; -1 if a size is none. Cost: 0.07 µs per
+    record. IndexError or CorruptionError behind the end."""
     for _ in range(count):
         raw = data[position]
         position += 1
         if raw > 127:
             high = data[position]
             if high > 127:
-                return -1
+                size_bytes, position = decode_varint(data, position - 1)
+                if size_bytes < 0:
+                    return -1
+                position += size_bytes
+                continue
             raw += (high << 7) - 128
             position += 1
         position += raw >> 1

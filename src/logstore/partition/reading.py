@@ -159,7 +159,9 @@ class _SegmentReader:
                     yield records
                 if why == RUN_DONE:
                     return
-                if why == RUN_FULL or (why == RUN_CUT and self._lacks_bytes() and self._read_piece()):
+                if why == RUN_FULL or not self._can_follow():
+                    continue
+                if why == RUN_CUT and self._lacks_bytes() and self._read_piece():
                     continue
                 before = self._position
                 limit = self._end_of_batch()
