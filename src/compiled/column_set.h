@@ -3,9 +3,8 @@
 #ifndef LOGSTORE_COLUMN_SET_H
 #define LOGSTORE_COLUMN_SET_H
 
-#include <stdint.h>
+#include "compiled.h" /* first: what the system's headers declare depends on it */
 #include <stdlib.h>
-#include <string.h>
 #ifdef __linux__
 #include <sys/mman.h>
 #endif
@@ -68,7 +67,7 @@ reserve(Memory *memory, int64_t size)
 {
     if (size <= memory->capacity)
         return 0;
-    int64_t capacity = memory->bytes == NULL ? memory->usual : memory->capacity + memory->capacity / 2;
+    int64_t capacity = memory->bytes == NULL ? memory->usual : memory->capacity * 4; /* what is not used is free */
     if (capacity < size)
         capacity = size;
     uint8_t *bytes = realloc(memory->bytes, (size_t)capacity);

@@ -61,6 +61,8 @@ place_of(BinaryColumn *column, int64_t rows, int is_wanted)
     return place;
 }
 
+enum { MOST_SHORT_BYTES = 16 }; /* of the numbers of a record, and what may be read behind one */
+
 enum { CHUNK_BYTES = 32, MOST_CHUNKED_BYTES = 256 };
 
 /* Write payload number i, and say whether it is null. Small ones are copied in chunks, the last of which may
@@ -140,12 +142,57 @@ make_room(ColumnSet *set, int64_t rows, int64_t bytes)
     return reserve_rows(set, rows, bytes) < 0 ? NO_MEMORY : IS_FINE;
 }
 
+/* A number of one or two bytes, as most are, before zig-zag; 0 if it has more. Two bytes can be read. */
+static inline int
+read_short(const uint8_t **at, uint32_t *raw)
+{
+    uint32_t first = (*at)[0], second = (*at)[1];
+    if (first < 0x80) {
+        *raw = first;
+        *at += 1;
+        return 1;
+    }
+    *raw = (first & 0x7F) | second << 7;
+    *at += 2;
+    return second < 0x80;
+}
+
+/* As read_record, for a record without headers and nulls whose numbers are short; 0 for any other, which may be as
+   right. Measured: 0.6 of the time. */
+static inline int
+read_short_record(const uint8_t **at, const uint8_t *end, RawRecord *record)
+{
+    const uint8_t *p = *at;
+    uint32_t size, stamp, offset, key, value;
+    if (end - p < MOST_SHORT_BYTES || !read_short(&p, &size) || size & 1 || (int64_t)(size >> 1) > end - p)
+        return 0;
+    const uint8_t *stop = p + (size >> 1);
+    p++; /* attributes */
+    if (!read_short(&p, &stamp) || !read_short(&p, &offset) || !read_short(&p, &key) || key & 1 || offset & 1)
+        return 0;
+    record->key.bytes = p;
+    record->key.size = (int32_t)(key >> 1);
+    if (stop - p < record->key.size + 3) /* a value's size and no headers; one byte more can be read */
+        return 0;
+    p += record->key.size;
+    if (!read_short(&p, &value) || value & 1 || stop - p != (int64_t)(value >> 1) + 1 || stop[-1] != 0)
+        return 0;
+    record->value.bytes = p;
+    record->value.size = (int32_t)(value >> 1);
+    record->timestamp_delta = (int32_t)(stamp >> 1) ^ -(int32_t)(stamp & 1);
+    record->offset_delta = (int32_t)(offset >> 1);
+    record->header_count = 0;
+    *at = stop;
+    return 1;
+}
+
 /* The record whose offset may follow least_delta; IS_ODD for any other. */
 static inline int
 read_next(const uint8_t **at, const Section *section, int64_t *least_delta, RawRecord *record)
 {
-    if (read_record(at, section->end, record) < 0 || record->offset_delta < *least_delta ||
-        record->offset_delta > section->last_offset_delta)
+    if (!read_short_record(at, section->end, record) && read_record(at, section->end, record) < 0)
+        return IS_ODD;
+    if (record->offset_delta < *least_delta || record->offset_delta > section->last_offset_delta)
         return IS_ODD;
     *least_delta = (int64_t)record->offset_delta + 1;
     return IS_FINE;
@@ -594,9 +641,13 @@ columns_take_batches(PyObject *self, PyObject *args)
     Pass pass = {view.buf, position, end,        segment_end, next_segment,        previous_last,
                  start,    stop,     row_limit,  byte_limit,  avoids_transactions};
     columns->is_busy = 1;
-    Py_BEGIN_ALLOW_THREADS
-    status = take_batches(&columns->set, &pass);
-    Py_END_ALLOW_THREADS
+    if (end - position < MIN_BYTES_WITHOUT_GIL)
+        status = take_batches(&columns->set, &pass);
+    else {
+        Py_BEGIN_ALLOW_THREADS
+        status = take_batches(&columns->set, &pass);
+        Py_END_ALLOW_THREADS
+    }
     columns->is_busy = 0;
     PyBuffer_Release(&view);
     if (status == NO_MEMORY)
@@ -629,9 +680,13 @@ columns_take_section(PyObject *self, PyObject *args)
                            count,
                            has_append_time};
         columns->is_busy = 1;
-        Py_BEGIN_ALLOW_THREADS
-        status = take_section(&columns->set, &section);
-        Py_END_ALLOW_THREADS
+        if (end - position < MIN_BYTES_WITHOUT_GIL)
+            status = take_section(&columns->set, &section);
+        else {
+            Py_BEGIN_ALLOW_THREADS
+            status = take_section(&columns->set, &section);
+            Py_END_ALLOW_THREADS
+        }
         columns->is_busy = 0;
     }
     PyBuffer_Release(&view);

@@ -1,8 +1,664 @@
+/* Columns to batches: rows of Apache Arrow's buffers become sealed batches, as encode_rows makes them of objects.
+
+   The rows come in chunks, as Arrow has them; a batch may take rows of several. All rows are measured first and
+   written second, into one memory of exactly the size that they need, both without the GIL. The buffers are
+   somebody else's: every end of a payload is held against the size of its data, and whoever changes a buffer
+   meanwhile makes a batch that is refused, not one that leaves its memory.
+
+   What a record takes at most, and where a batch therefore ends, is computed as in gathered.py: all ways of
+   encoding must cut the same rows into the same batches.
+*/
+
+#include "column_set.h"
 #include "columns.h"
+#include "reader.h"
+#include "writer.h"
+
+enum {
+    MAX_RECORD_OVERHEAD_BYTES = 36,
+    MAX_HEADER_OVERHEAD_BYTES = 10,
+    MAX_UTF8_BYTES = 4, /* per character */
+    VIEW_COUNT = 16,
+    CHUNK_COPY_BYTES = 32,
+    MOST_CHUNKED_BYTES = 256
+};
+
+enum { UNUSUAL = 1, NO_MEMORY = -1 };
+
+/* Larger payloads are left to the plain code: below this no sum of sizes overflows. */
+#define MAX_PAYLOAD_BYTES ((int64_t)1 << 30)
+
+/* A column of payloads. Row i lies between two ends, and is null if its bit is 0. */
+typedef struct {
+    const uint8_t *validity; /* NULL if no row is null */
+    const uint8_t *ends;
+    const uint8_t *data;
+    int64_t data_size;
+    int64_t offset; /* of the first row in all three */
+    int64_t row_count;
+    int is_large; /* ends have 64 bits */
+} PayloadColumn;
+
+typedef struct {
+    int64_t row_count;
+    PayloadColumn key; /* without ends if there is no such column */
+    PayloadColumn value;
+    PayloadColumn header_key;
+    PayloadColumn header_value;
+    PayloadColumn headers;     /* whose ends count headers; without data */
+    const uint8_t *timestamps; /* int64, or NULL: now */
+    Py_buffer views[VIEW_COUNT];
+    int view_count;
+} Chunk;
+
+typedef struct {
+    Chunk *chunks;
+    Py_ssize_t chunk_count;
+    int64_t now_ms;
+    int64_t limit_bytes;
+    int appends_time;
+    int16_t attributes;
+} Input;
+
+/* Where the next row lies. */
+typedef struct {
+    Py_ssize_t chunk;
+    int64_t row;
+} Cursor;
+
+/* The records of one batch, measured. */
+typedef struct {
+    int64_t count;
+    int64_t section_bytes;
+    int64_t base_ms;
+    int64_t largest_ms;
+} Measured;
+
+/* Rows ------------------------------------------------------------------------------------------------------- */
+
+static inline int64_t
+end_at(const PayloadColumn *column, int64_t row)
+{
+    if (column->is_large) {
+        int64_t end;
+        memcpy(&end, column->ends + (column->offset + row) * 8, 8);
+        return end;
+    }
+    int32_t end;
+    memcpy(&end, column->ends + (column->offset + row) * 4, 4);
+    return end;
+}
+
+static inline int
+is_null(const PayloadColumn *column, int64_t row)
+{
+    if (column->validity == NULL)
+        return 0;
+    int64_t bit = column->offset + row;
+    return !(column->validity[bit / 8] >> (bit % 8) & 1);
+}
+
+/* The payload of a row; -1 if its ends make no sense. */
+static inline int
+payload_at(const PayloadColumn *column, int64_t row, Span *payload)
+{
+    payload->bytes = NULL;
+    payload->size = -1;
+    if (column->ends == NULL || is_null(column, row))
+        return 0;
+    int64_t start = end_at(column, row), end = end_at(column, row + 1);
+    if (start < 0 || end < start || end > column->data_size || end - start > MAX_PAYLOAD_BYTES)
+        return -1;
+    payload->bytes = column->data + start;
+    payload->size = (int32_t)(end - start);
+    return 0;
+}
+
+static inline int64_t
+timestamp_at(const Input *input, const Chunk *chunk, int64_t row)
+{
+    if (chunk->timestamps == NULL || input->appends_time)
+        return input->now_ms;
+    int64_t timestamp_ms;
+    memcpy(&timestamp_ms, chunk->timestamps + row * 8, 8);
+    return timestamp_ms;
+}
+
+/* Which headers a row has: [first, stop) of the columns of headers. */
+static inline int
+headers_at(const Chunk *chunk, int64_t row, int64_t *first, int64_t *stop)
+{
+    const PayloadColumn *headers = &chunk->headers;
+    *first = *stop = 0;
+    if (headers->ends == NULL || is_null(headers, row))
+        return 0;
+    *first = end_at(headers, row);
+    *stop = end_at(headers, row + 1);
+    return *first < 0 || *stop < *first || *stop > chunk->header_key.row_count || *stop - *first > INT32_MAX ? -1 : 0;
+}
+
+static inline int
+header_at(const Chunk *chunk, int64_t number, Span *key, Span *value)
+{
+    return payload_at(&chunk->header_key, number, key) < 0 || key->size < 0 ||
+                   payload_at(&chunk->header_value, number, value) < 0
+               ? -1
+               : 0;
+}
+
+/* Characters of UTF-8 text. */
+static int64_t
+character_count(const Span *text)
+{
+    int64_t count = 0;
+    for (int32_t i = 0; i < text->size; i++)
+        count += (text->bytes[i] & 0xC0) != 0x80;
+    return count;
+}
+
+/* Adds up what the headers of a row take, exactly and at most, their count included. */
+static int
+measure_headers(const Chunk *chunk, int64_t first, int64_t stop, int64_t *exact_bytes, int64_t *most_bytes)
+{
+    *exact_bytes += varint_size(stop - first);
+    for (int64_t i = first; i < stop; i++) {
+        Span key, value;
+        if (header_at(chunk, i, &key, &value) < 0 || check_utf8(key.bytes, key.bytes + key.size) < 0)
+            return -1;
+        *exact_bytes += span_size(key.size) + span_size(value.size);
+        *most_bytes += MAX_UTF8_BYTES * character_count(&key) + (value.size > 0 ? value.size : 0) +
+                       MAX_HEADER_OVERHEAD_BYTES;
+        if (*most_bytes > MAX_PAYLOAD_BYTES)
+            return -1;
+    }
+    return 0;
+}
+
+/* Measuring -------------------------------------------------------------------------------------------------- */
+
+/* What a row takes: exactly, in the place that it would have, and at most. */
+static inline int
+measure_row(const Chunk *chunk, int64_t row, const Measured *measured, int64_t timestamp_ms, int64_t *exact_bytes, int64_t *most_bytes)
+{
+    Span key, value;
+    int64_t first, stop, delta_ms;
+    if (payload_at(&chunk->key, row, &key) < 0 || payload_at(&chunk->value, row, &value) < 0 ||
+        headers_at(chunk, row, &first, &stop) < 0 ||
+        __builtin_sub_overflow(timestamp_ms, measured->count > 0 ? measured->base_ms : timestamp_ms, &delta_ms))
+        return -1;
+    *exact_bytes = 1 + varint_size(delta_ms) + varint_size(measured->count) + span_size(key.size) +
+                   span_size(value.size);
+    *most_bytes = (key.size > 0 ? key.size : 0) + (int64_t)(value.size > 0 ? value.size : 0) +
+                  MAX_RECORD_OVERHEAD_BYTES;
+    if (measure_headers(chunk, first, stop, exact_bytes, most_bytes) < 0)
+        return -1;
+    return *most_bytes > MAX_PAYLOAD_BYTES ? -1 : 0;
+}
+
+/* The rows of the next batch, from the cursor on, which moves behind them. */
+static int
+measure_batch(const Input *input, Cursor *cursor, Measured *measured)
+{
+    int64_t all_most_bytes = 0;
+    measured->count = measured->section_bytes = 0;
+    for (; cursor->chunk < input->chunk_count; cursor->chunk++, cursor->row = 0) {
+        const Chunk *chunk = &input->chunks[cursor->chunk];
+        for (; cursor->row < chunk->row_count; cursor->row++) {
+            int64_t exact_bytes, most_bytes, timestamp_ms = timestamp_at(input, chunk, cursor->row);
+            if (measure_row(chunk, cursor->row, measured, timestamp_ms, &exact_bytes, &most_bytes) < 0)
+                return -1;
+            if (measured->count > 0 && all_most_bytes + most_bytes > input->limit_bytes)
+                return 0;
+            if (measured->count == 0)
+                measured->base_ms = measured->largest_ms = timestamp_ms;
+            if (timestamp_ms > measured->largest_ms)
+                measured->largest_ms = timestamp_ms;
+            all_most_bytes += most_bytes;
+            measured->section_bytes += varint_size(exact_bytes) + exact_bytes;
+            measured->count++;
+            if (measured->section_bytes > INT32_MAX - HEADER_BYTES || measured->count > INT32_MAX)
+                return -1;
+        }
+    }
+    return 0;
+}
+
+/* Writing ---------------------------------------------------------------------------------------------------- */
+
+/* Writes a size and a payload for which there is room. Small payloads are copied in chunks, the last of which may
+   carry on into what comes behind, on both sides: a call of memcpy costs twice as much. */
+static inline uint8_t *
+write_payload(uint8_t *at, const uint8_t *end, const PayloadColumn *column, const Span *payload)
+{
+    at = write_varint(at, payload->size);
+    if (payload->size <= 0)
+        return at;
+    int64_t slack = column->data + column->data_size - payload->bytes - payload->size;
+    if (payload->size <= MOST_CHUNKED_BYTES && slack >= CHUNK_COPY_BYTES &&
+        end - at >= payload->size + CHUNK_COPY_BYTES)
+        for (int32_t done = 0; done < payload->size; done += CHUNK_COPY_BYTES)
+            memcpy(at + done, payload->bytes + done, CHUNK_COPY_BYTES);
+    else
+        memcpy(at, payload->bytes, (size_t)payload->size);
+    return at + payload->size;
+}
+
+/* NULL if the headers are not those that were measured. */
+static uint8_t *
+write_headers(uint8_t *at, const uint8_t *end, const Chunk *chunk, int64_t first, int64_t stop)
+{
+    if (end - at < varint_size(stop - first))
+        return NULL;
+    at = write_varint(at, stop - first);
+    for (int64_t i = first; i < stop; i++) {
+        Span key, value;
+        if (header_at(chunk, i, &key, &value) < 0 || end - at < span_size(key.size) + span_size(value.size))
+            return NULL;
+        at = write_payload(at, end, &chunk->header_key, &key);
+        at = write_payload(at, end, &chunk->header_value, &value);
+    }
+    return at;
+}
+
+/* Writes a row as record number count; NULL if it is not the one that was measured. */
+static inline uint8_t *
+write_row(uint8_t *at, const uint8_t *end, const Chunk *chunk, int64_t row, int64_t number, int64_t delta_ms)
+{
+    Span key, value;
+    int64_t first, stop, headers_bytes = 0, most_bytes = 0;
+    if (payload_at(&chunk->key, row, &key) < 0 || payload_at(&chunk->value, row, &value) < 0 ||
+        headers_at(chunk, row, &first, &stop) < 0 ||
+        measure_headers(chunk, first, stop, &headers_bytes, &most_bytes) < 0)
+        return NULL;
+    int64_t size = 1 + varint_size(delta_ms) + varint_size(number) + span_size(key.size) + span_size(value.size) +
+                   headers_bytes;
+    if (end - at < varint_size(size) + size)
+        return NULL;
+    at = write_varint(at, size);
+    *at++ = 0; /* attributes */
+    at = write_varint(at, delta_ms);
+    at = write_varint(at, number);
+    at = write_payload(at, end, &chunk->key, &key);
+    at = write_payload(at, end, &chunk->value, &value);
+    return write_headers(at, end, chunk, first, stop);
+}
+
+static void
+write_batch_header(uint8_t *batch, int64_t size, const Input *input, const Measured *measured)
+{
+    write_int64(batch + BASE_OFFSET_AT, 0);
+    write_int32(batch + BATCH_LENGTH_AT, (int32_t)(size - LENGTH_OVERHEAD_BYTES));
+    write_int32(batch + LEADER_EPOCH_AT, -1);
+    batch[MAGIC_AT] = 2;
+    write_int16(batch + ATTRIBUTES_AT, input->attributes);
+    write_int32(batch + LAST_OFFSET_DELTA_AT, (int32_t)(measured->count - 1));
+    write_int64(batch + BASE_TIMESTAMP_AT, measured->base_ms);
+    write_int64(batch + MAX_TIMESTAMP_AT, measured->largest_ms);
+    write_int64(batch + PRODUCER_ID_AT, -1);
+    write_int16(batch + PRODUCER_EPOCH_AT, -1);
+    write_int32(batch + BASE_SEQUENCE_AT, -1);
+    write_int32(batch + RECORD_COUNT_AT, (int32_t)measured->count);
+    write_int32(batch + CRC_AT, (int32_t)crc32c(0, batch + ATTRIBUTES_AT, (size_t)(size - ATTRIBUTES_AT)));
+}
+
+/* Fill a batch of so many bytes with the measured rows from the cursor on; -1 if they are others now. */
+static int
+write_batch(uint8_t *batch, int64_t size, const Input *input, Cursor cursor, const Measured *measured)
+{
+    uint8_t *at = batch + HEADER_BYTES, *end = batch + size;
+    for (int64_t number = 0; number < measured->count; number++) {
+        while (cursor.row == input->chunks[cursor.chunk].row_count) {
+            cursor.chunk++;
+            cursor.row = 0;
+        }
+        const Chunk *chunk = &input->chunks[cursor.chunk];
+        int64_t delta_ms;
+        if (__builtin_sub_overflow(timestamp_at(input, chunk, cursor.row), measured->base_ms, &delta_ms))
+            return -1;
+        at = write_row(at, end, chunk, cursor.row, number, delta_ms);
+        if (at == NULL)
+            return -1;
+        cursor.row++;
+    }
+    if (at != end)
+        return -1;
+    write_batch_header(batch, size, input, measured);
+    return 0;
+}
+
+/* Arguments -------------------------------------------------------------------------------------------------- */
+
+/* The bytes of an object with the buffer protocol, kept until the chunk is let go; NULL for None. */
+static int
+bytes_of(Chunk *chunk, PyObject *object, const uint8_t **bytes, int64_t *size)
+{
+    *bytes = NULL;
+    *size = 0;
+    if (object == Py_None)
+        return 0;
+    Py_buffer *view = &chunk->views[chunk->view_count];
+    if (PyObject_GetBuffer(object, view, PyBUF_SIMPLE) < 0)
+        return -1;
+    chunk->view_count++;
+    *bytes = view->buf;
+    *size = view->len;
+    return 0;
+}
+
+static int
+fail(const char *what)
+{
+    PyErr_SetString(PyExc_ValueError, what);
+    return -1;
+}
+
+/* (is large, first row, rows, validity, ends, data); data is None for the column of headers' counts. */
+static int
+payload_column_of(Chunk *chunk, PyObject *object, PayloadColumn *column)
+{
+    PyObject *validity, *ends, *data;
+    long long offset, row_count;
+    int64_t validity_size, ends_size;
+    if (object == Py_None)
+        return 0;
+    if (!PyTuple_Check(object) ||
+        !PyArg_ParseTuple(object, "pLLOOO", &column->is_large, &offset, &row_count, &validity, &ends, &data) ||
+        bytes_of(chunk, validity, &column->validity, &validity_size) < 0 ||
+        bytes_of(chunk, ends, &column->ends, &ends_size) < 0 ||
+        bytes_of(chunk, data, &column->data, &column->data_size) < 0)
+        return PyErr_Occurred() ? -1 : fail("a column is a tuple");
+    column->offset = offset;
+    column->row_count = row_count;
+    if (column->data == NULL)
+        column->data = (const uint8_t *)"";
+    if (row_count == 0)
+        return 0;
+    if (column->ends == NULL || offset < 0 || row_count < 0 || offset > INT64_MAX / 16 - row_count ||
+        (offset + row_count + 1) * (column->is_large ? 8 : 4) > ends_size ||
+        (column->validity != NULL && (offset + row_count + 7) / 8 > validity_size))
+        return fail("a column is shorter than it says");
+    return 0;
+}
+
+static int
+timestamps_of(Chunk *chunk, PyObject *object)
+{
+    PyObject *data;
+    long long offset;
+    int64_t size;
+    if (object == Py_None)
+        return 0;
+    if (!PyTuple_Check(object) || !PyArg_ParseTuple(object, "LO", &offset, &data) ||
+        bytes_of(chunk, data, &chunk->timestamps, &size) < 0)
+        return PyErr_Occurred() ? -1 : fail("timestamps are a tuple");
+    if (offset < 0 || offset > INT64_MAX / 16 - chunk->row_count || (offset + chunk->row_count) * 8 > size)
+        return fail("timestamps are shorter than they say");
+    chunk->timestamps += offset * 8;
+    return 0;
+}
+
+/* (rows, key, value, timestamps, headers, header key, header value) */
+static int
+chunk_of(PyObject *object, Chunk *chunk)
+{
+    PyObject *key, *value, *timestamps, *headers, *header_key, *header_value;
+    long long row_count;
+    if (!PyTuple_Check(object) || !PyArg_ParseTuple(object, "LOOOOOO", &row_count, &key, &value, &timestamps,
+                                                    &headers, &header_key, &header_value))
+        return PyErr_Occurred() ? -1 : fail("a chunk is a tuple");
+    if (row_count < 0 || row_count > INT64_MAX / 32)
+        return fail("a chunk of impossible length");
+    chunk->row_count = row_count;
+    if (payload_column_of(chunk, key, &chunk->key) < 0 || payload_column_of(chunk, value, &chunk->value) < 0 ||
+        payload_column_of(chunk, headers, &chunk->headers) < 0 ||
+        payload_column_of(chunk, header_key, &chunk->header_key) < 0 ||
+        payload_column_of(chunk, header_value, &chunk->header_value) < 0 || timestamps_of(chunk, timestamps) < 0)
+        return -1;
+    if ((key != Py_None && chunk->key.row_count != row_count) ||
+        (value != Py_None && chunk->value.row_count != row_count) ||
+        (headers != Py_None && chunk->headers.row_count != row_count) ||
+        chunk->header_key.row_count != chunk->header_value.row_count)
+        return fail("columns of different lengths");
+    return 0;
+}
+
+static void
+let_go(Input *input)
+{
+    if (input->chunks == NULL)
+        return;
+    for (Py_ssize_t i = 0; i < input->chunk_count; i++)
+        for (int view = 0; view < input->chunks[i].view_count; view++)
+            PyBuffer_Release(&input->chunks[i].views[view]);
+    PyMem_Free(input->chunks);
+}
+
+static int
+chunks_of(PyObject *chunks, Input *input)
+{
+    Py_ssize_t count = PyList_Size(chunks);
+    input->chunk_count = 0;
+    input->chunks = PyMem_Calloc(count > 0 ? (size_t)count : 1, sizeof(Chunk));
+    if (input->chunks == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < count && i < PyList_Size(chunks); i++) {
+        input->chunk_count++;
+        if (chunk_of(PyList_GetItem(chunks, i), &input->chunks[i]) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Regions: memory for the batches of one call ---------------------------------------------------------------- */
+
+/* Pages that are new cost more than encoding into them: the kernel clears each. So the memory of one call stays
+   with the module for the next, up to so much. */
+enum { LARGEST_SPARE_BYTES = 16 << 20 };
+
+typedef struct {
+    PyObject_HEAD
+    uint8_t *bytes;
+    int64_t capacity;
+    Py_ssize_t size;
+} Region;
+
+static void
+region_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    Region *region = (Region *)self;
+    ModuleState *state = PyType_GetModuleState(type);
+    uint8_t *unneeded = region->bytes;
+    if (state != NULL && region->capacity <= LARGEST_SPARE_BYTES && region->capacity > state->spare_region_bytes) {
+        unneeded = state->spare_region;
+        state->spare_region = region->bytes;
+        state->spare_region_bytes = region->capacity;
+    }
+    free(unneeded);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(self);
+    Py_DECREF(type);
+}
+
+static int
+region_getbuffer(PyObject *self, Py_buffer *view, int flags)
+{
+    Region *region = (Region *)self;
+    return PyBuffer_FillInfo(view, self, region->bytes, region->size, 0, flags);
+}
+
+static PyType_Slot region_slots[] = {
+    {Py_tp_dealloc, region_dealloc},
+    {Py_bf_getbuffer, region_getbuffer},
+    {Py_tp_doc, "Memory of batches that were encoded together."},
+    {0, NULL},
+};
+
+static PyType_Spec region_spec = {
+    .name = "logstore._compiled.Region",
+    .basicsize = sizeof(Region),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = region_slots,
+};
+
+static Region *
+new_region(ModuleState *state, int64_t size)
+{
+    allocfunc allocate = (allocfunc)PyType_GetSlot(state->region_type, Py_tp_alloc);
+    Region *region = (Region *)allocate(state->region_type, 0); /* all zero */
+    if (region == NULL)
+        return NULL;
+    if (state->spare_region_bytes >= size) {
+        region->bytes = state->spare_region;
+        region->capacity = state->spare_region_bytes;
+        state->spare_region = NULL;
+        state->spare_region_bytes = 0;
+    }
+    else {
+        region->bytes = malloc(size > 0 ? (size_t)size : 1);
+        if (region->bytes == NULL) {
+            Py_DECREF((PyObject *)region);
+            PyErr_NoMemory();
+            return NULL;
+        }
+        region->capacity = size;
+        if (size >= LARGE_BYTES)
+            ask_for_large_pages(region->bytes, size);
+    }
+    region->size = (Py_ssize_t)size;
+    return region;
+}
+
+/* encode_columns --------------------------------------------------------------------------------------------- */
+
+/* One batch of the call: its first row, its records, its bytes in the region. */
+typedef struct {
+    Cursor start;
+    Measured measured;
+    int64_t position;
+    int64_t size;
+} Plan;
+
+typedef struct {
+    Plan *plans;
+    int64_t count;
+    int64_t room;
+    int64_t size; /* of all batches */
+} Plans;
+
+/* Cuts all rows into batches; 0, UNUSUAL or NO_MEMORY. */
+static int
+plan_batches(const Input *input, Plans *plans)
+{
+    Cursor cursor = {0, 0};
+    for (;;) {
+        Plan plan = {.start = cursor, .position = plans->size};
+        if (measure_batch(input, &cursor, &plan.measured) < 0)
+            return UNUSUAL;
+        if (plan.measured.count == 0)
+            return 0;
+        if (plans->count == plans->room) {
+            int64_t room = plans->room ? plans->room * 2 : 16;
+            Plan *grown = realloc(plans->plans, (size_t)room * sizeof(Plan));
+            if (grown == NULL)
+                return NO_MEMORY;
+            plans->plans = grown;
+            plans->room = room;
+        }
+        plan.size = HEADER_BYTES + plan.measured.section_bytes;
+        plans->plans[plans->count++] = plan;
+        plans->size += plan.size;
+    }
+}
+
+static int
+write_batches(uint8_t *bytes, const Input *input, const Plans *plans)
+{
+    for (int64_t i = 0; i < plans->count; i++) {
+        const Plan *plan = &plans->plans[i];
+        if (write_batch(bytes + plan->position, plan->size, input, plan->start, &plan->measured) < 0)
+            return UNUSUAL;
+    }
+    return 0;
+}
+
+/* A list with a memoryview of each batch. */
+static PyObject *
+views_of(PyObject *region, const Plans *plans)
+{
+    PyObject *views = PyList_New((Py_ssize_t)plans->count);
+    PyObject *whole = PyMemoryView_FromObject(region);
+    for (int64_t i = 0; views != NULL && whole != NULL && i < plans->count; i++) {
+        const Plan *plan = &plans->plans[i];
+        PyObject *view =
+            PySequence_GetSlice(whole, (Py_ssize_t)plan->position, (Py_ssize_t)(plan->position + plan->size));
+        if (view == NULL || PyList_SetItem(views, (Py_ssize_t)i, view) < 0)
+            Py_CLEAR(views);
+    }
+    if (whole == NULL)
+        Py_CLEAR(views);
+    Py_XDECREF(whole);
+    return views;
+}
+
+/* The batches as a list, None if anything is unusual, or NULL with an exception. */
+static PyObject *
+encode_input(ModuleState *state, const Input *input, Plans *plans)
+{
+    int status;
+    Py_BEGIN_ALLOW_THREADS
+    status = plan_batches(input, plans);
+    Py_END_ALLOW_THREADS
+    if (status == NO_MEMORY)
+        return PyErr_NoMemory();
+    if (status == UNUSUAL)
+        Py_RETURN_NONE;
+    Region *region = new_region(state, plans->size);
+    if (region == NULL)
+        return NULL;
+    uint8_t *bytes = region->bytes;
+    Py_BEGIN_ALLOW_THREADS
+    status = write_batches(bytes, input, plans);
+    Py_END_ALLOW_THREADS
+    PyObject *views = status == UNUSUAL ? Py_NewRef(Py_None) : views_of((PyObject *)region, plans);
+    Py_DECREF((PyObject *)region);
+    return views;
+}
+
+static PyObject *
+encode_columns(PyObject *module, PyObject *args)
+{
+    PyObject *chunks, *batches = NULL;
+    Input input = {0};
+    Plans plans = {0};
+    long long now_ms, limit_bytes;
+    if (!PyArg_ParseTuple(args, "O!LhL", &PyList_Type, &chunks, &now_ms, &input.attributes, &limit_bytes))
+        return NULL;
+    input.now_ms = now_ms;
+    input.limit_bytes = limit_bytes;
+    input.appends_time = input.attributes & TIMESTAMP_TYPE_BIT;
+    if (chunks_of(chunks, &input) == 0)
+        batches = encode_input(module_state(module), &input, &plans);
+    else if (!PyErr_ExceptionMatches(PyExc_MemoryError)) { /* the plain code makes the error */
+        PyErr_Clear();
+        batches = Py_NewRef(Py_None);
+    }
+    free(plans.plans);
+    let_go(&input);
+    return batches;
+}
+
+static PyMethodDef functions[] = {
+    {"encode_columns", encode_columns, METH_VARARGS, "See logstore.format.compiled.encode_columns."},
+    {NULL, NULL, 0, NULL},
+};
 
 int
 add_columns_encode(PyObject *module)
 {
-    (void)module;
-    return 0;
+    ModuleState *state = module_state(module);
+    state->region_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &region_spec, NULL);
+    return state->region_type == NULL ? -1 : PyModule_AddFunctions(module, functions);
 }

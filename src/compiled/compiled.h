@@ -30,6 +30,9 @@ typedef struct {
     PyTypeObject *on_demand_record_type;
     PyObject *empty_tuple;
     PyTypeObject *buffer_type;
+    PyTypeObject *region_type;
+    uint8_t *spare_region; /* from malloc, for the next call of encode_columns */
+    int64_t spare_region_bytes;
 } ModuleState;
 
 static inline ModuleState *

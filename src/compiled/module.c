@@ -2,6 +2,7 @@
 
 #include "compiled.h"
 #include "reader.h"
+#include <stdlib.h>
 
 static int
 add_positions(PyObject *module)
@@ -42,6 +43,7 @@ traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->on_demand_record_type);
     Py_VISIT(state->empty_tuple);
     Py_VISIT(state->buffer_type);
+    Py_VISIT(state->region_type);
     return 0;
 }
 
@@ -53,6 +55,10 @@ clear(PyObject *module)
     Py_CLEAR(state->on_demand_record_type);
     Py_CLEAR(state->empty_tuple);
     Py_CLEAR(state->buffer_type);
+    Py_CLEAR(state->region_type);
+    free(state->spare_region);
+    state->spare_region = NULL;
+    state->spare_region_bytes = 0;
     return 0;
 }
 

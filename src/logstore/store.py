@@ -30,12 +30,14 @@ from logstore.logdir.directory import (
 from logstore.logdir.placement import Placement
 from logstore.logdir.upkeep import for_each
 from logstore.logdir.watched import WatchedDirectory
-from logstore.model import Bytes, TopicPartition
+from logstore.model import Bytes, Isolation, TopicPartition
 from logstore.partition.columns import NewRecords, columns_of
 from logstore.partition.log import Log
 
 if TYPE_CHECKING:
     import uuid
+
+    import pyarrow
 
 
 def open_store(
@@ -272,6 +274,39 @@ class Topic(Sequence[Log]):
             raise _UnknownPartitionError(f"topic {self.name!r} has {count} partitions; there is no {number}")
         return number % count
 
+    # Reading
+
+    def read_arrow(
+        self, *, isolation: Isolation = Isolation.HIGH_WATERMARK, columns: Iterable[str] | None = None
+    ) -> pyarrow.Table:
+        """All records of all partitions, one partition after the other, as one table of Apache Arrow: as
+        :meth:`Log.read_arrow`, and in front a column ``partition`` (int32)."""
+        return self.iterate_arrow(isolation=isolation, columns=columns).read_all()
+
+    def iterate_arrow(
+        self,
+        *,
+        isolation: Isolation = Isolation.HIGH_WATERMARK,
+        columns: Iterable[str] | None = None,
+        batch_rows: int = 65_536,
+        batch_bytes: int = 16 * 1024 * 1024,
+    ) -> pyarrow.RecordBatchReader:
+        """As :meth:`read_arrow`, a bounded number of records at a time; see :meth:`Log.iterate_arrow`. What
+        is appended meanwhile is not seen."""
+        from logstore.partition import arrow  # pyarrow is optional, and slow to import
+
+        names = arrow.names_of_topic(columns)
+        readers = [
+            log.iterate_arrow(
+                isolation=isolation,
+                columns=arrow.names_of_log(names),
+                batch_rows=batch_rows,
+                batch_bytes=batch_bytes,
+            )
+            for log in self
+        ]
+        return arrow.joined(readers, names)
+
     # Appending
 
     def append(
@@ -317,6 +352,26 @@ class Topic(Sequence[Log]):
         offsets: dict[int, range] = {}
         for partition, rows in sorted(self._divide(records).items()):
             offsets[partition] = self[partition].extend(rows)
+        if flush:
+            for_each(Log.flush, [self[partition] for partition in offsets])
+        return offsets
+
+    def extend_arrow(self, data: Any, *, flush: bool = False) -> dict[int, range]:
+        """Append the rows of Arrow columns, each to the partition of its key; returns the offsets by
+        partition.
+
+        As :meth:`extend`, of what :meth:`Log.extend_arrow` takes. Cost: that of it, 0.1 µs per record for the
+        division, and 2 µs for each key that comes for the first time.
+        """
+        from logstore.partition import arrow_input  # pyarrow is optional, and slow to import
+
+        count, placement = len(self), self._placement
+        tables = arrow_input.divide(
+            data,
+            lambda key: placement.of_key(key, count),
+            lambda value: placement.choose(None, value, count),
+        )
+        offsets = {partition: self[partition].extend_arrow(table) for partition, table in tables.items()}
         if flush:
             for_each(Log.flush, [self[partition] for partition in offsets])
         return offsets

@@ -66,6 +66,9 @@ MAX_BATCH_BYTES: Final = (1 << 31) - 1
 _PLACE = struct.Struct(">qii")
 """Base offset, size and leader epoch, with which a header begins."""
 
+NewBatch = bytearray | memoryview
+"""A batch that was encoded here and waits for its place in a log."""
+
 _INT64 = struct.Struct(">q")
 _INT32 = struct.Struct(">i")
 _UINT32 = struct.Struct(">I")
@@ -191,7 +194,7 @@ def rebase_batch(
     _INT32.pack_into(buffer, position + LEADER_EPOCH_POSITION, partition_leader_epoch)
 
 
-def place_batch(batch: bytearray, base_offset: int, partition_leader_epoch: int) -> BatchHeader:
+def place_batch(batch: NewBatch, base_offset: int, partition_leader_epoch: int) -> BatchHeader:
     """Give a batch of magic 2 that was encoded here its place in the log; returns its header."""
     _PLACE.pack_into(batch, 0, base_offset, len(batch) - LENGTH_OVERHEAD_BYTES, partition_leader_epoch)
     header: BatchHeader = tuple.__new__(

@@ -1,8 +1,10 @@
-"""Columns of records that grow while batches are read: the plain twin of the compiled ``Columns``.
+"""Columns of records as buffers: growing ones that batches are read into, and ones to make batches of.
 
-The compiled one takes whole batches from a buffer and keeps the layout of Apache Arrow. This one leaves every
-batch to its caller, who decodes it to records; so both give the same rows, and the caller has one way for all
-that is out of the ordinary. Knows no files and no Arrow package: the result is buffers, or lists of values.
+:class:`PlainColumns` and :func:`encode_columns` are the plain twins. The compiled ``Columns`` takes whole
+batches from a buffer and keeps the layout of Apache Arrow. This one leaves every batch to its caller, who
+decodes it to records; so both give the same rows, and the caller has one way for all that is out of the
+ordinary. The same goes for encoding. Knows no files and no Arrow package: the result is buffers, or lists of
+values.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 from enum import IntEnum, IntFlag
 from typing import Any, Final, NamedTuple
 
+from logstore.format.gathered import RowRules
 from logstore.format.header import HEADER_BYTES
 from logstore.model import Bytes, Header
 
@@ -73,6 +76,40 @@ class FinishedLists(NamedTuple):
     keys: list[bytes | None] | None
     values: list[bytes | None] | None
     headers: list[tuple[Header, ...]] | None
+
+
+class PayloadSlice(NamedTuple):
+    """A column of keys or values to encode: ``row_count`` rows from ``offset`` on in Arrow's buffers."""
+
+    is_large: bool
+    """Whether the ends have 64 bits."""
+    offset: int
+    row_count: int
+    validity: Bytes | None
+    ends: Bytes | None
+    data: Bytes | None
+
+
+class Chunk(NamedTuple):
+    """Rows to encode, as Arrow has them. A column that is None is null in every row; without timestamps every
+    record has the present's. Header keys must have no nulls."""
+
+    row_count: int
+    keys: PayloadSlice | None
+    values: PayloadSlice | None
+    timestamps: tuple[int, Bytes] | None
+    """First row and int64 values; no nulls."""
+    headers: PayloadSlice | None
+    """Its ends count headers; no data."""
+    header_keys: PayloadSlice | None
+    header_values: PayloadSlice | None
+
+
+def encode_columns(chunks: list[Chunk], now_ms: int, rules: RowRules) -> list[memoryview] | None:
+    """The rows as sealed batches at base offset 0, not compressed; None if anything about them is out of the
+    ordinary. Timestamps and keys were held against the rules before. To plain Python all is out of the
+    ordinary: it encodes lists of values."""
+    return None
 
 
 class PlainColumns:

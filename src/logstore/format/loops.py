@@ -24,6 +24,7 @@ behind; the next batch is out of the ordinary; nothing that is wanted can follow
 
 if compiled is None or TYPE_CHECKING:
     from logstore.format.column_buffers import PlainColumns as Columns
+    from logstore.format.column_buffers import encode_columns
     from logstore.format.gathered import GatheredRows
     from logstore.format.lookup import find_in_section, find_interval, find_record, mark_records
     from logstore.format.partitioner import partition_for_key
@@ -42,6 +43,7 @@ else:
         decode_records,
         divide_rows,
         encode_batch,
+        encode_columns,
         encode_records,
         encode_rows,
         index_run,
@@ -64,6 +66,7 @@ __all__ = [
     "decode_records",
     "divide_rows",
     "encode_batch",
+    "encode_columns",
     "encode_records",
     "encode_rows",
     "find_in_section",

@@ -11,7 +11,7 @@ The only module that imports pyarrow.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from logstore.errors import CorruptionError, UsageError
@@ -40,6 +40,7 @@ from logstore.partition.view import LogView
 
 try:
     import pyarrow as pa
+    import pyarrow.compute as pc
 except ImportError as error:
     raise ImportError(
         f"reading and writing columns needs pyarrow: pip install 'logstore[arrow]' ({error})"
@@ -52,6 +53,8 @@ _BASE_OFFSET_BYTES = 8
 
 _HEADER_TYPE = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
 _HEADERS_TYPE = pa.list_(pa.field("item", _HEADER_TYPE, nullable=False))
+
+__all__ = ["FIELDS", "ColumnPlan", "iterate_columns", "pa", "pc", "plan_columns", "reader_of"]
 
 FIELDS: Final = (
     (pa.field("offset", pa.int64(), nullable=False), Wanted.OFFSET),
@@ -146,10 +149,17 @@ class _ColumnReader:
 
     def finish(self) -> Iterator[tuple[Any, int]]:
         """What is in the columns, in batches within the limits, and the offset behind it all."""
-        if self._columns.row_count:
-            batch = _record_batch(self._columns.finish(), self._plan.schema)
-            for part in _split(batch, self._plan.row_limit, self._plan.byte_limit):
-                yield part, self._previous_last + 1
+        plan, columns = self._plan, self._columns
+        if not columns.row_count:
+            return
+        is_small = columns.row_count <= plan.row_limit and columns.used_bytes <= plan.byte_limit
+        batch = _record_batch(columns.finish(), plan.schema)
+        after = self._previous_last + 1
+        if is_small:
+            yield batch, after
+            return
+        for part in _split(batch, plan.row_limit, plan.byte_limit):
+            yield part, after
 
     def fill(self) -> Iterator[None]:
         """Take in the batches, and yield when the columns must be finished first."""
@@ -207,6 +217,8 @@ class _ColumnReader:
                 yield
             elif ended == Ended.IS_DONE:
                 return Ended.IS_DONE, at
+            elif ended == Ended.NEEDS_MORE and (at == len(piece.buffer) or 0 < at and not piece.is_last):
+                return Ended.NEEDS_MORE, at
             else:
                 return (yield from self._take_one_by_one(piece, at))
 
@@ -342,6 +354,11 @@ class _Piece(NamedTuple):
     segment_end: int
     """Where the segment ends, counted from there."""
 
+    @property
+    def is_last(self) -> bool:
+        """Whether it reaches the segment's end."""
+        return len(self.buffer) >= self.segment_end
+
 
 def _next_size(taken_bytes: int, size_bytes: int) -> int:
     """What to read after a piece of which so much was whole batches: as batches are often of one size, a
@@ -378,6 +395,42 @@ def _payload_bytes(record: Record) -> int:
 def reader_of(plan: ColumnPlan, batches: Iterator[Any]) -> Any:
     """A pyarrow RecordBatchReader of record batches."""
     return pa.RecordBatchReader.from_batches(plan.schema, batches)
+
+
+# The partitions of a topic
+
+PARTITION: Final = pa.field("partition", pa.int32(), nullable=False)
+
+
+def names_of_topic(columns: Iterable[str] | None) -> list[str]:
+    """The columns of a read of all partitions, checked.
+
+    Raises:
+        UsageError: as :func:`plan_columns`.
+    """
+    known = [PARTITION.name, *(field.name for field, _ in FIELDS)]
+    return known if columns is None else _column_names(columns, known)
+
+
+def names_of_log(names: list[str]) -> list[str]:
+    """The columns to read of each partition for those of a topic: one at least, which says how many rows."""
+    return [name for name in names if name != PARTITION.name] or [FIELDS[0][0].name]
+
+
+def joined(readers: Sequence[Any], names: list[str]) -> Any:
+    """One reader of the readers of partitions 0, 1, 2, ..., with the partition as a column."""
+    known = {field.name: field for field in (PARTITION, *(field for field, _ in FIELDS))}
+    schema = pa.schema([known[name] for name in names])
+    return pa.RecordBatchReader.from_batches(schema, _joined(readers, schema))
+
+
+def _joined(readers: Sequence[Any], schema: Any) -> Iterator[Any]:
+    for number, reader in enumerate(readers):
+        for batch in reader:
+            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+            if PARTITION.name in schema.names:
+                columns[PARTITION.name] = pa.repeat(pa.scalar(number, PARTITION.type), batch.num_rows)
+            yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
 # From columns to Arrow --------------------------------------------------------------------------------------

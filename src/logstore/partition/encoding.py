@@ -12,7 +12,9 @@ from typing import Any
 
 from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import InvalidRecordError
-from logstore.format.batch import encode_batch, place_batch, seal_batch
+from logstore.format import loops
+from logstore.format.batch import NewBatch, encode_batch, place_batch, seal_batch
+from logstore.format.column_buffers import Chunk
 from logstore.format.compression import Codec, compress
 from logstore.format.gathered import RowRules
 from logstore.format.header import (
@@ -80,7 +82,7 @@ class RowEncoder:
 
     def encode(
         self, rows: list[Any] | tuple[Any, ...], now_ms: int, producer: ProducerIdentity | None = None
-    ) -> list[bytearray]:
+    ) -> Sequence[NewBatch]:
         """The rows in batches of about ``batch_bytes``, or in one, of a producer, at base offset 0.
 
         Raises:
@@ -101,9 +103,14 @@ class RowEncoder:
 
     def encode_by_columns(
         self, rows: list[Any] | tuple[Any, ...], now_ms: int, producer: ProducerIdentity | None
-    ) -> list[bytearray]:
+    ) -> Sequence[NewBatch]:
         """As :meth:`encode`, for rows of any kind."""
-        columns = columns_of(rows, now_ms)
+        return self.encode_columns(columns_of(rows, now_ms), now_ms, producer)
+
+    def encode_columns(
+        self, columns: Columns, now_ms: int, producer: ProducerIdentity | None = None
+    ) -> Sequence[NewBatch]:
+        """As :meth:`encode`, of rows that are columns already."""
         if not isinstance(columns.timestamps, int):
             check_timestamps(columns.timestamps, self._config, now_ms)
         if self._config.compacts:
@@ -112,14 +119,24 @@ class RowEncoder:
         parts = [columns] if is_one else split_by_size(columns, self._batch_bytes)
         return encode_columns(parts, self._config, now_ms, producer)
 
-    def encode_gathered(self, gathered: GatheredRows, now_ms: int) -> list[bytearray]:
+    def encode_chunks(self, chunks: list[Chunk], now_ms: int) -> Sequence[NewBatch] | None:
+        """Rows of Arrow's buffers, held against :attr:`rules` before, in batches of about ``batch_bytes``;
+        None if anything about them is out of the ordinary.
+
+        Raises:
+            RecordTooLargeError: as :meth:`encode`.
+        """
+        batches = loops.encode_columns(chunks, now_ms, self.rules)
+        return None if batches is None else self._finish(batches)
+
+    def encode_gathered(self, gathered: GatheredRows, now_ms: int) -> Sequence[NewBatch]:
         """The gathered rows in one batch; as :meth:`encode`."""
         batch = gathered.encode(now_ms)
         if batch is None:
             return encode_columns([columns_of_gathered(gathered.rows)], self._config, now_ms)
         return self._finish([batch])
 
-    def _finish(self, batches: list[bytearray]) -> list[bytearray]:
+    def _finish(self, batches: Sequence[NewBatch]) -> Sequence[NewBatch]:
         if self._codec is not Codec.NONE:
             batches = [self._compress(batch) for batch in batches]
         for batch in batches:
@@ -127,7 +144,7 @@ class RowEncoder:
                 check_batch_size(len(batch), self._config)
         return batches
 
-    def _compress(self, batch: bytearray) -> bytearray:
+    def _compress(self, batch: NewBatch) -> NewBatch:
         header = decode_header(batch)
         level = compression_level(self._config, self._codec)
         records = compress(self._codec, memoryview(batch)[HEADER_BYTES:], level)
@@ -178,10 +195,10 @@ def _encode(
 
 
 def place_batches(
-    batches: Sequence[bytearray], base_offset: int, leader_epoch: int, segment_bytes: int
+    batches: Sequence[NewBatch], base_offset: int, leader_epoch: int, segment_bytes: int
 ) -> Iterator[PlannedAppend]:
     """Give the batches consecutive offsets, in groups that each fit into one segment."""
-    group: list[bytearray] = []
+    group: list[NewBatch] = []
     headers: list[BatchHeader] = []
     size = 0
     for batch in batches:
