@@ -19,7 +19,7 @@ from logstore.build import compiled
 from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import LogstoreError
 from logstore.format import batch, lookup, loops, partitioner, plain
-from logstore.format.column_buffers import Ended, FinishedBuffers, Wanted
+from logstore.format.column_buffers import Chunk, Ended, FinishedBuffers, PayloadSlice, Wanted
 from logstore.format.gathered import GatheredRows, record_bytes
 from logstore.format.header import HEADER_BYTES, BatchHeader
 from logstore.format.index import OffsetPosition
@@ -505,6 +505,93 @@ def columns(chance):
         decoded = plain.decode_records(*where, last_offset_delta=section.last_offset_delta)
         assert rows[row_count:-1] == [tuple(record) for record in decoded if record.offset >= 0]
     return row_count > 0
+
+
+def payload_slice(chance, column, may_be_large=True):
+    """Payloads in Arrow's layout, behind some rows that are not of the slice."""
+    offset = chance.choice((0, 0, 1, 9))
+    rows = [b"x", None, b"yy"] * 3
+    rows = [*rows[:offset], *column]
+    ends = [0]
+    for payload in rows:
+        ends.append(ends[-1] + len(payload or b""))
+    is_large = may_be_large and chance.happens(0.3)
+    packed = struct.pack(f"<{len(ends)}{'q' if is_large else 'i'}", *ends)
+    bits = [payload is not None for payload in rows]
+    validity = None
+    if not all(bits):
+        validity = sum(bit << row for row, bit in enumerate(bits)).to_bytes(len(bits) // 8 + 1, "little")
+        validity = chance.exact(validity)
+    data = b"".join(payload or b"" for payload in rows)
+    return PayloadSlice(is_large, offset, len(column), validity, chance.exact(packed), chance.exact(data))
+
+
+def counts_slice(chance, headers):
+    """The column of lists of headers, and all headers."""
+    ends = [0]
+    for pairs in headers:
+        ends.append(ends[-1] + len(pairs))
+    packed = chance.exact(struct.pack(f"<{len(ends)}i", *ends))
+    return PayloadSlice(False, 0, len(headers), None, packed, None), [pair for row in headers for pair in row]
+
+
+def chunk(chance, keys, values, timestamps, headers):
+    lists = names = payloads = stamps = None
+    if headers is not None:
+        lists, pairs = counts_slice(chance, headers)
+        names = payload_slice(chance, [name.encode() for name, _ in pairs], may_be_large=False)
+        payloads = payload_slice(chance, [payload for _, payload in pairs], may_be_large=False)
+    if timestamps is not None:
+        stamps = (1, chance.exact(struct.pack(f"<{len(timestamps) + 1}q", 77, *timestamps)))
+    slices = (payload_slice(chance, keys), payload_slice(chance, values))
+    return Chunk(len(values), *slices, stamps, lists, names, payloads)
+
+
+def spoiled_chunk(chance, chunk):
+    """A chunk that says something wrong of itself somewhere."""
+    fields = list(chunk)
+    at = chance.randrange(len(fields))
+    if isinstance(fields[at], tuple):
+        parts = list(fields[at])
+        part = chance.randrange(len(parts))
+        if isinstance(parts[part], int) or parts[part] is None:
+            parts[part] = chance.choice((chance.number(), None))
+        else:
+            data = bytes(parts[part])
+            parts[part] = chance.exact(chance.cut(data) if chance.happens(0.5) else chance.mutated(data))
+        fields[at] = tuple(parts) if chance.happens(0.9) else parts
+    else:
+        fields[at] = chance.choice((None, chance.number(), (), b""))
+    return tuple(fields)
+
+
+@target("encode_columns")
+def encode_columns(chance):
+    """Chunks of Arrow's buffers: the batches are those of the same rows as lists, if they are right."""
+    keys, values, timestamps, headers, _, _ = chance.columns()
+    timestamps = None if isinstance(timestamps, int) else timestamps
+    cut = chance.randrange(len(values) + 1)
+    chunks = [
+        chunk(
+            chance,
+            *(None if column is None else column[part] for column in (keys, values, timestamps, headers)),
+        )
+        for part in (slice(0, cut), slice(cut, None))
+    ]
+    kind = chance.choice(("CreateTime", "LogAppendTime"))
+    config = TopicConfig(message_timestamp_type=kind, message_timestamp_after_max_ms=INT64_MAX)
+    row_encoder = RowEncoder(StoreConfig(batch_bytes=chance.choice((1, 100, 300, 1 << 20))), config)
+    now_ms = chance.choice((1_700_000_000_000, 0))
+    if chance.happens(0.5):
+        spoiled = spoiled_chunk(chance, chunks[0])
+        call_with(loops.encode_columns, [spoiled, chunks[1]], now_ms, row_encoder.rules)
+    ours = loops.encode_columns(chunks, now_ms, row_encoder.rules)
+    if ours is None:
+        return False
+    rows = Columns(keys, values, now_ms if timestamps is None else timestamps, headers)
+    plains = outcome(row_encoder.encode_columns, rows, now_ms)
+    assert list(map(bytes, ours)) == list(map(bytes, plains)), (rows, config, now_ms, ours, plains)
+    return True
 
 
 @target("crc32c", "crc32c_with")
