@@ -17,8 +17,7 @@ from benchmarks.records import WrongDataError
 _KEY_BYTES = 16
 _BATCH_KEYS = 1_000
 _CHECKED_KEYS = 1_000
-_SLOT_BYTES = 27
-"""Of the compiled map, 24 bytes at nine of ten slots in use."""
+_PROBE_BYTES = 1 << 20
 
 
 def measure_map(contender: str, key_count: int) -> Measurement:
@@ -57,10 +56,10 @@ def _offset_map(key_count: int) -> Functions:
     """As large as it must be for the keys."""
     from logstore.format.offset_map import SEED_BYTES, OffsetMap
 
-    offset_map = OffsetMap(key_count * _SLOT_BYTES, random.Random(19).randbytes(SEED_BYTES))
-    if offset_map.capacity < key_count:
-        raise WrongDataError(f"a map for {offset_map.capacity} keys, {key_count} were wanted")
-    return offset_map.put_keys, offset_map.get, lambda: key_count * _SLOT_BYTES
+    seed = random.Random(19).randbytes(SEED_BYTES)
+    memory_bytes = key_count * _PROBE_BYTES // OffsetMap(_PROBE_BYTES, seed).capacity + _PROBE_BYTES
+    offset_map = OffsetMap(memory_bytes, seed)
+    return offset_map.put_keys, offset_map.get, lambda: memory_bytes
 
 
 _MAPS: dict[str, Callable[[int], Functions]] = {LOGSTORE: _offset_map, DICT: _dict}

@@ -108,6 +108,8 @@ class Segment:
         self.number = next(_numbers)
         """Of this object alone, in this process: what is remembered of its bytes is remembered under it."""
         self._suffix = ""
+        self._coming_suffix = ""
+        """What the files are being renamed to."""
         self.path = self.path_of(LOG_SUFFIX)
         self._files = files
         self._cache = cache
@@ -243,6 +245,7 @@ class Segment:
     def rename_files(self, suffix: str) -> list[str]:
         """Rename every file of the segment by appending ``suffix`` and return the new paths. Readers that
         hold the segment go on reading it under the new names until the files are removed."""
+        self._coming_suffix = suffix
         renamed = []
         for kind in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
             path = self.path_of(kind)
@@ -267,8 +270,18 @@ class Segment:
         self.forget_files()
         return True
 
+    def _open_log(self) -> File:
+        """The .log file, also in the middle of :meth:`rename_files`."""
+        path = self.path
+        try:
+            return self._files.open(path)
+        except StorageError as error:
+            if error.errno != errno.ENOENT or not self._coming_suffix:
+                raise
+            return self._files.open(path + self._coming_suffix)
+
     def _open(self) -> OpenFiles:
-        log = self._files.open(self.path)
+        log = self._open_log()
         try:
             offset_index = OffsetIndex.open_sealed(self._files, self.path_of(INDEX_SUFFIX), self.base_offset)
             time_index = TimeIndex.open_sealed(self._files, self.path_of(TIME_INDEX_SUFFIX), self.base_offset)
