@@ -217,7 +217,7 @@ class _ColumnReader:
                 yield
             elif ended == Ended.IS_DONE:
                 return Ended.IS_DONE, at
-            elif ended == Ended.NEEDS_MORE and (at == len(piece.buffer) or 0 < at and not piece.is_last):
+            elif ended == Ended.NEEDS_MORE and (at == len(piece.buffer) or (at > 0 and not piece.is_last)):
                 return Ended.NEEDS_MORE, at
             else:
                 return (yield from self._take_one_by_one(piece, at))
