@@ -68,6 +68,17 @@ def test_inspect_kafka_dir_shows_a_brokers_partitions_and_leaves_them_alone(tmp_
     assert files_below(BROKER_DIRECTORY) == before
 
 
+@pytest.mark.skipif(find_spec("pyarrow") is None, reason="needs logstore[arrow]")
+def test_columns_go_to_other_tools_and_back(tmp_path: Path) -> None:
+    printed = run("columns.py", cwd=tmp_path)
+    assert "pyarrow: 10,000 rows" in printed
+    assert printed.splitlines()[-1] == "appended again: [b'9998', b'9999']"
+    if find_spec("polars"):
+        assert "polars: [(b'cellar', 5000), (b'kitchen', 5000)]" in printed
+    if find_spec("duckdb"):
+        assert "DuckDB: [('cellar', 24995000), ('kitchen', 25000000)]" in printed
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(
     any(find_spec(package) is None for package in DEMO_PACKAGES), reason="needs logstore[demo]; see make demo"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -17,6 +18,7 @@ from logstore.format.header import HEADER_BYTES, decode_header
 from logstore.model import Isolation, NewRecord, Record
 from tests.format.legacy_writer import encode_entry, encode_wrapper
 from tests.interop.fixtures import DATA, case_names
+from tests.logdir.helpers import run_python
 from tests.partition.helpers import Partition, batch_of
 from tests.partition.helpers_rules import identity, open_log
 
@@ -273,6 +275,46 @@ def test_what_a_reader_gave_stays_as_it_was(log):
             batches.append((number, batch))
     for number, batch in batches:
         assert batch["value"].to_pylist() == [b"%d" % (number % 10)] * 50
+
+
+def test_iterating_takes_a_bounded_amount_of_memory(tmp_path):
+    log = open_log(tmp_path / "t-0", segment_bytes=2**30)
+    for _ in range(48):
+        log.extend([b"v" * 1000] * 1000)
+    log.close()
+    program = f"""
+import resource, logstore
+log = logstore.Log.open({str(tmp_path / "t-0")!r})
+def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+batches = iter(log.iterate_arrow(batch_bytes=2**21))
+next(batches), next(batches)
+before, count = peak(), sum(batch.num_rows for batch in batches)
+print(count, peak() - before)
+log.close()
+"""
+    count, grown_kib = map(int, run_python(program).split())
+    assert count > 40_000
+    assert grown_kib < 12 * 1024
+
+
+def test_columns_are_read_while_others_append(log):
+    """The compiled code works without the GIL: readers and writers meet."""
+    done = []
+
+    def write():
+        for number in range(60):
+            log.extend([(b"k%d" % number, b"v" * 300)] * 100)
+        done.append(True)
+
+    def read():
+        while not done:
+            table = log.read_arrow(columns=["offset", "key"])
+            assert table["offset"].to_pylist() == list(range(table.num_rows))
+
+    with ThreadPoolExecutor() as pool:
+        for future in [pool.submit(write), *(pool.submit(read) for _ in range(3))]:
+            future.result()
+    assert log.read_arrow().num_rows == 6000
 
 
 # Errors -----------------------------------------------------------------------------------------------------
