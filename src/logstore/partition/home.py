@@ -1,14 +1,15 @@
 """What a directory of logs keeps beside them: the lock, the checkpoints, the clean-shutdown marker.
 
 The directory may hold many partitions (a store) or be a single partition that is used alone. Values are held
-here and written by the ``store_`` methods; each file is replaced whole (:func:`write_small_file`).
+here and written by the ``store_`` methods; each file is replaced whole (:func:`write_small_file`), unless it
+is known to be on disk as it would be written.
 
 What a crash leaves: the old checkpoint or the new one. A recovery point that is too low costs reading; one
 that is too high would hide damage, so it is stored only after what it covers was flushed, and lowered before
 anything below it is cut. A log start that is too low would bring back deleted records, so it is stored
 before their files go.
 
-Lock: ``_lock`` guards the three tables and their files.
+Lock: ``_lock`` guards the three tables, their files, and what is known of those.
 """
 
 from __future__ import annotations
@@ -42,6 +43,10 @@ class LogHome:
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
+        self._found: dict[str, bytes] = {}
+        """The checkpoint files as they were read, by name."""
+        self._durable: dict[str, bytes] = {}
+        """The checkpoint files that are known to be durable as they are: they need not be written again."""
 
     # Ownership
 
@@ -70,6 +75,8 @@ class LogHome:
             return False
         self._files.remove(f"{self.path}/{CLEAN_MARKER_NAME}")
         self._files.flush_directory(self.path)
+        # Each was flushed before it got its name, and the names are durable now.
+        self._durable = self._found
         return True
 
     def put_clean_marker(self) -> None:
@@ -82,6 +89,7 @@ class LogHome:
     def load(self) -> None:
         """Read the checkpoint files. One that is damaged counts as empty, with a warning: recovery points
         then as 0 (everything is checked), log starts as the first segment's base, both of which are safe."""
+        self._found = {}
         self._recovery_points = self._load(RECOVERY_POINTS_NAME)
         self._log_starts = self._load(LOG_STARTS_NAME)
         self._high_watermarks = self._load(HIGH_WATERMARKS_NAME)
@@ -89,6 +97,8 @@ class LogHome:
     def _load(self, name: str) -> dict[TopicPartition, int]:
         path = f"{self.path}/{name}"
         data = read_small_file(self._files, path, MAX_CHECKPOINT_BYTES)
+        if data is not None:
+            self._found[name] = data
         try:
             return decode_offset_checkpoint(data) if data else {}
         except UnsupportedVersionError as error:
@@ -162,4 +172,9 @@ class LogHome:
             self.store_checkpoints()
 
     def _store_locked(self, name: str, table: dict[TopicPartition, int]) -> None:
-        write_small_file(self._files, f"{self.path}/{name}", encode_offset_checkpoint(table))
+        data = encode_offset_checkpoint(table)
+        if self._durable.get(name) == data:
+            return
+        self._durable.pop(name, None)  # first: a failure leaves the old file, the new one, or who knows
+        write_small_file(self._files, f"{self.path}/{name}", data)
+        self._durable[name] = data

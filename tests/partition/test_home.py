@@ -1,0 +1,111 @@
+"""A checkpoint file is written when it would change, and when nobody knows that it is durable."""
+
+from errno import EIO
+
+import pytest
+
+from logstore.errors import StorageError
+from logstore.model import TopicPartition
+from logstore.partition.home import (
+    HIGH_WATERMARKS_NAME,
+    LOG_STARTS_NAME,
+    RECOVERY_POINTS_NAME,
+    LogHome,
+)
+from tests.partition.helpers import WatchedFiles, failing
+
+PARTITION = TopicPartition("t", 0)
+NAMES = {RECOVERY_POINTS_NAME, LOG_STARTS_NAME, HIGH_WATERMARKS_NAME}
+
+
+@pytest.fixture
+def files():
+    return WatchedFiles()
+
+
+@pytest.fixture
+def home(files, tmp_path):
+    made = LogHome(files, str(tmp_path))
+    made.load()
+    made.set_recovery_point(PARTITION, 5)
+    made.store_checkpoints()
+    files.trace.clear()
+    return made
+
+
+def opened(files, path):
+    """The home of the next process that opens the directory."""
+    home = LogHome(files, str(path))
+    home.load()
+    home.take_clean_marker()
+    files.trace.clear()
+    return home
+
+
+def written(files):
+    names = {name.removesuffix(".tmp") for action, name in files.trace if action == "write"}
+    files.trace.clear()
+    return names
+
+
+def test_the_first_checkpoints_are_written_even_if_they_are_empty(files, tmp_path):
+    home = LogHome(files, str(tmp_path))
+    home.load()
+    home.store_checkpoints()
+    assert written(files) == NAMES
+
+
+def test_what_did_not_change_is_not_written_again(files, home):
+    home.store_checkpoints()
+    assert files.trace == []
+
+
+def test_only_the_file_that_changed_is_written(files, home):
+    home.set_recovery_point(PARTITION, 6)
+    home.store_checkpoints()
+    assert written(files) == {RECOVERY_POINTS_NAME}
+
+
+def test_a_value_that_comes_back_is_written(files, home):
+    for offset in (6, 5):
+        home.set_recovery_point(PARTITION, offset)
+        home.store_checkpoints()
+        assert written(files) == {RECOVERY_POINTS_NAME}
+
+
+def test_after_a_clean_stop_nothing_is_written_again(files, home, tmp_path):
+    home.put_clean_marker()
+    opened(files, tmp_path).store_checkpoints()
+    assert files.trace == []
+
+
+def test_after_a_crash_all_is_written_again(files, home, tmp_path):
+    """The last process may have died between renaming a file and flushing the directory."""
+    opened(files, tmp_path).store_checkpoints()
+    assert written(files) == NAMES
+
+
+def test_what_nobody_here_wrote_like_this_is_written_again(files, home, tmp_path):
+    home.put_clean_marker()
+    with open(tmp_path / LOG_STARTS_NAME, "ab") as file:
+        file.write(b"\n")
+    opened(files, tmp_path).store_checkpoints()
+    assert written(files) == {LOG_STARTS_NAME}
+
+
+@pytest.mark.parametrize("action", ["create", "write", "flush", "rename", "flush directory"])
+def test_what_failed_to_be_written_is_written_again(files, home, action):
+    home.set_recovery_point(PARTITION, 6)
+    where = "" if action == "flush directory" else RECOVERY_POINTS_NAME
+    with failing(files, action, where, EIO), pytest.raises(StorageError):
+        home.store_checkpoints()
+    files.trace.clear()
+    home.store_checkpoints()
+    assert written(files) == {RECOVERY_POINTS_NAME}
+    home.set_recovery_point(PARTITION, 5)
+    with failing(files, action, where, EIO), pytest.raises(StorageError):
+        home.store_checkpoints()
+    home.set_recovery_point(PARTITION, 6)  # what was durable before the failure
+    files.trace.clear()
+    home.store_checkpoints()
+    assert written(files) == {RECOVERY_POINTS_NAME}
