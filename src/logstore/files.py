@@ -417,8 +417,9 @@ def check_path(path: object) -> str:
 # Long reads -------------------------------------------------------------------------------------------------
 
 
-MAPPED_PIECE_BYTES = 32 * 1024 * 1024
-"""Some milliseconds of work: how long an interrupt of the user may have to wait."""
+MAPPED_PIECE_BYTES = 16 * 1024 * 1024
+"""A millisecond of work or two: how long an interrupt of the user may have to wait. Also what a pass takes in
+memory."""
 READ_PIECE_BYTES = 1024 * 1024
 
 
@@ -428,7 +429,8 @@ class FilePieces:
     The file is mapped, and before a piece is given out its pages are loaded, so that a disk error is met
     there, and not as a signal that ends the process. Where pages cannot be loaded like that (no compiled
     module, no Linux of 5.14 or later), also because of such an error, the piece is read: then the error is
-    reported as any other. Nobody may cut the file before :meth:`close`.
+    reported as any other. Pages that were passed are let go: a pass takes the memory of one piece, however
+    large the file. Nobody may cut the file before :meth:`close`.
 
     Loading costs nothing: 1.2 times as fast as touching page after page, and 1.5 times as fast as reading
     (1 GiB in the page cache, pieces of 1 to 32 MiB).
@@ -439,6 +441,7 @@ class FilePieces:
         self._size_bytes = size_bytes
         self._mapped: MappedBytes | None = None
         self._can_map = compiled is not None
+        self._let_go_to = 0
 
     def piece(self, position: int) -> tuple[MappedBytes, int, int]:
         """A buffer, and where in it the piece that begins at ``position`` begins and ends."""
@@ -460,7 +463,15 @@ class FilePieces:
         mapped = self._mapped
         if end > len(mapped):
             return False
+        self._let_go(position)
         return not isinstance(mapped, mmap.mmap) or bool(compiled.load_pages(mapped, position, end))
+
+    def _let_go(self, position: int) -> None:
+        """Give back the pages in front of ``position``; they stay in the system's cache."""
+        stop = position - position % mmap.PAGESIZE
+        if stop > self._let_go_to and isinstance(self._mapped, mmap.mmap):
+            self._mapped.madvise(mmap.MADV_DONTNEED, self._let_go_to, stop - self._let_go_to)
+            self._let_go_to = stop
 
     def close(self) -> None:
         mapped, self._mapped = self._mapped, None

@@ -10,6 +10,8 @@ import os
 import subprocess
 import sys
 import textwrap
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -20,7 +22,7 @@ from logstore.errors import (
     StorageError,
     storage_error,
 )
-from logstore.files import OsFiles, read_small_file, write_small_file
+from logstore.files import MAPPED_PIECE_BYTES, FilePieces, OsFiles, read_small_file, write_small_file
 from tests.partition.helpers import Partition, WatchedFiles, failing, in_child
 from tests.permissions import let_others_in
 
@@ -454,3 +456,23 @@ def test_closing_a_log_closes_its_files(tmp_path):
     partition.close()
     gc.collect()  # a file is closed with its last reference, which may be in a cycle
     assert open_here() == []
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="needs /proc")
+def test_a_pass_over_a_large_file_keeps_one_piece_in_memory(tmp_path):
+    size_bytes = 6 * MAPPED_PIECE_BYTES
+    file = OsFiles().open(str(tmp_path / "large"), create=True)
+    file.truncate(size_bytes)
+    before, most, position = mapped_memory_bytes(), 0, 0
+    with closing(FilePieces(file, size_bytes)) as pieces:
+        while position < size_bytes:
+            _, start, end = pieces.piece(position)
+            position += end - start
+            most = max(most, mapped_memory_bytes())
+    assert most - before < 2 * MAPPED_PIECE_BYTES
+
+
+def mapped_memory_bytes():
+    """Of files, or of shared memory in case the directory is."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssFile", "RssShmem")))
