@@ -178,7 +178,7 @@ class OffsetMap:
     def put_keys(self, keys: Sequence[bytes | None], offsets: Sequence[int] | int) -> int:
         """Keys and their offsets, or the offset of the first of consecutive ones. Returns how many were
         taken: all, or those in front of the first that finds no room. None is a record without a key: passed
-        over. Cost: 0.15 µs per key, plain 0.6 µs."""
+        over. Cost: 0.14 µs per key, plain 0.6 µs."""
         if not isinstance(keys, list):
             keys = list(keys)
         if not isinstance(offsets, int | list):
@@ -200,7 +200,7 @@ class OffsetMap:
         Records without a key, and those below ``start_offset``, count as taken and are passed over. Returns
         how many were taken: fewer than ``count`` if the map is full and the next key new. When all were,
         :attr:`latest_offset` is the last offset of the batch. CorruptionError, with nothing taken, for
-        records that do not decode. Cost: 0.1 µs per record, plain 2 µs.
+        records that do not decode. Cost: 0.13 µs per record, plain 2 µs.
         """
         taken = self._table.put_section(
             section, position, end, count, base_offset, last_offset_delta, start_offset
