@@ -110,6 +110,23 @@ def test_both_ways_find_and_leave_the_same(tmp_path, monkeypatch, small_pieces, 
     assert results[0] == results[1] == results[2]
 
 
+@needs_compiled
+@pytest.mark.parametrize("recovery_point", range(96, 108))
+def test_a_gap_at_the_recovery_point(tmp_path, monkeypatch, small_pieces, recovery_point):
+    """Offsets 0 to 99 and 102 to 199: the gap means loss if the batch behind it is above the point."""
+    shape = Shape(0)
+    shape.largest_bytes = 100
+    for offset in (*range(100), *range(102, 200)):
+        shape.batch(base_offset=offset, last_offset_delta=0, record_count=1)
+    results = []
+    for name, options in WAYS.items():
+        directory = tmp_path / name
+        directory.mkdir()
+        (directory / LOG_NAME).write_bytes(shape.data)
+        results.append(recover(monkeypatch, directory, TopicConfig(), recovery_point, True, **options))
+    assert results[0] == results[1] == results[2]
+
+
 def write_long_log(path, batch_bytes=10_000, count=300):
     shape = Shape(0)
     shape.rate = shape.gap_rate = 0.0

@@ -409,7 +409,8 @@ class _Tail:
             return False
         self._start = position
         with closing(FilePieces(file, size)) as pieces:
-            return self._scan(Walk(file.read_at, position, size, check=True), pieces, size, first_last_offset)
+            walk = Walk(file.read_at, position, size, check=True, piece_bytes=FIRST_PIECE_BYTES)
+            return self._scan(walk, pieces, size, first_last_offset)
 
     def _scan(self, walk: Walk, pieces: FilePieces, size: int, first_last_offset: int | None) -> bool:
         is_first = first_last_offset is not None
