@@ -127,6 +127,24 @@ def test_a_gap_at_the_recovery_point(tmp_path, monkeypatch, small_pieces, recove
     assert results[0] == results[1] == results[2]
 
 
+@needs_compiled
+@pytest.mark.parametrize("first", range(2**31 - 4, 2**31 + 2))
+def test_the_end_of_what_an_index_reaches(tmp_path, monkeypatch, small_pieces, first):
+    """A batch whose last offset is 2^31 or more above the base makes the segment be split."""
+    shape = Shape(0)
+    shape.largest_bytes = 100
+    for offset in (*range(100), *range(first, first + 3)):
+        shape.batch(base_offset=offset, last_offset_delta=0, record_count=1)
+    results = []
+    for name, options in WAYS.items():
+        directory = tmp_path / name
+        directory.mkdir()
+        (directory / LOG_NAME).write_bytes(shape.data)
+        results.append(recover(monkeypatch, directory, TopicConfig(), 0, False, **options))
+    assert results[0] == results[1] == results[2]
+    assert len(results[0][0][0]) == (1 if first + 2 < 2**31 else 2)
+
+
 def write_long_log(path, batch_bytes=10_000, count=300):
     shape = Shape(0)
     shape.rate = shape.gap_rate = 0.0
