@@ -5,13 +5,13 @@
    the collector tracks is allocated, and the GIL is kept. So the bytes that were measured are those that are
    written, whatever other threads do to a list of rows.
 
-   What a record takes at most, and where a batch therefore ends, is computed as in gathered.py: both ways of encoding must cut the same rows into the same batches.
+   What a record takes at most, and where a batch therefore ends, is computed as in gathered.py: both ways of
+   encoding must cut the same rows into the same batches.
 */
 
-#include "compiled.h"
+#include "batch.h"
+
 #include <structmember.h>
-#include "reader.h"
-#include "writer.h"
 
 enum {
     MAX_RECORD_OVERHEAD_BYTES = 36,
@@ -351,21 +351,20 @@ write_records(uint8_t *at, const Section *section)
 }
 
 static void
-write_batch_header(uint8_t *batch, int64_t size, const Section *section, const Rules *rules)
+write_header(uint8_t *batch, int64_t size, const Section *section, const Rules *rules)
 {
-    write_int64(batch + BASE_OFFSET_AT, 0);
-    write_int32(batch + BATCH_LENGTH_AT, (int32_t)(size - LENGTH_OVERHEAD_BYTES));
-    write_int32(batch + LEADER_EPOCH_AT, -1);
-    batch[MAGIC_AT] = 2;
-    write_int16(batch + ATTRIBUTES_AT, rules->attributes);
-    write_int32(batch + LAST_OFFSET_DELTA_AT, (int32_t)(section->count - 1));
-    write_int64(batch + BASE_TIMESTAMP_AT, section->rows[0].timestamp_ms);
-    write_int64(batch + MAX_TIMESTAMP_AT, section->largest_ms);
-    write_int64(batch + PRODUCER_ID_AT, rules->producer_id);
-    write_int16(batch + PRODUCER_EPOCH_AT, rules->producer_epoch);
-    write_int32(batch + BASE_SEQUENCE_AT, rules->base_sequence);
-    write_int32(batch + RECORD_COUNT_AT, (int32_t)section->count);
-    write_int32(batch + CRC_AT, (int32_t)crc32c(0, batch + ATTRIBUTES_AT, (size_t)(size - ATTRIBUTES_AT)));
+    HeaderFields fields = {
+        .leader_epoch = -1,
+        .base_timestamp_ms = section->rows[0].timestamp_ms,
+        .max_timestamp_ms = section->largest_ms,
+        .producer_id = rules->producer_id,
+        .producer_epoch = rules->producer_epoch,
+        .base_sequence = rules->base_sequence,
+        .record_count = (int32_t)section->count,
+        .attributes = rules->attributes,
+    };
+    write_batch_header(batch, size, &fields);
+    seal_batch(batch, size);
 }
 
 /* A new bytearray: the batch of the section's rows, at base offset 0, its checksum in place. */
@@ -382,7 +381,7 @@ encode_section(const Section *section, const Rules *rules)
         PyErr_SetString(PyExc_SystemError, "records changed their size while they were encoded");
         return NULL;
     }
-    write_batch_header(bytes, size, section, rules);
+    write_header(bytes, size, section, rules);
     return batch;
 }
 
@@ -579,7 +578,8 @@ add_gathered(GatheredRows *self, PyObject *const *args, Py_ssize_t count)
     if (outcome == FAILED)
         return NULL;
     Bounds bounds = bounds_around(now_ms, self->before_max_ms, self->after_max_ms);
-    if (outcome == UNUSUAL || now_ms < NO_TIMESTAMP_MS || measure_timestamp(args[3], &bounds, &timestamp_ms) != ORDINARY ||
+    if (outcome == UNUSUAL || now_ms < NO_TIMESTAMP_MS ||
+        measure_timestamp(args[3], &bounds, &timestamp_ms) != ORDINARY ||
         most_bytes > self->max_record_bytes || must_drain(self, most_bytes))
         return PyLong_FromLong(-1);
     PyObject *kept = headers == Py_None ? PyTuple_New(0) : Py_NewRef(headers);

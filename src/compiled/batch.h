@@ -1,4 +1,4 @@
-/* A whole batch of magic 2 of unknown origin: whether it is there, and whether it is sound.
+/* A batch of magic 2 as a whole: whether one of unknown origin is there and sound, and the header of a new one.
 
    The C twin of decode_header and check_batch in header.py, with one answer for everything that is out of the
    ordinary: no. Then the Python functions say what it is.
@@ -9,6 +9,7 @@
 
 #include "compiled.h"
 #include "reader.h"
+#include "writer.h"
 
 enum { PREFIX_BYTES = MAGIC_AT + 1, MIN_BATCH_LENGTH = HEADER_BYTES - LENGTH_OVERHEAD_BYTES, HIGHEST_CODEC = 4 };
 
@@ -57,6 +58,44 @@ is_sound_batch(const uint8_t *at, int64_t size_bytes)
 {
     uint32_t crc = crc32c(0, at + ATTRIBUTES_AT, (size_t)(size_bytes - ATTRIBUTES_AT));
     return crc == read_uint32(at + CRC_AT) && has_possible_header(at, size_bytes);
+}
+
+/* What the header of a new batch says; its records have consecutive offsets. */
+typedef struct {
+    int64_t base_offset;
+    int64_t base_timestamp_ms;
+    int64_t max_timestamp_ms;
+    int64_t producer_id;
+    int32_t leader_epoch;
+    int32_t base_sequence;
+    int32_t record_count;
+    int16_t attributes;
+    int16_t producer_epoch;
+} HeaderFields;
+
+/* Everything but the checksum. */
+static inline void
+write_batch_header(uint8_t *at, int64_t size_bytes, const HeaderFields *fields)
+{
+    write_int64(at + BASE_OFFSET_AT, fields->base_offset);
+    write_int32(at + BATCH_LENGTH_AT, (int32_t)(size_bytes - LENGTH_OVERHEAD_BYTES));
+    write_int32(at + LEADER_EPOCH_AT, fields->leader_epoch);
+    at[MAGIC_AT] = 2;
+    write_int16(at + ATTRIBUTES_AT, fields->attributes);
+    write_int32(at + LAST_OFFSET_DELTA_AT, fields->record_count - 1);
+    write_int64(at + BASE_TIMESTAMP_AT, fields->base_timestamp_ms);
+    write_int64(at + MAX_TIMESTAMP_AT, fields->max_timestamp_ms);
+    write_int64(at + PRODUCER_ID_AT, fields->producer_id);
+    write_int16(at + PRODUCER_EPOCH_AT, fields->producer_epoch);
+    write_int32(at + BASE_SEQUENCE_AT, fields->base_sequence);
+    write_int32(at + RECORD_COUNT_AT, fields->record_count);
+}
+
+/* Puts the checksum in. Needs no GIL. */
+static inline void
+seal_batch(uint8_t *at, int64_t size_bytes)
+{
+    write_int32(at + CRC_AT, (int32_t)crc32c(0, at + ATTRIBUTES_AT, (size_t)(size_bytes - ATTRIBUTES_AT)));
 }
 
 #endif

@@ -11,8 +11,7 @@
 
 #include "column_set.h"
 #include "columns.h"
-#include "reader.h"
-#include "writer.h"
+#include "batch.h"
 
 enum {
     MAX_RECORD_OVERHEAD_BYTES = 36,
@@ -178,7 +177,8 @@ measure_headers(const Chunk *chunk, int64_t first, int64_t stop, int64_t *exact_
 
 /* What a row takes: exactly, in the place that it would have, and at most. */
 static inline int
-measure_row(const Chunk *chunk, int64_t row, const Measured *measured, int64_t timestamp_ms, int64_t *exact_bytes, int64_t *most_bytes)
+measure_row(const Chunk *chunk, int64_t row, const Measured *measured, int64_t timestamp_ms, int64_t *exact_bytes,
+            int64_t *most_bytes)
 {
     Span key, value;
     int64_t first, stop, delta_ms;
@@ -284,21 +284,20 @@ write_row(uint8_t *at, const uint8_t *end, const Chunk *chunk, int64_t row, int6
 }
 
 static void
-write_batch_header(uint8_t *batch, int64_t size, const Input *input, const Measured *measured)
+write_header(uint8_t *batch, int64_t size, const Input *input, const Measured *measured)
 {
-    write_int64(batch + BASE_OFFSET_AT, 0);
-    write_int32(batch + BATCH_LENGTH_AT, (int32_t)(size - LENGTH_OVERHEAD_BYTES));
-    write_int32(batch + LEADER_EPOCH_AT, -1);
-    batch[MAGIC_AT] = 2;
-    write_int16(batch + ATTRIBUTES_AT, input->attributes);
-    write_int32(batch + LAST_OFFSET_DELTA_AT, (int32_t)(measured->count - 1));
-    write_int64(batch + BASE_TIMESTAMP_AT, measured->base_ms);
-    write_int64(batch + MAX_TIMESTAMP_AT, measured->largest_ms);
-    write_int64(batch + PRODUCER_ID_AT, -1);
-    write_int16(batch + PRODUCER_EPOCH_AT, -1);
-    write_int32(batch + BASE_SEQUENCE_AT, -1);
-    write_int32(batch + RECORD_COUNT_AT, (int32_t)measured->count);
-    write_int32(batch + CRC_AT, (int32_t)crc32c(0, batch + ATTRIBUTES_AT, (size_t)(size - ATTRIBUTES_AT)));
+    HeaderFields fields = {
+        .leader_epoch = -1,
+        .base_timestamp_ms = measured->base_ms,
+        .max_timestamp_ms = measured->largest_ms,
+        .producer_id = -1,
+        .producer_epoch = -1,
+        .base_sequence = -1,
+        .record_count = (int32_t)measured->count,
+        .attributes = input->attributes,
+    };
+    write_batch_header(batch, size, &fields);
+    seal_batch(batch, size);
 }
 
 /* Fill a batch of so many bytes with the measured rows from the cursor on; -1 if they are others now. */
@@ -322,7 +321,7 @@ write_batch(uint8_t *batch, int64_t size, const Input *input, Cursor cursor, con
     }
     if (at != end)
         return -1;
-    write_batch_header(batch, size, input, measured);
+    write_header(batch, size, input, measured);
     return 0;
 }
 

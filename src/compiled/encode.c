@@ -6,8 +6,7 @@
 */
 
 #include "compiled.h"
-#include "reader.h"
-#include "writer.h"
+#include "batch.h"
 
 enum {
     FIRST_ROOM_BYTES = 64 * 1024,
@@ -374,35 +373,33 @@ find_base_timestamp(Encoder *encoder)
 }
 
 static void
-write_batch_header(uint8_t *at, int64_t size, const Encoder *encoder, const Fields *fields)
+write_header(uint8_t *at, int64_t size, const Encoder *encoder, const Fields *fields)
 {
-    write_int64(at + BASE_OFFSET_AT, fields->base_offset);
-    write_int32(at + BATCH_LENGTH_AT, (int32_t)(size - LENGTH_OVERHEAD_BYTES));
-    write_int32(at + LEADER_EPOCH_AT, (int32_t)fields->leader_epoch);
-    at[MAGIC_AT] = 2;
-    write_int16(at + ATTRIBUTES_AT, (int16_t)fields->attributes);
-    write_int32(at + LAST_OFFSET_DELTA_AT, (int32_t)(encoder->count - 1));
-    write_int64(at + BASE_TIMESTAMP_AT, encoder->base_timestamp_ms);
-    write_int64(at + MAX_TIMESTAMP_AT, fields->has_append_time ? fields->append_time_ms : encoder->max_timestamp_ms);
-    write_int64(at + PRODUCER_ID_AT, fields->producer_id);
-    write_int16(at + PRODUCER_EPOCH_AT, (int16_t)fields->producer_epoch);
-    write_int32(at + BASE_SEQUENCE_AT, (int32_t)fields->base_sequence);
-    write_int32(at + RECORD_COUNT_AT, (int32_t)encoder->count);
+    HeaderFields header = {
+        .base_offset = fields->base_offset,
+        .leader_epoch = (int32_t)fields->leader_epoch,
+        .base_timestamp_ms = encoder->base_timestamp_ms,
+        .max_timestamp_ms = fields->has_append_time ? fields->append_time_ms : encoder->max_timestamp_ms,
+        .producer_id = fields->producer_id,
+        .producer_epoch = (int16_t)fields->producer_epoch,
+        .base_sequence = (int32_t)fields->base_sequence,
+        .record_count = (int32_t)encoder->count,
+        .attributes = (int16_t)fields->attributes,
+    };
+    write_batch_header(at, size, &header);
 }
 
-/* Puts the checksum in. Nobody else knows the batch yet. */
+/* The checksum of a long batch, without the GIL: nobody else knows the batch yet. */
 static void
 seal(uint8_t *at, int64_t size)
 {
-    uint32_t crc;
     if (size < LONG_CRC_BYTES) {
-        crc = crc32c(0, at + ATTRIBUTES_AT, (size_t)size - ATTRIBUTES_AT);
-    } else {
-        Py_BEGIN_ALLOW_THREADS
-        crc = crc32c(0, at + ATTRIBUTES_AT, (size_t)size - ATTRIBUTES_AT);
-        Py_END_ALLOW_THREADS
+        seal_batch(at, size);
+        return;
     }
-    write_int32(at + CRC_AT, (int32_t)crc);
+    Py_BEGIN_ALLOW_THREADS
+    seal_batch(at, size);
+    Py_END_ALLOW_THREADS
 }
 
 static PyObject *
@@ -419,7 +416,7 @@ encode_batch(PyObject *module, PyObject *const *args, Py_ssize_t arg_count)
                  read_fields(&fields, args + 4) < 0 || find_base_timestamp(&encoder) < 0 ||
                  encode_rows(&encoder, HEADER_BYTES) < 0;
     if (!failed) {
-        write_batch_header(encoder.start, encoder.at - encoder.start, &encoder, &fields);
+        write_header(encoder.start, encoder.at - encoder.start, &encoder, &fields);
         seal(encoder.start, encoder.at - encoder.start);
     }
     return close_columns(&encoder, failed);

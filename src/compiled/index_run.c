@@ -209,7 +209,8 @@ static PyObject *
 result_of_run(Py_ssize_t stop, const Progress *p, const Entries *entries)
 {
     return Py_BuildValue("(n(LLLLLLLLLLLL)y#y#)", stop, (long long)p->end_offset, (long long)p->gap_position,
-                         (long long)p->gap_offset, (long long)p->producer_position, (long long)p->bytes_since_entry, (long long)p->largest_ms,
+                         (long long)p->gap_offset, (long long)p->producer_position, (long long)p->bytes_since_entry,
+                         (long long)p->largest_ms,
                          (long long)p->largest_offset, (long long)p->least_offset, (long long)p->offset_room,
                          (long long)p->time_room, (long long)p->last_time_ms, (long long)p->last_time_offset,
                          (char *)entries->offset_entries, (Py_ssize_t)(OFFSET_ENTRY_BYTES * entries->offset_count),
