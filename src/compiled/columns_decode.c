@@ -73,6 +73,7 @@ put(Place *place, int32_t i, Span payload, const uint8_t *read_end)
 {
     if (payload.size > 0) {
         uint8_t *to = place->data + place->end;
+        prefetch_behind(to);
         if (payload.size <= MOST_CHUNKED_BYTES && read_end - payload.bytes >= payload.size + CHUNK_BYTES)
             for (int32_t done = 0; done < payload.size; done += CHUNK_BYTES)
                 memcpy(to + done, payload.bytes + done, CHUNK_BYTES);
@@ -470,6 +471,18 @@ static PyType_Spec buffer_spec = {
     .slots = buffer_slots,
 };
 
+static void
+shrink(Memory *memory, int64_t capacity)
+{
+    if (memory->capacity - capacity < MOST_UNUSED_BYTES)
+        return;
+    uint8_t *bytes = realloc(memory->bytes, (size_t)capacity);
+    if (bytes == NULL)
+        return;
+    memory->bytes = bytes;
+    memory->capacity = capacity;
+}
+
 /* A new Buffer that owns the first size bytes of a memory of these columns, which is taken away. */
 static PyObject *
 hand_over(ModuleState *state, Columns *columns, Memory *memory, int64_t size)
@@ -478,13 +491,8 @@ hand_over(ModuleState *state, Columns *columns, Memory *memory, int64_t size)
     Buffer *buffer = (Buffer *)allocate(state->buffer_type, 0); /* all zero */
     if (buffer == NULL)
         return NULL;
-    if (memory->capacity - size > size / 4 + MOST_UNUSED_BYTES) {
-        uint8_t *shrunk = realloc(memory->bytes, (size_t)size + 1);
-        if (shrunk != NULL) {
-            memory->bytes = shrunk;
-            memory->capacity = size + 1;
-        }
-    }
+    memory->usual = memory->asked + memory->asked / 16;
+    shrink(memory, size > memory->asked / 2 ? memory->usual : size + 1);
     buffer->bytes = memory->bytes;
     buffer->size = (Py_ssize_t)size;
     buffer->capacity = memory->capacity;
@@ -492,7 +500,7 @@ hand_over(ModuleState *state, Columns *columns, Memory *memory, int64_t size)
     buffer->home = memory;
     memory->bytes = NULL;
     memory->capacity = 0;
-    memory->usual = size + size / 16 + SLACK_BYTES;
+    memory->asked = 0;
     return (PyObject *)buffer;
 }
 

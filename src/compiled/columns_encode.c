@@ -1,7 +1,7 @@
 /* Columns to batches: rows of Apache Arrow's buffers become sealed batches, as encode_rows makes them of objects.
 
-   The rows come in chunks, as Arrow has them; a batch may take rows of several. All rows are measured first and
-   written second, into one memory of exactly the size that they need, both without the GIL. The buffers are
+   The rows come in chunks, as Arrow has them; a batch may take rows of several. First all rows
+   are cut into batches by what they take at most, then written into one memory, both without the GIL. The buffers are
    somebody else's: every end of a payload is held against the size of its data, and whoever changes a buffer
    meanwhile makes a batch that is refused, not one that leaves its memory.
 
@@ -65,13 +65,14 @@ typedef struct {
     int64_t row;
 } Cursor;
 
-/* The records of one batch, measured. */
+/* One batch: its rows, and where it lies in the memory of the call. */
 typedef struct {
+    Cursor start;
     int64_t count;
-    int64_t section_bytes;
-    int64_t base_ms;
-    int64_t largest_ms;
-} Measured;
+    int64_t position;
+    int64_t room; /* what it takes at most */
+    int64_t size; /* what it takes, once it is written */
+} Plan;
 
 /* Rows ------------------------------------------------------------------------------------------------------- */
 
@@ -155,82 +156,100 @@ character_count(const Span *text)
     return count;
 }
 
-/* Adds up what the headers of a row take, exactly and at most, their count included. */
-static int
-measure_headers(const Chunk *chunk, int64_t first, int64_t stop, int64_t *exact_bytes, int64_t *most_bytes)
+/* Cutting rows into batches ---------------------------------------------------------------------------------- */
+
+/* What the headers of a row take at most; -1 if they are out of the ordinary. */
+static int64_t
+most_bytes_of_headers(const Chunk *chunk, int64_t row)
 {
-    *exact_bytes += varint_size(stop - first);
+    int64_t first, stop, most_bytes = 0;
+    if (headers_at(chunk, row, &first, &stop) < 0)
+        return -1;
     for (int64_t i = first; i < stop; i++) {
         Span key, value;
         if (header_at(chunk, i, &key, &value) < 0 || check_utf8(key.bytes, key.bytes + key.size) < 0)
             return -1;
-        *exact_bytes += span_size(key.size) + span_size(value.size);
-        *most_bytes += MAX_UTF8_BYTES * character_count(&key) + (value.size > 0 ? value.size : 0) +
-                       MAX_HEADER_OVERHEAD_BYTES;
-        if (*most_bytes > MAX_PAYLOAD_BYTES)
+        most_bytes += MAX_UTF8_BYTES * character_count(&key) + (value.size > 0 ? value.size : 0) +
+                      MAX_HEADER_OVERHEAD_BYTES;
+        if (most_bytes > MAX_PAYLOAD_BYTES)
             return -1;
     }
-    return 0;
+    return most_bytes;
 }
 
-/* Measuring -------------------------------------------------------------------------------------------------- */
-
-/* What a row takes: exactly, in the place that it would have, and at most. */
-static inline int
-measure_row(const Chunk *chunk, int64_t row, const Measured *measured, int64_t timestamp_ms, int64_t *exact_bytes,
-            int64_t *most_bytes)
+/* What a row takes at most; -1 if it is out of the ordinary. */
+static inline int64_t
+most_bytes_of(const Chunk *chunk, int64_t row)
 {
     Span key, value;
-    int64_t first, stop, delta_ms;
-    if (payload_at(&chunk->key, row, &key) < 0 || payload_at(&chunk->value, row, &value) < 0 ||
-        headers_at(chunk, row, &first, &stop) < 0 ||
-        __builtin_sub_overflow(timestamp_ms, measured->count > 0 ? measured->base_ms : timestamp_ms, &delta_ms))
+    if (payload_at(&chunk->key, row, &key) < 0 || payload_at(&chunk->value, row, &value) < 0)
         return -1;
-    *exact_bytes = 1 + varint_size(delta_ms) + varint_size(measured->count) + span_size(key.size) +
-                   span_size(value.size);
-    *most_bytes = (key.size > 0 ? key.size : 0) + (int64_t)(value.size > 0 ? value.size : 0) +
-                  MAX_RECORD_OVERHEAD_BYTES;
-    if (measure_headers(chunk, first, stop, exact_bytes, most_bytes) < 0)
-        return -1;
-    return *most_bytes > MAX_PAYLOAD_BYTES ? -1 : 0;
+    int64_t most_bytes = MAX_RECORD_OVERHEAD_BYTES;
+    most_bytes += key.size > 0 ? key.size : 0;
+    most_bytes += value.size > 0 ? value.size : 0;
+    if (chunk->headers.ends != NULL) {
+        int64_t headers_bytes = most_bytes_of_headers(chunk, row);
+        if (headers_bytes < 0)
+            return -1;
+        most_bytes += headers_bytes;
+    }
+    return most_bytes > MAX_PAYLOAD_BYTES ? -1 : most_bytes;
 }
 
-/* The rows of the next batch, from the cursor on, which moves behind them. */
+/* The rows of the next batch, from the cursor on, which moves behind them; -1 if one is out of the ordinary. */
 static int
-measure_batch(const Input *input, Cursor *cursor, Measured *measured)
+plan_batch(const Input *input, Cursor *cursor, Plan *plan)
 {
     int64_t all_most_bytes = 0;
-    measured->count = measured->section_bytes = 0;
-    for (; cursor->chunk < input->chunk_count; cursor->chunk++, cursor->row = 0) {
+    plan->start = *cursor;
+    for (plan->count = 0; cursor->chunk < input->chunk_count; cursor->chunk++, cursor->row = 0) {
         const Chunk *chunk = &input->chunks[cursor->chunk];
-        for (; cursor->row < chunk->row_count; cursor->row++) {
-            int64_t exact_bytes, most_bytes, timestamp_ms = timestamp_at(input, chunk, cursor->row);
-            if (measure_row(chunk, cursor->row, measured, timestamp_ms, &exact_bytes, &most_bytes) < 0)
+        for (; cursor->row < chunk->row_count; cursor->row++, plan->count++) {
+            int64_t most_bytes = most_bytes_of(chunk, cursor->row);
+            if (most_bytes < 0 || plan->count > INT32_MAX)
                 return -1;
-            if (measured->count > 0 && all_most_bytes + most_bytes > input->limit_bytes)
-                return 0;
-            if (measured->count == 0)
-                measured->base_ms = measured->largest_ms = timestamp_ms;
-            if (timestamp_ms > measured->largest_ms)
-                measured->largest_ms = timestamp_ms;
+            if (plan->count > 0 && all_most_bytes + most_bytes > input->limit_bytes)
+                goto done;
             all_most_bytes += most_bytes;
-            measured->section_bytes += varint_size(exact_bytes) + exact_bytes;
-            measured->count++;
-            if (measured->section_bytes > INT32_MAX - HEADER_BYTES || measured->count > INT32_MAX)
-                return -1;
         }
     }
-    return 0;
+done:
+    plan->room = HEADER_BYTES + all_most_bytes;
+    return plan->room > INT32_MAX ? -1 : 0;
 }
 
 /* Writing ---------------------------------------------------------------------------------------------------- */
+
+/* varint_size and write_varint for numbers that mostly have one byte or two. */
+static inline int
+short_size(int64_t number)
+{
+    uint64_t raw = zigzag(number);
+    return raw < 0x80 ? 1 : raw < 0x4000 ? 2 : varint_size(number);
+}
+
+static inline uint8_t *
+write_short(uint8_t *at, int64_t number)
+{
+    uint64_t raw = zigzag(number);
+    if (raw < 0x80) {
+        *at = (uint8_t)raw;
+        return at + 1;
+    }
+    if (raw < 0x4000) {
+        at[0] = (uint8_t)(raw | 0x80);
+        at[1] = (uint8_t)(raw >> 7);
+        return at + 2;
+    }
+    return write_varint(at, number);
+}
 
 /* Writes a size and a payload for which there is room. Small payloads are copied in chunks, the last of which may
    carry on into what comes behind, on both sides: a call of memcpy costs twice as much. */
 static inline uint8_t *
 write_payload(uint8_t *at, const uint8_t *end, const PayloadColumn *column, const Span *payload)
 {
-    at = write_varint(at, payload->size);
+    at = write_short(at, payload->size);
     if (payload->size <= 0)
         return at;
     int64_t slack = column->data + column->data_size - payload->bytes - payload->size;
@@ -243,13 +262,24 @@ write_payload(uint8_t *at, const uint8_t *end, const PayloadColumn *column, cons
     return at + payload->size;
 }
 
-/* NULL if the headers are not those that were measured. */
+/* What headers take, without their count; -1 if they are others than those that were planned. */
+static int64_t
+headers_size(const Chunk *chunk, int64_t first, int64_t stop)
+{
+    int64_t size = 0;
+    for (int64_t i = first; i < stop; i++) {
+        Span key, value;
+        if (header_at(chunk, i, &key, &value) < 0)
+            return -1;
+        size += span_size(key.size) + span_size(value.size);
+    }
+    return size;
+}
+
+/* NULL if the headers are no longer those that headers_size saw. */
 static uint8_t *
 write_headers(uint8_t *at, const uint8_t *end, const Chunk *chunk, int64_t first, int64_t stop)
 {
-    if (end - at < varint_size(stop - first))
-        return NULL;
-    at = write_varint(at, stop - first);
     for (int64_t i = first; i < stop; i++) {
         Span key, value;
         if (header_at(chunk, i, &key, &value) < 0 || end - at < span_size(key.size) + span_size(value.size))
@@ -260,68 +290,78 @@ write_headers(uint8_t *at, const uint8_t *end, const Chunk *chunk, int64_t first
     return at;
 }
 
-/* Writes a row as record number count; NULL if it is not the one that was measured. */
+/* Writes a row as record number so and so; NULL if there is no room, which means that it is another row now. */
 static inline uint8_t *
 write_row(uint8_t *at, const uint8_t *end, const Chunk *chunk, int64_t row, int64_t number, int64_t delta_ms)
 {
     Span key, value;
-    int64_t first, stop, headers_bytes = 0, most_bytes = 0;
-    if (payload_at(&chunk->key, row, &key) < 0 || payload_at(&chunk->value, row, &value) < 0 ||
-        headers_at(chunk, row, &first, &stop) < 0 ||
-        measure_headers(chunk, first, stop, &headers_bytes, &most_bytes) < 0)
+    int64_t first = 0, stop = 0, headers_bytes = 0;
+    if (payload_at(&chunk->key, row, &key) < 0 || payload_at(&chunk->value, row, &value) < 0)
         return NULL;
-    int64_t size = 1 + varint_size(delta_ms) + varint_size(number) + span_size(key.size) + span_size(value.size) +
-                   headers_bytes;
-    if (end - at < varint_size(size) + size)
+    if (chunk->headers.ends != NULL) {
+        if (headers_at(chunk, row, &first, &stop) < 0)
+            return NULL;
+        headers_bytes = headers_size(chunk, first, stop);
+        if (headers_bytes < 0)
+            return NULL;
+    }
+    int64_t size = 1 + short_size(delta_ms) + short_size(number) + short_size(key.size) + short_size(value.size) +
+                   (key.size > 0 ? key.size : 0) + (int64_t)(value.size > 0 ? value.size : 0) +
+                   short_size(stop - first) + headers_bytes;
+    if (end - at < short_size(size) + size)
         return NULL;
-    at = write_varint(at, size);
+    prefetch_behind(at);
+    at = write_short(at, size);
     *at++ = 0; /* attributes */
-    at = write_varint(at, delta_ms);
-    at = write_varint(at, number);
+    at = write_short(at, delta_ms);
+    at = write_short(at, number);
     at = write_payload(at, end, &chunk->key, &key);
     at = write_payload(at, end, &chunk->value, &value);
-    return write_headers(at, end, chunk, first, stop);
+    at = write_short(at, stop - first);
+    return stop > first ? write_headers(at, end, chunk, first, stop) : at;
 }
 
 static void
-write_header(uint8_t *batch, int64_t size, const Input *input, const Measured *measured)
+write_header(uint8_t *batch, const Input *input, const Plan *plan, int64_t base_ms, int64_t largest_ms)
 {
     HeaderFields fields = {
         .leader_epoch = -1,
-        .base_timestamp_ms = measured->base_ms,
-        .max_timestamp_ms = measured->largest_ms,
+        .base_timestamp_ms = base_ms,
+        .max_timestamp_ms = largest_ms,
         .producer_id = -1,
         .producer_epoch = -1,
         .base_sequence = -1,
-        .record_count = (int32_t)measured->count,
+        .record_count = (int32_t)plan->count,
         .attributes = input->attributes,
     };
-    write_batch_header(batch, size, &fields);
-    seal_batch(batch, size);
+    write_batch_header(batch, plan->size, &fields);
+    seal_batch(batch, plan->size);
 }
 
-/* Fill a batch of so many bytes with the measured rows from the cursor on; -1 if they are others now. */
+/* Write a batch and find its size; -1 if a row is out of the ordinary. */
 static int
-write_batch(uint8_t *batch, int64_t size, const Input *input, Cursor cursor, const Measured *measured)
+write_batch(uint8_t *batch, const Input *input, Plan *plan)
 {
-    uint8_t *at = batch + HEADER_BYTES, *end = batch + size;
-    for (int64_t number = 0; number < measured->count; number++) {
-        while (cursor.row == input->chunks[cursor.chunk].row_count) {
-            cursor.chunk++;
-            cursor.row = 0;
-        }
+    uint8_t *at = batch + HEADER_BYTES, *end = batch + plan->room;
+    Cursor cursor = plan->start;
+    int64_t base_ms = 0, largest_ms = INT64_MIN, number = 0;
+    for (; number < plan->count; cursor.chunk++, cursor.row = 0) {
         const Chunk *chunk = &input->chunks[cursor.chunk];
-        int64_t delta_ms;
-        if (__builtin_sub_overflow(timestamp_at(input, chunk, cursor.row), measured->base_ms, &delta_ms))
-            return -1;
-        at = write_row(at, end, chunk, cursor.row, number, delta_ms);
-        if (at == NULL)
-            return -1;
-        cursor.row++;
+        for (; number < plan->count && cursor.row < chunk->row_count; cursor.row++, number++) {
+            int64_t delta_ms, timestamp_ms = timestamp_at(input, chunk, cursor.row);
+            if (number == 0)
+                base_ms = timestamp_ms;
+            if (timestamp_ms > largest_ms)
+                largest_ms = timestamp_ms;
+            if (__builtin_sub_overflow(timestamp_ms, base_ms, &delta_ms))
+                return -1;
+            at = write_row(at, end, chunk, cursor.row, number, delta_ms);
+            if (at == NULL)
+                return -1;
+        }
     }
-    if (at != end)
-        return -1;
-    write_header(batch, size, input, measured);
+    plan->size = at - batch;
+    write_header(batch, input, plan, base_ms, largest_ms);
     return 0;
 }
 
@@ -532,19 +572,11 @@ new_region(ModuleState *state, int64_t size)
 
 /* encode_columns --------------------------------------------------------------------------------------------- */
 
-/* One batch of the call: its first row, its records, its bytes in the region. */
-typedef struct {
-    Cursor start;
-    Measured measured;
-    int64_t position;
-    int64_t size;
-} Plan;
-
 typedef struct {
     Plan *plans;
     int64_t count;
     int64_t room;
-    int64_t size; /* of all batches */
+    int64_t most_bytes; /* of all batches */
 } Plans;
 
 /* Cuts all rows into batches; 0, UNUSUAL or NO_MEMORY. */
@@ -553,10 +585,10 @@ plan_batches(const Input *input, Plans *plans)
 {
     Cursor cursor = {0, 0};
     for (;;) {
-        Plan plan = {.start = cursor, .position = plans->size};
-        if (measure_batch(input, &cursor, &plan.measured) < 0)
+        Plan plan = {.position = plans->most_bytes};
+        if (plan_batch(input, &cursor, &plan) < 0)
             return UNUSUAL;
-        if (plan.measured.count == 0)
+        if (plan.count == 0)
             return 0;
         if (plans->count == plans->room) {
             int64_t room = plans->room ? plans->room * 2 : 16;
@@ -566,20 +598,17 @@ plan_batches(const Input *input, Plans *plans)
             plans->plans = grown;
             plans->room = room;
         }
-        plan.size = HEADER_BYTES + plan.measured.section_bytes;
         plans->plans[plans->count++] = plan;
-        plans->size += plan.size;
+        plans->most_bytes += plan.room;
     }
 }
 
 static int
-write_batches(uint8_t *bytes, const Input *input, const Plans *plans)
+write_batches(uint8_t *bytes, const Input *input, Plans *plans)
 {
-    for (int64_t i = 0; i < plans->count; i++) {
-        const Plan *plan = &plans->plans[i];
-        if (write_batch(bytes + plan->position, plan->size, input, plan->start, &plan->measured) < 0)
+    for (int64_t i = 0; i < plans->count; i++)
+        if (write_batch(bytes + plans->plans[i].position, input, &plans->plans[i]) < 0)
             return UNUSUAL;
-    }
     return 0;
 }
 
@@ -614,7 +643,7 @@ encode_input(ModuleState *state, const Input *input, Plans *plans)
         return PyErr_NoMemory();
     if (status == UNUSUAL)
         Py_RETURN_NONE;
-    Region *region = new_region(state, plans->size);
+    Region *region = new_region(state, plans->most_bytes);
     if (region == NULL)
         return NULL;
     uint8_t *bytes = region->bytes;
