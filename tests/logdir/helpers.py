@@ -92,6 +92,12 @@ class CountingFile(QuickFile):
         self.counts["read_bytes"] += len(data)
         return data
 
+    def read_into(self, position, buffer):
+        count = super().read_into(position, buffer)
+        self.counts["reads"] += 1
+        self.counts["read_bytes"] += count
+        return count
+
     def map(self):
         self.counts["maps"] += 1
         return super().map()

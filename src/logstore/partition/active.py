@@ -139,6 +139,9 @@ class ActiveSegment(Segment):
     def read_at(self, position: int, size_bytes: int) -> bytes:
         return self.log_file.read_at(position, size_bytes)
 
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        return self.log_file.read_into(position, buffer)
+
     def log_and_index(self) -> tuple[File, OffsetIndex]:
         return self.log_file, self.indexes.offset_index
 

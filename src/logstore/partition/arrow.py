@@ -15,7 +15,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from logstore.errors import CorruptionError, UsageError
-from logstore.format.batch import decode_range
+from logstore.format.batch import decode_batch, decode_range
 from logstore.format.column_buffers import (
     MAX_COLUMN_BYTES,
     BinaryBuffers,
@@ -29,12 +29,12 @@ from logstore.format.header import HEADER_BYTES, MAGIC, PREFIX_BYTES, BatchHeade
 from logstore.format.loops import Columns, scan_batches
 from logstore.model import Bytes, Isolation, Record, TimestampType
 from logstore.partition.reading import (
-    FoundBatch,
     _ends_at_base,
     _start_position,
     aborted_transactions,
     telling_of_truncation,
 )
+from logstore.partition.segment import Segment
 from logstore.partition.transactions import AbortedFilter
 from logstore.partition.view import LogView
 
@@ -144,6 +144,7 @@ class _ColumnReader:
         self._has_aborted = bool(aborted)
         self._aborted = AbortedFilter(aborted)
         self._columns = Columns(plan.wanted)
+        self._room = memoryview(b"")
         self._number = 0
         self._previous_last = -1
 
@@ -179,7 +180,7 @@ class _ColumnReader:
         position = _start_position(segment, self._start)
         size = self._first_piece_bytes(position, end)
         while end - position >= PREFIX_BYTES:
-            piece = _Piece(segment.read_at(position, min(size, end - position)), position, end - position)
+            piece = _Piece(self._read(segment, position, min(size, end - position)), position, end - position)
             stopped, at = yield from self._fill_from_piece(piece)
             if stopped is Ended.IS_DONE:
                 return True
@@ -189,6 +190,13 @@ class _ColumnReader:
                 break
         self._check_end(position, end)
         return False
+
+    def _read(self, segment: Segment, position: int, size_bytes: int) -> memoryview:
+        """A piece of the file, in memory that the next one takes the place of."""
+        if len(self._room) < size_bytes:
+            self._room = memoryview(bytearray(size_bytes))
+        room = self._room[:size_bytes]
+        return room[: segment.read_into(position, room)]
 
     def _first_piece_bytes(self, position: int, end: int) -> int:
         """What a short read needs in all, as the index knows; a long one begins with a whole piece."""
@@ -238,7 +246,10 @@ class _ColumnReader:
             if next_base > self._start:  # it may hold the start, whatever it says of its last offset
                 self._check_contents(piece, position, header)
             if header.last_offset >= self._start:
-                yield from self._take_batch(piece, position, header)
+                try:
+                    yield from self._take_batch(_FoundBatch(piece.buffer, position, header))
+                except CorruptionError as error:
+                    raise self._located(error, piece) from None
             self._previous_last = header.last_offset
             if header.next_offset >= self._stop:
                 return Ended.IS_DONE, position + header.size_bytes
@@ -246,10 +257,9 @@ class _ColumnReader:
             raise self._located(fault, piece)
         return Ended.NEEDS_MORE, stop
 
-    def _take_batch(self, piece: _Piece, position: int, header: BatchHeader) -> Iterator[None]:
+    def _take_batch(self, found: _FoundBatch) -> Iterator[None]:
         """Append the rows of a checked batch; yields first if they may pass a limit."""
-        segment = self._view.segments[self._number]
-        found = FoundBatch(piece.buffer, position, header, segment.path, piece.position)
+        header = found.header
         if self._aborted.hides(header, found) or header.is_control:
             return
         section = _section_of(found) if header.magic == MAGIC else None
@@ -271,17 +281,14 @@ class _ColumnReader:
                 self._stop,
             ):
                 return
-        try:
-            records = self._decode(found)
-        except CorruptionError as fault:
-            raise self._located(fault, piece) from None
+        records = self._decode(found)
         if self._is_too_much(len(records), sum(map(_payload_bytes, records))):
             yield
         append_row = self._columns.append_row
         for record in records:
             append_row(record.offset, record.timestamp_ms, record.key, record.value, record.headers)
 
-    def _decode(self, found: FoundBatch) -> list[Record]:
+    def _decode(self, found: _FoundBatch) -> list[Record]:
         header = found.header
         if header.base_offset < self._start or header.last_offset >= self._stop or _ends_at_base(header):
             return decode_range(found.buffer, found.position, header, self._start, self._stop)
@@ -315,7 +322,7 @@ class _ColumnReader:
         """The base offset of the batch behind a position of the piece, or of the next segment."""
         if piece.segment_end - stop < PREFIX_BYTES:
             return self._view.next_base(self._number)
-        raw = piece.buffer[stop : stop + _BASE_OFFSET_BYTES]
+        raw = bytes(piece.buffer[stop : stop + _BASE_OFFSET_BYTES])
         if len(raw) < _BASE_OFFSET_BYTES:
             raw = self._view.segments[self._number].read_at(piece.position + stop, _BASE_OFFSET_BYTES)
         return int.from_bytes(raw, "big", signed=True)
@@ -348,7 +355,7 @@ class _ColumnReader:
 class _Piece(NamedTuple):
     """Some bytes of a segment, from where a batch begins."""
 
-    buffer: bytes
+    buffer: memoryview
     position: int
     """Where it begins in the file."""
     segment_end: int
@@ -358,6 +365,17 @@ class _Piece(NamedTuple):
     def is_last(self) -> bool:
         """Whether it reaches the segment's end."""
         return len(self.buffer) >= self.segment_end
+
+
+class _FoundBatch(NamedTuple):
+    """A checked batch in a piece."""
+
+    buffer: memoryview
+    position: int
+    header: BatchHeader
+
+    def decode(self) -> list[Record]:
+        return decode_batch(self.buffer, self.position, self.header)
 
 
 def _next_size(taken_bytes: int, size_bytes: int) -> int:
@@ -376,13 +394,13 @@ def _size_of_large_batch(piece: _Piece, asked_bytes: int) -> int:
     return 0 if wanted > piece.segment_end else wanted + PREFIX_BYTES
 
 
-def _section_of(found: FoundBatch) -> tuple[Bytes, int, int] | None:
+def _section_of(found: _FoundBatch) -> tuple[Bytes, int, int] | None:
     """The records of a batch, not compressed, and where they lie; None if that is not to be had."""
     begin, end = found.position + HEADER_BYTES, found.position + found.header.size_bytes
     if found.header.codec is Codec.NONE:
         return found.buffer, begin, end
     try:
-        section = decompress(found.header.codec, memoryview(found.buffer)[begin:end], MAX_DECOMPRESSED_BYTES)
+        section = decompress(found.header.codec, found.buffer[begin:end], MAX_DECOMPRESSED_BYTES)
     except CorruptionError:
         return None  # decoding it to records says what is wrong
     return section, 0, len(section)

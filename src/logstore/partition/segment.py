@@ -178,6 +178,10 @@ class Segment:
         """Bytes of the .log file; fewer than asked only at its end."""
         return self._files_open().log.read_at(position, size_bytes)
 
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        """As :meth:`read_at`, into memory that is there; returns the number of bytes."""
+        return self._files_open().log.read_into(position, buffer)
+
     def walk(self, position: int, end: int, *, check: bool, piece_bytes: int = FIRST_PIECE_BYTES) -> Walk:
         """Walk the batches in ``[position, end)``."""
         return Walk(self._files_open().log.read_at, position, end, check=check, piece_bytes=piece_bytes)
