@@ -125,10 +125,10 @@ class Shape:
             {"last_offset_delta": -1},
             {"base_offset": 2**63 - 3, "last_offset_delta": 5},
             {"attributes": 6},
-            {"attributes": 0x21},
+            {"attributes": 0x21, "record_count": 1, "last_offset_delta": 0},
             {"attributes": 0x20, "record_count": 2, "last_offset_delta": 1},
             {"record_count": -1},
-            {"record_count": 9, "last_offset_delta": 7},
+            {"record_count": 8, "last_offset_delta": 6, "attributes": 0},
             {"record_count": 0, "attributes": 0},
             {"magic": 3},
         )
