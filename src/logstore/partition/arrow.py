@@ -47,7 +47,8 @@ except ImportError as error:
     ) from None
 
 PIECE_BYTES: Final = 512 * 1024
-"""What one read from a file takes: it is checked and copied from the processor's second-level cache."""
+"""What one read from a file takes: it is checked and copied from the processor's second-level cache. From
+256 KiB to 1 MiB made no difference; two batches of the default size fit."""
 
 _BASE_OFFSET_BYTES = 8
 
