@@ -14,7 +14,7 @@ from benchmarks.contenders import NAMES, contender_class, why_missing
 from benchmarks.measure import ROOT, Rounds, scratch_directory
 from benchmarks.plan import RACED_FIGURES
 from benchmarks.plot import plot
-from benchmarks.process import describe_machine
+from benchmarks.process import describe_machine, touch_free_memory
 from benchmarks.report import format_numbers, format_report, format_summary, rewrite_region
 from benchmarks.results import Results
 from benchmarks.sizes import FULL, QUICK, Sizes
@@ -69,6 +69,8 @@ def measure(sizes: Sizes, wanted: set[str], parent: str | None = None) -> Result
     """Measure what is wanted, below a temporary directory in ``parent``."""
     with scratch_directory(parent) as directory:
         machine = describe_machine(directory)
+        if sizes is not QUICK:
+            touch_free_memory()
         started = time.monotonic()
 
         def report(text: str) -> None:

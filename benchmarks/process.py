@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import platform
 import re
@@ -131,3 +132,29 @@ def _file_system(directory: str) -> str:
     path = os.path.realpath(directory) + "/"
     holding = [(point, kind) for _, point, kind, *_ in mounts if path.startswith(point.rstrip("/") + "/")]
     return max(holding, key=lambda mount: len(mount[0]))[1] if holding else "unknown"
+
+
+def touch_free_memory() -> None:
+    """Write to most of the free memory once, and give it back.
+
+    A virtual machine gets its memory from the host when it first touches it, which takes ten times as long as
+    the write itself. Whoever happens to be measured on untouched pages would pay for that.
+    """
+    free_bytes = _free_memory_bytes() * _TOUCHED_SHARE // 100
+    if not free_bytes:
+        return
+    with mmap.mmap(-1, free_bytes) as memory:
+        for position in range(0, free_bytes, mmap.PAGESIZE):
+            memory[position] = 1
+
+
+_TOUCHED_SHARE = 60  # percent
+
+
+def _free_memory_bytes() -> int:
+    """Memory that nobody uses, not even as a cache; 0 where the system does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemFree:"))

@@ -288,7 +288,7 @@ class Topic(Sequence[Log]):
         *,
         isolation: Isolation = Isolation.HIGH_WATERMARK,
         columns: Iterable[str] | None = None,
-        batch_rows: int = 65_536,
+        batch_rows: int = 16_384,
         batch_bytes: int = 16 * 1024 * 1024,
     ) -> pyarrow.RecordBatchReader:
         """As :meth:`read_arrow`, a bounded number of records at a time; see :meth:`Log.iterate_arrow`. What

@@ -15,12 +15,14 @@ from logstore.build import compiled
 from logstore.errors import CorruptionError
 from logstore.format import partitioner, plain
 from logstore.format import records as careful
-from logstore.format.column_buffers import Chunk
 from logstore.format.gathered import NO_PRODUCER, RowRules
 from logstore.format.header import BatchHeader
 from logstore.format.records import Headers
 from logstore.format.run import IndexProgress, Run, RunPlace, RunRules
 from logstore.model import Bytes, NewRecord, Record
+
+if TYPE_CHECKING:
+    from logstore.format.column_buffers import Chunk
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

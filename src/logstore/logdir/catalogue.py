@@ -12,7 +12,6 @@ next open removes them. ``live``: a missing directory is damage.
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -75,6 +74,8 @@ def write_catalogue(files: Files, directory: str, topics: Iterable[TopicEntry]) 
 
 
 def encode_catalogue(topics: Iterable[TopicEntry]) -> bytes:
+    import json  # here and below: a program that opens no store needs none
+
     described = {
         topic.name: {
             "id": encode_base64_uuid(topic.topic_id),
@@ -93,6 +94,8 @@ def decode_catalogue(data: bytes) -> dict[str, TopicEntry]:
         CorruptionError: not JSON, or not of the form that :func:`encode_catalogue` writes; names the topic.
         UnsupportedVersionError: of a higher version.
     """
+    import json
+
     try:
         content = json.loads(data)
     except (ValueError, RecursionError) as error:

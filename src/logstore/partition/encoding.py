@@ -8,13 +8,12 @@ use; all others go by columns, whose checks say what is wrong. Both make the sam
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import InvalidRecordError
 from logstore.format import loops
 from logstore.format.batch import NewBatch, encode_batch, place_batch, seal_batch
-from logstore.format.column_buffers import Chunk
 from logstore.format.compression import Codec, compress
 from logstore.format.gathered import RowRules
 from logstore.format.header import (
@@ -36,6 +35,9 @@ from logstore.partition.validate import (
     largest_batch_bytes,
     target_codec,
 )
+
+if TYPE_CHECKING:
+    from logstore.format.column_buffers import Chunk
 
 _MAX_INT64 = 2**63 - 1
 _MAX_INT32 = 2**31 - 1
