@@ -109,17 +109,20 @@ def _find_quickly(
     found = None
     is_small = following - position <= _SMALL_INTERVAL_BYTES or indexed_last < 0
     if is_small and offset != segment.base_offset + next_relative:
-        found = _search(view, number, position, following, offset, is_filtering, log, indexed_last, False)
+        found = _search(
+            view, number, end, position, following, offset, is_filtering, log, indexed_last, False
+        )
     if found is None and indexed_last >= 0 and following < end:
-        found = _search(view, number, following, after, offset, is_filtering, log, indexed_last, True)
+        found = _search(view, number, end, following, after, offset, is_filtering, log, indexed_last, True)
     if found is None:
-        found = _search(view, number, position, after, offset, is_filtering, log, indexed_last, False)
+        found = _search(view, number, end, position, after, offset, is_filtering, log, indexed_last, False)
     return found
 
 
 def _search(
     view: LogView,
     number: int,
+    end: int,
     first: int,
     last: int,
     offset: int,
@@ -130,8 +133,6 @@ def _search(
 ) -> _Answer | VerifiedBatch | None:
     """Look between two positions where batches begin. With ``is_exact`` the first batch must be the one, and
     fill the offsets from ``indexed_last`` up to the next batch."""
-    segment = view.segments[number]
-    end = view.size_of(number)
     stop = min(last + PREFIX_BYTES, end)
     if not 0 <= first < stop <= first + _QUICK_BYTES:
         return None
@@ -139,7 +140,7 @@ def _search(
     found = find_record(
         buffer,
         is_exact,
-        indexed_last if is_exact else segment.base_offset - 1,
+        indexed_last if is_exact else view.bases[number] - 1,
         -1 if is_exact else indexed_last,
         view.next_base(number) if stop == end else -1,
         offset,

@@ -151,10 +151,12 @@ class ReadableLog(ABC):
             OffsetOutOfRangeError: the offset is below the log start, or at or above what the isolation shows.
             CorruptionError: the batch is damaged.
         """
-        check_offset(offset, "offset")
-        check_isolation(isolation)
         view = self._current_view()
-        check_shown(view, offset, isolation)
+        is_plain = type(offset) is int and isolation is Isolation.HIGH_WATERMARK
+        if not (is_plain and view.log_start_offset <= offset < view.high_watermark):  # else nothing is wrong
+            check_offset(offset, "offset")
+            check_isolation(isolation)
+            check_shown(view, offset, isolation)
         return self._record_at(view, offset, isolation)
 
     def _record_at(self, view: LogView, offset: int, isolation: Isolation) -> Record | None:
