@@ -159,6 +159,10 @@ def decode_header(buffer: Bytes, position: int = 0) -> BatchHeader:
     CorruptionError if the buffer ends inside the header, the size is below the magic's minimum, or the magic
     is none of 0, 1 and 2.
     """
+    if 0 <= position <= len(buffer) - HEADER_BYTES:  # the ordinary header: two thirds of the time
+        fields = BATCH_HEADER.unpack_from(buffer, position)
+        if fields[3] == MAGIC and fields[1] >= MIN_LENGTHS[MAGIC]:
+            return tuple.__new__(BatchHeader, fields)
     if position < 0 or position + PREFIX_BYTES > len(buffer):
         raise CorruptionError("too short for a batch header", position=position)
     base_offset, length, _, magic = PREFIX.unpack_from(buffer, position)
@@ -173,9 +177,7 @@ def decode_header(buffer: Bytes, position: int = 0) -> BatchHeader:
         )
     if magic < MAGIC:
         return _decode_legacy_header(buffer, position)
-    if position + HEADER_BYTES > len(buffer):
-        raise CorruptionError("too short for a batch header", position=position)
-    return BatchHeader._make(BATCH_HEADER.unpack_from(buffer, position))
+    raise CorruptionError("too short for a batch header", position=position)
 
 
 def _decode_legacy_header(buffer: Bytes, position: int) -> BatchHeader:
