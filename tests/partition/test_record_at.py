@@ -268,6 +268,7 @@ def test_a_reopened_log_reads_its_own_bytes(tmp_path, loops):
     assert Log.open(str(path)).record_at(7).value == b"other 7"
 
 
+@pytest.mark.slow
 def test_reads_from_threads_during_appends_rolls_retention_and_truncation_are_right_or_refused(tmp_path):
     log = open_log(tmp_path / "t-0", segment_bytes=40_000, index_interval_bytes=300, max_open_segments=2)
     failures, stop, hits = [], threading.Event(), [0]
