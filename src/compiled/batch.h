@@ -52,12 +52,18 @@ has_possible_header(const uint8_t *at, int64_t size_bytes)
     return has_possible_count(at, size_bytes);
 }
 
+/* Needs no GIL. */
+static inline int
+has_right_checksum(const uint8_t *at, int64_t size_bytes)
+{
+    return crc32c(0, at + ATTRIBUTES_AT, (size_t)(size_bytes - ATTRIBUTES_AT)) == read_uint32(at + CRC_AT);
+}
+
 /* Whether checksum and header of the batch hold. Needs no GIL. */
 static inline int
 is_sound_batch(const uint8_t *at, int64_t size_bytes)
 {
-    uint32_t crc = crc32c(0, at + ATTRIBUTES_AT, (size_t)(size_bytes - ATTRIBUTES_AT));
-    return crc == read_uint32(at + CRC_AT) && has_possible_header(at, size_bytes);
+    return has_right_checksum(at, size_bytes) && has_possible_header(at, size_bytes);
 }
 
 /* What the header of a new batch says; its records have consecutive offsets. */

@@ -8,9 +8,9 @@
    A Columns object hands its memory over to Buffer objects, which export it by the buffer protocol.
 */
 
+#include "batch.h"
 #include "column_set.h"
 #include "columns.h"
-#include "reader.h"
 
 /* How take_batches ended. The same numbers stand in column_buffers.py, and a test compares. */
 enum {
@@ -344,24 +344,6 @@ is_in_place(const Pass *pass, const Header *header)
 }
 
 static int
-is_structure_right(const Header *header)
-{
-    int64_t records_bytes = header->size - HEADER_BYTES;
-    if (header->count < 0 || header->count > (int64_t)header->last_offset_delta + 1)
-        return 0;
-    if (header->attributes & CONTROL_BIT && header->count > 1)
-        return 0;
-    return (int64_t)header->count * MIN_RECORD_BYTES <= records_bytes && (header->count > 0 || records_bytes == 0);
-}
-
-static inline int
-is_checksum_right(const Header *header)
-{
-    return crc32c(0, header->at + ATTRIBUTES_AT, (size_t)(header->size - ATTRIBUTES_AT)) ==
-           read_uint32(header->at + CRC_AT);
-}
-
-static int
 take_records(ColumnSet *set, const Pass *pass, const Header *header)
 {
     Section section = {
@@ -395,14 +377,14 @@ take_batch(ColumnSet *set, const Pass *pass, const Header *header)
         return IS_DONE;
     if (header->next_base <= pass->start)
         return IS_FINE; /* nothing of it is wanted, so nothing more is checked */
-    if (header->attributes & CODEC_MASK || !is_structure_right(header))
+    if (header->attributes & CODEC_MASK || !has_possible_count(header->at, header->size))
         return IS_ODD;
     if (header->attributes & TRANSACTIONAL_BIT && pass->avoids_transactions)
         return IS_ODD;
     int has_rows = header->last_offset >= pass->start && !(header->attributes & CONTROL_BIT) && header->count > 0;
     if (has_rows && is_too_much(set, pass, header->count, header->size))
         return IS_FULL;
-    if (!is_checksum_right(header))
+    if (!has_right_checksum(header->at, header->size))
         return IS_ODD;
     return has_rows ? take_records(set, pass, header) : IS_FINE;
 }

@@ -5,15 +5,12 @@
    one behind it. That is what partition/reading.py checks of every batch, and it decides about all others.
 */
 
-#include "compiled.h"
-#include "reader.h"
+#include "batch.h"
 #include "record.h"
 
 enum {
-    PREFIX_BYTES = 17,              /* up to the magic: what tells that another batch follows */
     MAX_BATCHES = 512,              /* of one run */
     LONG_WORK_BYTES = 16 * 1024,    /* from here on a checksum takes more than some microseconds */
-    MAX_CODEC = 4,
     INDEX_ENTRY_BYTES = 8
 };
 
@@ -74,17 +71,7 @@ is_dense(const Batch *batch)
 static int
 is_right(const Batch *batch)
 {
-    int64_t records_bytes = batch->stop - batch->at - HEADER_BYTES;
-    int32_t count = batch->record_count;
-    int codec = batch->attributes & CODEC_MASK;
-    if (codec > MAX_CODEC || count < 0 || count - 1 > batch->last_offset - batch->base_offset)
-        return 0;
-    if (batch->attributes & CONTROL_BIT && (codec || count > 1))
-        return 0;
-    if (!codec && ((int64_t)count * MIN_RECORD_BYTES > records_bytes || (count == 0 && records_bytes)))
-        return 0;
-    uint32_t crc = crc32c(0, batch->at + ATTRIBUTES_AT, (size_t)(batch->stop - batch->at - ATTRIBUTES_AT));
-    return crc == read_uint32(batch->at + CRC_AT);
+    return is_sound_batch(batch->at, batch->stop - batch->at);
 }
 
 /* Records ------------------------------------------------------------------------------------------------- */

@@ -29,9 +29,9 @@ from logstore.format.header import HEADER_BYTES, MAGIC, PREFIX_BYTES, BatchHeade
 from logstore.format.loops import Columns, scan_batches
 from logstore.model import Bytes, Isolation, Record, TimestampType
 from logstore.partition.reading import (
-    _ends_at_base,
-    _start_position,
     aborted_transactions,
+    ends_at_base,
+    start_position,
     telling_of_truncation,
 )
 from logstore.partition.segment import Segment
@@ -178,7 +178,7 @@ class _ColumnReader:
     def _fill_from_segment(self) -> Generator[None, None, bool]:
         """Returns whether ``stop`` was reached."""
         segment, end = self._view.segments[self._number], self._view.size_of(self._number)
-        position = _start_position(segment, self._start)
+        position = start_position(segment, self._start)
         size = self._first_piece_bytes(position, end)
         while end - position >= PREFIX_BYTES:
             piece = _Piece(self._read(segment, position, min(size, end - position)), position, end - position)
@@ -241,7 +241,7 @@ class _ColumnReader:
             bases.append(self._base_after(piece, stop))
         for (position, header), next_base in zip(batches, bases, strict=True):
             self._check_place(piece, position, header, next_base)
-            first_offset = self._previous_last + 1 if _ends_at_base(header) else header.base_offset
+            first_offset = self._previous_last + 1 if ends_at_base(header) else header.base_offset
             if first_offset >= self._stop:
                 return Ended.IS_DONE, position
             if next_base > self._start:  # it may hold the start, whatever it says of its last offset
@@ -291,7 +291,7 @@ class _ColumnReader:
 
     def _decode(self, found: _FoundBatch) -> list[Record]:
         header = found.header
-        if header.base_offset < self._start or header.last_offset >= self._stop or _ends_at_base(header):
+        if header.base_offset < self._start or header.last_offset >= self._stop or ends_at_base(header):
             return decode_range(found.buffer, found.position, header, self._start, self._stop)
         return found.decode()
 

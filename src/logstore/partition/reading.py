@@ -116,7 +116,7 @@ def _iterate_segment(view: LogView, number: int, start: int, stop: int) -> Itera
     return _SegmentReader(view, number, start, stop).batches()
 
 
-def _start_position(segment: Segment, start: int) -> int:
+def start_position(segment: Segment, start: int) -> int:
     """A position from which a walk meets the batch before the one that holds ``start``, if there is one."""
     if start <= segment.base_offset:
         return 0
@@ -133,7 +133,7 @@ class _SegmentReader:
         self._end = view.size_of(number)
         self._next_segment = view.next_base(number)
         self._is_sealed = number + 1 < len(view.segments)
-        self._position = _start_position(self._segment, start)  # in the file, of the next batch
+        self._position = start_position(self._segment, start)  # in the file, of the next batch
         self._previous_last = self._segment.base_offset - 1
         self._buffer = b""
         self._piece_position = self._position
@@ -264,7 +264,7 @@ class _SegmentReader:
         if fault is not None and not found:
             raise fault.located(self._segment.path, piece_position)
         for number, (position, header) in enumerate(found):
-            first_offset = self._previous_last + 1 if _ends_at_base(header) else header.base_offset
+            first_offset = self._previous_last + 1 if ends_at_base(header) else header.base_offset
             is_last = number + 1 == len(found)
             next_base = self._base_at(stop) if is_last else found[number + 1][1].base_offset
             self._check_place(header, position, next_base)
@@ -312,7 +312,7 @@ class _SegmentReader:
 
     def _decode(self, found: FoundBatch) -> list[Record]:
         header = found.header
-        if header.base_offset < self._start or header.last_offset >= self._stop or _ends_at_base(header):
+        if header.base_offset < self._start or header.last_offset >= self._stop or ends_at_base(header):
             return found.decode_range(self._start, self._stop)
         return found.decode()
 
@@ -336,7 +336,7 @@ class _SegmentReader:
             )
 
 
-def _ends_at_base(header: BatchHeader) -> bool:
+def ends_at_base(header: BatchHeader) -> bool:
     """Whether the batch is a compressed legacy entry: its base offset is that of its last record, and only
     decompressing it tells the first."""
     return header.magic < MAGIC and header.record_count == UNKNOWN_COUNT
