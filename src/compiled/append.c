@@ -18,6 +18,8 @@ enum {
     MAX_HEADER_OVERHEAD_BYTES = 10,
     MAX_UTF8_BYTES = 4, /* per character */
     FIRST_ROWS = 64,
+    FIRST_HEADERS = 64,
+    SEEN_HEADERS = 4,
     PREFETCH_ROWS = 8, /* rows made some time ago lie far away in memory: 8 % of a whole encoding */
     PREFETCH_BYTES = 256,
     MAX_PARTITIONS = 65536 /* that rows are divided among: each takes a list */
@@ -35,10 +37,36 @@ typedef enum { FAILED = -1, ORDINARY = 0, UNUSUAL = 1 } Outcome;
 typedef struct {
     Span key;
     Span value;
-    PyObject *headers; /* a tuple that is not empty, or NULL */
     int64_t timestamp_ms;
     int32_t record_bytes; /* without the varint in front that says so */
+    int32_t header_count;
 } MeasuredRow;
+
+/* One header, measured; borrowed too. */
+typedef struct {
+    const uint8_t *key;
+    const uint8_t *value;
+    int32_t key_size;
+    int32_t value_size; /* -1 is null */
+} MeasuredHeader;
+
+/* A header as it was last seen at its place in a row: mostly the next row has the same one there, or at least the
+   same key. Borrowed, and good as long as no Python code runs. */
+typedef struct {
+    PyObject *pair;
+    PyObject *text; /* of the key */
+    MeasuredHeader measured;
+    int64_t key_most_bytes;
+} SeenHeader;
+
+/* The headers of all rows of a section, in their order. */
+typedef struct {
+    MeasuredHeader *items;
+    Py_ssize_t count;
+    Py_ssize_t room;
+    SeenHeader seen[SEEN_HEADERS];
+    MeasuredHeader first_items[FIRST_HEADERS];
+} HeaderList;
 
 /* The records of the batch that is being put together. */
 typedef struct {
@@ -49,6 +77,7 @@ typedef struct {
     int64_t most_bytes;    /* the sum of what each takes at most */
     int64_t largest_ms;
     MeasuredRow first_rows[FIRST_ROWS];
+    HeaderList headers;
 } Section;
 
 /* Which timestamps a topic takes: -1, and those around the present. */
@@ -105,11 +134,13 @@ measure_payload(PyObject *payload, Span *span)
 
 /* A header's key as UTF-8. The text is kept by the str object. */
 static Outcome
-measure_header_key(PyObject *key, Span *span)
+measure_header_key(PyObject *text, SeenHeader *seen)
 {
     Py_ssize_t size;
-    const char *text = PyUnicode_AsUTF8AndSize(key, &size);
-    if (text == NULL) {
+    if (!PyUnicode_CheckExact(text))
+        return UNUSUAL;
+    const char *utf8 = PyUnicode_AsUTF8AndSize(text, &size);
+    if (utf8 == NULL) {
         if (PyErr_ExceptionMatches(PyExc_MemoryError))
             return FAILED;
         PyErr_Clear(); /* a lone surrogate */
@@ -117,44 +148,104 @@ measure_header_key(PyObject *key, Span *span)
     }
     if (size > MAX_PAYLOAD_BYTES)
         return UNUSUAL;
-    span->bytes = (const uint8_t *)text;
-    span->size = (int32_t)size;
+    seen->text = text;
+    seen->measured.key = (const uint8_t *)utf8;
+    seen->measured.key_size = (int32_t)size;
+    seen->key_most_bytes = MAX_UTF8_BYTES * (int64_t)PyUnicode_GetLength(text);
     return ORDINARY;
 }
 
-static Outcome
-measure_header(PyObject *header, Span *key, Span *value)
+/* After anything but ORDINARY, what was seen is undefined. */
+static inline Outcome
+measure_header(PyObject *pair, SeenHeader *seen)
 {
-    if (!PyTuple_CheckExact(header) || PyTuple_Size(header) != 2)
+    if (pair == seen->pair)
+        return ORDINARY;
+    if (!PyTuple_CheckExact(pair) || Py_SIZE(pair) != 2)
         return UNUSUAL;
-    PyObject *text = PyTuple_GetItem(header, 0);
-    if (!PyUnicode_CheckExact(text) || measure_payload(PyTuple_GetItem(header, 1), value) != ORDINARY)
+    Span value;
+    if (measure_payload(PyTuple_GetItem(pair, 1), &value) != ORDINARY)
         return UNUSUAL;
-    return measure_header_key(text, key);
+    PyObject *text = PyTuple_GetItem(pair, 0);
+    Outcome outcome = text == seen->text ? ORDINARY : measure_header_key(text, seen);
+    seen->pair = pair;
+    seen->measured.value = value.bytes;
+    seen->measured.value_size = value.size;
+    return outcome;
 }
 
-/* Adds up what the headers take, exactly and at most. */
-static Outcome
-measure_headers(PyObject *headers, int64_t *exact_bytes, int64_t *most_bytes)
+static void
+init_header_list(HeaderList *list)
 {
-    Py_ssize_t count = PyTuple_Size(headers);
+    list->items = list->first_items;
+    list->room = FIRST_HEADERS;
+    list->count = 0;
+    memset(list->seen, 0, sizeof list->seen);
+}
+
+static void
+free_header_list(HeaderList *list)
+{
+    if (list->items != list->first_items)
+        PyMem_Free(list->items);
+}
+
+/* Room for so many more. */
+static int
+take_header_room(HeaderList *list, Py_ssize_t count)
+{
+    if (count <= list->room - list->count)
+        return 0;
+    if (count > PY_SSIZE_T_MAX / (Py_ssize_t)(4 * sizeof(MeasuredHeader)) - list->room)
+        return -1;
+    Py_ssize_t room = 2 * list->room + count;
+    int is_first = list->items == list->first_items;
+    MeasuredHeader *items = PyMem_Realloc(is_first ? NULL : list->items, (size_t)room * sizeof(MeasuredHeader));
+    if (items == NULL)
+        return -1;
+    if (is_first)
+        memcpy(items, list->first_items, sizeof list->first_items);
+    list->items = items;
+    list->room = room;
+    return 0;
+}
+
+/* Adds the headers, a tuple that is not empty, to the list, and up what they take, exactly and at most. */
+static Outcome
+measure_headers(PyObject *headers, HeaderList *list, int64_t *exact_bytes, int64_t *most_bytes)
+{
+    Py_ssize_t count = Py_SIZE(headers);
     if (count > INT32_MAX)
         return UNUSUAL;
+    if (take_header_room(list, count) < 0) {
+        PyErr_NoMemory();
+        return FAILED;
+    }
     *exact_bytes += varint_size(count);
     for (Py_ssize_t i = 0; i < count; i++) {
-        Span key, value;
-        PyObject *header = PyTuple_GetItem(headers, i);
-        Outcome outcome = measure_header(header, &key, &value);
+        SeenHeader *seen = &list->seen[i % SEEN_HEADERS];
+        Outcome outcome = measure_header(PyTuple_GetItem(headers, i), seen);
         if (outcome != ORDINARY)
             return outcome;
-        Py_ssize_t characters = PyUnicode_GetLength(PyTuple_GetItem(header, 0));
-        *exact_bytes += span_size(key.size) + span_size(value.size);
-        *most_bytes += MAX_UTF8_BYTES * (int64_t)characters + (value.size > 0 ? value.size : 0) +
-                       MAX_HEADER_OVERHEAD_BYTES;
+        MeasuredHeader measured = list->items[list->count++] = seen->measured;
+        *exact_bytes += span_size(measured.key_size) + span_size(measured.value_size);
+        *most_bytes +=
+            seen->key_most_bytes + (measured.value_size > 0 ? measured.value_size : 0) + MAX_HEADER_OVERHEAD_BYTES;
         if (*most_bytes > MAX_PAYLOAD_BYTES)
             return UNUSUAL;
     }
     return ORDINARY;
+}
+
+/* The same for whoever wants to know only what they take. */
+static Outcome
+measure_headers_alone(PyObject *headers, int64_t *exact_bytes, int64_t *most_bytes)
+{
+    HeaderList list;
+    init_header_list(&list);
+    Outcome outcome = measure_headers(headers, &list, exact_bytes, most_bytes);
+    free_header_list(&list);
+    return outcome;
 }
 
 static inline Outcome
@@ -186,7 +277,7 @@ split_row(PyObject *row, const PyTypeObject *new_record_type, Fields *fields)
 {
     const PyTypeObject *type = Py_TYPE(row);
     if (type == &PyTuple_Type) {
-        Py_ssize_t width = PyTuple_Size(row);
+        Py_ssize_t width = Py_SIZE(row);
         if (width < 2 || width > 4)
             return UNUSUAL;
         fields->key = PyTuple_GetItem(row, 0);
@@ -196,7 +287,7 @@ split_row(PyObject *row, const PyTypeObject *new_record_type, Fields *fields)
         return ORDINARY;
     }
     if (type == new_record_type) {
-        if (PyTuple_Size(row) != 4)
+        if (Py_SIZE(row) != 4)
             return UNUSUAL;
         fields->value = PyTuple_GetItem(row, 0);
         fields->key = PyTuple_GetItem(row, 1);
@@ -212,9 +303,10 @@ split_row(PyObject *row, const PyTypeObject *new_record_type, Fields *fields)
     return ORDINARY;
 }
 
-/* Measures everything but what depends on the place in the batch. Adds to *exact_bytes and *most_bytes. */
+/* Measures everything but what depends on the place in the batch. Adds to *exact_bytes and *most_bytes, and the
+   headers to their list, which may be NULL. */
 static inline Outcome
-measure_fields(PyObject *key, PyObject *value, PyObject *headers, int needs_keys, MeasuredRow *row,
+measure_fields(PyObject *key, PyObject *value, PyObject *headers, int needs_keys, MeasuredRow *row, HeaderList *list,
                int64_t *exact_bytes, int64_t *most_bytes)
 {
     if (measure_payload(key, &row->key) != ORDINARY || measure_payload(value, &row->value) != ORDINARY)
@@ -224,16 +316,17 @@ measure_fields(PyObject *key, PyObject *value, PyObject *headers, int needs_keys
     *exact_bytes += span_size(row->key.size) + span_size(row->value.size);
     *most_bytes += (row->key.size > 0 ? row->key.size : 0) + (row->value.size > 0 ? row->value.size : 0) +
                    MAX_RECORD_OVERHEAD_BYTES;
-    row->headers = NULL;
-    if (headers == NULL || headers == Py_None) {
+    row->header_count = 0;
+    int has_none = headers == NULL || headers == Py_None;
+    if (!has_none && !PyTuple_CheckExact(headers))
+        return UNUSUAL;
+    if (has_none || Py_SIZE(headers) == 0) {
         *exact_bytes += 1;
         return ORDINARY;
     }
-    if (!PyTuple_CheckExact(headers))
-        return UNUSUAL;
-    if (PyTuple_Size(headers) > 0)
-        row->headers = headers;
-    return measure_headers(headers, exact_bytes, most_bytes);
+    row->header_count = (int32_t)Py_SIZE(headers); /* more than that are refused */
+    return list != NULL ? measure_headers(headers, list, exact_bytes, most_bytes)
+                        : measure_headers_alone(headers, exact_bytes, most_bytes);
 }
 
 /* Sections --------------------------------------------------------------------------------------------------*/
@@ -241,7 +334,7 @@ measure_fields(PyObject *key, PyObject *value, PyObject *headers, int needs_keys
 static void
 begin_section(Section *section)
 {
-    section->count = 0;
+    section->count = section->headers.count = 0;
     section->section_bytes = section->most_bytes = 0;
     section->largest_ms = INT64_MIN;
 }
@@ -251,6 +344,7 @@ init_section(Section *section)
 {
     section->rows = section->first_rows;
     section->room = FIRST_ROWS;
+    init_header_list(&section->headers);
     begin_section(section);
 }
 
@@ -259,6 +353,7 @@ free_section(Section *section)
 {
     if (section->rows != section->first_rows)
         PyMem_Free(section->rows);
+    free_header_list(&section->headers);
 }
 
 static int
@@ -290,14 +385,17 @@ add_row(Section *section, PyObject *key, PyObject *value, PyObject *headers, int
     }
     MeasuredRow *row = &section->rows[section->count];
     int64_t exact_bytes = 1, most_bytes = 0;
-    Outcome outcome = measure_fields(key, value, headers, rules->needs_keys, row, &exact_bytes, &most_bytes);
+    Outcome outcome = measure_fields(key, value, headers, rules->needs_keys, row, &section->headers, &exact_bytes,
+                                     &most_bytes);
     if (outcome != ORDINARY)
         return outcome;
     if (most_bytes > MAX_PAYLOAD_BYTES)
         return UNUSUAL;
     *fits = section->count == 0 || section->most_bytes + most_bytes <= rules->limit_bytes;
-    if (!*fits)
+    if (!*fits) {
+        section->headers.count -= row->header_count;
         return ORDINARY;
+    }
     row->timestamp_ms = rules->attributes & TIMESTAMP_TYPE_BIT ? rules->bounds.now_ms : timestamp_ms;
     int64_t delta_ms;
     if (__builtin_sub_overflow(row->timestamp_ms, section->rows[0].timestamp_ms, &delta_ms))
@@ -315,17 +413,13 @@ add_row(Section *section, PyObject *key, PyObject *value, PyObject *headers, int
 
 /* Measured rows to bytes ------------------------------------------------------------------------------------*/
 
-static uint8_t *
-write_headers(uint8_t *at, PyObject *headers)
+static inline uint8_t *
+write_headers(uint8_t *at, const MeasuredHeader *headers, int32_t count)
 {
-    Py_ssize_t count = PyTuple_Size(headers);
     at = write_varint(at, count);
-    for (Py_ssize_t i = 0; i < count; i++) {
-        Span key, value;
-        if (measure_header(PyTuple_GetItem(headers, i), &key, &value) != ORDINARY)
-            return NULL; /* it was ordinary a moment ago, and the text is cached: cannot be */
-        at = write_span(at, key.bytes, key.size);
-        at = write_span(at, value.bytes, value.size);
+    for (int32_t i = 0; i < count; i++) {
+        at = write_span(at, headers[i].key, headers[i].key_size);
+        at = write_span(at, headers[i].value, headers[i].value_size);
     }
     return at;
 }
@@ -334,6 +428,7 @@ static uint8_t *
 write_records(uint8_t *at, const Section *section)
 {
     int64_t base_ms = section->rows[0].timestamp_ms;
+    const MeasuredHeader *headers = section->headers.items;
     for (Py_ssize_t i = 0; i < section->count; i++) {
         const MeasuredRow *row = &section->rows[i];
         at = write_varint(at, row->record_bytes);
@@ -342,10 +437,8 @@ write_records(uint8_t *at, const Section *section)
         at = write_varint(at, i);
         at = write_span(at, row->key.bytes, row->key.size);
         at = write_span(at, row->value.bytes, row->value.size);
-        if (row->headers == NULL)
-            *at++ = 0;
-        else if ((at = write_headers(at, row->headers)) == NULL)
-            return NULL;
+        at = write_headers(at, headers, row->header_count);
+        headers += row->header_count;
     }
     return at;
 }
@@ -574,7 +667,7 @@ add_gathered(GatheredRows *self, PyObject *const *args, Py_ssize_t count)
     long long now_ms = PyLong_AsLongLong(args[4]);
     if (now_ms == -1 && PyErr_Occurred())
         return NULL;
-    Outcome outcome = measure_fields(key, value, headers, self->needs_keys, &row, &exact_bytes, &most_bytes);
+    Outcome outcome = measure_fields(key, value, headers, self->needs_keys, &row, NULL, &exact_bytes, &most_bytes);
     if (outcome == FAILED)
         return NULL;
     Bounds bounds = bounds_around(now_ms, self->before_max_ms, self->after_max_ms);
@@ -789,7 +882,7 @@ divide_all(PyObject *rows, const PyTypeObject *new_record_type, PyObject *divide
             measure_timestamp(fields.timestamp, &any_time, &measured.timestamp_ms) != ORDINARY)
             return UNUSUAL;
         Outcome outcome =
-            measure_fields(fields.key, fields.value, fields.headers, 1, &measured, &exact_bytes, &most_bytes);
+            measure_fields(fields.key, fields.value, fields.headers, 1, &measured, NULL, &exact_bytes, &most_bytes);
         if (outcome != ORDINARY)
             return outcome;
         uint32_t hash = murmur2(measured.key.bytes, (size_t)measured.key.size);

@@ -69,6 +69,12 @@ payloads = st.one_of(
 )
 texts = st.one_of(st.text(max_size=6), st.sampled_from(["", "h", "é", "€uro", "𐍈", "n" * 70]))
 right_headers = st.one_of(st.none(), st.lists(st.tuples(texts, payloads), max_size=3).map(tuple))
+REPEATED_NAME = "naïve"
+REPEATED_HEADERS = [
+    *((REPEATED_NAME, value) for value in (b"", b"1", None, b"x" * 40)),
+    *(("other", b"1"), ("", None), ("é" * 30, b"1")),
+]
+"""The same objects in many rows: names, and whole headers."""
 right_times = st.one_of(st.none(), st.just(-1), st.integers(NOW - 10**7, NOW + 3_600_000))
 right_rows = st.one_of(
     st.binary(max_size=50),
@@ -140,6 +146,14 @@ def test_right_rows_become_the_same_batches(rows, config, batch_bytes, producer,
     ours = encoder(batch_bytes, **config)
     rows = tuple(rows) if is_tuple else rows
     assert outcome(ours.encode, rows, NOW, producer) == by_columns(ours, rows, NOW, producer)
+
+
+@given(st.lists(st.lists(st.sampled_from(REPEATED_HEADERS), max_size=9).map(tuple), max_size=60), batch_sizes)
+@settings(max_examples=200, deadline=None)
+def test_headers_that_rows_share_are_those_of_each_row(headers, batch_bytes):
+    ours = encoder(batch_bytes)
+    rows = [(None, b"%d" % number, NOW, pairs) for number, pairs in enumerate(headers)]
+    assert outcome(ours.encode, rows, NOW) == by_columns(ours, rows, NOW)
 
 
 @given(st.lists(odd_rows, max_size=6), configs, batch_sizes, producers, st.sampled_from([NOW, 0, -1, -5]))
