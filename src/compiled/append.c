@@ -12,6 +12,7 @@
 #include "batch.h"
 
 #include <structmember.h>
+#include <time.h>
 
 enum {
     MAX_RECORD_OVERHEAD_BYTES = 36,
@@ -577,9 +578,11 @@ typedef struct {
     long long max_record_bytes;
     long long before_max_ms;
     long long after_max_ms;
+    long long base_offset; /* of the first row, while the gate is open */
     int needs_keys;
     short attributes;
     char has_failed;
+    char is_gate_open;
 } GatheredRows;
 
 static PyObject *
@@ -653,6 +656,26 @@ forget_row(GatheredRow row)
     Py_DECREF(row.headers);
 }
 
+/* Keeps the row if all about it is ordinary. In one step: no Python code runs in here, and the GIL is kept. */
+static Outcome
+take_row(GatheredRows *self, PyObject *const *fields, int64_t now_ms)
+{
+    PyObject *value = fields[0], *key = fields[1], *headers = fields[2];
+    MeasuredRow row;
+    int64_t exact_bytes = 0, most_bytes = 0, timestamp_ms;
+    Outcome outcome = measure_fields(key, value, headers, self->needs_keys, &row, NULL, &exact_bytes, &most_bytes);
+    if (outcome != ORDINARY)
+        return outcome;
+    Bounds bounds = bounds_around(now_ms, self->before_max_ms, self->after_max_ms);
+    if (now_ms < NO_TIMESTAMP_MS || measure_timestamp(fields[3], &bounds, &timestamp_ms) != ORDINARY ||
+        most_bytes > self->max_record_bytes || must_drain(self, most_bytes))
+        return UNUSUAL;
+    PyObject *kept = headers == Py_None ? PyTuple_New(0) : Py_NewRef(headers);
+    int failed = kept == NULL || keep_row(self, key, value, kept, timestamp_ms, most_bytes) < 0;
+    Py_XDECREF(kept);
+    return failed ? FAILED : ORDINARY;
+}
+
 /* add(value, key, headers, timestamp_ms, now_ms) -> number of the row, or -1 */
 static PyObject *
 add_gathered(GatheredRows *self, PyObject *const *args, Py_ssize_t count)
@@ -661,24 +684,72 @@ add_gathered(GatheredRows *self, PyObject *const *args, Py_ssize_t count)
         PyErr_SetString(PyExc_TypeError, "add takes five arguments");
         return NULL;
     }
-    PyObject *value = args[0], *key = args[1], *headers = args[2];
-    MeasuredRow row;
-    int64_t exact_bytes = 0, most_bytes = 0, timestamp_ms;
     long long now_ms = PyLong_AsLongLong(args[4]);
     if (now_ms == -1 && PyErr_Occurred())
         return NULL;
-    Outcome outcome = measure_fields(key, value, headers, self->needs_keys, &row, NULL, &exact_bytes, &most_bytes);
+    Outcome outcome = take_row(self, args, now_ms);
     if (outcome == FAILED)
         return NULL;
-    Bounds bounds = bounds_around(now_ms, self->before_max_ms, self->after_max_ms);
-    if (outcome == UNUSUAL || now_ms < NO_TIMESTAMP_MS ||
-        measure_timestamp(args[3], &bounds, &timestamp_ms) != ORDINARY ||
-        most_bytes > self->max_record_bytes || must_drain(self, most_bytes))
-        return PyLong_FromLong(-1);
-    PyObject *kept = headers == Py_None ? PyTuple_New(0) : Py_NewRef(headers);
-    int failed = kept == NULL || keep_row(self, key, value, kept, timestamp_ms, most_bytes) < 0;
-    Py_XDECREF(kept);
-    return failed ? NULL : PyLong_FromSsize_t(self->row_count - 1);
+    return PyLong_FromSsize_t(outcome == ORDINARY ? self->row_count - 1 : -1);
+}
+
+/* The machine's clock, as SystemClock. */
+static int64_t
+machine_now_ms(void)
+{
+    struct timespec now;
+    if (timespec_get(&now, TIME_UTC) != TIME_UTC)
+        return INT64_MIN;
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* gather(value, key, headers, timestamp_ms, now_ms or None) -> offset of the row, or None.
+
+   Everything that tells whether the row may be taken lies in this object, and is looked at in the same step that
+   takes it: the GIL is all the lock that it needs. */
+static PyObject *
+gather(GatheredRows *self, PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 5) {
+        PyErr_SetString(PyExc_TypeError, "gather takes five arguments");
+        return NULL;
+    }
+    int64_t now_ms, offset;
+    if (args[4] == Py_None)
+        now_ms = machine_now_ms();
+    else if (read_exact_int(args[4], &now_ms) < 0)
+        Py_RETURN_NONE;
+    if (!self->is_gate_open || __builtin_add_overflow(self->base_offset, self->row_count, &offset))
+        Py_RETURN_NONE;
+    PyObject *answer = PyLong_FromLongLong(offset); /* first: once the row is taken nothing may fail */
+    Outcome outcome = answer == NULL ? FAILED : take_row(self, args, now_ms);
+    if (outcome == ORDINARY)
+        return answer;
+    Py_XDECREF(answer);
+    if (outcome == FAILED)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+open_gate(GatheredRows *self, PyObject *base_offset)
+{
+#ifdef Py_GIL_DISABLED
+    (void)self, (void)base_offset; /* it stays closed */
+#else
+    int64_t offset;
+    self->is_gate_open = read_exact_int(base_offset, &offset) == 0;
+    if (self->is_gate_open)
+        self->base_offset = offset;
+#endif
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+close_gate(GatheredRows *self, PyObject *Py_UNUSED(unused))
+{
+    self->is_gate_open = 0;
+    Py_RETURN_NONE;
 }
 
 static PyObject *
@@ -787,6 +858,9 @@ free_gathered(GatheredRows *self)
 static PyMethodDef gathered_methods[] = {
     {"use_rules", METHOD(use_rules), METH_VARARGS, "See the plain class."},
     {"add", METHOD(add_gathered), METH_FASTCALL, "See the plain class."},
+    {"gather", METHOD(gather), METH_FASTCALL, "See the plain class."},
+    {"open_gate", METHOD(open_gate), METH_O, "See the plain class."},
+    {"close_gate", METHOD(close_gate), METH_NOARGS, "See the plain class."},
     {"must_drain_before", METHOD(must_drain_before), METH_O, "See the plain class."},
     {"put", METHOD(put_gathered), METH_VARARGS, "See the plain class."},
     {"remove_last", METHOD(remove_last), METH_NOARGS, "See the plain class."},
@@ -800,6 +874,7 @@ static PyMemberDef gathered_members[] = {
     {"size_bytes", T_LONGLONG, offsetof(GatheredRows, size_bytes), READONLY, "The sum of what they take at most."},
     {"max_record_bytes", T_LONGLONG, offsetof(GatheredRows, max_record_bytes), READONLY, "See the plain class."},
     {"has_failed", T_BOOL, offsetof(GatheredRows, has_failed), 0, "See the plain class."},
+    {"is_gate_open", T_BOOL, offsetof(GatheredRows, is_gate_open), READONLY, "Whether gather may add rows."},
     {NULL, 0, 0, 0, NULL},
 };
 

@@ -2,7 +2,7 @@
 
    The module is built once for every Python from 3.11 on (the limited API, PEP 384). It holds the hot loops of
    the format layer and nothing else: bytes in, values out, no I/O (except that pages.c loads what is mapped), no
-   clock, no Python callbacks.
+   clock (except that GatheredRows asks the machine's if it is told to), no Python callbacks.
 
    Rules that every file keeps:
    - A function that meets anything out of the ordinary (damaged bytes, an argument of another type) returns

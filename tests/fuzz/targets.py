@@ -266,7 +266,9 @@ def gathered_rows(chance):
     for row in rows_to_append(chance):
         fields = columns_of([row], now_ms) if chance.happens(0.5) and is_right(row) else None
         if fields is None:
-            call_with_junk(chance, ours.add)
+            ours.open_gate(chance.choice((0, INT64_MAX, 5)))
+            call_with_junk(chance, chance.choice((ours.add, ours.gather)))
+            ours.close_gate()
             ours.clear()
             plains.clear()
             continue

@@ -2,14 +2,19 @@
 
 import errno
 import threading
+from contextlib import contextmanager
 
 import pytest
 
+from logstore import build_info
+from logstore.clock import SystemClock
 from logstore.errors import (
+    ClosedError,
     DiskFullError,
     InvalidRecordError,
     InvalidTimestampError,
     RecordTooLargeError,
+    ReopenRequiredError,
     UsageError,
 )
 from logstore.format.compression import Codec
@@ -179,6 +184,103 @@ def test_the_topics_codec_is_used(tmp_path, compression_type, codec):
     log.append(b"a" * 100)
     add(log, b"b" * 100)
     assert [header.codec for header in headers_of(log)] == [codec, codec]
+
+
+# Without the lock
+
+
+needs_compiled = pytest.mark.skipif(not build_info().is_compiled, reason="plain Python takes the lock")
+
+
+@contextmanager
+def held_by_another_thread(lock):
+    is_held, may_go = threading.Event(), threading.Event()
+
+    def hold():
+        with lock:
+            is_held.set()
+            may_go.wait(10)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    is_held.wait(10)
+    try:
+        yield
+    finally:
+        may_go.set()
+        thread.join()
+
+
+@needs_compiled
+def test_the_first_of_a_batch_opens_the_gate(log):
+    log.append(b"a")
+    assert log._gathered.is_gate_open
+    with held_by_another_thread(log._lock):
+        assert log.append(b"b", key=b"k", headers=(("h", b"x"),), timestamp_ms=START_MS) == 1
+    assert values_of(log) == [b"a", b"b"]
+
+
+@needs_compiled
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda log: log.flush(),
+        lambda log: add(log),
+        lambda log: log.truncate_to(0),
+        lambda log: log.truncate_fully_and_start_at(7),
+        lambda log: log.reconfigure(log.config),
+        lambda log: log.log_end_offset,
+        lambda log: log.close(),
+        lambda log: log.abandon(),
+        lambda log: log._poison(OSError("broken")),
+    ],
+)
+def test_whoever_changes_the_log_closes_the_gate(log, change):
+    log.append(b"a")
+    change(log)
+    assert not log._gathered.is_gate_open
+
+
+@pytest.mark.parametrize("settings", [{"linger_ms": 0}, {"flush_messages": 2}])
+def test_it_stays_closed_where_an_append_may_have_more_to_do(tmp_path, settings):
+    log = open_log(tmp_path / "t-0", **settings)
+    assert [log.append(b"a") for _ in range(3)] == [0, 1, 2]
+    assert log._gathered.gather(b"a", None, (), None, START_MS) is None
+    assert written(log) >= 2
+
+
+def test_after_the_end_appends_are_refused_whatever_came_before(tmp_path):
+    for name, end, error in (
+        ("a-0", lambda log: log.close(), ClosedError),
+        ("b-0", lambda log: log.abandon(), ClosedError),
+        ("c-0", lambda log: log._poison(OSError("broken")), ReopenRequiredError),
+    ):
+        log = open_log(tmp_path / name)
+        log.append(b"a")
+        log.append(b"b")
+        end(log)
+        with pytest.raises(error):
+            log.append(b"refused")
+
+
+def test_each_append_asks_the_clock_that_the_log_was_given(log):
+    for _ in range(3):
+        log.append(b"a")
+        log._context.clock.advance(1)
+    assert [record.timestamp_ms for record in log] == [START_MS, START_MS + 1, START_MS + 2]
+
+
+def test_the_machines_clock_is_asked_when_none_was_given(tmp_path):
+    clock = SystemClock()
+    log = open_log(tmp_path / "t-0", clock=clock)
+    before_ms = clock.now_ms()
+    log.append(b"a")
+    log.append(b"b")
+    after_ms = clock.now_ms()
+    assert all(before_ms <= record.timestamp_ms <= after_ms for record in log)
+    with pytest.raises(InvalidTimestampError):
+        log.append(b"c", timestamp_ms=after_ms + 4_000_000)
+    log.close()
 
 
 # Arguments

@@ -57,7 +57,8 @@ def record_bytes(key: bytes | None, value: bytes | None, headers: Sequence[Heade
 
 
 class GatheredRows:
-    """The rows of the next batch, and the limits that a row is held against. Not safe for threads."""
+    """The rows of the next batch, and the limits that a row is held against. Whoever owns them holds a lock
+    around every call, but for :meth:`gather` and :meth:`close_gate`."""
 
     __slots__ = (
         "has_failed",
@@ -111,6 +112,21 @@ class GatheredRows:
         self.rows.append((key, value, timestamp_ms, ()))
         self.size_bytes += size
         return len(self.rows) - 1
+
+    def gather(self, value: Any, key: Any, headers: Any, timestamp_ms: Any, now_ms: int | None) -> int | None:
+        """Add a row as :meth:`add` does, and return its offset, without a lock: if the gate is open. None if
+        it is not, or anything about the row is out of the ordinary; then take the lock and look closer.
+
+        Here always, because plain Python does not do this in one step that no other thread can cut in two.
+        The compiled class does, which takes 0.1 µs. ``now_ms`` is the present; None is the machine's clock.
+        """
+        return None
+
+    def open_gate(self, base_offset: int) -> None:
+        """From now on :meth:`gather` may add rows: the first of the batch has the offset ``base_offset``."""
+
+    def close_gate(self) -> None:
+        """From now on :meth:`gather` adds none: the rows stay as they are, whatever other threads do."""
 
     def must_drain_before(self, size_bytes: int) -> bool:
         """Whether the rows must be written before one of ``size_bytes`` is added: it does not fit, or writing

@@ -3,6 +3,8 @@
 Records are checked and encoded before the lock is taken; under it they get their offsets and are written.
 Single records gather first: each gets its offset at once, and its row waits until there are enough of them,
 or until the linger time is over. Rows are checked before they gather, so that only the disk can refuse them.
+Most need not even take the lock: the first of a batch takes it, sees to the linger time and opens a gate, and
+while that is open the compiled :class:`GatheredRows` does the rest of an append in one step.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ class AppendingLog(WritableLog):
 
         Records gather into batches: they are written when ``batch_bytes`` have come together, after
         ``linger_ms``, or when anybody reads, flushes or closes. With ``flush`` the call returns when the
-        record is durable. Cost: about 1 µs, and its share of a batch.
+        record is durable. Cost: about 0.3 µs (2 in plain Python), and its share of a batch.
 
         Args:
             value: bytes, or None for a tombstone.
@@ -75,24 +77,46 @@ class AppendingLog(WritableLog):
             StorageError: records gathered before could not be written (they stay gathered, and are tried
                 again), or the flush failed. The record of this call was not appended, or not made durable.
         """
+        now_ms = self._given_now_ms
+        offset: int | None = None
+        if not self._fork_flag.is_forked:
+            offset = self._gathered.gather(
+                value, key, headers, timestamp_ms, None if now_ms is None else now_ms()
+            )
+        if offset is None:
+            offset = self._append_with_lock(value, key, headers, timestamp_ms)
+            if self._core.config.flush_messages != UNLIMITED:
+                self._wait_if_due(offset + 1, False)
+        if flush:
+            self._commit.wait_until_durable(offset + 1)
+        return offset
+
+    def _append_with_lock(self, value: Any, key: Any, headers: Any, timestamp_ms: Any) -> int:
+        """Append one record while the gate is closed, and open it; or one that needs a closer look."""
         now_ms = self._now_ms()
-        number = -1
         if not (self._is_closed or self._fork_flag.is_forked):  # in a forked child the lock may stay held
             with self._lock:
                 try:
                     if not (self._is_closed or self._failure is not None):
                         number = self._gathered.add(value, key, headers, timestamp_ms, now_ms)
                         if number >= 0:
-                            offset = self._core.log_end_offset + number
-                            if not self._linger_pending:
-                                self._write_soon_locked()
+                            return self._after_gathering_locked(number)
                 except BaseException as error:
                     self._poison_if_unexpected(error)
                     raise
-        if number < 0:
-            offset = self._append_closely(value, key, headers, timestamp_ms, now_ms)
-        if flush or self._core.config.flush_messages != UNLIMITED:
-            self._wait_if_due(offset + 1, flush)
+        return self._append_closely(value, key, headers, timestamp_ms, now_ms)
+
+    def _after_gathering_locked(self, number: int) -> int:
+        """See to it that the newest row is written in time, and let others follow without the lock. Returns
+        its offset."""
+        core = self._core
+        offset = core.log_end_offset + number
+        if not self._linger_pending:
+            self._write_soon_locked()
+        if self._linger_pending and core.config.flush_messages == UNLIMITED:
+            self._gathered.open_gate(core.log_end_offset)
+            if self._is_closed or self._failure is not None:  # since, by somebody without the lock
+                self._gathered.close_gate()
         return offset
 
     def _append_closely(self, value: Any, key: Any, headers: Any, timestamp_ms: Any, now_ms: int) -> int:
@@ -114,10 +138,7 @@ class AppendingLog(WritableLog):
                 return self._append_alone_locked(row)
             if gathered.must_drain_before(size):
                 self._drain_locked()
-            offset = core.log_end_offset + gathered.put(row, size)
-            if not self._linger_pending:
-                self._write_soon_locked()
-            return offset
+            return self._after_gathering_locked(gathered.put(row, size))
 
     def _append_alone_locked(self, row: Row) -> int:
         """A record of unusual size is a batch of its own: only encoding it tells whether it fits."""
@@ -155,6 +176,7 @@ class AppendingLog(WritableLog):
     def _drain_locked(self) -> None:
         """Write what was gathered as one batch. On an error it stays gathered."""
         gathered = self._gathered
+        gathered.close_gate()
         if not gathered.row_count:
             return
         gathered.has_failed = True

@@ -269,12 +269,14 @@ class Log(AppendingLog):
             raise
         finally:
             self._is_closed = True
+            self._gathered.close_gate()
             self._core.forget_files()
             self._notify()
 
     def abandon(self) -> None:
         """Let go without writing anything, as a crash would."""
         self._is_closed = True
+        self._gathered.close_gate()  # last: whoever opens it looks whether the log is closed afterwards
         self._notify()
 
     def __enter__(self) -> Self:

@@ -4,9 +4,11 @@ What an append or a truncation does is the business of the classes built on this
 (:mod:`~logstore.partition.appending`, :mod:`~logstore.partition.log`); here is what they share: how a change
 is guarded, how readers see it, and how it becomes durable.
 
-Locks: ``_lock`` guards every change of the log and serialises writers. Readers never take it: they work on
-an immutable view that is replaced in one assignment after the disk was changed. ``_grown`` is notified after
-each append. Fsyncs run outside ``_lock``, so appends go on during a flush.
+Locks: ``_lock`` guards every change of the log and serialises writers. The exception are single appends about
+which all is ordinary: while the gate of ``_gathered`` is open, rows are added to it without the lock. An
+append that holds the lock opens it, and whoever takes the lock for a change closes it. Readers never take the
+lock: they work on an immutable view that is replaced in one assignment after the disk was changed. ``_grown``
+is notified after each append. Fsyncs run outside ``_lock``, so appends go on during a flush.
 
 A change that fails leaves the log as it was. One that stops half-way (an fsync that failed, an error after
 the log was written but before what belongs to it) makes the log refuse all further changes until it is
@@ -22,6 +24,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import NamedTuple
 
+from logstore.clock import SystemClock
 from logstore.config import TopicConfig
 from logstore.errors import (
     ClosedError,
@@ -54,6 +57,7 @@ class _Change:
         if log._is_closed or log._fork_flag.is_forked:
             log._check_usable()  # first: in a forked child the lock may be held for ever
         log._lock.acquire()
+        log._gathered.close_gate()
         if log._is_closed or log._failure is not None:
             try:
                 log._check_writable_locked()
@@ -100,6 +104,8 @@ class WritableLog(ReadableLog):
         self._context = context
         self._fork_flag = context.fork_flag
         self._now_ms = context.clock.now_ms
+        self._given_now_ms = None if type(context.clock) is SystemClock else context.clock.now_ms
+        """None: whoever can ask the machine's clock by himself does."""
         self._lock = threading.RLock()
         self._grown = threading.Condition()
         self._waiting_count = 0
@@ -138,6 +144,7 @@ class WritableLog(ReadableLog):
 
     def _poison(self, error: BaseException) -> None:
         self._failure = error
+        self._gathered.close_gate()  # last: whoever opens it looks at the failure afterwards
 
     def _poison_if_unexpected(self, error: BaseException) -> None:
         """After an error with the lock held. One of ours means that the change was refused or undone, unless
