@@ -10,6 +10,7 @@
 */
 
 #include "batch.h"
+#include "bounds.h"
 
 #include <structmember.h>
 #include <time.h>
@@ -28,8 +29,6 @@ enum {
 
 /* Larger keys, values and batches are left to the plain code: below this no sum of sizes overflows. */
 #define MAX_PAYLOAD_BYTES ((int64_t)1 << 30)
-
-#define NO_TIMESTAMP_MS ((int64_t)-1)
 
 /* The result of a step that may find something out of the ordinary. */
 typedef enum { FAILED = -1, ORDINARY = 0, UNUSUAL = 1 } Outcome;
@@ -81,13 +80,6 @@ typedef struct {
     HeaderList headers;
 } Section;
 
-/* Which timestamps a topic takes: -1, and those around the present. */
-typedef struct {
-    int64_t now_ms; /* also the timestamp of a row that has none */
-    int64_t oldest_ms;
-    int64_t newest_ms;
-} Bounds;
-
 /* The topic's rules, and what the headers of its batches say. */
 typedef struct {
     Bounds bounds;
@@ -98,18 +90,6 @@ typedef struct {
     int16_t attributes; /* with the bit of log append time every record's timestamp is now_ms */
     int needs_keys;
 } Rules;
-
-static Bounds
-bounds_around(int64_t now_ms, int64_t before_max_ms, int64_t after_max_ms)
-{
-    Bounds bounds = {now_ms, 0, INT64_MAX};
-    int64_t edge_ms;
-    if (!__builtin_sub_overflow(now_ms, before_max_ms, &edge_ms) && edge_ms > 0)
-        bounds.oldest_ms = edge_ms;
-    if (!__builtin_add_overflow(now_ms, after_max_ms, &edge_ms))
-        bounds.newest_ms = edge_ms;
-    return bounds;
-}
 
 /* Rows to measured rows -------------------------------------------------------------------------------------*/
 
@@ -259,7 +239,7 @@ measure_timestamp(PyObject *timestamp, const Bounds *bounds, int64_t *timestamp_
         return UNUSUAL;
     int overflow;
     int64_t given_ms = PyLong_AsLongLongAndOverflow(timestamp, &overflow);
-    if (overflow || (given_ms != NO_TIMESTAMP_MS && (given_ms < bounds->oldest_ms || given_ms > bounds->newest_ms)))
+    if (overflow || !is_within(bounds, given_ms))
         return UNUSUAL;
     *timestamp_ms = given_ms;
     return ORDINARY;

@@ -9,9 +9,10 @@
    encoding must cut the same rows into the same batches.
 */
 
+#include "batch.h"
+#include "bounds.h"
 #include "column_set.h"
 #include "columns.h"
-#include "batch.h"
 
 enum {
     MAX_RECORD_OVERHEAD_BYTES = 36,
@@ -53,7 +54,7 @@ typedef struct {
 typedef struct {
     Chunk *chunks;
     Py_ssize_t chunk_count;
-    int64_t now_ms;
+    Bounds bounds;
     int64_t limit_bytes;
     int appends_time;
     int16_t attributes;
@@ -114,14 +115,20 @@ payload_at(const PayloadColumn *column, int64_t row, Span *payload)
     return 0;
 }
 
-static inline int64_t
-timestamp_at(const Input *input, const Chunk *chunk, int64_t row)
+/* The timestamp that the record of a row gets; -1 if the row has one that is out of bounds. */
+static inline int
+timestamp_at(const Input *input, const Chunk *chunk, int64_t row, int64_t *timestamp_ms)
 {
-    if (chunk->timestamps == NULL || input->appends_time)
-        return input->now_ms;
-    int64_t timestamp_ms;
-    memcpy(&timestamp_ms, chunk->timestamps + row * 8, 8);
-    return timestamp_ms;
+    *timestamp_ms = input->bounds.now_ms;
+    if (chunk->timestamps == NULL)
+        return 0;
+    int64_t given_ms;
+    memcpy(&given_ms, chunk->timestamps + row * 8, 8);
+    if (!is_within(&input->bounds, given_ms))
+        return -1;
+    if (!input->appends_time)
+        *timestamp_ms = given_ms;
+    return 0;
 }
 
 /* Which headers a row has: [first, stop) of the columns of headers. */
@@ -348,7 +355,9 @@ write_batch(uint8_t *batch, const Input *input, Plan *plan)
     for (; number < plan->count; cursor.chunk++, cursor.row = 0) {
         const Chunk *chunk = &input->chunks[cursor.chunk];
         for (; number < plan->count && cursor.row < chunk->row_count; cursor.row++, number++) {
-            int64_t delta_ms, timestamp_ms = timestamp_at(input, chunk, cursor.row);
+            int64_t delta_ms, timestamp_ms;
+            if (timestamp_at(input, chunk, cursor.row, &timestamp_ms) < 0)
+                return -1;
             if (number == 0)
                 base_ms = timestamp_ms;
             if (timestamp_ms > largest_ms)
@@ -661,10 +670,12 @@ encode_columns(PyObject *module, PyObject *args)
     PyObject *chunks, *batches = NULL;
     Input input = {0};
     Plans plans = {0};
-    long long now_ms, limit_bytes;
-    if (!PyArg_ParseTuple(args, "O!LhL", &PyList_Type, &chunks, &now_ms, &input.attributes, &limit_bytes))
+    long long now_ms, before_max_ms, after_max_ms, limit_bytes;
+    int needs_keys; /* which the caller sees to */
+    if (!PyArg_ParseTuple(args, "O!L(hpLLL)", &PyList_Type, &chunks, &now_ms, &input.attributes, &needs_keys,
+                          &before_max_ms, &after_max_ms, &limit_bytes))
         return NULL;
-    input.now_ms = now_ms;
+    input.bounds = bounds_around(now_ms, before_max_ms, after_max_ms);
     input.limit_bytes = limit_bytes;
     input.appends_time = input.attributes & TIMESTAMP_TYPE_BIT;
     if (chunks_of(chunks, &input) == 0)

@@ -107,8 +107,8 @@ class Chunk(NamedTuple):
 
 def encode_columns(chunks: list[Chunk], now_ms: int, rules: RowRules) -> list[memoryview] | None:
     """The rows as sealed batches at base offset 0, not compressed; None if anything about them is out of the
-    ordinary. Timestamps and keys were held against the rules before. To plain Python all is out of the
-    ordinary: it encodes lists of values."""
+    ordinary, such as a timestamp that the rules refuse. Whether there are the keys that the rules want was
+    seen to before. To plain Python all is out of the ordinary: it encodes lists of values."""
     return None
 
 

@@ -97,9 +97,7 @@ Columns = compiled.Columns
 
 def encode_columns(chunks: list[Chunk], now_ms: int, rules: RowRules) -> list[memoryview] | None:
     """As :func:`logstore.format.column_buffers.encode_columns`. Cost: 20 ns per record of 100 bytes."""
-    batches: list[memoryview] | None = compiled.encode_columns(
-        chunks, now_ms, rules.attributes, rules.limit_bytes
-    )
+    batches: list[memoryview] | None = compiled.encode_columns(chunks, now_ms, rules)
     return batches
 
 

@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple
 from logstore.errors import InvalidRecordError, UsageError
 from logstore.format.batch import NewBatch
 from logstore.format.column_buffers import Chunk, PayloadSlice
-from logstore.model import NO_TIMESTAMP_MS
 from logstore.partition.arrow import pa, pc
 from logstore.partition.columns import Columns, check_headers, check_timestamp_types
 from logstore.partition.encoding import RowEncoder
@@ -21,6 +20,19 @@ from logstore.partition.encoding import RowEncoder
 NAMES: Final = ("key", "value", "timestamp_ms", "headers")
 
 _HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+
+_INT64 = pa.int64()
+
+# Types are told apart by their numbers: pyarrow's own questions take half a microsecond each, and a call that
+# appends 1,000 rows asks a dozen.
+_LARGE_BINARY = pa.large_binary().id
+_READY = {
+    "key": (pa.binary().id, _LARGE_BINARY),
+    "value": (pa.binary().id, _LARGE_BINARY),
+    "timestamp_ms": (_INT64.id,),
+    "headers": (),
+}
+"""What is encoded as it is, by column."""
 
 _ERRORS = (pa.ArrowException, ValueError, TypeError, NotImplementedError)
 
@@ -46,7 +58,7 @@ def encode(data: Any, encoder: RowEncoder, now_ms: int) -> Sequence[NewBatch]:
         InvalidRecordError, InvalidTimestampError, RecordTooLargeError: a column or a row is refused.
     """
     parts = [rows_of(batch) for batch in record_batches_of(data)]
-    if all(_keeps_rules(part, encoder, now_ms) for part in parts):
+    if all(_has_wanted_keys(part, encoder) for part in parts):
         batches = encoder.encode_chunks([_chunk_of(part, now_ms) for part in parts], now_ms)
         if batches is not None:
             return batches
@@ -108,7 +120,9 @@ def rows_of(batch: Any) -> ArrowRows:
 
 
 def _converted(name: str, array: Any, convert: Callable[[Any], Any], wanted: str) -> Any:
-    if array is None or pa.types.is_null(array.type):
+    if array is None or array.type.id in _READY[name]:
+        return array
+    if pa.types.is_null(array.type):
         return None
     try:
         if pa.types.is_dictionary(array.type):
@@ -123,7 +137,7 @@ def _converted(name: str, array: Any, convert: Callable[[Any], Any], wanted: str
 
 def _payloads(array: Any) -> Any:
     kind = array.type
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+    if kind.id in _READY["value"]:  # a dictionary's values
         return array
     if pa.types.is_string(kind) or str(kind) == "binary_view" or pa.types.is_fixed_size_binary(kind):
         return array.cast(pa.binary())
@@ -137,10 +151,10 @@ def _payloads(array: Any) -> Any:
 def _timestamps(array: Any) -> Any:
     kind = array.type
     if pa.types.is_integer(kind):
-        return array.cast(pa.int64())
+        return array.cast(_INT64)
     if pa.types.is_timestamp(kind):  # finer units lose what is below a millisecond
         is_finer = kind.unit in ("us", "ns")
-        return array.cast(pa.timestamp("ms", kind.tz), safe=not is_finer).cast(pa.int64())
+        return array.cast(pa.timestamp("ms", kind.tz), safe=not is_finer).cast(_INT64)
     return None
 
 
@@ -168,24 +182,11 @@ def _is_list_of_headers(kind: Any) -> bool:
 # Ordinary rows ----------------------------------------------------------------------------------------------
 
 
-def _keeps_rules(rows: ArrowRows, encoder: RowEncoder, now_ms: int) -> bool:
-    """Whether keys and timestamps are such as the rules want, told without looking at single rows. False may
-    also mean that they have to be looked at."""
-    rules = encoder.rules
-    if rules.needs_keys and (rows.keys is None or rows.keys.null_count):
+def _has_wanted_keys(rows: ArrowRows, encoder: RowEncoder) -> bool:
+    """Whether no key is null that must be there, told without looking at single rows."""
+    if encoder.rules.needs_keys and (rows.keys is None or rows.keys.null_count):
         return False
-    if rows.headers is not None and rows.headers.values.null_count:
-        return False
-    if rows.timestamps is None:
-        return True
-    bounds = pc.min_max(rows.timestamps)
-    lowest, highest = bounds["min"].as_py(), bounds["max"].as_py()
-    if lowest is None:
-        return True
-    return bool(
-        max(now_ms - rules.before_max_ms, NO_TIMESTAMP_MS) <= lowest
-        and highest <= now_ms + rules.after_max_ms
-    )
+    return rows.headers is None or not rows.headers.values.null_count
 
 
 def _chunk_of(rows: ArrowRows, now_ms: int) -> Chunk:
@@ -208,14 +209,14 @@ def _chunk_of(rows: ArrowRows, now_ms: int) -> Chunk:
 def _slice_of(array: Any) -> PayloadSlice | None:
     if array is None:
         return None
-    buffers = array.buffers()
+    validity, ends, *data = array.buffers()
     return PayloadSlice(
-        pa.types.is_large_binary(array.type),
+        array.type.id == _LARGE_BINARY,
         array.offset,
         len(array),
-        buffers[0] if array.null_count else None,
-        buffers[1],
-        None if pa.types.is_list(array.type) else buffers[2],
+        validity if array.null_count else None,
+        ends,
+        None if array.type.id == _HEADERS_TYPE.id else data[0],
     )
 
 

@@ -122,8 +122,8 @@ class RowEncoder:
         return encode_columns(parts, self._config, now_ms, producer)
 
     def encode_chunks(self, chunks: list[Chunk], now_ms: int) -> Sequence[NewBatch] | None:
-        """Rows of Arrow's buffers, held against :attr:`rules` before, in batches of about ``batch_bytes``;
-        None if anything about them is out of the ordinary.
+        """Rows of Arrow's buffers in batches of about ``batch_bytes``; None if anything about them is out of
+        the ordinary. They have the keys that :attr:`rules` want.
 
         Raises:
             RecordTooLargeError: as :meth:`encode`.
