@@ -14,7 +14,7 @@ from tests.partition.helpers_rules import WatchedFiles, offsets_of, open_log
 class Appended:
     """A pretended log: what is appended, what is durable, and how often it was flushed."""
 
-    def __init__(self):
+    def __init__(self, **options):
         self.end = 0
         self.durable = 0
         self.flush_count = 0
@@ -22,7 +22,7 @@ class Appended:
         self.is_flushing = threading.Event()
         self.may_finish = threading.Event()
         self.may_finish.set()
-        self.commit = GroupCommit(self.flush, lambda: self.durable)
+        self.commit = GroupCommit(self.flush, lambda: self.durable, **options)
 
     def flush(self):
         self.flush_count += 1
@@ -179,6 +179,81 @@ def test_a_leader_that_is_interrupted_hands_over():
     for thread in threads:
         thread.join(10)
     assert (len(raised), log.durable, log.flush_count) == (1, 2, 2)
+
+
+# Waiting for company
+
+
+class Timed(Appended):
+    """Flushes take some time."""
+
+    def __init__(self, seconds, **options):
+        super().__init__(**options)
+        self.seconds = seconds
+
+    def flush(self):
+        target = self.end
+        time.sleep(self.seconds)
+        self.flush_count += 1
+        self.durable = target
+
+    def append(self):
+        self.end += 1
+        self.commit.wait_until_durable(self.end)
+
+
+def test_threads_that_flush_again_and_again_do_it_together():
+    log = Timed(0.02, patience_seconds=1)
+
+    def append_ten():
+        for _ in range(10):
+            log.append()
+
+    for thread in in_threads(*[append_ten] * 4):
+        thread.join()
+    assert log.durable == log.end == 40
+    assert log.flush_count < 16  # in two halves that take turns: 20
+
+
+def test_nobody_waits_longer_for_company_than_a_flush_takes():
+    log = Timed(0.05, patience_seconds=60)
+    started = time.perf_counter()
+    threads = in_threads(*[log.append] * 3)  # two of them line up, and the first does not come back
+    for thread in threads:
+        thread.join(30)
+    assert log.durable == 3
+    assert time.perf_counter() - started < 30
+
+
+def test_who_flushes_alone_waits_for_nobody():
+    log = Timed(0.01, patience_seconds=60)
+    for _ in range(3):
+        log.append()
+    assert log.commit._missing_count == 0
+    assert log.flush_count == 3
+
+
+def test_a_leader_that_is_interrupted_while_it_waits_for_company_hands_over():
+    log = Timed(5, patience_seconds=60)
+    log.commit._present_count, log.commit._flush_seconds = 3, 60
+    log.end = 1
+
+    def interrupt(*_):
+        raise Interrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        with pytest.raises(Interrupt):
+            log.commit.wait_until_durable(1)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert log.flush_count == 0
+    log.seconds = 0
+    for thread in in_threads(*[log.append] * 4):
+        thread.join(30)
+    assert log.durable == 5
 
 
 class SlowFiles(WatchedFiles):

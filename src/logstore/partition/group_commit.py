@@ -3,16 +3,29 @@
 The first thread that needs a flush performs it for all that was appended before it began. Threads that
 arrive meanwhile line up; when it is done, those whose records it covered are let go, and the first of the
 others flushes for all the rest. A thread is woken once, when it is served or when it is its turn: waking all
-of them to look for themselves costs more than a fast disk's fsync. Knows offsets and a function that flushes;
-nothing of files. What is durable it asks the log each time: a truncation may lower it at any moment.
+of them to look for themselves costs more than a fast disk's fsync.
 
-Lock: ``_lock`` guards ``_waiting``, ``_is_flushing`` and the places in line; it is not held while flushing.
+Threads that flush again and again would fall into two halves that take turns, the one appending while the
+other waits for the disk. So whoever is about to flush first waits for those who were let go a moment ago, as
+long as some of them still come: 16 threads then share each fsync, not eight, and get half as much again done.
+A thread that flushes alone waits for nobody.
+
+Knows offsets and a function that flushes; nothing of files. What is durable it asks the log each time: a
+truncation may lower it at any moment.
+
+Lock: ``_lock`` guards ``_waiting``, ``_is_flushing``, the places in line and who is missing; it is not held
+while flushing.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from time import perf_counter
+
+_PATIENCE_SECONDS = 0.0001
+"""Of a thread about to flush: it goes ahead when nobody has come for so long. A thread that was let go is
+back within some ten microseconds, if it comes back at all."""
 
 
 class _Place:
@@ -32,12 +45,27 @@ class _Place:
 class GroupCommit:
     """``flush()`` makes everything appended so far durable; ``durable_offset()`` says how far that is."""
 
-    def __init__(self, flush: Callable[[], None], durable_offset: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        flush: Callable[[], None],
+        durable_offset: Callable[[], int],
+        *,
+        patience_seconds: float = _PATIENCE_SECONDS,
+    ) -> None:
         self._flush = flush
         self._durable_offset = durable_offset
+        self._patience_seconds = patience_seconds
         self._lock = threading.Lock()
         self._waiting: list[_Place] = []
         self._is_flushing = False
+        self._flush_seconds = 0.0
+        """What the last flush took."""
+        self._present_count = 0
+        """Who took part in it, and who came meanwhile."""
+        self._missing_count = 0
+        """How many of these the thread about to flush still waits for."""
+        self._all_came: threading.Lock | None = None
+        """Held until none is missing; None while nobody waits for them."""
 
     def wait_until_durable(self, offset: int) -> None:
         """Return when everything that was below ``offset`` at the time of the call is durable (or was cut off
@@ -54,7 +82,10 @@ class GroupCommit:
             if signal is not None:
                 signal.acquire()
             if place.is_leader and self._durable_offset() < offset:
+                self._wait_for_company()
+                started = perf_counter()
                 self._flush()
+                self._flush_seconds = perf_counter() - started
         finally:
             if not place.is_served:
                 self._leave(place)
@@ -69,7 +100,29 @@ class GroupCommit:
             place.signal = signal = threading.Lock()
             signal.acquire()
             self._waiting.append(place)
+            if self._all_came is not None:
+                self._missing_count -= 1
+                if self._missing_count == 0:
+                    self._all_came.release()
             return signal
+
+    def _wait_for_company(self) -> None:
+        """Let those who were here a moment ago share the flush that is about to begin, if they come back. No
+        longer than the last flush took: whoever waits in vain has lost that, and nothing if it was short."""
+        with self._lock:
+            self._missing_count = self._present_count - 1 - len(self._waiting)
+            if self._missing_count <= 0:
+                return
+            self._all_came = all_came = threading.Lock()
+            all_came.acquire()
+        end = perf_counter() + self._flush_seconds
+        missing_count = -1
+        while self._missing_count != missing_count and perf_counter() < end:
+            missing_count = self._missing_count
+            if all_came.acquire(timeout=min(self._patience_seconds, self._flush_seconds)):
+                break
+        with self._lock:
+            self._all_came = None
 
     def _leave(self, place: _Place) -> None:
         """After flushing, or out of turn because of an interrupt."""
@@ -83,6 +136,8 @@ class GroupCommit:
         """Let the first go on who is not served yet, so that the disk is busy again, then those who are."""
         durable_offset = self._durable_offset()
         served = [place for place in self._waiting if place.offset <= durable_offset]
+        self._present_count = len(self._waiting) + 1
+        self._all_came = None  # after an interrupt
         self._waiting = [place for place in self._waiting if place.offset > durable_offset]
         if self._waiting:
             leader = self._waiting.pop(0)
