@@ -18,7 +18,7 @@ setup(
             "logstore._compiled",
             sources=sorted(map(str, SOURCES.glob("*.c"))),
             depends=sorted(map(str, SOURCES.glob("*.h"))),
-            extra_compile_args=["-O3", "-std=c11", "-Wall", "-Wextra", "-fvisibility=hidden"],
+            extra_compile_args=["-O3", "-std=c11", "-Wall", "-Wextra", "-fvisibility=hidden", "-fno-plt"],
             py_limited_api=not IS_FREE_THREADED,
             optional=True,
         )

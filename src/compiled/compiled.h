@@ -33,6 +33,8 @@ typedef struct {
     PyTypeObject *region_type;
     uint8_t *spare_region; /* from malloc, for the next call of encode_columns */
     int64_t spare_region_bytes;
+    struct Record *spare_records; /* memory of dead records, each with the next as its key: see record.h */
+    int spare_record_count;
 } ModuleState;
 
 static inline ModuleState *
@@ -86,6 +88,9 @@ read_exact_int(PyObject *object, int64_t *number)
     *number = PyLong_AsLongLongAndOverflow(object, &overflow);
     return overflow ? -1 : 0;
 }
+
+/* Give back the memory that is kept for new records. */
+void free_spare_records(ModuleState *state);
 
 /* A new reference to a record with fields made now. Steals key, value and headers (none of them NULL) also
    when it fails. */

@@ -59,6 +59,7 @@ clear(PyObject *module)
     free(state->spare_region);
     state->spare_region = NULL;
     state->spare_region_bytes = 0;
+    free_spare_records(state);
     return 0;
 }
 

@@ -188,11 +188,27 @@ deallocate(PyObject *self)
     Py_XDECREF(record->key);
     Py_XDECREF(record->value);
     Py_XDECREF(record->headers);
-    if (PyType_GetFlags(type) & Py_TPFLAGS_HAVE_GC) /* a class derived in Python */
+    ModuleState *state = record->state; /* lives as long as its type */
+    if (state != NULL && state->spare_record_count < MAX_SPARE_RECORDS) {
+        record->key = (PyObject *)state->spare_records;
+        state->spare_records = record;
+        state->spare_record_count++;
+    } else if (PyType_GetFlags(type) & Py_TPFLAGS_HAVE_GC) /* a class derived in Python */
         PyObject_GC_Del(self);
     else
         PyObject_Free(self);
     Py_DECREF(type);
+}
+
+void
+free_spare_records(ModuleState *state)
+{
+    while (state->spare_records != NULL) {
+        Record *record = state->spare_records;
+        state->spare_records = (Record *)record->key;
+        PyObject_Free(record);
+    }
+    state->spare_record_count = 0;
 }
 
 static void
