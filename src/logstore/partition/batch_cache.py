@@ -103,13 +103,15 @@ class _Shelf(NamedTuple):
 class BatchCache:
     """The batches that were read last, up to a number of bytes. Shared by the logs of a store.
 
-    Lock: ``_lock`` guards all of it. A look where nothing of the place is kept takes no lock.
+    Lock: ``_lock`` guards all of it. Whether anything of a place is kept is asked of ``places``, without a lock.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._size_bytes = 0
         self._shelves: dict[Place, _Shelf] = {}
+        self.places: Collection[Place] = self._shelves.keys()
+        """Of what is kept, as of now."""
         self._order: OrderedDict[VerifiedBatch, Place] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -123,8 +125,6 @@ class BatchCache:
 
     def find(self, place: Place, offset: int) -> VerifiedBatch | None:
         """The kept batch that holds ``offset``."""
-        if place not in self._shelves:
-            return None
         with self._lock:
             shelf = self._shelves.get(place)
             if shelf is None:
