@@ -103,7 +103,7 @@ class _Shelf(NamedTuple):
 class BatchCache:
     """The batches that were read last, up to a number of bytes. Shared by the logs of a store.
 
-    Lock: ``_lock`` guards all of it. Whether anything of a place is kept is asked of ``places``, without a lock.
+    Lock: ``_lock`` guards all of it. Whether anything of a place is kept is asked of ``places``, without it.
     """
 
     def __init__(self, limit_bytes: int) -> None:
