@@ -36,7 +36,7 @@ typedef struct {
 /* Which fields are wanted. The same numbers stand in column_buffers.py, and a test compares. */
 enum { WANTS_OFFSET = 1, WANTS_TIMESTAMP = 2, WANTS_KEY = 4, WANTS_VALUE = 8, WANTS_HEADERS = 16 };
 
-typedef struct {
+typedef struct ColumnSet {
     int wanted; /* what is not wanted has no memory */
     int64_t row_count;
     Memory offset;    /* int64 */

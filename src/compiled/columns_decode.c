@@ -512,6 +512,21 @@ hand_over_binary(ModuleState *state, Columns *columns, BinaryColumn *column, int
 
 /* Columns: the object ---------------------------------------------------------------------------------------- */
 
+static int64_t
+spare_bytes(const Memory *memory)
+{
+    int64_t size = 0;
+    for (int i = 0; i < SPARE_COUNT; i++)
+        size += memory->spare_capacities[i];
+    return size;
+}
+
+static int64_t
+spare_bytes_of_binary(const BinaryColumn *column)
+{
+    return spare_bytes(&column->ends) + spare_bytes(&column->data) + spare_bytes(&column->validity);
+}
+
 typedef void (*EachMemory)(Memory *);
 
 static void
@@ -538,6 +553,15 @@ static void
 free_bytes(Memory *memory)
 {
     free(memory->bytes);
+    memory->bytes = NULL;
+    memory->capacity = 0;
+}
+
+/* Make a spare of what was not handed over. */
+static void
+let_go(Memory *memory)
+{
+    take_back(memory, memory->bytes, memory->capacity);
     memory->bytes = NULL;
     memory->capacity = 0;
 }
@@ -571,6 +595,54 @@ start_over(ColumnSet *set)
     set_all_bits(&set->header_value.validity);
 }
 
+/* Of columns without rows, whose memory was given back. */
+static int64_t
+all_spare_bytes(const ColumnSet *set)
+{
+    return spare_bytes(&set->offset) + spare_bytes(&set->timestamp) + spare_bytes(&set->header_ends) +
+           spare_bytes_of_binary(&set->key) + spare_bytes_of_binary(&set->value) +
+           spare_bytes_of_binary(&set->header_key) + spare_bytes_of_binary(&set->header_value);
+}
+
+/* Columns that are gone leave their spares to the next ones that want the same fields, up to so much: a read of
+   250,000 records took 1.4 times as long with new pages. */
+enum { MOST_KEPT_BYTES = 16 << 20 };
+
+void
+free_spare_columns(ModuleState *state)
+{
+    if (state->spare_columns != NULL)
+        for_each_memory(state->spare_columns, free_spares);
+    free(state->spare_columns);
+    state->spare_columns = NULL;
+}
+
+/* Takes the spares away, or does nothing. */
+static int
+keep_spares(ModuleState *state, const ColumnSet *set)
+{
+    int64_t size = all_spare_bytes(set);
+    if (state == NULL || size == 0 || size > MOST_KEPT_BYTES)
+        return 0;
+    free_spare_columns(state);
+    state->spare_columns = malloc(sizeof(ColumnSet));
+    if (state->spare_columns == NULL)
+        return 0;
+    *state->spare_columns = *set;
+    return 1;
+}
+
+static void
+take_spares(ModuleState *state, ColumnSet *set)
+{
+    if (state == NULL || state->spare_columns == NULL || state->spare_columns->wanted != set->wanted)
+        return;
+    *set = *state->spare_columns;
+    free(state->spare_columns);
+    state->spare_columns = NULL;
+    start_over(set);
+}
+
 static PyObject *
 columns_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
@@ -580,8 +652,10 @@ columns_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
         return NULL;
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     Columns *columns = (Columns *)allocate(type, 0); /* all zero */
-    if (columns != NULL)
-        columns->set.wanted = wanted;
+    if (columns == NULL)
+        return NULL;
+    columns->set.wanted = wanted;
+    take_spares(PyType_GetModuleState(type), &columns->set);
     return (PyObject *)columns;
 }
 
@@ -589,8 +663,10 @@ static void
 columns_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
-    for_each_memory(&((Columns *)self)->set, free_bytes);
-    for_each_memory(&((Columns *)self)->set, free_spares);
+    ColumnSet *set = &((Columns *)self)->set;
+    for_each_memory(set, let_go);
+    if (!keep_spares(PyType_GetModuleState(type), set))
+        for_each_memory(set, free_spares);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(self);
     Py_DECREF(type);

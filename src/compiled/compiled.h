@@ -35,6 +35,7 @@ typedef struct {
     int64_t spare_region_bytes;
     struct Record *spare_records; /* memory of dead records, each with the next as its key: see record.h */
     int spare_record_count;
+    struct ColumnSet *spare_columns; /* memory for the next Columns, or NULL */
 } ModuleState;
 
 static inline ModuleState *
@@ -55,6 +56,8 @@ int add_index_run(PyObject *module);
 int add_pages(PyObject *module);
 int add_lookup(PyObject *module);
 int add_offset_map(PyObject *module);
+
+void free_spare_columns(ModuleState *state);
 
 /* Releasing the GIL costs 50 ns, but taking it back up to 5 ms where other threads run Python code: worth it from
    some microseconds of work on. */

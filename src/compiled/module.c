@@ -60,6 +60,7 @@ clear(PyObject *module)
     state->spare_region = NULL;
     state->spare_region_bytes = 0;
     free_spare_records(state);
+    free_spare_columns(state);
     return 0;
 }
 

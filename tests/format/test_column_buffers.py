@@ -135,6 +135,20 @@ def test_memory_is_used_again_and_old_nulls_are_forgotten():
         del validity, _
 
 
+@pytest.mark.parametrize("then", [ALL, Wanted.VALUE])
+def test_columns_that_are_gone_leave_their_memory_but_no_rows(then):
+    first = compiled.Columns(ALL)
+    first.append_row(0, 1, None, None, (("h", None),))
+    first.finish()
+    first.append_row(1, 2, b"key", None, ())  # and is never finished
+    del first
+    columns = compiled.Columns(then)
+    assert (columns.row_count, columns.used_bytes) == (0, 0)
+    columns.append_row(7, 8, b"k", b"v", ())
+    null_count, validity, ends, data = FinishedBuffers._make(columns.finish()).values
+    assert (null_count, validity, list(memoryview(ends).cast("i")), bytes(data)) == (0, None, [0, 1], b"v")
+
+
 def test_buffers_that_are_held_are_not_used_again():
     columns, held = compiled.Columns(Wanted.VALUE), []
     for letter in b"abcdef":

@@ -122,15 +122,29 @@ def iterate_columns(
         OffsetOutOfRangeError: the log was truncated meanwhile.
     """
     reader = _ColumnReader(view, start, stop, isolation, plan)
-    with telling_of_truncation(view):
-        try:
-            for _ in reader.fill():
-                yield from reader.finish()
-        except CorruptionError:
-            if not view.was_truncated:
-                yield from reader.finish()
-            raise
-        yield from reader.finish()
+    try:
+        with telling_of_truncation(view):
+            try:
+                for _ in reader.fill():
+                    yield from reader.finish()
+            except CorruptionError:
+                if not view.was_truncated:
+                    yield from reader.finish()
+                raise
+            yield from reader.finish()
+    finally:
+        reader.close()
+
+
+_rooms: list[bytearray] = []
+"""Where the next reader puts what it reads: new pages cost more than what is read into them. One is kept."""
+
+
+def _spare_room() -> bytearray:
+    try:
+        return _rooms.pop()
+    except IndexError:  # or another thread took it
+        return bytearray()
 
 
 class _ColumnReader:
@@ -145,9 +159,15 @@ class _ColumnReader:
         self._has_aborted = bool(aborted)
         self._aborted = AbortedFilter(aborted)
         self._columns = Columns(plan.wanted)
-        self._room = memoryview(b"")
+        self._room = memoryview(_spare_room())
         self._number = 0
         self._previous_last = -1
+
+    def close(self) -> None:
+        """Leave the room to the next reader."""
+        room = self._room.obj
+        if isinstance(room, bytearray) and len(room) <= PIECE_BYTES and not _rooms:
+            _rooms.append(room)
 
     def finish(self) -> Iterator[tuple[Any, int]]:
         """What is in the columns, in batches within the limits, and the offset behind it all."""
