@@ -149,6 +149,36 @@ def test_a_waiter_that_is_interrupted_leaves_the_line():
     assert (log.durable, log.flush_count) == (3, 2)
 
 
+def test_a_waiter_that_is_interrupted_when_it_is_served_wakes_the_next():
+    log = Appended()
+    log.end = 1
+    log.may_finish.clear()
+    (leader,) = in_threads(lambda: log.commit.wait_until_durable(1))
+    log.is_flushing.wait(10)
+    following = []
+
+    def be_served_and_interrupted(*_):
+        following.extend(in_threads(*[lambda: log.commit.wait_until_durable(1)] * 3))
+        while len(log.commit._waiting) < 4:
+            time.sleep(0.001)
+        log.may_finish.set()
+        leader.join(10)
+        raise Interrupt
+
+    before = signal.signal(signal.SIGALRM, be_served_and_interrupted)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        with pytest.raises(Interrupt):
+            log.commit.wait_until_durable(1)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    for thread in following:
+        thread.join(10)
+    assert [thread.is_alive() for thread in following] == [False] * 3
+    assert log.flush_count == 1
+
+
 class InterruptedOnce(Appended):
     def flush(self):
         super().flush()

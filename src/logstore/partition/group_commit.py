@@ -3,7 +3,8 @@
 The first thread that needs a flush performs it for all that was appended before it began. Threads that
 arrive meanwhile line up; when it is done, those whose records it covered are let go, and the first of the
 others flushes for all the rest. A thread is woken once, when it is served or when it is its turn: waking all
-of them to look for themselves costs more than a fast disk's fsync.
+of them to look for themselves costs more than a fast disk's fsync. Those who are served wake one another,
+each the next: woken all at once they would queue for the interpreter, which takes a quarter longer.
 
 Threads that flush again and again would fall into two halves that take turns, the one appending while the
 other waits for the disk. So whoever is about to flush first waits for those who were let go a moment ago, as
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 from time import perf_counter
 
 _PATIENCE_SECONDS = 0.0001
@@ -31,15 +33,17 @@ back within some ten microseconds, if it comes back at all."""
 class _Place:
     """One thread's place in line."""
 
-    __slots__ = ("is_leader", "is_served", "offset", "signal")
+    __slots__ = ("is_leader", "is_served", "next_signal", "offset", "signal")
 
     def __init__(self, offset: int) -> None:
         self.offset = offset
         self.is_leader = False
         """It is this thread that flushes, and that must hand over when it is done."""
         self.is_served = False
-        self.signal: threading.Lock | None = None
-        """Held until the place is served or leads."""
+        self.signal = threading.Lock()
+        """Held, once the place is in line, until it is served or leads."""
+        self.next_signal: threading.Lock | None = None
+        """Of the place that is served after this one, and woken by its thread."""
 
 
 class GroupCommit:
@@ -78,9 +82,8 @@ class GroupCommit:
             return
         place = _Place(offset)
         try:
-            signal = self._line_up(place)
-            if signal is not None:
-                signal.acquire()
+            if not self._leads_or_lines_up(place):
+                place.signal.acquire()
             if place.is_leader and self._durable_offset() < offset:
                 self._wait_for_company()
                 started = perf_counter()
@@ -89,22 +92,23 @@ class GroupCommit:
         finally:
             if not place.is_served:
                 self._leave(place)
+            if place.next_signal is not None:
+                place.next_signal.release()  # a function of ours around it might be interrupted first
 
-    def _line_up(self, place: _Place) -> threading.Lock | None:
-        """Lead if nobody does; else the signal to wait for."""
+    def _leads_or_lines_up(self, place: _Place) -> bool:
+        """Lead if nobody does; else there is a signal to wait for."""
         with self._lock:
             if not self._is_flushing:
                 place.is_leader = True  # first: whoever is interrupted here hands over all the same
                 self._is_flushing = True
-                return None
-            place.signal = signal = threading.Lock()
-            signal.acquire()
+                return True
+            place.signal.acquire()
             self._waiting.append(place)
             if self._all_came is not None:
                 self._missing_count -= 1
                 if self._missing_count == 0:
                     self._all_came.release()
-            return signal
+            return False
 
     def _wait_for_company(self) -> None:
         """Let those who were here a moment ago share the flush that is about to begin, if they come back. No
@@ -142,13 +146,12 @@ class GroupCommit:
         if self._waiting:
             leader = self._waiting.pop(0)
             leader.is_leader = True
-            self._wake(leader)
+            leader.signal.release()
         else:
             self._is_flushing = False
+        for place, following in pairwise(served):
+            place.next_signal = following.signal
         for place in served:
-            place.is_served = True
-            self._wake(place)
-
-    def _wake(self, place: _Place) -> None:
-        if place.signal is not None:
-            place.signal.release()
+            place.is_served = True  # last: whoever is interrupted meanwhile looks at it first
+        if served:
+            served[0].signal.release()
