@@ -141,9 +141,9 @@ def reference_batch(rows: list[CodecRow]) -> bytes:
 
 
 def _logstore(*, on_demand: bool = False) -> Codec:
-    from logstore.format.batch import HEADER_BYTES, decode_header, encode_batch
+    from logstore.format.batch import decode_batch, encode_batch
     from logstore.format.gathered import RowRules
-    from logstore.format.loops import decode_records, encode_rows
+    from logstore.format.loops import encode_rows
 
     rules = RowRules(
         attributes=0, needs_keys=False, before_max_ms=_NO_LIMIT, after_max_ms=_NO_LIMIT, limit_bytes=_NO_LIMIT
@@ -157,18 +157,7 @@ def _logstore(*, on_demand: bool = False) -> Codec:
         return encode_batch(keys, values, timestamps, headers if any(headers) else None)
 
     def decode(data: bytes) -> list[Any]:
-        header = decode_header(data)
-        return decode_records(
-            data,
-            HEADER_BYTES,
-            header.size_bytes,
-            header.record_count,
-            header.base_offset,
-            header.base_timestamp_ms,
-            None,
-            last_offset_delta=header.last_offset_delta,
-            on_demand=on_demand,
-        )
+        return decode_batch(data, on_demand=on_demand)
 
     def as_row(record: Any) -> tuple[Any, ...]:
         return record.offset, record.key, record.value, record.timestamp_ms, tuple(record.headers)

@@ -65,9 +65,14 @@ known_header(HeaderCache *cache, int32_t number, Span name)
     PyObject *text = PyUnicode_DecodeUTF8((const char *)name.bytes, name.size, NULL);
     if (text == NULL)
         return NULL;
-    KnownHeader *known = &cache->known[cache->known_count < KNOWN_HEADERS ? cache->known_count++ : first];
-    Py_CLEAR(known->pair);
-    Py_XDECREF(known->text);
+    KnownHeader *known = &cache->known[first];
+    if (cache->known_count < KNOWN_HEADERS) {
+        known = &cache->known[cache->known_count++];
+    } else {
+        Py_XDECREF(known->pair);
+        Py_DECREF(known->text);
+    }
+    known->pair = NULL;
     known->text = text;
     known->name = name;
     return known;

@@ -344,7 +344,8 @@ read_run(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
         why = walk_run(run);
         Py_END_ALLOW_THREADS
     }
-    HeaderCache cache = {.state = module_state(module)};
+    HeaderCache cache;
+    begin_header_cache(&cache, module_state(module));
     run->section = numbers[7] && PyBytes_Check(arguments[0]) ? arguments[0] : NULL;
     list = decode_run(&cache, run, &why);
     clear_header_cache(&cache);
@@ -393,7 +394,8 @@ record_at_delta(ModuleState *state, const Base *base, const uint8_t *at, const u
         Py_RETURN_NONE;
     if (missed)
         return Py_NewRef(Py_False);
-    HeaderCache cache = {.state = state};
+    HeaderCache cache;
+    begin_header_cache(&cache, state);
     int64_t offset = add_wrapping(base->base_offset, raw.offset_delta);
     PyObject *record = record_of_raw(&cache, &raw, offset, timestamp_of(base, &raw));
     clear_header_cache(&cache);

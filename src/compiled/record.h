@@ -113,14 +113,22 @@ typedef struct {
     PyObject *pair;
 } KnownHeader;
 
-/* Zeroed but for the state when a call begins; cleared when it ends. The bytes that it was shown must stay. */
+/* Begun when a call begins; cleared when it ends. The bytes that it was shown must stay. */
 typedef struct {
     ModuleState *state;
     PyObject *last_headers;
     Span last_bytes;
     int known_count;
-    KnownHeader known[KNOWN_HEADERS];
+    KnownHeader known[KNOWN_HEADERS]; /* so many of them */
 } HeaderCache;
+
+static inline void
+begin_header_cache(HeaderCache *cache, ModuleState *state)
+{
+    cache->state = state;
+    cache->last_headers = NULL;
+    cache->known_count = 0;
+}
 
 /* The headers of a record with some: a tuple of (str, bytes or None). NULL, perhaps with an exception, if they are
    not right. */

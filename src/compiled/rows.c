@@ -1,7 +1,8 @@
-/* The section of a batch to records. None for whatever is out of the ordinary: the careful reader in Python then
-   decodes it, or says what is wrong.
+/* A batch, or the section of one, to records. None for whatever is out of the ordinary: the careful reader in Python
+   then decodes it, or says what is wrong.
 */
 
+#include "batch.h"
 #include "record.h"
 
 typedef struct {
@@ -13,7 +14,7 @@ typedef struct {
     int64_t last_offset_delta;
     int has_append_time;
     PyObject *section; /* of records that are made on demand, else NULL */
-    HeaderCache cache;
+    HeaderCache *cache;
 } Decoder;
 
 /* Exactly so many records that fill the section; NULL, perhaps with an exception, otherwise. */
@@ -35,8 +36,8 @@ decode_section(Decoder *decoder, Py_ssize_t count)
                                        ? decoder->append_time_ms
                                        : add_wrapping(decoder->base_timestamp_ms, raw.timestamp_delta);
             int64_t offset = decoder->base_offset + raw.offset_delta;
-            record = decoder->section == NULL ? record_of_raw(&decoder->cache, &raw, offset, timestamp_ms)
-                                              : on_demand_record_of_raw(decoder->cache.state, &raw, offset,
+            record = decoder->section == NULL ? record_of_raw(decoder->cache, &raw, offset, timestamp_ms)
+                                              : on_demand_record_of_raw(decoder->cache->state, &raw, offset,
                                                                         timestamp_ms, decoder->section);
         }
         if (record == NULL || PyList_SetItem(records, number, record) < 0) {
@@ -71,20 +72,43 @@ place_section(Decoder *decoder, PyObject *buffer, const Py_buffer *view, Py_ssiz
     return 0;
 }
 
+/* The records of the section from position to end, of so many bytes; NULL, perhaps with an exception, for what is out
+   of the ordinary. */
 static PyObject *
-decode_view(Decoder *decoder, PyObject *buffer, const Py_buffer *view, int64_t position, int64_t end, int64_t count,
-            int on_demand)
+decode_view(ModuleState *state, Decoder *decoder, PyObject *buffer, const Py_buffer *view, int64_t position,
+            int64_t end, int64_t count, int on_demand)
 {
-    if (view->ndim != 1 || view->itemsize != 1 || position < 0 || position > end || end > view->len)
+    if (position < 0 || position > end || end > view->len)
         return NULL;
     if (count < 0 || count > (end - position) / MIN_RECORD_BYTES)
         return NULL;
     if (place_section(decoder, buffer, view, (Py_ssize_t)position, (Py_ssize_t)end, on_demand) < 0)
         return NULL;
+    HeaderCache cache;
+    begin_header_cache(&cache, state);
+    decoder->cache = &cache;
     PyObject *records = decode_section(decoder, (Py_ssize_t)count);
-    clear_header_cache(&decoder->cache);
+    clear_header_cache(&cache);
     Py_XDECREF(decoder->section);
     return records;
+}
+
+/* To be released. Bytes are looked at directly, in a third of the time that the buffer protocol takes. */
+static int
+open_buffer(PyObject *buffer, Py_buffer *view)
+{
+    if (Py_TYPE(buffer) == &PyBytes_Type) {
+        view->buf = PyBytes_AsString(buffer);
+        view->len = Py_SIZE(buffer);
+        view->obj = NULL;
+        return 0;
+    }
+    if (PyObject_GetBuffer(buffer, view, PyBUF_ND) < 0)
+        return -1;
+    if (view->ndim == 1 && view->itemsize == 1)
+        return 0;
+    PyBuffer_Release(view);
+    return -1;
 }
 
 static PyObject *
@@ -94,10 +118,7 @@ decode_records(PyObject *module, PyObject *const *args, Py_ssize_t arg_count)
         PyErr_SetString(PyExc_TypeError, "decode_records takes 9 arguments");
         return NULL;
     }
-    Decoder decoder;
-    memset(&decoder, 0, sizeof decoder);
-    decoder.cache.state = module_state(module);
-    decoder.has_append_time = args[6] != Py_None;
+    Decoder decoder = {.has_append_time = args[6] != Py_None};
     int64_t position, end, count;
     if (read_exact_int(args[1], &position) < 0 || read_exact_int(args[2], &end) < 0 ||
         read_exact_int(args[3], &count) < 0 || read_exact_int(args[4], &decoder.base_offset) < 0 ||
@@ -109,9 +130,55 @@ decode_records(PyObject *module, PyObject *const *args, Py_ssize_t arg_count)
     if (on_demand < 0)
         return NULL;
     Py_buffer view;
-    if (PyObject_GetBuffer(args[0], &view, PyBUF_ND) < 0)
+    if (open_buffer(args[0], &view) < 0)
         return refuse();
-    PyObject *records = decode_view(&decoder, args[0], &view, position, end, count, on_demand);
+    PyObject *records =
+        decode_view(module_state(module), &decoder, args[0], &view, position, end, count, on_demand);
+    PyBuffer_Release(&view);
+    return records != NULL ? records : refuse();
+}
+
+/* The batch at position, if it is of magic 2, whole, and not compressed; as decode_view. */
+static PyObject *
+decode_whole_batch(ModuleState *state, PyObject *buffer, const Py_buffer *view, int64_t position, int on_demand)
+{
+    if (position < 0 || position > view->len)
+        return NULL;
+    const uint8_t *at = (const uint8_t *)view->buf + position;
+    int64_t size_bytes = whole_batch_bytes(at, (const uint8_t *)view->buf + view->len);
+    if (size_bytes == 0)
+        return NULL;
+    int attributes = read_int16(at + ATTRIBUTES_AT);
+    if (attributes & CODEC_MASK)
+        return NULL;
+    Decoder decoder = {
+        .base_offset = read_int64(at + BASE_OFFSET_AT),
+        .base_timestamp_ms = read_int64(at + BASE_TIMESTAMP_AT),
+        .append_time_ms = read_int64(at + MAX_TIMESTAMP_AT),
+        .last_offset_delta = read_int32(at + LAST_OFFSET_DELTA_AT),
+        .has_append_time = (attributes & TIMESTAMP_TYPE_BIT) != 0,
+    };
+    return decode_view(state, &decoder, buffer, view, position + HEADER_BYTES, position + size_bytes,
+                       read_int32(at + RECORD_COUNT_AT), on_demand);
+}
+
+static PyObject *
+decode_batch(PyObject *module, PyObject *const *args, Py_ssize_t arg_count)
+{
+    if (arg_count != 3) {
+        PyErr_SetString(PyExc_TypeError, "decode_batch takes 3 arguments");
+        return NULL;
+    }
+    int64_t position;
+    if (read_exact_int(args[1], &position) < 0)
+        return refuse();
+    int on_demand = PyObject_IsTrue(args[2]);
+    if (on_demand < 0)
+        return NULL;
+    Py_buffer view;
+    if (open_buffer(args[0], &view) < 0)
+        return refuse();
+    PyObject *records = decode_whole_batch(module_state(module), args[0], &view, position, on_demand);
     PyBuffer_Release(&view);
     return records != NULL ? records : refuse();
 }
@@ -120,6 +187,8 @@ static PyMethodDef functions[] = {
     {"decode_records", (PyCFunction)(void (*)(void))decode_records, METH_FASTCALL,
      "decode_records(buffer, position, end, count, base_offset, base_timestamp_ms, append_time_ms, last_offset_delta, "
      "on_demand)\n--\n\nThe records of a section, or None."},
+    {"decode_batch", (PyCFunction)(void (*)(void))decode_batch, METH_FASTCALL,
+     "decode_batch(buffer, position, on_demand)\n--\n\nThe records of an uncompressed batch, or None."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -11,7 +11,7 @@ if build.compiled is not None:
 
     IMPLEMENTATIONS["compiled"] = compiled
 
-NAMES = ("decode_records", "encode_batch", "encode_records")
+NAMES = ("decode_batch", "decode_records", "encode_batch", "encode_records")
 
 
 @pytest.fixture(scope="module", params=list(IMPLEMENTATIONS))

@@ -59,6 +59,14 @@ def test_golden_bytes_are_decoded(vector):
 
 
 @by_vector
+@pytest.mark.parametrize("on_demand", [False, True])
+def test_a_batch_is_decoded_by_its_place_alone(vector, on_demand):
+    buffer = memoryview(b"before" + vector.encoded + b"after")
+    assert decode_batch(buffer, 6, on_demand=on_demand) == list(vector.records)
+    assert decode_batch(vector.encoded, on_demand=on_demand) == list(vector.records)
+
+
+@by_vector
 def test_golden_bytes_are_encoded_again(vector):
     assert encode_records_batch(vector.records, like=vector.header) == vector.encoded
 

@@ -113,6 +113,19 @@ def decode_records(chance):
     return compiled.decode_records(*where, last_delta, on_demand) is not None
 
 
+@target("decode_batch")
+def decode_batch(chance):
+    data, _ = chance.batch(chance.choice((0, 100, chance.randrange(1 << 63))))
+    before = chance.choice((0, 0, 5))
+    position = chance.near(before) if chance.happens(0.1) else before
+    buffer, on_demand = chance.exact(bytes(before) + data), chance.happens(0.4)
+    ours = outcome(lambda: [*map(tuple, batch.decode_batch(buffer, position, on_demand=on_demand))])
+    with patch.object(loops, "decode_batch", plain.decode_batch):
+        plains = outcome(lambda: [*map(tuple, batch.decode_batch(buffer, position))])
+    assert ours == plains, (bytes(buffer), position, ours, plains)
+    return compiled.decode_batch(buffer, position, on_demand) is not None
+
+
 @target("Record", "OnDemandRecord")
 def records(chance):
     """Records and their operators: equal to the tuples of their fields, with anything on the other side."""

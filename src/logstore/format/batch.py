@@ -227,32 +227,45 @@ def stamp_batch(
 
 
 def decode_batch(
-    buffer: Bytes, position: int, header: BatchHeader, *, limit_bytes: int = MAX_DECOMPRESSED_BYTES
+    buffer: Bytes,
+    position: int = 0,
+    header: BatchHeader | None = None,
+    *,
+    limit_bytes: int = MAX_DECOMPRESSED_BYTES,
+    on_demand: bool = False,
 ) -> list[Record]:
     """The records of the batch at ``position``, of any magic.
 
-    Does not verify the batch's checksum (:func:`check_batch` does). CorruptionError, with the batch's
-    offsets, for records that do not decode or that decompress to more than ``limit_bytes``.
+    ``header`` is the batch's, if the caller knows it. ``on_demand`` as in ``loops.decode_records``, for
+    batches that are not compressed. Does not verify the batch's checksum (:func:`check_batch` does).
+    CorruptionError, with the batch's offsets, for records that do not decode or that decompress to more than
+    ``limit_bytes``. Cost: compiled 0.05 µs per record of 100 bytes and 0.2 µs, plain 0.9 µs per record.
     """
+    if header is None:
+        records = loops.decode_batch(buffer, position, on_demand)
+        if records is not None:
+            return records
+        header = decode_header(buffer, position)
     end = position + header.size_bytes
     if position < 0 or end > len(buffer):
         raise header.damage(f"the batch of {header.size_bytes} bytes is cut short", position)
     try:
         if header.magic < MAGIC:
             return legacy.decode_entry(buffer, position, header, limit_bytes=limit_bytes)
-        return _decode_records(buffer, position, end, header, limit_bytes)
+        return _decode_records(buffer, position, end, header, limit_bytes, on_demand)
     except CorruptionError as fault:
         fault.base_offset, fault.last_offset = header.base_offset, header.last_offset
         raise
 
 
 def _decode_records(
-    buffer: Bytes, position: int, end: int, header: BatchHeader, limit_bytes: int
+    buffer: Bytes, position: int, end: int, header: BatchHeader, limit_bytes: int, on_demand: bool
 ) -> list[Record]:
-    if header.codec is Codec.NONE:
-        return _decode_section(buffer, position + HEADER_BYTES, end, header)
+    if not header.attributes & CODEC_MASK:
+        return _decode_section(buffer, position + HEADER_BYTES, end, header, on_demand)
+    codec = header.codec
     try:
-        section = decompress(header.codec, memoryview(buffer)[position + HEADER_BYTES : end], limit_bytes)
+        section = decompress(codec, memoryview(buffer)[position + HEADER_BYTES : end], limit_bytes)
         return _decode_section(section, 0, len(section), header)
     except (
         CorruptionError
@@ -297,7 +310,9 @@ def _decode_some(
     return records if is_right and records[-1].offset == header.base_offset + first + count - 1 else None
 
 
-def _decode_section(buffer: Bytes, start: int, end: int, header: BatchHeader) -> list[Record]:
+def _decode_section(
+    buffer: Bytes, start: int, end: int, header: BatchHeader, on_demand: bool = False
+) -> list[Record]:
     is_append_time = header.attributes & TIMESTAMP_TYPE_BIT
     return loops.decode_records(
         buffer,
@@ -308,6 +323,7 @@ def _decode_section(buffer: Bytes, start: int, end: int, header: BatchHeader) ->
         header.base_timestamp_ms,
         header.max_timestamp_ms if is_append_time else None,
         last_offset_delta=header.last_offset_delta,
+        on_demand=on_demand,
     )
 
 

@@ -50,6 +50,9 @@ def encode_records(
 encode_batch = compiled.encode_batch
 """As :func:`logstore.format.plain.encode_batch`."""
 
+decode_batch = compiled.decode_batch
+"""As :func:`logstore.format.plain.decode_batch`."""
+
 
 _decode_records = compiled.decode_records
 

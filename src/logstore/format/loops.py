@@ -29,6 +29,7 @@ if compiled is None or TYPE_CHECKING:
     from logstore.format.lookup import find_in_section, find_interval, find_record, mark_records
     from logstore.format.partitioner import partition_for_key
     from logstore.format.plain import (
+        decode_batch,
         decode_records,
         divide_rows,
         encode_batch,
@@ -40,6 +41,7 @@ else:
     from logstore.format.compiled import (
         Columns,
         GatheredRows,
+        decode_batch,
         decode_records,
         divide_rows,
         encode_batch,
@@ -63,6 +65,7 @@ __all__ = [
     "RUN_ODD",
     "Columns",
     "GatheredRows",
+    "decode_batch",
     "decode_records",
     "divide_rows",
     "encode_batch",
