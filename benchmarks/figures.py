@@ -44,6 +44,8 @@ DURABLE = "durable"
 ONE_THREAD = "one-thread"
 THREADS = "sixteen-threads"
 SEQUENTIAL = "sequential"
+LARGE_SEQUENTIAL = "large-sequential"
+"""The same of a log that is larger than the caches of a processor."""
 RANDOM = "random"
 TIME = "time"
 OPEN = "open"
@@ -51,7 +53,18 @@ RECOVERY = "recovery"
 CRASH = "crash"
 """Not a figure: fills a directory and dies, for :data:`RECOVERY`."""
 
-FIGURES = (APPEND, DURABLE, ONE_THREAD, THREADS, SEQUENTIAL, RANDOM, TIME, OPEN, RECOVERY)
+FIGURES = (
+    APPEND,
+    DURABLE,
+    ONE_THREAD,
+    THREADS,
+    SEQUENTIAL,
+    LARGE_SEQUENTIAL,
+    RANDOM,
+    TIME,
+    OPEN,
+    RECOVERY,
+)
 THREAD_COUNTS = {ONE_THREAD: 1, THREADS: 16}
 
 _CONTENTS_NAME = "contents.json"

@@ -26,6 +26,7 @@ from benchmarks.contenders import (
 from benchmarks.figures import (
     APPEND,
     DURABLE,
+    LARGE_SEQUENTIAL,
     ONE_THREAD,
     OPEN,
     RANDOM,
@@ -34,7 +35,7 @@ from benchmarks.figures import (
     THREADS,
     Case,
 )
-from benchmarks.plan import DECODE, ENCODE, MANY_COLUMNS, SCAN
+from benchmarks.plan import DECODE, ENCODE, LARGE_BATCH_RECORDS, MANY_COLUMNS, SCAN
 from benchmarks.records import JSON, SMALL
 from benchmarks.results import Results, Spread
 from benchmarks.scans import BATCH_RECORDS
@@ -80,6 +81,10 @@ def _columns_to_rows(batch: int) -> Measure:
     return _ratio(APPEND, LOGSTORE, batch=batch, ours=COLUMNS)
 
 
+def _large_columns_to(other: str) -> Measure:
+    return _ratio(LARGE_SEQUENTIAL, other, batch=LARGE_BATCH_RECORDS, ours=COLUMNS)
+
+
 def _mean(figure: str, ours: str, other: str = AIOKAFKA) -> Measure:
     return lambda results: results.mean_ratio(figure, ours, other)
 
@@ -107,7 +112,7 @@ def _json_bytes(results: Results) -> Spread | None:
     return Spread(ratio, ratio, ratio)
 
 
-_STORE_FIGURES = (APPEND, DURABLE, THREADS, SEQUENTIAL, RANDOM, OPEN, RECOVERY)
+_STORE_FIGURES = (APPEND, DURABLE, THREADS, SEQUENTIAL, LARGE_SEQUENTIAL, RANDOM, OPEN, RECOVERY)
 
 
 def _memory(results: Results) -> Spread | None:
@@ -160,15 +165,8 @@ def goals_for(machine: dict[str, str]) -> tuple[Goal, ...]:
         Goal("Read rows in order, to sqlite", 4.0, None, _ratio(SEQUENTIAL, SQLITE, batch=1_000)),
         Goal("Read rows in order, to lmdb", 4.0, None, _ratio(SEQUENTIAL, LMDB, batch=1_000)),
         Goal("Read rows in order, to aiokafka", 2.0, 3.0, _ratio(SEQUENTIAL, AIOKAFKA, batch=1_000)),
-        Goal(
-            "Read columns in order, to aiokafka's rows",
-            12.0,
-            None,
-            _ratio(SEQUENTIAL, AIOKAFKA, batch=1_000, ours=COLUMNS),
-        ),
-        Goal(
-            "Read columns in order, to `cat`", 0.4, 0.7, _ratio(SEQUENTIAL, LIMIT, batch=1_000, ours=COLUMNS)
-        ),
+        Goal("Read columns of a large log, to aiokafka's rows", 12.0, None, _large_columns_to(AIOKAFKA)),
+        Goal("Read columns of a large log, to `cat`", 0.4, 0.7, _large_columns_to(LIMIT)),
         Goal("Read at random, batches of 100, to sqlite", 1.0, None, _ratio(RANDOM, SQLITE, batch=100)),
         Goal("Read at random, batches of 100, to lmdb", None, 1.0, _ratio(RANDOM, LMDB, batch=100)),
         Goal(

@@ -22,6 +22,7 @@ from benchmarks.figures import (
     APPEND,
     CRASH,
     DURABLE,
+    LARGE_SEQUENTIAL,
     OPEN,
     RANDOM,
     RECOVERY,
@@ -36,6 +37,8 @@ from benchmarks.plan import (
     CODECS_COMPARED,
     DICT,
     FLUSHERS,
+    LARGE_BATCH_RECORDS,
+    LARGE_READERS,
     MAP,
     MAPPED,
     RECOVERED,
@@ -136,6 +139,8 @@ def _count_of(case: Case, sizes: Sizes) -> int:
         return sizes.flushes.get(case.batch_records, 100) * case.batch_records
     if case.figure == CRASH:
         return sizes.recovered_records
+    if case.figure == LARGE_SEQUENTIAL:
+        return sizes.large_sequential_records
     count = sizes.records.get((case.data, case.batch_records), 100_000)
     return count // sizes.slow_divisor.get(case.contender, 1)
 
@@ -165,7 +170,17 @@ class Rounds:
     def run(self) -> list[Measurement]:
         if SCAN in self._wanted:
             self._prepare_scan()
-        stages = (self._store_stages, self._flush, self._recover, self._codecs, self._scan, self._map)
+        if LARGE_SEQUENTIAL in self._wanted:
+            self._prepare_large_read()
+        stages = (
+            self._store_stages,
+            self._read_large,
+            self._flush,
+            self._recover,
+            self._codecs,
+            self._scan,
+            self._map,
+        )
         for number in range(self.sizes.rounds):
             self._number = number
             for stage in stages:
@@ -220,6 +235,27 @@ class Rounds:
             for figure in figures:
                 self._measure(figure, readers(figure, data, batch_records), batch_records, data)
             self._clear()
+
+    def _large_place(self, writer: str) -> str:
+        """Beside the places that are cleared."""
+        return self._place(f"{LARGE_SEQUENTIAL}/{writer}")
+
+    def _prepare_large_read(self) -> None:
+        """Write the large log, once for all rounds."""
+        self._report("writing the large log")
+        for writer in dict.fromkeys(LARGE_READERS[name] for name in self._turns(LARGE_READERS)):
+            case = Case(LARGE_SEQUENTIAL, writer, LARGE_BATCH_RECORDS)
+            options = arguments_of(case, self._large_place(writer), self.sizes)[1:]
+            run_one([APPEND, *options, "--unchecked"], writer)
+        bring_to_disk()
+
+    def _read_large(self) -> None:
+        if LARGE_SEQUENTIAL not in self._wanted:
+            return
+        self._tell(LARGE_SEQUENTIAL)
+        for name in self._turns(LARGE_READERS):
+            case = Case(LARGE_SEQUENTIAL, name, LARGE_BATCH_RECORDS)
+            self.found.append(run_case(case, self._large_place(LARGE_READERS[name]), self.sizes))
 
     def _flush(self) -> None:
         """Append with a flush for each batch, and for each record of several threads."""

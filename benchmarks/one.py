@@ -19,6 +19,7 @@ from benchmarks.figures import (
     CRASH,
     DURABLE,
     FIGURES,
+    LARGE_SEQUENTIAL,
     OPEN,
     RANDOM,
     RECOVERY,
@@ -70,7 +71,7 @@ def _measure(a: Arguments) -> Any:
         return asdict(figures.measure_append(case, directory, a.records, is_checked=not a.unchecked))
     if case.figure in THREAD_COUNTS:
         return asdict(figures.measure_threads(case, directory, a.records))
-    if case.figure == SEQUENTIAL:
+    if case.figure in (SEQUENTIAL, LARGE_SEQUENTIAL):
         return asdict(figures.measure_sequential(case, directory))
     if case.figure in (RANDOM, TIME):
         return asdict(figures.measure_random(case, directory, a.reads))
@@ -111,6 +112,7 @@ def _measure_alone(a: Arguments) -> Any:
 
 _PREPARED_BY = {
     SEQUENTIAL: APPEND,
+    LARGE_SEQUENTIAL: APPEND,
     RANDOM: APPEND,
     TIME: APPEND,
     OPEN: APPEND,

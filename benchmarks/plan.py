@@ -24,6 +24,7 @@ from benchmarks.contenders import (
 from benchmarks.figures import (
     APPEND,
     DURABLE,
+    LARGE_SEQUENTIAL,
     ONE_THREAD,
     OPEN,
     RANDOM,
@@ -89,6 +90,10 @@ def readers(figure: str, data: str, batch_records: int) -> tuple[str, ...]:
     return ()
 
 
+LARGE_BATCH_RECORDS = _MANY
+LARGE_READERS = {LOGSTORE: LOGSTORE, COLUMNS: LOGSTORE, ARROW: ARROW, AIOKAFKA: AIOKAFKA, LIMIT: LIMIT}
+"""Who reads the large log in order, and whose: logstore's rows and its columns are the same bytes."""
+
 CODECS_COMPARED = {
     ENCODE: (LOGSTORE, PLAIN, AIOKAFKA, KAFKA_PYTHON),
     DECODE: (LOGSTORE, PLAIN, ON_DEMAND, AIOKAFKA, KAFKA_PYTHON),
@@ -101,4 +106,4 @@ STORED_FIGURES = (APPEND, SEQUENTIAL, RANDOM, TIME, OPEN)
 FLUSHED_FIGURES = (DURABLE, ONE_THREAD, THREADS)
 BARE_FIGURES = (ENCODE, DECODE, SCAN, MAP)
 """Of functions of the format layer, without a store."""
-RACED_FIGURES = (*STORED_FIGURES, *FLUSHED_FIGURES, RECOVERY, *BARE_FIGURES)
+RACED_FIGURES = (*STORED_FIGURES, LARGE_SEQUENTIAL, *FLUSHED_FIGURES, RECOVERY, *BARE_FIGURES)

@@ -31,6 +31,7 @@ from benchmarks.contenders import (
 from benchmarks.figures import (
     APPEND,
     DURABLE,
+    LARGE_SEQUENTIAL,
     ONE_THREAD,
     OPEN,
     RANDOM,
@@ -41,7 +42,7 @@ from benchmarks.figures import (
     Case,
 )
 from benchmarks.goals import count_verdicts, format_goals
-from benchmarks.plan import DECODE, DICT, ENCODE, MANY_COLUMNS, MAP, SCAN
+from benchmarks.plan import DECODE, DICT, ENCODE, LARGE_BATCH_RECORDS, MANY_COLUMNS, MAP, SCAN
 from benchmarks.records import JSON
 from benchmarks.results import Results, Summary, percentile_95
 from benchmarks.text import (
@@ -103,6 +104,13 @@ SECTIONS = (
         SEQUENTIAL,
         "Every record in order, its value looked at, from the page cache. Checksums are checked by those who "
         "have any.",
+        "records/s",
+    ),
+    Section(
+        "Sequential read of a large log",
+        LARGE_SEQUENTIAL,
+        "The same of half a gigabyte: the processor's caches do not hold it, and what a read costs once does "
+        "not count.",
         "records/s",
     ),
     Section(
@@ -261,6 +269,7 @@ _SHORT = (
     ONE_THREAD,
     THREADS,
     SEQUENTIAL,
+    LARGE_SEQUENTIAL,
     RANDOM,
     TIME,
     OPEN,
@@ -401,6 +410,7 @@ _README_ROWS = (
     ("16 threads, a flush for each record", Case(THREADS, LOGSTORE, 1)),
     ("Read rows in order", Case(SEQUENTIAL, LOGSTORE, 1_000)),
     ("Read columns in order", Case(SEQUENTIAL, COLUMNS, 1_000)),
+    ("Read columns of a large log", Case(LARGE_SEQUENTIAL, COLUMNS, LARGE_BATCH_RECORDS)),
     ("Read at random, batches of 100", Case(RANDOM, LOGSTORE, 100)),
 )
 _README_PEERS = (SQLITE, LMDB, ROCKSDICT, AIOKAFKA, ARROW, FILE)

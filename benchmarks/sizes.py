@@ -32,6 +32,8 @@ class Sizes:
     time_reads: int
     recovered_records: int
     """Of the logs that are opened after a crash."""
+    large_sequential_records: int
+    """Of the large log that is read in order, written once."""
     codec_seconds: float
     """For each case of the codec matrix, about."""
     scanned_bytes: int
@@ -72,6 +74,7 @@ FULL = Sizes(
     random_reads={1: 5_000, 100: 5_000, 1_000: 2_000},
     time_reads=1_000,
     recovered_records=200_000,
+    large_sequential_records=4_000_000,  # 508 MB
     codec_seconds=0.02,
     scanned_bytes=GIB,
     scanned_piece_bytes=64 * MIB,
@@ -97,6 +100,7 @@ QUICK = Sizes(
     random_reads={1: 200, 1_000: 200},
     time_reads=50,
     recovered_records=10_000,
+    large_sequential_records=20_000,
     codec_seconds=0.001,
     scanned_bytes=32 * MIB,
     scanned_piece_bytes=8 * MIB,

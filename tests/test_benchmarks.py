@@ -37,6 +37,7 @@ from benchmarks.contenders.base import Contender
 from benchmarks.figures import (
     APPEND,
     DURABLE,
+    LARGE_SEQUENTIAL,
     ONE_THREAD,
     RANDOM,
     SEQUENTIAL,
@@ -295,6 +296,18 @@ def test_a_process_that_fails_is_an_error_with_its_message(tmp_path: Path) -> No
 def test_one_figure_is_one_call() -> None:
     found = one.measure("sequential", SQLITE, batch=10, records=30)
     assert (found["contender"], found["count"]) == (SQLITE, 30)
+
+
+def test_the_large_log_is_written_once_and_stays_for_all_rounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("benchmarks.measure.LARGE_READERS", {LOGSTORE: FILE, FILE: FILE})
+    monkeypatch.setattr("benchmarks.measure.run_case", lambda case, place, _: (case.contender, place))
+    sizes = replace(QUICK, rounds=2, large_sequential_records=20)
+    rounds = measure.Rounds(sizes, {LARGE_SEQUENTIAL}, str(tmp_path), lambda _: None)
+    place = str(tmp_path / LARGE_SEQUENTIAL / FILE)
+    assert rounds.run() == [(LOGSTORE, place), (FILE, place), (FILE, place), (LOGSTORE, place)]
+    assert figures.measure_sequential(Case(LARGE_SEQUENTIAL, FILE, 1_000), place).count == 20
 
 
 def test_plain_loops_run_in_the_processes_of_their_contender(tmp_path: Path) -> None:

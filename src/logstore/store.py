@@ -289,7 +289,7 @@ class Topic(Sequence[Log]):
         isolation: Isolation = Isolation.HIGH_WATERMARK,
         columns: Iterable[str] | None = None,
         batch_rows: int = 16_384,
-        batch_bytes: int = 16 * 1024 * 1024,
+        batch_bytes: int = 4 * 1024 * 1024,
     ) -> pyarrow.RecordBatchReader:
         """As :meth:`read_arrow`, a bounded number of records at a time; see :meth:`Log.iterate_arrow`. What
         is appended meanwhile is not seen."""

@@ -50,6 +50,9 @@ PIECE_BYTES: Final = 512 * 1024
 """What one read from a file takes: it is checked and copied from the processor's second-level cache. From
 256 KiB to 1 MiB made no difference; two batches of the default size fit."""
 
+MOST_PIECE_BYTES: Final = 2 * 1024 * 1024
+"""The same where a batch takes more than that."""
+
 _BASE_OFFSET_BYTES = 8
 
 _HEADER_TYPE = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
@@ -166,7 +169,7 @@ class _ColumnReader:
     def close(self) -> None:
         """Leave the room to the next reader."""
         room = self._room.obj
-        if isinstance(room, bytearray) and len(room) <= PIECE_BYTES and not _rooms:
+        if isinstance(room, bytearray) and len(room) <= MOST_PIECE_BYTES and not _rooms:
             _rooms.append(room)
 
     def finish(self) -> Iterator[tuple[Any, int]]:
@@ -404,7 +407,8 @@ def _next_size(taken_bytes: int, size_bytes: int) -> int:
     little more than that, so that few bytes are read twice."""
     if taken_bytes < size_bytes // 2:
         return PIECE_BYTES
-    return min(taken_bytes + taken_bytes // 32 + HEADER_BYTES, PIECE_BYTES)
+    most_bytes = PIECE_BYTES if size_bytes <= PIECE_BYTES else MOST_PIECE_BYTES
+    return min(taken_bytes + taken_bytes // 32 + HEADER_BYTES, most_bytes)
 
 
 def _size_of_large_batch(piece: _Piece, asked_bytes: int) -> int:

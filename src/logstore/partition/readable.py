@@ -204,7 +204,7 @@ class ReadableLog(ABC):
         isolation: Isolation = Isolation.HIGH_WATERMARK,
         columns: Iterable[str] | None = None,
         batch_rows: int = 16_384,
-        batch_bytes: int = 16 * 1024 * 1024,
+        batch_bytes: int = 4 * 1024 * 1024,
     ) -> pyarrow.RecordBatchReader:
         """As :meth:`read_arrow`, a bounded number of records at a time: a reader that gives record batches
         when it is iterated, and that DuckDB, polars and whatever else takes an Arrow stream read from
