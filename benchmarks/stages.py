@@ -15,7 +15,6 @@ import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
-from threading import RLock
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -25,7 +24,6 @@ from benchmarks.process import describe_machine
 from benchmarks.records import BASE_TIMESTAMP_MS, Row, batches_of, row_at
 from benchmarks.report import rewrite_region
 from benchmarks.text import format_seconds, format_table
-from logstore.clock import SystemClock
 from logstore.files import File, OsFiles
 from logstore.format import checksum, loops
 from logstore.format.batch import HEADER_BYTES, decode_header, encode_batch
@@ -38,6 +36,8 @@ ENGINE = "the engine between them"
 _ROUNDS = 15
 _QUICK_ROUNDS = 3
 _CHUNK_RECORDS = 20_000
+_GATHERED_RECORDS = 1_700
+"""About what a batch of them holds when it is full."""
 _LOG_RECORDS = 400_000
 _READS = 2_000
 _PIECE_BYTES = 256 * 1024
@@ -102,34 +102,50 @@ def append_route(store: logstore.Store, scratch: File, batch_records: int, *, is
 def single_route(store: logstore.Store, scratch: File) -> Route:
     """``append`` of single records, which gather."""
     rows = [row_at(number) for number in range(_CHUNK_RECORDS)]
-    batches = _cut(rows, 2_000)
-    encoded = list(map(_encode, batches))
+    batches = _cut(rows, _GATHERED_RECORDS)
     log = _log(store, "single")
-    now_ms, lock = SystemClock().now_ms, RLock()
-    write = _writer(scratch, encoded, is_durable=False)
+    gathered = loops.GatheredRows(_RULES, _NO_LIMIT)
+    keep: Callable[..., int | None] = gathered.gather
+    now_ms = None
+    if not logstore.build_info().is_compiled:  # then the log takes its lock, and asks its clock
+        keep, now_ms = gathered.add, BASE_TIMESTAMP_MS
+    place = max(scratch.size_bytes(), 1)
 
     def whole() -> None:
         append = log.append
         for key, value, _ in rows:
             append(value, key=key)
 
-    def take_lock() -> None:
-        for _ in rows:
-            with lock:
-                pass
+    def call() -> None:
+        for key, value, _ in rows:
+            _append_nothing(value, key=key)
 
-    def ask_clock() -> None:
-        for _ in rows:
-            now_ms()
+    def look_and_keep() -> None:
+        for batch in batches:
+            gathered.open_gate(0)
+            for key, value, _ in batch:
+                keep(value, key, (), None, now_ms)
+            gathered.clear()
 
     def encode_and_write() -> None:
-        list(map(_encode, batches))
-        write()
+        nonlocal place
+        for batch in batches:  # as it happens: one at a time, into memory that was just given back
+            encoded = _encode(batch)
+            scratch.write_at(place, [encoded])
+            place += len(encoded)
 
-    stages = {"clock": ask_clock, "lock": take_lock, "its share of encoding and writing": encode_and_write}
-    return Route(
-        "Append single records", "record", len(rows), whole, stages, "checks, gathering, the call itself"
-    )
+    stages: dict[str, Callable[[], Any]] = {
+        "a call with these arguments that does nothing": call,
+        "look at the clock and the record, keep it": look_and_keep,
+        "its share of encoding and writing": encode_and_write,
+    }
+    return Route("Append single records", "record", len(rows), whole, stages)
+
+
+def _append_nothing(
+    value: Any, *, key: Any = None, headers: Any = (), timestamp_ms: Any = None, flush: bool = False
+) -> None:
+    """The arguments of ``append``."""
 
 
 def rows_route(log: logstore.Log, file: File, batch_records: int) -> Route:
