@@ -1,7 +1,10 @@
 """Threads that append single records, many at once, and wait for the disk, side by side."""
 
 import random
+import sys
 import threading
+
+import pytest
 
 from logstore.clock import SystemClock
 from tests.partition.helpers_rules import open_log
@@ -45,3 +48,51 @@ def test_each_thread_finds_its_records_at_the_offsets_it_was_told(tmp_path):
     assert [list(of_thread) == sorted(of_thread) for of_thread in told] == [True] * 6
     assert {offset: value for of_thread in told for offset, value in of_thread.items()} == stored
     assert list(stored) == list(range(len(stored)))
+
+
+@pytest.fixture
+def hurried_switches():
+    """Threads take turns a hundred times as often as they do by themselves."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(0.00005)
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_appends_that_take_no_lock_keep_their_offsets_while_the_log_is_changed(tmp_path, hurried_switches):
+    log = open_log(
+        tmp_path / "t-0", clock=SystemClock(), batch_bytes=3_000, segment_bytes=30_000, linger_ms=1
+    )
+    told = [{} for _ in range(5)]
+    *appenders, changer = told
+    is_over = threading.Event()
+
+    def append(own, name):
+        for number in range(3_000):
+            value = b"%d single %d" % (name, number)
+            own[log.append(value)] = value
+
+    def change():
+        changes = (
+            lambda: changer.update(zip(log.extend([b"x", b"y"]), (b"x", b"y"), strict=True)),
+            log.roll,
+            log.flush,
+            lambda: log.reconfigure(log.config),
+            lambda: list(log.read(max(log.log_end_offset - 3, 0))),
+            lambda: log.truncate_to(1 << 40),
+        )
+        chance = random.Random(1)
+        while not is_over.is_set():
+            chance.choice(changes)()
+
+    other = threading.Thread(target=change)
+    other.start()
+    run([lambda own=own, name=name: append(own, name) for name, own in enumerate(appenders)])
+    is_over.set()
+    other.join()
+    stored = {record.offset: record.value for record in log}
+    log.close()
+    assert [list(own) == sorted(own) for own in told] == [True] * 5
+    assert {offset: value for own in told for offset, value in own.items()} == stored
+    assert list(stored) == list(range(len(stored)))
+    assert len(stored) == 12_000 + len(changer)
