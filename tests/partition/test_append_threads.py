@@ -1,5 +1,6 @@
 """Threads that append single records, many at once, and wait for the disk, side by side."""
 
+import contextlib
 import random
 import sys
 import threading
@@ -7,6 +8,7 @@ import threading
 import pytest
 
 from logstore.clock import SystemClock
+from logstore.errors import ClosedError
 from tests.partition.helpers_rules import open_log
 
 
@@ -96,3 +98,25 @@ def test_appends_that_take_no_lock_keep_their_offsets_while_the_log_is_changed(t
     assert {offset: value for own in told for offset, value in own.items()} == stored
     assert list(stored) == list(range(len(stored)))
     assert len(stored) == 12_000 + len(changer)
+
+
+def test_what_was_appended_while_the_log_was_closed_is_stored_or_refused(tmp_path, hurried_switches):
+    for name in range(20):
+        log = open_log(tmp_path / f"{name}-0", clock=SystemClock())
+        told = []
+        has_begun = threading.Event()
+
+        def append(log=log, told=told, has_begun=has_begun):
+            with contextlib.suppress(ClosedError):
+                while True:
+                    told.append(log.append(b"x" * 100))
+                    has_begun.set()
+
+        thread = threading.Thread(target=append)
+        thread.start()
+        has_begun.wait(10)
+        log.close()
+        thread.join()
+        again = open_log(tmp_path / f"{name}-0", clock=SystemClock())
+        assert told == list(range(again.log_end_offset))
+        again.close()
