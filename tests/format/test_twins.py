@@ -184,6 +184,24 @@ def test_the_same_headers_under_another_count_are_not_taken_for_the_same():
 
 
 @pytest.mark.parametrize(
+    "other",
+    [
+        *(v(1, 1) + b"m" + v(2) + b"xy", v(1, 2) + b"nn" + v(1) + b"x", v(1, 0, 3) + b"xyz"),
+        *(v(1, 2) + b"n" + v(2) + b"xy", v(1, 1) + b"n" + v(3) + b"xy", v(1, 1) + b"n" + v(1) + b"xy"),
+        *(v(1, 1) + b"\xff" + v(2) + b"xy", v(1, 1) + b"n" + b"\x82\x00" + b"x", v(2, 0, 0, 0, 0) + b"x"),
+        *(v(2, 0, 1) + b"x" + v(0, -1), v(1, 3) + b"nnn" + v(-1), v(0, 1) + b"n" + v(2) + b"xy"),
+    ],
+    ids=bytes.hex,
+)
+def test_other_headers_that_are_as_long_as_those_before(other):
+    same = v(1, 1) + b"n" + v(2) + b"xy"
+    assert len(other) == len(same)
+    headers = [same, other, same, other, same]
+    section = b"".join(record(delta=v(delta), headers=each) for delta, each in enumerate(headers))
+    assert_same_decoded(section, 0, len(section), len(headers), 0, 0, None)
+
+
+@pytest.mark.parametrize(
     "deltas", [(0, 0), (1, 0), (0, -1), (5, 6), (0, INT32_MAX), (INT32_MAX, -INT32_MAX - 1)]
 )
 @pytest.mark.parametrize("last_offset_delta", [INT32_MAX, 5, 0, -1])
