@@ -65,7 +65,7 @@ def _logstore() -> Scan:
     def scan(path: str, most_bytes: int) -> tuple[int, int | None]:
         """What an open does with a segment after a crash, up to writing the indexes that it makes."""
         segment = ActiveSegment(OsFiles(), os.path.dirname(path), 0, OpenSegments(1), created_ms=0)
-        tail = recovery._Tail(segment, LeaderEpochs(), 0)
+        tail = recovery._Tail(segment, LeaderEpochs(), 0, is_dense=True)
         tail.scan(0)
         if tail.fault is not None:
             raise tail.fault

@@ -313,7 +313,7 @@ class Loader:
         return tail.end_offset, tail.fault
 
     def _new_tail(self, segment: ActiveSegment) -> _Tail:
-        return _Tail(segment, self.epochs, self.recovery_point if self.is_dense else None)
+        return _Tail(segment, self.epochs, self.recovery_point, is_dense=self.is_dense)
 
     # Epochs
 
@@ -371,7 +371,9 @@ class Loader:
 class _Tail:
     """The walk over the part of a segment that is not yet known to be good."""
 
-    def __init__(self, segment: ActiveSegment, epochs: LeaderEpochs, dense_from: int | None) -> None:
+    def __init__(
+        self, segment: ActiveSegment, epochs: LeaderEpochs, recovery_point: int, *, is_dense: bool
+    ) -> None:
         self.end_offset = segment.base_offset
         self.position = 0
         self.scanned_bytes = 0
@@ -381,7 +383,8 @@ class _Tail:
         self.fault: CorruptionError | None = None
         self._segment = segment
         self._epochs = epochs
-        self._dense_from = dense_from
+        self._recovery_point = recovery_point
+        self._dense_from = recovery_point if is_dense else None
         self._before_gap: tuple[int, int] | None = None
         """Position and end offset before the last batch, if there is a gap in front of it."""
         self._overflow_position: int | None = None
@@ -464,8 +467,8 @@ class _Tail:
         self._producer_position = place.producer_position if place.producer_position >= 0 else None
 
     def _accept(self, header: BatchHeader, position: int) -> bool:
-        if header.base_offset <= self._previous_last and self._before_gap is not None:
-            self._take_back_last(self._before_gap)
+        if header.base_offset <= self._previous_last and self._may_be_wrong_last():
+            self._take_back_last()
         elif header.base_offset <= self._previous_last or self._has_gap_before(header):
             self.fault = CorruptionError(
                 f"offset {header.base_offset} does not follow {self._previous_last}", position=position
@@ -487,9 +490,16 @@ class _Tail:
         self.position = position + header.size_bytes
         return True
 
-    def _take_back_last(self, before: tuple[int, int]) -> None:
+    def _may_be_wrong_last(self) -> bool:
+        """Whether the last batch, and not the one that contradicts it, may have another offset than it was
+        written with: there is a gap in front of it, and nobody has called it durable. What follows durable
+        batches may be anything, also a batch from the file's past."""
+        return self._before_gap is not None and self._previous_last >= self._recovery_point
+
+    def _take_back_last(self) -> None:
         """The last batch contradicts the one that follows, and has a gap in front: its offset changed."""
-        self.position, self.end_offset = before
+        assert self._before_gap is not None
+        self.position, self.end_offset = self._before_gap
         self.fault = CorruptionError(
             f"offset {self._previous_last} is behind the batch that follows", position=self.position
         )

@@ -1,0 +1,332 @@
+"""The states that a power cut may leave a disk in, made from the journal of what was done to it.
+
+The rules are those of a POSIX file system with the freedoms that ext4 and its like take:
+
+* The contents of a file are sure as far as its last flush. What came later may be on the disk in part: up to
+  any operation, the last one torn (at 512 bytes, 4 KiB or anywhere), a later one without an earlier one, any
+  sectors of it. Where the file has grown, what is missing reads as zeros, or as whatever the blocks held
+  before: garbage, or a piece of the same file as it once was.
+* The names of a directory are sure as far as its last flush. What came later may have happened up to any
+  operation, or without any of them: a flushed file may have no name, a removed one may be back.
+
+Everything that varies is a :class:`Domain`: one file or one directory, with the variants that it may be
+found in. A state is a choice in each domain, and the numbers of these choices make the same state again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from logstore.testing.memory import Image
+from logstore.testing.operations import (
+    Create,
+    FileOperation,
+    FlushDirectory,
+    FlushFile,
+    MakeDirectory,
+    NameOperation,
+    Operation,
+    Remove,
+    Rename,
+    Truncate,
+    Write,
+)
+
+SECTOR_BYTES: Final = 512
+PAGE_BYTES: Final = 4096
+_MAX_PREFIXES = 8
+_MAX_SUBSETS = 3
+
+Choices = tuple[int, ...]
+"""The number of a variant in each domain."""
+
+
+class Domain(NamedTuple):
+    """A file or a directory that may be found in several variants, each with what it is called. The first is
+    that nothing since the last flush has reached the disk, the last that everything has."""
+
+    number: int
+    labels: tuple[str, ...]
+    variants: tuple[bytes, ...] | tuple[dict[str, int], ...]
+
+
+# Files ------------------------------------------------------------------------------------------------------
+
+
+def apply_to_file(contents: bytes, operation: FileOperation) -> bytes:
+    """The contents after an operation."""
+    if isinstance(operation, Truncate):
+        return contents[: operation.size_bytes].ljust(operation.size_bytes, b"\0")
+    return _overwrite(contents, operation.position, operation.data)
+
+
+def _overwrite(contents: bytes, position: int, data: bytes) -> bytes:
+    if not data:
+        return contents
+    return contents[:position].ljust(position, b"\0") + data + contents[position + len(data) :]
+
+
+def file_variants(durable: bytes, pending: Sequence[FileOperation], rng: random.Random) -> dict[bytes, str]:
+    """What a file may be found to hold, and how that came about; the first is ``durable``, the last has all
+    of ``pending``."""
+    found = {durable: "nothing"}
+    contents = [durable]
+    for operation in pending:
+        contents.append(apply_to_file(contents[-1], operation))
+    for count in _spread(1, len(pending)):
+        found.setdefault(contents[count], f"first {count}")
+    whole = contents[-1]
+    before, last = contents[-2], pending[-1]
+    for label, variant in itertools.chain(
+        _torn(before, last, rng),
+        _holes(durable, pending, rng),
+        _sectors(durable, whole, rng),
+        _grown(durable, whole, rng),
+    ):
+        found.setdefault(variant, label)
+    found.pop(whole, None)
+    if whole == durable:
+        found[durable] = "nothing"
+    else:
+        found[whole] = "all"
+    return found
+
+
+def _spread(first: int, last: int) -> list[int]:
+    """All numbers of a short range, of a long one some from end to end."""
+    if last - first < _MAX_PREFIXES:
+        return list(range(first, last + 1))
+    step = (last - first) / (_MAX_PREFIXES - 1)
+    return sorted({first + round(number * step) for number in range(_MAX_PREFIXES)})
+
+
+def _torn(before: bytes, last: FileOperation, rng: random.Random) -> Iterator[tuple[str, bytes]]:
+    """The last write up to a border of sectors or pages, or to any byte."""
+    if isinstance(last, Truncate) or len(last.data) < 2:
+        return
+    for unit in (SECTOR_BYTES, PAGE_BYTES):
+        borders = range(unit - last.position % unit, len(last.data), unit)
+        if borders:
+            cut = rng.choice(borders)
+            yield f"last torn at {cut}", _overwrite(before, last.position, last.data[:cut])
+    cut = rng.randrange(1, len(last.data))
+    yield f"last torn at {cut}", _overwrite(before, last.position, last.data[:cut])
+
+
+def _holes(
+    durable: bytes, pending: Sequence[FileOperation], rng: random.Random
+) -> Iterator[tuple[str, bytes]]:
+    """Operations without others in front of them."""
+    if len(pending) < 2:
+        return
+    yield "only the last", apply_to_file(durable, pending[-1])
+    for _ in range(_MAX_SUBSETS):
+        kept = [operation for operation in pending if rng.random() < 0.5]
+        contents = durable
+        for operation in kept:
+            contents = apply_to_file(contents, operation)
+        yield f"{len(kept)} of {len(pending)}", contents
+
+
+def _sectors(durable: bytes, whole: bytes, rng: random.Random) -> Iterator[tuple[str, bytes]]:
+    """Some of the sectors that changed; the others as they were, or never written."""
+    count = -(-len(whole) // SECTOR_BYTES)
+    pieces = [slice(number * SECTOR_BYTES, (number + 1) * SECTOR_BYTES) for number in range(count)]
+    changed = [piece for piece in pieces if whole[piece] != durable[piece]]
+    if len(changed) < 2:
+        return
+    for fill in ("zeros", "garbage"):
+        made = bytearray(whole)
+        kept = 0
+        for piece in changed:
+            if rng.random() < 0.5:
+                kept += 1
+                continue
+            size = len(whole[piece])
+            missing = rng.randbytes(size) if fill == "garbage" else bytes(size)
+            made[piece] = durable[piece] + missing[len(durable[piece]) :]
+        yield f"{kept} of {len(changed)} sectors, else {fill}", bytes(made)
+
+
+def _grown(durable: bytes, whole: bytes, rng: random.Random) -> Iterator[tuple[str, bytes]]:
+    """The size is new, the data is not."""
+    growth = len(whole) - len(durable)
+    if growth <= 0:
+        return
+    yield "grown by zeros", durable + bytes(growth)
+    yield "grown by garbage", durable + rng.randbytes(growth)
+    if durable:
+        start = rng.randrange(len(durable))
+        yield "grown by its own past", (durable + durable[start:] + bytes(growth))[: len(whole)]
+        yield "grown by its beginning", (durable + durable + bytes(growth))[: len(whole)]
+    yield "all, and garbage behind", whole + rng.randbytes(rng.randrange(1, SECTOR_BYTES))
+
+
+# Directories ------------------------------------------------------------------------------------------------
+
+
+def apply_to_names(names: dict[str, int], operation: NameOperation) -> None:
+    """Change the names as an operation does; one that others were lost for changes nothing."""
+    if isinstance(operation, Create):
+        names[operation.name] = operation.file
+    elif isinstance(operation, MakeDirectory):
+        names[operation.name] = operation.made
+    elif isinstance(operation, Rename):
+        if operation.name in names:
+            names[operation.new_name] = names.pop(operation.name)
+    else:
+        names.pop(operation.name, None)
+
+
+def name_variants(
+    durable: dict[str, int], pending: Sequence[NameOperation], rng: random.Random
+) -> list[tuple[str, dict[str, int]]]:
+    """The names that a directory may be found to have; the first is ``durable``, the last has all of
+    ``pending``."""
+    found: list[tuple[str, dict[str, int]]] = []
+
+    def add(label: str, operations: Sequence[NameOperation]) -> None:
+        names = dict(durable)
+        for operation in operations:
+            apply_to_names(names, operation)
+        if all(names != known for _, known in found):
+            found.append((label, names))
+
+    count = len(pending)
+    add("nothing", ())
+    for prefix in _spread(1, count - 1) if count > 1 else ():
+        add(f"first {prefix}", pending[:prefix])
+    for dropped in _spread(0, count - 1) if count > 1 else ():
+        add(f"all but number {dropped}", [*pending[:dropped], *pending[dropped + 1 :]])
+    for _ in range(_MAX_SUBSETS if count > 2 else 0):
+        kept = [operation for operation in pending if rng.random() < 0.5]
+        add(f"{len(kept)} of {count}", kept)
+    whole = dict(durable)
+    for operation in pending:
+        apply_to_names(whole, operation)
+    found = [(label, names) for label, names in found if names != whole]
+    return [*found, ("all", whole)]
+
+
+# States -----------------------------------------------------------------------------------------------------
+
+
+class CrashStates:
+    """Follows a journal, and gives the states of a power cut at each point of it.
+
+    The variants of a file do not depend on anything but the seed and the operations so far, so that a rule
+    makes the same state in every run.
+    """
+
+    def __init__(self, image: Image, seed: int) -> None:
+        self._seed = seed
+        self._durable_names = {number: dict(names) for number, names in image.directories.items()}
+        self._durable_files = dict(image.files)
+        self._pending_names: dict[int, list[NameOperation]] = {}
+        self._pending_files: dict[int, list[FileOperation]] = {}
+        self._known: dict[int, Domain] = {}
+
+    def follow(self, operation: Operation) -> None:
+        """Go on behind an operation."""
+        if isinstance(operation, Write | Truncate):
+            self._pending_files.setdefault(operation.file, []).append(operation)
+            self._known.pop(operation.file, None)
+        elif isinstance(operation, FlushFile):
+            contents = self._durable_files[operation.file]
+            for pending in self._pending_files.pop(operation.file, ()):
+                contents = apply_to_file(contents, pending)
+            self._durable_files[operation.file] = contents
+        elif isinstance(operation, FlushDirectory):
+            for pending_name in self._pending_names.pop(operation.directory, ()):
+                apply_to_names(self._durable_names[operation.directory], pending_name)
+        else:
+            self._follow_name(operation)
+
+    def _follow_name(self, operation: Create | MakeDirectory | Rename | Remove) -> None:
+        if isinstance(operation, Create):
+            self._durable_files[operation.file] = b""
+        elif isinstance(operation, MakeDirectory):
+            self._durable_names[operation.made] = {}
+        self._pending_names.setdefault(operation.directory, []).append(operation)
+        self._known.pop(operation.directory, None)
+
+    def domains(self) -> list[Domain]:
+        """What may vary at this point, in the order that choices have."""
+        varying = sorted(self._pending_names) + sorted(self._pending_files)
+        return [self._domain(number) for number in varying]
+
+    def _domain(self, number: int) -> Domain:
+        known = self._known.get(number)
+        if known is None:
+            known = self._known[number] = self._make_domain(number)
+        return known
+
+    def _make_domain(self, number: int) -> Domain:
+        if number in self._pending_names:
+            names = self._pending_names[number]
+            rng = random.Random(f"{self._seed}/{number}/{len(names)}")
+            labels, variants = zip(*name_variants(self._durable_names[number], names, rng), strict=True)
+            return Domain(number, labels, variants)
+        pending = self._pending_files[number]
+        rng = random.Random(f"{self._seed}/{number}/{len(pending)}")
+        found = file_variants(self._durable_files[number], pending, rng)
+        return Domain(number, tuple(found.values()), tuple(found))
+
+    def image(self, choices: Sequence[int]) -> Image:
+        """The state of a choice in each domain."""
+        directories, files = dict(self._durable_names), dict(self._durable_files)
+        for domain, choice in zip(self.domains(), choices, strict=True):
+            variant = domain.variants[choice]
+            if isinstance(variant, bytes):
+                files[domain.number] = variant
+            else:
+                directories[domain.number] = variant
+        for number in directories:
+            directories[number] = dict(directories[number])
+        return Image(directories, files).reachable()
+
+    def describe(self, choices: Sequence[int]) -> str:
+        """The choices in words."""
+        pairs = zip(self.domains(), choices, strict=True)
+        return ", ".join(f"{domain.number}: {domain.labels[choice]}" for domain, choice in pairs)
+
+    def choices(self, limit: int, rng: random.Random) -> Iterator[Choices]:
+        """All states if they are no more than ``limit``; else so many, the plain ones first, then others at
+        random."""
+        sizes = [len(domain.variants) for domain in self.domains()]
+        if math.prod(sizes) <= limit:
+            yield from itertools.product(*map(range, sizes))
+            return
+        given: set[Choices] = set()
+        for choices in itertools.chain(_plain_choices(sizes), _random_choices(sizes, rng)):
+            if choices not in given:
+                given.add(choices)
+                yield choices
+                if len(given) >= limit:
+                    return
+
+
+def _plain_choices(sizes: list[int]) -> Iterator[Choices]:
+    """Nothing lost, everything lost, and each domain in its variants among others of either kind."""
+    first, last = (0,) * len(sizes), tuple(size - 1 for size in sizes)
+    yield last
+    yield first
+    variants = [(number, choice) for number, size in enumerate(sizes) for choice in range(size)]
+    for number, choice in variants:
+        for others in (last, first):
+            yield (*others[:number], choice, *others[number + 1 :])
+
+
+def _random_choices(sizes: list[int], rng: random.Random) -> Iterator[Choices]:
+    """Each domain in any variant, those in which all or nothing is there more often."""
+    while True:
+        yield tuple(_weighted(size, rng) for size in sizes)
+
+
+def _weighted(size: int, rng: random.Random) -> int:
+    draw = rng.random()
+    return 0 if draw < 0.2 else size - 1 if draw < 0.5 else rng.randrange(size)

@@ -1,0 +1,219 @@
+"""Power cuts at every point of a program's life, and what it makes of the states that they leave.
+
+A :class:`Scenario` is a program in sessions: each opens what is on the disk, works on it, and may be cut off
+after any operation. :func:`explore` runs a session on a disk in memory, makes the states of a cut behind each
+of its operations (see :mod:`~logstore.testing.crash`), and lets the scenario check each. Some states it hands
+to another session, and cuts that: a cut during recovery, and behind it, are found like this.
+
+A state that fails is named by a rule, one line of text from which :func:`reproduce` makes it again::
+
+    explore(MyScenario(), seed=7)      # CrashError: ... rule: '7 > 12:0.3.1 > 4:1.0'
+    reproduce(MyScenario(), "7 > 12:0.3.1 > 4:1.0")
+
+Write a scenario for your own program: give its :func:`logstore.open` the disk, put into the journal with
+``files.note(...)`` what it tells its users, and check that all of this still holds.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from logstore.testing.crash import Choices, CrashStates
+from logstore.testing.memory import Image, MemoryFiles
+from logstore.testing.operations import Journal, Note
+
+_SHOWN_OPERATIONS = 12
+
+
+class Scenario(Protocol):
+    """A program that uses a disk, and what must be true of it after a power cut."""
+
+    def session(self, files: MemoryFiles, said: Sequence[Any], rng: random.Random) -> None:
+        """Open what is there and work on it. ``said`` is what sessions in front of this one have noted before
+        they were cut; ``rng`` is where all choices come from."""
+        ...
+
+    def check(self, files: MemoryFiles, said: Sequence[Any]) -> None:
+        """Raise if the disk is not what it must be, given what was noted. It may be written to: nobody uses
+        it any more."""
+        ...
+
+
+class CrashError(AssertionError):
+    """A state of a power cut that a scenario cannot be in, or does not survive."""
+
+    def __init__(self, rule: str, reason: BaseException, story: str) -> None:
+        super().__init__(f"{type(reason).__name__}: {reason}\nrule: {rule!r}\n{story}")
+        self.rule = rule
+        """Makes the state again: see :func:`reproduce`."""
+        self.reason = reason
+
+
+@dataclass(slots=True)
+class Explored:
+    """How far an exploration went."""
+
+    state_count: int = 0
+    """States that were checked, each with its own contents or with something else noted."""
+    repeated_count: int = 0
+    """States that were not checked, because the same was checked before."""
+    point_count: int = 0
+    """Operations behind which the power was cut."""
+    session_count: int = 0
+    deepest: int = 0
+    """Power cuts one after another."""
+
+    def add(self, other: Explored) -> None:
+        self.state_count += other.state_count
+        self.repeated_count += other.repeated_count
+        self.point_count += other.point_count
+        self.session_count += other.session_count
+        self.deepest = max(self.deepest, other.deepest)
+
+
+@dataclass(slots=True)
+class _Exploration:
+    scenario: Scenario
+    seed: int
+    states_per_point: int
+    max_states: int
+    depth: int
+    chained_share: float
+    explored: Explored = field(default_factory=Explored)
+    _seen: set[int] = field(default_factory=set)
+
+    def run(self, image: Image, said: Sequence[Any], rule: str, depth: int) -> None:
+        """A session on an image, cut behind each of its operations."""
+        journal = _run_session(self.scenario, image, said, rule)
+        self.explored.session_count += 1
+        self.explored.deepest = max(self.explored.deepest, depth)
+        states = CrashStates(image, self.seed)
+        rng = random.Random(f"choices {rule}")
+        # Behind a cut there are as many points again, so each gets fewer states.
+        limit = self.states_per_point if depth == 1 else max(self.states_per_point // 8, 2)
+        said = list(said)
+        for point, entry in enumerate(journal):
+            if isinstance(entry, Note):
+                said.append(entry.said)
+            else:
+                states.follow(entry)
+                self.explored.point_count += 1
+            if point + 1 < len(journal) and isinstance(journal[point + 1], Note):
+                continue  # nothing new is on the disk, and more will be asked of it
+            for choices in states.choices(limit, rng):
+                if self.explored.state_count >= self.max_states:
+                    return
+                self._check(
+                    states, choices, said, f"{rule} > {point}:{_text_of(choices)}", depth, journal, point
+                )
+
+    def _check(
+        self,
+        states: CrashStates,
+        choices: Choices,
+        said: list[Any],
+        rule: str,
+        depth: int,
+        journal: Journal,
+        point: int,
+    ) -> None:
+        image = states.image(choices)
+        key = hash((len(said), depth, frozenset(image.paths().items())))
+        if key in self._seen:
+            self.explored.repeated_count += 1
+            return
+        self._seen.add(key)
+        self.explored.state_count += 1
+        try:
+            self.scenario.check(MemoryFiles(image), said)
+            draw = random.Random(f"chain {rule}").random()
+            if depth < self.depth and draw < self.chained_share:
+                self.run(image, said, rule, depth + 1)
+        except CrashError:
+            raise
+        except Exception as error:
+            raise CrashError(rule, error, _story(journal, point, states.describe(choices))) from error
+
+
+def explore(
+    scenario: Scenario,
+    *,
+    seed: int = 0,
+    states_per_point: int = 64,
+    max_states: int = 10_000,
+    depth: int = 1,
+    chained_share: float = 0.02,
+) -> Explored:
+    """Check the states that power cuts leave of a scenario, beginning with an empty disk.
+
+    Args:
+        seed: of everything that is left to chance.
+        states_per_point: all states behind an operation if they are no more, else so many of them.
+        max_states: when to stop.
+        depth: how many power cuts may follow each other.
+        chained_share: how many of the states get another session, which is cut again.
+
+    Raises:
+        CrashError: for the first state that the scenario does not accept.
+    """
+    exploration = _Exploration(scenario, seed, states_per_point, max_states, depth, chained_share)
+    exploration.run(Image(), (), str(seed), 1)
+    return exploration.explored
+
+
+def reproduce(scenario: Scenario, rule: str) -> MemoryFiles:
+    """Make the state of a rule again and let the scenario check it; returns the disk as it was before that.
+
+    Raises:
+        CrashError: the scenario does not accept it, as before.
+        ValueError: the text is no rule, or of another scenario.
+    """
+    seed, *cuts = rule.split(" > ")
+    image, done = Image(), seed
+    said: list[Any] = []
+    journal: Journal = []
+    point, description = 0, ""
+    for cut in cuts:
+        text, _, numbers = cut.partition(":")
+        point = int(text)
+        journal = _run_session(scenario, image, said, done)
+        states = CrashStates(image, int(seed))
+        for entry in journal[: point + 1]:
+            if isinstance(entry, Note):
+                said.append(entry.said)
+            else:
+                states.follow(entry)
+        choices = tuple(map(int, filter(None, numbers.split("."))))
+        image, description = states.image(choices), states.describe(choices)
+        done = f"{done} > {cut}"
+    try:
+        scenario.check(MemoryFiles(image), said)
+    except Exception as error:
+        raise CrashError(rule, error, _story(journal, point, description)) from error
+    return MemoryFiles(image)
+
+
+def _run_session(scenario: Scenario, image: Image, said: Sequence[Any], rule: str) -> Journal:
+    """What a session does; it is the same each time that it begins with the same."""
+    files = MemoryFiles(image)
+    try:
+        scenario.session(files, said, random.Random(f"session {rule}"))
+    except Exception as error:
+        raise CrashError(rule, error, _story(files.journal, len(files.journal) - 1)) from error
+    return files.journal
+
+
+def _text_of(choices: Choices) -> str:
+    return ".".join(map(str, choices))
+
+
+def _story(journal: Journal, point: int, description: str = "") -> str:
+    """The last operations up to a point, and what came of them."""
+    shown = journal[max(point + 1 - _SHOWN_OPERATIONS, 0) : point + 1]
+    lines = [f"  {entry!s:.200}" for entry in shown]
+    if not description:
+        return "\n".join(["a session failed behind:", *lines])
+    return "\n".join(["the power was cut behind:", *lines, f"on the disk are: {description}"])

@@ -1,0 +1,333 @@
+"""A disk in memory that keeps a journal of what is done to it.
+
+Give :class:`MemoryFiles` to :func:`logstore.open` in place of the machine's file system. It is quick (nothing
+leaves the process), begins from an :class:`Image`, and says in its journal what was done in which order: the
+input of :mod:`~logstore.testing.crash`, and of tests that hold an action to its exact file operations.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from logstore.errors import LockedError, StorageError, storage_error
+from logstore.files import DirectoryEntry
+from logstore.model import Bytes
+from logstore.testing.operations import (
+    Create,
+    FlushDirectory,
+    FlushFile,
+    Journal,
+    MakeDirectory,
+    Note,
+    Operation,
+    Remove,
+    Rename,
+    Truncate,
+    Write,
+)
+
+ROOT = 0
+"""The number of the root directory."""
+
+
+@dataclass(slots=True)
+class Image:
+    """The contents of a disk. Shared between disks, and so never changed: a disk copies what it changes."""
+
+    directories: dict[int, dict[str, int]] = field(default_factory=lambda: {ROOT: {}})
+    """The names in each directory, and the number of the file or directory that each is."""
+    files: dict[int, bytes] = field(default_factory=dict)
+
+    def reachable(self) -> Image:
+        """Without the files and directories that no name leads to."""
+        found = Image({}, {})
+        waiting = [ROOT]
+        while waiting:
+            number = waiting.pop()
+            names = found.directories[number] = self.directories[number]
+            for inode in names.values():
+                if inode in self.directories:
+                    waiting.append(inode)
+                else:
+                    found.files[inode] = self.files[inode]
+        return found
+
+    def paths(self) -> dict[str, bytes]:
+        """The contents of every file by its path."""
+        found: dict[str, bytes] = {}
+        waiting = [("", ROOT)]
+        while waiting:
+            path, number = waiting.pop()
+            for name, inode in self.directories[number].items():
+                if inode in self.directories:
+                    waiting.append((f"{path}/{name}", inode))
+                else:
+                    found[f"{path}/{name}"] = self.files[inode]
+        return found
+
+
+class MemoryFile:
+    """An open file of a :class:`MemoryFiles`. It outlives its name, as an open file does."""
+
+    __slots__ = ("_files", "_inode", "path")
+
+    def __init__(self, files: MemoryFiles, path: str, inode: int) -> None:
+        self._files = files
+        self._inode = inode
+        self.path = path
+
+    def size_bytes(self) -> int:
+        return len(self._files.contents[self._inode])
+
+    def read_at(self, position: int, size_bytes: int) -> bytes:
+        return bytes(self._files.contents[self._inode][position : position + size_bytes])
+
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        data = self.read_at(position, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def write_at(self, position: int, buffers: Sequence[Bytes]) -> None:
+        data = b"".join(buffers)
+        self._files.begin(Write(self.path, self._inode, position, data))
+        contents = self._files.changeable(self._inode)
+        if len(contents) < position:
+            contents.extend(bytes(position - len(contents)))
+        contents[position : position + len(data)] = data
+        self._files.touch(self._inode)
+
+    def truncate(self, size_bytes: int) -> None:
+        self._files.begin(Truncate(self.path, self._inode, size_bytes))
+        contents = self._files.changeable(self._inode)
+        if size_bytes < len(contents):
+            del contents[size_bytes:]
+        else:
+            contents.extend(bytes(size_bytes - len(contents)))
+        self._files.touch(self._inode)
+
+    def flush(self) -> None:
+        self._files.begin(FlushFile(self.path, self._inode))
+
+    def map(self) -> Bytes:
+        return bytes(self._files.contents[self._inode])
+
+    def close(self) -> None:
+        pass
+
+
+class _MemoryLock:
+    def __init__(self, held: set[str], path: str) -> None:
+        self._held = held
+        self._path = path
+
+    def release(self) -> None:
+        self._held.discard(self._path)
+
+
+class MemoryFiles:
+    """A file system in memory; implements :class:`~logstore.files.Files`.
+
+    Threads may share it as far as they do not change the same file at the same time, which logstore does not.
+    """
+
+    def __init__(
+        self,
+        image: Image | None = None,
+        *,
+        now_ms: Callable[[], int] = lambda: 1_700_000_000_000,
+        before: Callable[[Operation], None] | None = None,
+    ) -> None:
+        """
+        Args:
+            image: what is there at the beginning; nothing by default.
+            now_ms: the clock of the file times.
+            before: called before each operation, which is then in the journal but not yet done; may raise.
+        """
+        image = image or Image()
+        self._image = image
+        self._directories = {number: dict(names) for number, names in image.directories.items()}
+        self.contents: dict[int, bytes | bytearray] = dict(image.files)
+        self.journal: Journal = []
+        self.before = before
+        self._now_ms = now_ms
+        self._modified_ms: dict[int, int] = {}
+        self._change_count = 0
+        self._changed: dict[int, int] = {}
+        self._next_number = max([*self._directories, *self.contents]) + 1
+        self._held: set[str] = set()
+        self._lock = threading.Lock()
+
+    @property
+    def image(self) -> Image:
+        """What the disk began from."""
+        return self._image
+
+    def now(self) -> Image:
+        """What is there now: the state after a crash of the process alone."""
+        directories = {number: dict(names) for number, names in self._directories.items()}
+        return Image(directories, {number: bytes(data) for number, data in self.contents.items()}).reachable()
+
+    def note(self, said: Any) -> None:
+        """Put a remark into the journal, for whoever checks the states of a crash behind it."""
+        self.journal.append(Note(said))
+
+    # What files and operations share
+
+    def begin(self, operation: Operation) -> None:
+        """Put an operation into the journal, right before it is done."""
+        self.journal.append(operation)
+        if self.before is not None:
+            self.before(operation)
+
+    def changeable(self, inode: int) -> bytearray:
+        contents = self.contents[inode]
+        if not isinstance(contents, bytearray):
+            contents = self.contents[inode] = bytearray(contents)
+        return contents
+
+    def touch(self, number: int) -> None:
+        self._modified_ms[number] = self._now_ms()
+        self._change_count += 1
+        self._changed[number] = self._change_count
+
+    def _new_number(self) -> int:
+        with self._lock:
+            number = self._next_number
+            self._next_number += 1
+        return number
+
+    # Paths
+
+    def absolute(self, path: str) -> str:
+        return "/" + os.path.normpath(path).lstrip("/")
+
+    def _find(self, path: str, action: str = "opening") -> int:
+        number = ROOT
+        for name in filter(None, path.split("/")):
+            names = self._directories.get(number)
+            if names is None or name not in names:
+                raise _error(errno.ENOENT, path, action)
+            number = names[name]
+        return number
+
+    def _find_or_none(self, path: str) -> int | None:
+        try:
+            return self._find(path)
+        except StorageError:
+            return None
+
+    def _parent(self, path: str, action: str) -> tuple[int, str]:
+        directory, _, name = path.rpartition("/")
+        number = self._find(directory, action)
+        if number not in self._directories:
+            raise _error(errno.ENOTDIR, path, action)
+        return number, name
+
+    # Files
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> MemoryFile:
+        directory, name = self._parent(path, "opening")
+        inode = self._directories[directory].get(name)
+        if inode is None:
+            if not create:
+                raise _error(errno.ENOENT, path, "opening")
+            inode = self._new_number()
+            self.begin(Create(path, directory, name, inode))
+            self.contents[inode] = b""
+            self._directories[directory][name] = inode
+            self.touch(directory)
+            self.touch(inode)
+        elif inode in self._directories:
+            raise _error(errno.EISDIR, path, "opening")
+        return MemoryFile(self, path, inode)
+
+    def list_directory(self, path: str) -> list[DirectoryEntry]:
+        names = self._directories.get(self._find(path, "listing"))
+        if names is None:
+            raise _error(errno.ENOTDIR, path, "listing")
+        return [DirectoryEntry(name, inode in self._directories) for name, inode in sorted(names.items())]
+
+    def is_file(self, path: str) -> bool:
+        return self._find_or_none(path) in self.contents
+
+    def is_directory(self, path: str) -> bool:
+        return self._find_or_none(path) in self._directories
+
+    def size_bytes(self, path: str) -> int:
+        return len(self.contents[self._find(path, "reading the size of")])
+
+    def modified_ms(self, path: str) -> int:
+        return self._modified_ms.get(self._find(path, "reading the time of"), self._now_ms())
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        self._modified_ms[self._find(path, "setting the time of")] = modified_ms
+
+    def changed_ns(self, path: str) -> int:
+        return self._changed.get(self._find(path, "reading the time of"), 0)
+
+    def rename(self, old: str, new: str) -> None:
+        directory, name = self._parent(old, "renaming")
+        new_directory, new_name = self._parent(new, "renaming")
+        names = self._directories[directory]
+        if name not in names:
+            raise _error(errno.ENOENT, old, "renaming")
+        if new_directory != directory:
+            raise _error(errno.EXDEV, old, "renaming")
+        self.begin(Rename(old, directory, name, new_name))
+        names[new_name] = names.pop(name)
+        self.touch(directory)
+
+    def remove(self, path: str) -> None:
+        directory, name = self._parent(path, "removing")
+        inode = self._directories[directory].get(name)
+        if inode is None or inode in self._directories:
+            raise _error(errno.ENOENT if inode is None else errno.EISDIR, path, "removing")
+        self.begin(Remove(path, directory, name))
+        del self._directories[directory][name]
+        self.touch(directory)
+
+    def make_directory(self, path: str) -> None:
+        made = ""
+        for name in filter(None, path.split("/")):
+            parent, made = made, f"{made}/{name}"
+            if self._find_or_none(made) is not None:
+                continue
+            directory, number = self._find(parent), self._new_number()
+            self.begin(MakeDirectory(made, directory, name, number))
+            self._directories[number] = {}
+            self._directories[directory][name] = number
+            self.touch(directory)
+
+    def remove_directory(self, path: str) -> None:
+        directory, name = self._parent(path, "removing")
+        number = self._find(path, "removing")
+        if self._directories.get(number):
+            raise _error(errno.ENOTEMPTY, path, "removing")
+        self.begin(Remove(path, directory, name))
+        del self._directories[directory][name]
+        self.touch(directory)
+
+    def flush_directory(self, path: str) -> None:
+        self.begin(FlushDirectory(path, self._find(path, "flushing")))
+
+    def lock(self, path: str) -> _MemoryLock:
+        self.open(path, create=True)
+        with self._lock:
+            if path in self._held:
+                raise LockedError(f"{path} is held: the directory is already open for writing")
+            self._held.add(path)
+        return _MemoryLock(self._held, path)
+
+
+def _error(number: int, path: str, action: str) -> StorageError:
+    return storage_error(OSError(number, os.strerror(number)), path, action)
+
+
+def trace_of(journal: Iterable[Operation | Note], root: str = "") -> list[str]:
+    """The journal as lines of text, paths below ``root``: what a test can hold an action to."""
+    return [str(entry).replace(f"{root}/", "") for entry in journal]

@@ -1,0 +1,164 @@
+"""What a partition may hold after a power cut, by what its writer has noted up to then.
+
+Each value says which one was in front of it when it was appended, so that a log whose records come from
+different pasts is found out by its contents alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+FIRST = b"none"
+
+
+class Appending(NamedTuple):
+    """These values are about to be written, at these offsets."""
+
+    offset: int
+    values: tuple[bytes, ...]
+
+
+class Durable(NamedTuple):
+    """A call has returned that promises everything below ``offset``."""
+
+    offset: int
+
+
+class Deleting(NamedTuple):
+    """Records below ``before`` may go from now on."""
+
+    before: int
+
+
+class Deleted(NamedTuple):
+    """The log start is ``start``, durably."""
+
+    start: int
+
+
+class Truncating(NamedTuple):
+    """Records from ``floor`` on may go from now on."""
+
+    floor: int
+
+
+class Truncated(NamedTuple):
+    """The log ends at ``end``, durably."""
+
+    end: int
+
+
+class Opened(NamedTuple):
+    """A session has found the log like this."""
+
+    start: int
+    values: tuple[bytes, ...]
+    durable: int
+
+
+class Found(NamedTuple):
+    """What somebody reads."""
+
+    start: int
+    values: tuple[bytes, ...]
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.values)
+
+
+def next_value(number: int, previous: bytes, size_bytes: int) -> bytes:
+    """A value that names itself and the one in front of it."""
+    return b"%d<%b|" % (number, name_of(previous)) + b"." * size_bytes
+
+
+def name_of(value: bytes) -> bytes:
+    return value.partition(b"<")[0]
+
+
+def previous_of(value: bytes) -> bytes:
+    return value.partition(b"<")[2].partition(b"|")[0]
+
+
+class History:
+    """Folds the notes of all sessions into what may be found now."""
+
+    def __init__(self, said: Iterable[Any]) -> None:
+        self.line: dict[int, bytes] = {}
+        """What the writer believes to be in the log, by offset."""
+        self.end = 0
+        self.durable = 0
+        self.start_low = 0
+        self.start_high = 0
+        self._allowed: dict[int, set[bytes]] = {}
+        for note in said:
+            self._fold(note)
+
+    @property
+    def last(self) -> bytes:
+        return self.line.get(self.end - 1, FIRST)
+
+    def _fold(self, note: Any) -> None:
+        if isinstance(note, Appending):
+            for offset, value in enumerate(note.values, note.offset):
+                self.line[offset] = value
+                self._allowed.setdefault(offset, set()).add(value)
+            self.end = note.offset + len(note.values)
+        elif isinstance(note, Durable):
+            for offset in range(self.durable, note.offset):
+                self._allowed[offset] = {self.line[offset]}
+            self.durable = max(self.durable, note.offset)
+        elif isinstance(note, Deleting):
+            self.start_high = max(self.start_high, note.before)
+        elif isinstance(note, Deleted):
+            self.start_low = max(self.start_low, note.start)
+        elif isinstance(note, Truncating):
+            self.durable = min(self.durable, note.floor)
+        elif isinstance(note, Truncated):
+            self._cut(note.end)
+        elif isinstance(note, Opened):
+            self._open(note)
+
+    def _open(self, note: Opened) -> None:
+        end = note.start + len(note.values)
+        self._cut(end)
+        for offset, value in enumerate(note.values, note.start):
+            self.line[offset] = value
+        self.end = end
+        self._fold(Durable(min(note.durable, end)))
+        self._fold(Deleted(note.start))
+
+    def _cut(self, end: int) -> None:
+        for offset in [offset for offset in self.line if offset >= end]:
+            del self.line[offset]
+        for offset in [offset for offset in self._allowed if offset >= end]:
+            del self._allowed[offset]
+        self.end = end
+        self.durable = min(self.durable, end)
+
+    def check(self, found: Found) -> None:
+        """Raise unless the records are a past of this log with all that was promised."""
+        assert self.start_low <= found.start <= max(self.start_high, self.start_low), (
+            f"the log starts at {found.start}; it must start at {self.start_low} to {self.start_high}"
+        )
+        assert found.end >= self.durable, (
+            f"LOST: the log ends at {found.end}, everything below {self.durable} was promised"
+        )
+        self._check_values(found)
+        self._check_line(found.values)
+
+    def _check_values(self, found: Found) -> None:
+        for offset, value in enumerate(found.values, found.start):
+            allowed = self._allowed.get(offset, set())
+            assert value in allowed, (
+                f"WRONG: at offset {offset} is {value[:30]!r}; it must be one of {[v[:30] for v in allowed]}"
+            )
+
+    @staticmethod
+    def _check_line(values: Sequence[bytes]) -> None:
+        for first, second in pairwise(values):
+            assert previous_of(second) == name_of(first), (
+                f"MIXED: {second[:30]!r} follows {first[:30]!r}, which it was not appended behind"
+            )
