@@ -1,0 +1,29 @@
+"""What the long runs have tried, for the page on reliability.
+
+A run appends its figures to the file that ``LOGSTORE_FIGURES`` names; without it nothing is written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from datetime import UTC, datetime
+
+
+def report(name: str, *, count: int, failures: int, seconds: float, detail: str = "") -> None:
+    """One figure: ``count`` things were tried, ``failures`` of them went wrong."""
+    path = os.environ.get("LOGSTORE_FIGURES")
+    if not path:
+        return
+    row = {
+        "name": name,
+        "count": count,
+        "failures": failures,
+        "seconds": round(seconds, 1),
+        "detail": detail,
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "python": platform.python_version(),
+    }
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(json.dumps(row) + "\n")
