@@ -108,6 +108,7 @@ def test_errors_elsewhere_in_the_package_are_private():
         (file.name, node.name)
         for file in SOURCE.rglob("*.py")
         if file.name != "errors.py"
+        and file.parent.name != "testing"  # what a test fails with is no error of logstore
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.ClassDef) and node.name.endswith("Error") and not node.name.startswith("_")
     ]
