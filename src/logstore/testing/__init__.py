@@ -3,7 +3,7 @@ at every point of a program's life."""
 
 from logstore.testing.clock import ManualClock
 from logstore.testing.explorer import CrashError, Explored, Scenario, explore, reproduce
-from logstore.testing.memory import Image, MemoryFiles, trace_of
+from logstore.testing.memory import Image, MemoryFiles, trace_lines
 
 __all__ = [
     "CrashError",
@@ -14,5 +14,5 @@ __all__ = [
     "Scenario",
     "explore",
     "reproduce",
-    "trace_of",
+    "trace_lines",
 ]

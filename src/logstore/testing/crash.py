@@ -1,4 +1,4 @@
-"""The states that a power cut may leave a disk in, made from the journal of what was done to it.
+"""The states that a power cut may leave a disk in, made from the trace of what was done to it.
 
 The rules are those of a POSIX file system with the freedoms that ext4 and its like take:
 
@@ -216,7 +216,7 @@ def name_variants(
 
 
 class CrashStates:
-    """Follows a journal, and gives the states of a power cut at each point of it.
+    """Follows a trace, and gives the states of a power cut at each point of it.
 
     The variants of a file do not depend on anything but the seed and the operations so far, so that a rule
     makes the same state in every run.

@@ -10,7 +10,7 @@ A state that fails is named by a rule, one line of text from which :func:`reprod
     explore(MyScenario(), seed=7)      # CrashError: ... rule: '7 > 12:0.3.1 > 4:1.0'
     reproduce(MyScenario(), "7 > 12:0.3.1 > 4:1.0")
 
-Write a scenario for your own program: give its :func:`logstore.open` the disk, put into the journal with
+Write a scenario for your own program: give its :func:`logstore.open` the disk, put into the trace with
 ``files.note(...)`` what it tells its users, and check that all of this still holds.
 """
 
@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from logstore.testing.crash import Choices, CrashStates
 from logstore.testing.memory import Image, MemoryFiles
-from logstore.testing.operations import Journal, Note
+from logstore.testing.operations import Trace, Note
 
 _SHOWN_OPERATIONS = 12
 
@@ -87,7 +87,7 @@ class _Exploration:
 
     def run(self, image: Image, said: Sequence[Any], rule: str, depth: int) -> None:
         """A session on an image, cut behind each of its operations."""
-        journal = _run_session(self.scenario, image, said, rule)
+        trace = _run_session(self.scenario, image, said, rule)
         self.explored.session_count += 1
         self.explored.deepest = max(self.explored.deepest, depth)
         states = CrashStates(image, self.seed)
@@ -95,19 +95,19 @@ class _Exploration:
         # Behind a cut there are as many points again, so each gets fewer states.
         limit = self.states_per_point if depth == 1 else max(self.states_per_point // 8, 2)
         said = list(said)
-        for point, entry in enumerate(journal):
+        for point, entry in enumerate(trace):
             if isinstance(entry, Note):
                 said.append(entry.said)
             else:
                 states.follow(entry)
                 self.explored.point_count += 1
-            if point + 1 < len(journal) and isinstance(journal[point + 1], Note):
+            if point + 1 < len(trace) and isinstance(trace[point + 1], Note):
                 continue  # nothing new is on the disk, and more will be asked of it
             for choices in states.choices(limit, rng):
                 if self.explored.state_count >= self.max_states:
                     return
                 self._check(
-                    states, choices, said, f"{rule} > {point}:{_text_of(choices)}", depth, journal, point
+                    states, choices, said, f"{rule} > {point}:{_text_of(choices)}", depth, trace, point
                 )
 
     def _check(
@@ -117,7 +117,7 @@ class _Exploration:
         said: list[Any],
         rule: str,
         depth: int,
-        journal: Journal,
+        trace: Trace,
         point: int,
     ) -> None:
         image = states.image(choices)
@@ -135,7 +135,7 @@ class _Exploration:
         except CrashError:
             raise
         except Exception as error:
-            raise CrashError(rule, error, _story(journal, point, states.describe(choices))) from error
+            raise CrashError(rule, error, _story(trace, point, states.describe(choices))) from error
 
 
 def explore(
@@ -174,14 +174,14 @@ def reproduce(scenario: Scenario, rule: str) -> MemoryFiles:
     seed, *cuts = rule.split(" > ")
     image, done = Image(), seed
     said: list[Any] = []
-    journal: Journal = []
+    trace: Trace = []
     point, description = 0, ""
     for cut in cuts:
         text, _, numbers = cut.partition(":")
         point = int(text)
-        journal = _run_session(scenario, image, said, done)
+        trace = _run_session(scenario, image, said, done)
         states = CrashStates(image, int(seed))
-        for entry in journal[: point + 1]:
+        for entry in trace[: point + 1]:
             if isinstance(entry, Note):
                 said.append(entry.said)
             else:
@@ -192,27 +192,27 @@ def reproduce(scenario: Scenario, rule: str) -> MemoryFiles:
     try:
         scenario.check(MemoryFiles(image), said)
     except Exception as error:
-        raise CrashError(rule, error, _story(journal, point, description)) from error
+        raise CrashError(rule, error, _story(trace, point, description)) from error
     return MemoryFiles(image)
 
 
-def _run_session(scenario: Scenario, image: Image, said: Sequence[Any], rule: str) -> Journal:
+def _run_session(scenario: Scenario, image: Image, said: Sequence[Any], rule: str) -> Trace:
     """What a session does; it is the same each time that it begins with the same."""
     files = MemoryFiles(image)
     try:
         scenario.session(files, said, random.Random(f"session {rule}"))
     except Exception as error:
-        raise CrashError(rule, error, _story(files.journal, len(files.journal) - 1)) from error
-    return files.journal
+        raise CrashError(rule, error, _story(files.trace, len(files.trace) - 1)) from error
+    return files.trace
 
 
 def _text_of(choices: Choices) -> str:
     return ".".join(map(str, choices))
 
 
-def _story(journal: Journal, point: int, description: str = "") -> str:
+def _story(trace: Trace, point: int, description: str = "") -> str:
     """The last operations up to a point, and what came of them."""
-    shown = journal[max(point + 1 - _SHOWN_OPERATIONS, 0) : point + 1]
+    shown = trace[max(point + 1 - _SHOWN_OPERATIONS, 0) : point + 1]
     lines = [f"  {entry!s:.200}" for entry in shown]
     if not description:
         return "\n".join(["a session failed behind:", *lines])

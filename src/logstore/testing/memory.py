@@ -1,7 +1,7 @@
-"""A disk in memory that keeps a journal of what is done to it.
+"""A disk in memory that keeps a trace of what is done to it.
 
 Give :class:`MemoryFiles` to :func:`logstore.open` in place of the machine's file system. It is quick (nothing
-leaves the process), begins from an :class:`Image`, and says in its journal what was done in which order: the
+leaves the process), begins from an :class:`Image`, and says in its trace what was done in which order: the
 input of :mod:`~logstore.testing.crash`, and of tests that hold an action to its exact file operations.
 """
 
@@ -21,7 +21,7 @@ from logstore.testing.operations import (
     Create,
     FlushDirectory,
     FlushFile,
-    Journal,
+    Trace,
     MakeDirectory,
     Note,
     Operation,
@@ -146,13 +146,13 @@ class MemoryFiles:
         Args:
             image: what is there at the beginning; nothing by default.
             now_ms: the clock of the file times.
-            before: called before each operation, which is then in the journal but not yet done; may raise.
+            before: called before each operation, which is then in the trace but not yet done; may raise.
         """
         image = image or Image()
         self._image = image
         self._directories = {number: dict(names) for number, names in image.directories.items()}
         self.contents: dict[int, bytes | bytearray] = dict(image.files)
-        self.journal: Journal = []
+        self.trace: Trace = []
         self.before = before
         self._now_ms = now_ms
         self._modified_ms: dict[int, int] = {}
@@ -173,14 +173,14 @@ class MemoryFiles:
         return Image(directories, {number: bytes(data) for number, data in self.contents.items()}).reachable()
 
     def note(self, said: Any) -> None:
-        """Put a remark into the journal, for whoever checks the states of a crash behind it."""
-        self.journal.append(Note(said))
+        """Put a remark into the trace, for whoever checks the states of a crash behind it."""
+        self.trace.append(Note(said))
 
     # What files and operations share
 
     def begin(self, operation: Operation) -> None:
-        """Put an operation into the journal, right before it is done."""
-        self.journal.append(operation)
+        """Put an operation into the trace, right before it is done."""
+        self.trace.append(operation)
         if self.before is not None:
             self.before(operation)
 
@@ -328,6 +328,6 @@ def _error(number: int, path: str, action: str) -> StorageError:
     return storage_error(OSError(number, os.strerror(number)), path, action)
 
 
-def trace_of(journal: Iterable[Operation | Note], root: str = "") -> list[str]:
-    """The journal as lines of text, paths below ``root``: what a test can hold an action to."""
-    return [str(entry).replace(f"{root}/", "") for entry in journal]
+def trace_lines(trace: Iterable[Operation | Note], root: str = "") -> list[str]:
+    """The trace as lines of text, paths below ``root``: what a test can hold an action to."""
+    return [str(entry).replace(f"{root}/", "") for entry in trace]

@@ -1,4 +1,4 @@
-"""What a program does to a disk, as values: the journal that :class:`~logstore.testing.memory.MemoryFiles`
+"""What a program does to a disk, as values: the trace that :class:`~logstore.testing.memory.MemoryFiles`
 keeps, from which :mod:`~logstore.testing.crash` makes the states that a power cut may leave.
 
 Files and directories go by numbers (inodes): a name may move while a write to its file is under way. Each
@@ -118,4 +118,4 @@ NameOperation = Create | MakeDirectory | Rename | Remove
 Operation = FileOperation | NameOperation | FlushFile | FlushDirectory
 """What a power cut may come between."""
 
-Journal = list[Operation | Note]
+Trace = list[Operation | Note]
