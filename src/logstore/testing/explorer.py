@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from logstore.testing.crash import Choices, CrashStates
 from logstore.testing.memory import Image, MemoryFiles
-from logstore.testing.operations import Trace, Note
+from logstore.testing.operations import Note, Trace
 
 _SHOWN_OPERATIONS = 12
 

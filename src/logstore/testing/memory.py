@@ -21,12 +21,12 @@ from logstore.testing.operations import (
     Create,
     FlushDirectory,
     FlushFile,
-    Trace,
     MakeDirectory,
     Note,
     Operation,
     Remove,
     Rename,
+    Trace,
     Truncate,
     Write,
 )
