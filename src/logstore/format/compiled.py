@@ -115,7 +115,8 @@ def encode_rows(
     producer: tuple[int, int, int] = NO_PRODUCER,
 ) -> list[bytearray] | None:
     """The rows, a list or tuple, as sealed batches at base offset 0, not compressed; None if anything about
-    them is out of the ordinary, for plain Python to decide. Cost: 40 ns per record of 100 bytes."""
+    them is out of the ordinary, for plain Python to decide. Cost: 35 ns per record of 100 bytes, 15 ns
+    per header."""
     batches: list[bytearray] | None = compiled.encode_rows(rows, NewRecord, now_ms, rules, producer)
     return batches
 
