@@ -266,6 +266,7 @@ class LogCore:
             return
         if base_offset < old.base_offset:
             raise OffsetOutOfRangeError(f"cannot roll to {base_offset}, below the active {old.base_offset}")
+        self.context.home.ensure_recovery_point(self.partition)
         new = self.new_active(base_offset, now_ms)
         try:
             new.create()

@@ -41,6 +41,8 @@ class LogHome:
         self._lock = threading.Lock()
         self._held: Lock | None = None
         self._recovery_points: dict[TopicPartition, int] = {}
+        self._stored_points: frozenset[TopicPartition] = frozenset()
+        """The partitions of the stored recovery points."""
         self._log_starts: dict[TopicPartition, int] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._found: dict[str, bytes] = {}
@@ -91,6 +93,7 @@ class LogHome:
         then as 0 (everything is checked), log starts as the first segment's base, both of which are safe."""
         self._found = {}
         self._recovery_points = self._load(RECOVERY_POINTS_NAME)
+        self._stored_points = frozenset(self._recovery_points)
         self._log_starts = self._load(LOG_STARTS_NAME)
         self._high_watermarks = self._load(HIGH_WATERMARKS_NAME)
 
@@ -125,6 +128,14 @@ class LogHome:
         """Remember it; :meth:`store_checkpoints` writes it."""
         with self._lock:
             self._recovery_points[partition] = offset
+
+    def ensure_recovery_point(self, partition: TopicPartition) -> None:
+        """Make sure that one is stored. A log must have one before it gets its second segment: without, the
+        next open could not tell a segment whose end was lost from one with a gap behind it."""
+        with self._lock:
+            if partition not in self._stored_points:
+                self._recovery_points.setdefault(partition, 0)
+                self._store_locked(RECOVERY_POINTS_NAME, self._recovery_points)
 
     def set_high_watermark(self, partition: TopicPartition, offset: int) -> None:
         with self._lock:
@@ -178,3 +189,5 @@ class LogHome:
         self._durable.pop(name, None)  # first: a failure leaves the old file, the new one, or who knows
         write_small_file(self._files, f"{self.path}/{name}", data)
         self._durable[name] = data
+        if name == RECOVERY_POINTS_NAME:
+            self._stored_points = frozenset(table)

@@ -1,0 +1,266 @@
+"""A store in sessions: topics come and go, their partitions are written to, time passes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import logstore
+from logstore import Store, StoreConfig, TopicConfig
+from logstore.testing import ManualClock, MemoryFiles
+from tests.crash.history import Deleted, Deleting, Durable, Found, History
+from tests.crash.writer import Writer, check_lookups, check_producers, found_in
+
+PATH = "/store"
+TOPICS = ("a", "b", "c")
+CONFIG = TopicConfig(segment_bytes=600, index_interval_bytes=100, retention_ms=-1)
+RETAINING = TopicConfig(segment_bytes=600, index_interval_bytes=100, retention_ms=-1, retention_bytes=1_500)
+STORE_CONFIG = StoreConfig(linger_ms=0, topic=CONFIG)
+
+
+class Creating(NamedTuple):
+    """The topic may be there from now on, with so many partitions."""
+
+    topic: str
+    partition_count: int
+
+
+class Created(NamedTuple):
+    """The topic is there, durably."""
+
+    topic: str
+    partition_count: int
+
+
+class Removing(NamedTuple):
+    """The topic may be gone from now on."""
+
+    topic: str
+
+
+class Removed(NamedTuple):
+    """The topic is gone, durably."""
+
+    topic: str
+
+
+class Said(NamedTuple):
+    """What the writer of a partition has noted."""
+
+    topic: str
+    partition: int
+    note: Any
+
+
+class StoreHistory:
+    """Which topics may be found, and what in their partitions."""
+
+    def __init__(self, said: Sequence[Any]) -> None:
+        self.least: dict[str, int] = {}
+        """The partitions that a topic must have."""
+        self.most: dict[str, int] = {}
+        """The partitions that it may have."""
+        self._notes: dict[tuple[str, int], list[Any]] = {}
+        for note in said:
+            self._fold(note)
+
+    def _fold(self, note: Any) -> None:
+        if isinstance(note, Said):
+            self._notes.setdefault((note.topic, note.partition), []).append(note.note)
+        elif isinstance(note, Creating):
+            self.most[note.topic] = note.partition_count
+        elif isinstance(note, Created):
+            self.least[note.topic] = self.most[note.topic] = note.partition_count
+        elif isinstance(note, Removing):
+            self.least.pop(note.topic, None)
+        elif isinstance(note, Removed):
+            self.most.pop(note.topic, None)
+            self._notes = {place: notes for place, notes in self._notes.items() if place[0] != note.topic}
+
+    def partition(self, topic: str, number: int) -> History:
+        return History(self._notes.get((topic, number), ()))
+
+    def check_topics(self, store: Store) -> None:
+        for topic, count in self.least.items():
+            assert topic in store, f"LOST: topic {topic} is gone"
+            assert len(store[topic]) >= count, f"LOST: topic {topic} has {len(store[topic])} partitions"
+        for topic in store:
+            assert topic in self.most, f"PHANTOM: topic {topic} is back"
+            assert len(store[topic]) <= self.most[topic]
+
+
+def open_store(files: MemoryFiles, clock: ManualClock | None = None) -> Store:
+    return logstore.open(PATH, files=files, clock=clock or ManualClock(), config=STORE_CONFIG)
+
+
+class StoreSession:
+    """A store that is open on a disk."""
+
+    def __init__(self, files: MemoryFiles, said: Sequence[Any], rng: random.Random) -> None:
+        self.files = files
+        self.rng = rng
+        self._number = 1_000 * len(said)
+        self.clock = ManualClock()
+        self._open()
+
+    def _open(self) -> None:
+        self.store = open_store(self.files, self.clock)
+        self.writers: dict[tuple[str, int], Writer] = {}
+        for name, topic in self.store.items():
+            self.files.note(Created(name, len(topic)))
+            self._add_writers(name)
+        for name in TOPICS:
+            if name not in self.store:
+                self.files.note(Removed(name))
+
+    def _add_writers(self, name: str) -> None:
+        for number in range(len(self.store[name])):
+            if (name, number) in self.writers:
+                continue
+            self._number += 1_000_000
+            self.writers[name, number] = Writer(
+                self.store[name][number], partial(self._say, name, number), self.rng, self.clock, self._number
+            )
+
+    def _say(self, topic: str, number: int, note: Any) -> None:
+        self.files.note(Said(topic, number, note))
+
+    def _any(self) -> list[Writer]:
+        """A writer, or none if there is no topic."""
+        return [self.rng.choice(list(self.writers.values()))] if self.writers else []
+
+    # What may be done
+
+    def create(self) -> None:
+        """A topic that is not there."""
+        missing = [name for name in TOPICS if name not in self.store]
+        if missing:
+            name, count = self.rng.choice(missing), self.rng.randint(1, 2)
+            config = RETAINING if name == "c" else CONFIG
+            self.files.note(Creating(name, count))
+            self.store.create_topic(name, partitions=count, config=config)
+            self.files.note(Created(name, count))
+            self._add_writers(name)
+
+    def add_partitions(self) -> None:
+        present = list(self.store)
+        if present:
+            name = self.rng.choice(present)
+            count = len(self.store[name]) + 1
+            self.files.note(Creating(name, count))
+            self.store[name].add_partitions(count)
+            self.files.note(Created(name, count))
+            self._add_writers(name)
+
+    def remove(self) -> None:
+        present = list(self.store)
+        if present:
+            name = self.rng.choice(present)
+            self.files.note(Removing(name))
+            self.store.delete_topic(name)
+            self.files.note(Removed(name))
+            self.writers = {place: writer for place, writer in self.writers.items() if place[0] != name}
+
+    def write(self) -> None:
+        for writer in self._any():
+            writer.append(self.rng.randint(1, 4), size_bytes=100, flush=self.rng.random() < 0.4)
+
+    def write_as_producer(self) -> None:
+        for writer in self._any():
+            writer.append_as_producer()
+
+    def delete_before(self) -> None:
+        for writer in self._any():
+            writer.delete_before()
+
+    def truncate(self) -> None:
+        for writer in self._any():
+            writer.truncate()
+
+    def roll(self) -> None:
+        for writer in self._any():
+            writer.roll()
+
+    def flush(self) -> None:
+        self.store.flush()
+        for writer in self.writers.values():
+            writer.say(Durable(writer.end))
+
+    def checkpoint(self) -> None:
+        self.store.checkpoint()
+        for writer in self.writers.values():
+            writer.say_durable()
+
+    def let_time_pass(self) -> None:
+        """Background work: flushes, retention, checkpoints, the removal of what was deleted."""
+        for writer in self.writers.values():
+            writer.say(Deleting(writer.end))
+        self.clock.advance(self.rng.choice((1_000, 60_000, 600_000)))
+        self.store.run_background()
+        for writer in self.writers.values():
+            writer.say(Deleted(writer.log.log_start_offset))
+            writer.say_durable()
+
+    def reopen(self) -> None:
+        self.store.close()
+        for writer in self.writers.values():
+            writer.say(Durable(writer.end))
+        self._open()
+
+
+ACTIONS: dict[str, tuple[int, Callable[[StoreSession], None]]] = {
+    "create": (4, StoreSession.create),
+    "add partitions": (1, StoreSession.add_partitions),
+    "remove": (2, StoreSession.remove),
+    "write": (10, StoreSession.write),
+    "write as producer": (2, StoreSession.write_as_producer),
+    "delete before": (1, StoreSession.delete_before),
+    "truncate": (1, StoreSession.truncate),
+    "roll": (1, StoreSession.roll),
+    "flush": (2, StoreSession.flush),
+    "checkpoint": (1, StoreSession.checkpoint),
+    "let time pass": (2, StoreSession.let_time_pass),
+    "reopen": (1, StoreSession.reopen),
+}
+
+
+class StoreScenario:
+    """Sessions of random actions; the first begins with a topic."""
+
+    def __init__(self, *, actions: Sequence[str] = (), length: int = 8) -> None:
+        self._actions = actions
+        self._length = length
+
+    def session(self, files: MemoryFiles, said: Sequence[Any], rng: random.Random) -> None:
+        session = StoreSession(files, said, rng)
+        weights = [weight for weight, _ in ACTIONS.values()]
+        names = self._actions or ["create", *rng.choices(list(ACTIONS), weights, k=self._length)]
+        for name in names:
+            ACTIONS[name][1](session)
+
+    def check(self, files: MemoryFiles, said: Sequence[Any]) -> None:
+        history = StoreHistory(said)
+        store = open_store(files)
+        assert store.damaged == {}
+        history.check_topics(store)
+        expected: dict[tuple[str, int], Found] = {}
+        for name, topic in store.items():
+            for number in range(len(topic)):
+                log = topic[number]
+                found = found_in(log)
+                history.partition(name, number).check(found)
+                check_lookups(log, found)
+                check_producers(log)
+                log.extend([(None, b"more")], flush=True)
+                expected[name, number] = Found(found.start, (*found.values, b"more"))
+        store._directory.abandon()
+        again = open_store(MemoryFiles(files.now()))
+        for name, topic in again.items():
+            for number in range(len(topic)):
+                assert topic[number].recovery.cut_bytes == 0
+                assert found_in(topic[number]) == expected.pop((name, number)), (
+                    "the second open found another log"
+                )
+        assert expected == {}

@@ -1,0 +1,174 @@
+"""What may be done to a log, noted as it is done: see :mod:`tests.crash.history`."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from logstore.format.batch import encode_batch
+from logstore.format.header import BatchHeader
+from logstore.format.loops import scan_batches
+from logstore.partition.log import Log
+from logstore.testing import ManualClock
+from tests.crash.history import (
+    FIRST,
+    Appending,
+    Deleted,
+    Deleting,
+    Durable,
+    Found,
+    Opened,
+    Truncated,
+    Truncating,
+    next_value,
+)
+
+Say = Callable[[Any], None]
+
+
+class Writer:
+    """One log, and what its writer notes. Values are numbered from ``number`` on, and never again alike."""
+
+    def __init__(self, log: Log, say: Say, rng: random.Random, clock: ManualClock, number: int) -> None:
+        self.rng = rng
+        self.say = say
+        self.clock = clock
+        self.number = number
+        self.log = log
+        self.begin()
+
+    def begin(self) -> None:
+        """Take note of what was found in a log that has just been opened."""
+        found = found_in(self.log)
+        self.say(Opened(found.start, found.values, self.log.durable_offset))
+        self.end = found.end
+        self._last = found.values[-1] if found.values else FIRST
+        self._borders = [found.end]
+        self._sequences: dict[int, int] = {}
+
+    def values(self, count: int, size_bytes: int) -> list[bytes]:
+        """The next values, which are about to be appended."""
+        made = []
+        for _ in range(count):
+            self.number += 1
+            self._last = next_value(self.number, self._last, size_bytes)
+            made.append(self._last)
+        self.say(Appending(self.end, tuple(made)))
+        return made
+
+    def appended(self, count: int) -> None:
+        """A batch of so many records was appended."""
+        self.end += count
+        self._borders.append(self.end)
+        self.say_durable()
+
+    def say_durable(self) -> None:
+        self.say(Durable(self.log.durable_offset))
+
+    # What may be done
+
+    def append(self, count: int = 1, *, size_bytes: int = 20, flush: bool = False) -> None:
+        """One batch."""
+        values = self.values(count, size_bytes)
+        offsets = self.log.extend([(None, value) for value in values], flush=flush)
+        assert offsets == range(self.end, self.end + count), f"{offsets} instead of {self.end}"
+        if flush:
+            self.say(Durable(self.end + count))
+        self.appended(count)
+
+    def append_as_producer(self) -> None:
+        """A batch of an idempotent producer, a new one or one of this session."""
+        producers = self._sequences
+        if not producers or self.rng.random() < 0.5:
+            producers[self.number] = 0
+        producer_id = self.rng.choice(list(producers))
+        sequence = producers[producer_id]
+        batch = encode_batch(
+            [None] * 2,
+            self.values(2, 5),
+            self.clock.now_ms(),
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_sequence=sequence,
+        )
+        result = self.log.append_batch(bytes(batch))
+        assert result is not None
+        assert result.base_offset == self.end
+        producers[producer_id] += 2
+        self.appended(2)
+
+    def flush(self) -> None:
+        self.log.flush()
+        self.say(Durable(self.end))
+
+    def roll(self) -> None:
+        self.log.roll()
+        self.say_durable()
+
+    def checkpoint(self) -> None:
+        self.log.checkpoint()
+        self.say_durable()
+
+    def delete_before(self) -> None:
+        offset = self.rng.randint(self.log.log_start_offset, self.end)
+        self.say(Deleting(offset))
+        self.say(Deleted(self.log.delete_before(offset)))
+
+    def truncate(self) -> None:
+        """At a border of batches."""
+        start = self.log.log_start_offset
+        floor = self.rng.choice([border for border in self._borders if border >= start] or [self.end])
+        self.say(Truncating(floor))
+        self.log.truncate_to(floor)
+        self.end = self.log.log_end_offset
+        self.say(Truncated(self.end))
+        self.say_durable()
+        self._borders = [border for border in self._borders if border <= self.end]
+        self._sequences.clear()
+        last = list(self.log.read(self.end - 1)) if self.end > self.log.log_start_offset else []
+        self._last = (last[0].value or b"") if last else FIRST
+
+    def new_epoch(self) -> None:
+        self.log.assign_leader_epoch(max(self.log.leader_epoch, 0) + 1)
+
+
+# What must be true of a log ---------------------------------------------------------------------------------
+
+
+def found_in(log: Log) -> Found:
+    records = list(log.read())
+    start = log.log_start_offset
+    offsets = [record.offset for record in records]
+    assert offsets == list(range(start, log.log_end_offset)), f"offsets {offsets} from {start}"
+    return Found(start, tuple(record.value or b"" for record in records))
+
+
+def check_lookups(log: Log, found: Found) -> None:
+    """The indexes lead to every record."""
+    for offset, value in enumerate(found.values, found.start):
+        record = log.record_at(offset)
+        assert record is not None
+        assert record.value == value, f"offset {offset} leads to {record}"
+
+
+def check_producers(log: Log) -> None:
+    """The last batch that the log has of a producer is known again."""
+    last: dict[int, tuple[bytes, BatchHeader]] = {}
+    for data, header in batches_of(log):
+        if header.producer_id >= 0:
+            last[header.producer_id] = data, header
+    for data, header in last.values():
+        result = log.append_batch(bytes(8) + data[8:])  # the base offset is the leader's to give
+        assert result is not None
+        assert result.is_duplicate, f"the batch of producer {header.producer_id} was appended twice"
+        assert result.base_offset == header.base_offset
+
+
+def batches_of(log: Log) -> Iterator[tuple[bytes, BatchHeader]]:
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        fetched = log.fetch(offset)
+        for position, header in scan_batches(fetched.data, 0, len(fetched.data), check=False)[0]:
+            yield fetched.data[position : position + header.size_bytes], header
+        offset = fetched.next_offset
