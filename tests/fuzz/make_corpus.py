@@ -39,7 +39,9 @@ def v(*numbers):
     return b"".join(map(encode_varint, numbers))
 
 
-def body(*, attributes=0, timestamp_delta=0, offset_delta=0, key=v(1) + b"k", value=v(1) + b"v", headers=v(0)):
+def body(
+    *, attributes=0, timestamp_delta=0, offset_delta=0, key=v(1) + b"k", value=v(1) + b"v", headers=v(0)
+):
     return bytes([attributes]) + v(timestamp_delta, offset_delta) + key + value + headers
 
 
@@ -96,23 +98,27 @@ RECORDS = {
 
 def batch_files():
     yield "right", encode_batch([b"k", None], [b"v", b"w"], 5, [(("h", b"x"),), ()])
-    yield "right-with-everything", encode_batch(
-        [b"key", None, b""],
-        [None, b"v" * 70, b"\0"],
-        [5, 3, INT64_MAX],
-        [(), (("a", None), ("b", b"")), ()],
-        base_offset=100,
-        partition_leader_epoch=3,
-        producer_id=7,
-        producer_epoch=1,
-        base_sequence=INT32_MAX - 1,
-        transactional=True,
+    yield (
+        "right-with-everything",
+        encode_batch(
+            [b"key", None, b""],
+            [None, b"v" * 70, b"\0"],
+            [5, 3, INT64_MAX],
+            [(), (("a", None), ("b", b"")), ()],
+            base_offset=100,
+            partition_leader_epoch=3,
+            producer_id=7,
+            producer_epoch=1,
+            base_sequence=INT32_MAX - 1,
+            transactional=True,
+        ),
     )
     for codec in list(Codec)[1:]:
         columns = [b"k"] * 9, [b"value"] * 9, range(9), [(("h", b"x"),)] * 9
         yield f"right-{codec.name.lower()}", encode_batch(*columns, codec=codec)
-        yield f"records-{codec.name.lower()}-lie", sealed(
-            compress(codec, RECORDS["key-length-beyond"]), attributes=codec
+        yield (
+            f"records-{codec.name.lower()}-lie",
+            sealed(compress(codec, RECORDS["key-length-beyond"]), attributes=codec),
         )
     for name, section in RECORDS.items():
         yield f"record-{name}", sealed(section)
@@ -138,8 +144,9 @@ def batch_files():
         yield f"codec-{codec}", sealed(two, attributes=codec, record_count=2, last_offset_delta=1)
     yield "reserved-attributes", sealed(two, attributes=0x7F80, record_count=2, last_offset_delta=1)
     yield "control-of-two-records", sealed(two, attributes=0x20, record_count=2, last_offset_delta=1)
-    yield "control-compressed", sealed(
-        compress(Codec.GZIP, record(body())), attributes=0x21, record_count=1, last_offset_delta=0
+    yield (
+        "control-compressed",
+        sealed(compress(Codec.GZIP, record(body())), attributes=0x21, record_count=1, last_offset_delta=0),
     )
     yield "append-time-and-horizon", sealed(two, attributes=0x48, record_count=2, last_offset_delta=1)
     for field in BATCH_HEADER.fields:
@@ -176,8 +183,12 @@ def run_files():
     yield "cut", run(0, 1, 2)[:-5]
     yield "batch-of-another-partition", run(0, 1) + run(10_000, partition_leader_epoch=77, producer_id=5)
     yield "beyond-int64", run(0, INT64_MAX)
-    yield "all-codecs", b"".join(
-        bytes(encode_batch([b"k"] * 3, [b"v"] * 3, 9, codec=codec, base_offset=3 * codec)) for codec in Codec
+    yield (
+        "all-codecs",
+        b"".join(
+            bytes(encode_batch([b"k"] * 3, [b"v"] * 3, 9, codec=codec, base_offset=3 * codec))
+            for codec in Codec
+        ),
     )
     marker = encode_end_marker(
         base_offset=2,
@@ -235,7 +246,10 @@ def legacy_files():
         for length in (-2, 50, INT32_MAX):
             spoilt = right[:at] + struct.pack(">i", length) + right[at + 4 :]
             yield f"key-length-{length}-in-{magic}".replace("--", "-minus-"), spoilt
-        yield f"bytes-after-value-in-{magic}", right[:8] + struct.pack(">i", len(right) - 7) + right[12:] + b"xxxxx"
+        yield (
+            f"bytes-after-value-in-{magic}",
+            right[:8] + struct.pack(">i", len(right) - 7) + right[12:] + b"xxxxx",
+        )
         yield f"wrapper-of-nothing-{magic}", wrap(magic, Codec.GZIP, b"")
         inner = encode_wrapper(magic, Codec.GZIP, rows)
         yield f"wrapper-in-wrapper-{magic}", wrap(magic, Codec.GZIP, inner)
@@ -269,7 +283,11 @@ def bomb_files():
     yield "gzip", "many-empty-members", gzip.compress(b"", mtime=0) * 200
     yield "gzip", "raw-deflate", zlib.compress(TEXT)
     yield "zstd", "bomb", zstandard.ZstdCompressor().compress(zeros)
-    yield "zstd", "content-size-1-tib", b"\x28\xb5\x2f\xfd\xe0" + (1 << 40).to_bytes(8, "little") + b"\x01\0\0"
+    yield (
+        "zstd",
+        "content-size-1-tib",
+        b"\x28\xb5\x2f\xfd\xe0" + (1 << 40).to_bytes(8, "little") + b"\x01\0\0",
+    )
     yield "zstd", "window-of-2-gib", b"\x28\xb5\x2f\xfd\x00\xa8" + b"\x01\0\0"
     yield "zstd", "run-length-blocks", b"\x28\xb5\x2f\xfd\x00\x58" + b"\xfa\xff\x0fz" * 3 + b"\x03\0\0z"
     yield "zstd", "skippable-frame", b"\x50\x2a\x4d\x18\x04\0\0\0abcd" + compress(Codec.ZSTD, TEXT)
@@ -333,8 +351,15 @@ def snapshot_files():
     yield "empty", encode_snapshot([])
     yield "producer-twice", encode_snapshot([entry, entry])
     yield "numbers-negative", encode_snapshot([ProducerSnapshotEntry(-1, -1, -1, -1, -1, -1, -1, -1)])
-    yield "numbers-most", encode_snapshot(
-        [ProducerSnapshotEntry(INT64_MAX, 32767, INT32_MAX, INT64_MAX, INT32_MAX, INT64_MAX, INT32_MAX, INT64_MAX)]
+    yield (
+        "numbers-most",
+        encode_snapshot(
+            [
+                ProducerSnapshotEntry(
+                    INT64_MAX, 32767, INT32_MAX, INT64_MAX, INT32_MAX, INT64_MAX, INT32_MAX, INT64_MAX
+                )
+            ]
+        ),
     )
     right = encode_snapshot([entry])
     yield "count-minus-1", right[:6] + struct.pack(">i", -1) + right[10:]
@@ -420,7 +445,10 @@ def catalogue_files():
     yield "version-bool", right.replace('"version": 1', '"version": true').encode()
     yield "version-negative", right.replace('"version": 1', '"version": -1').encode()
     yield "partitions-huge", right.replace('"partitions": 2', '"partitions": 100001').encode()
-    yield "partitions-of-5000-digits", right.replace('"partitions": 2', '"partitions": ' + "9" * 5000).encode()
+    yield (
+        "partitions-of-5000-digits",
+        right.replace('"partitions": 2', '"partitions": ' + "9" * 5000).encode(),
+    )
     yield "partitions-float", right.replace('"partitions": 2', '"partitions": 2.5').encode()
     yield "name-hostile", right.replace('"t":', '"../t":').encode()
     yield "name-surrogate", right.replace('"t":', '"\\ud800":').encode()
@@ -435,7 +463,20 @@ def catalogue_files():
 
 
 def name_files():
-    hostile = ("..", ".", "", "a/b", "a\0b", "../../etc/passwd", "a b", "\u00e9", "t" * 250, "a\n", "-", "a\\b")
+    hostile = (
+        "..",
+        ".",
+        "",
+        "a/b",
+        "a\0b",
+        "../../etc/passwd",
+        "a b",
+        "\u00e9",
+        "t" * 250,
+        "a\n",
+        "-",
+        "a\\b",
+    )
     for number, name in enumerate((*hostile, "topic-0", "topic-01", "topic--1", "t-0.abc-delete")):
         yield f"name-{number:02}", name.encode()
     yield "partition-beyond-int32", f"t-{INT32_MAX + 1}".encode()
@@ -453,7 +494,9 @@ def files():
     """(reader, rule, content) of every file."""
     plain = {
         "batch": batch_files,
-        "part_of_batch": lambda: [item for item in batch_files() if item[0].startswith(("right", "count", "delta"))],
+        "part_of_batch": lambda: [
+            item for item in batch_files() if item[0].startswith(("right", "count", "delta"))
+        ],
         "batch_as_found": found_batch_files,
         "batches": run_files,
         "segment": run_files,

@@ -7,8 +7,31 @@ import random
 from tests.fuzz.chance import PIECES
 from tests.fuzz.make_corpus import CORPUS
 
-TEXT_PIECES = (b"\n", b" ", b"-1", b"0", b"9" * 20, b"=", b"\\u0041", b"\\", b'"', b"{", b"}", b"[", b":", b",", b"\xff")
-NUMBERS = (b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\0\0\0\1", b"\x7f" + b"\xff" * 7)
+TEXT_PIECES = (
+    b"\n",
+    b" ",
+    b"-1",
+    b"0",
+    b"9" * 20,
+    b"=",
+    b"\\u0041",
+    b"\\",
+    b'"',
+    b"{",
+    b"}",
+    b"[",
+    b":",
+    b",",
+    b"\xff",
+)
+NUMBERS = (
+    b"\0\0\0\0",
+    b"\xff\xff\xff\xff",
+    b"\x7f\xff\xff\xff",
+    b"\x80\0\0\0",
+    b"\0\0\0\1",
+    b"\x7f" + b"\xff" * 7,
+)
 MOST_BYTES = 1500
 """Of a seed: what is longer is in the corpus for its length."""
 
