@@ -436,8 +436,10 @@ def meta_properties_files():
 
 def catalogue_files():
     right = (
-        '{"version": 1, "topics": {"t": {"id": "%s", "partitions": 2, "config": {"retention.ms": "5"}, '
-        '"state": "live"}}}' % ID
+        '{"version": 1, "topics": {"t": {"id": "'
+        + ID
+        + '", "partitions": 2, "config": {"retention.ms": "5"}, '
+        '"state": "live"}}}'
     )
     yield "right", right.encode()
     yield "no-topics", b'{"version": 1, "topics": {}}'

@@ -196,7 +196,7 @@ class _Segment:
 
 @reader
 def segment(engine, data):
-    """The records of a whole segment, through the reader that logs have; rows, and columns where pyarrow is."""
+    """The records of a whole segment, through the reader that logs have: as rows, and as columns."""
     data = resealed(data)
     base = max(int.from_bytes(data[:8], "big", signed=True), 0) % (1 << 60)
     view_of, reading = engine.modules["logstore.partition.view"], engine.modules["logstore.partition.reading"]
@@ -267,7 +267,6 @@ def control(engine, data):
 @reader
 def legacy(engine, data):
     """Message sets of magic 0 and 1 as they are found, and the same bytes inside a compressed entry."""
-    batch = engine.modules["logstore.format.batch"]
     results = [decode_here(engine, sealed_entries(data))]
     if data:
         magic, codec = data[0] & 1, (1, 2, 3)[data[0] >> 1 & 3 if data[0] >> 1 & 3 < 3 else 0]
@@ -450,7 +449,9 @@ def names(engine, data):
     name = data.decode("utf-8", "surrogateescape")
     topic = engine.outcome(module.check_topic_name, name)
     if topic is None:
-        assert "/" not in name and "\0" not in name and name not in ("", ".", "..") and len(name) <= 249
+        assert not set("/\0") & set(name), name
+        assert name not in ("", ".", "..")
+        assert len(name) <= 249
         directory = module.partition_directory_name(name, 3)
         assert tuple(module.parse_directory_name(directory))[:2] == (name, 3)
     parsed = engine.outcome(module.parse_directory_name, name)
