@@ -39,9 +39,7 @@ def v(*numbers):
     return b"".join(map(encode_varint, numbers))
 
 
-def body(
-    *, attributes=0, timestamp_delta=0, offset_delta=0, key=v(1) + b"k", value=v(1) + b"v", headers=v(0)
-):
+def body(*, attributes=0, timestamp_delta=0, offset_delta=0, key=b"\x02k", value=b"\x02v", headers=b"\0"):
     return bytes([attributes]) + v(timestamp_delta, offset_delta) + key + value + headers
 
 
