@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from logstore.config import TopicConfig
-from logstore.errors import LogstoreError, StorageError, TopicExistsError
+from logstore.errors import CorruptionError, LogstoreError, StorageError, TopicExistsError
 from logstore.files import Files
 from logstore.format.names import (
     DirectoryKind,
@@ -26,7 +26,7 @@ from logstore.logdir.catalogue import TopicEntry, TopicState, read_catalogue, wr
 from logstore.logdir.identity import list_partitions, stored_topic_id, unknown_partition_counts
 from logstore.model import TopicPartition
 from logstore.partition.home import LogHome
-from logstore.partition.sidecars import write_topic_id
+from logstore.partition.sidecars import read_topic_id, write_topic_id
 from logstore.warning import warn
 
 
@@ -180,17 +180,32 @@ class TopicTable:
 
     def _take_away(self, entry: TopicEntry) -> list[str]:
         renamed = []
-        for number in range(entry.partition_count):
-            partition = TopicPartition(entry.name, number)
+        for partition in self._partitions_ever(entry):
             self._home.forget(partition)
             directory = self.directory_of(partition)
             if self._files.is_directory(directory):
-                gone = f"{self._path}/{deleted_directory_name(entry.name, number, uuid.uuid4().hex)}"
+                gone = f"{self._path}/{deleted_directory_name(*partition, uuid.uuid4().hex)}"
                 self._files.rename(directory, gone)
                 renamed.append(gone)
         self._files.flush_directory(self._path)
         self._show({name: other for name, other in self._entries.items() if name != entry.name})
         return renamed
+
+    def _partitions_ever(self, entry: TopicEntry) -> list[TopicPartition]:
+        """Those of a topic, and those that a growth made and did not finish: of directories that stay, the
+        next open would make a topic again."""
+        numbers = set(range(entry.partition_count))
+        for name, parsed in list_partitions(self._files, self._path):
+            is_live = parsed.kind is DirectoryKind.LIVE and parsed.topic == entry.name
+            if is_live and self._belongs_to(entry, f"{self._path}/{name}"):
+                numbers.add(parsed.partition)
+        return [TopicPartition(entry.name, number) for number in sorted(numbers)]
+
+    def _belongs_to(self, entry: TopicEntry, directory: str) -> bool:
+        """Whether the directory says so itself; one whose word is damaged is nobody's to delete."""
+        with contextlib.suppress(CorruptionError):
+            return read_topic_id(self._files, directory) == entry.topic_id
+        return False
 
     def remove_directories(self, directories: Iterable[str]) -> None:
         """Remove partition directories with their files. What cannot be removed stays, and is tried again by
