@@ -6,6 +6,8 @@ The rules are those of a POSIX file system with the freedoms that ext4 and its l
   any operation, the last one torn (at 512 bytes, 4 KiB or anywhere), a later one without an earlier one, any
   sectors of it. Where the file has grown, what is missing reads as zeros, or as whatever the blocks held
   before: garbage, or a piece of the same file as it once was.
+* A flush that failed leaves a file in one of these states for good: later flushes make durable what comes
+  after it.
 * The names of a directory are sure as far as its last flush. What came later may have happened up to any
   operation, or without any of them: a flushed file may have no name, a removed one may be back.
 
@@ -27,6 +29,7 @@ from logstore.testing.operations import (
     FileOperation,
     FlushDirectory,
     FlushFile,
+    LoseUnflushed,
     MakeDirectory,
     NameOperation,
     Operation,
@@ -240,11 +243,22 @@ class CrashStates:
             for pending in self._pending_files.pop(operation.file, ()):
                 contents = apply_to_file(contents, pending)
             self._durable_files[operation.file] = contents
+        elif isinstance(operation, LoseUnflushed):
+            self._lose(operation.file)
         elif isinstance(operation, FlushDirectory):
             for pending_name in self._pending_names.pop(operation.directory, ()):
                 apply_to_names(self._durable_names[operation.directory], pending_name)
         else:
             self._follow_name(operation)
+
+    def _lose(self, file: int) -> None:
+        """One of the variants is what stays on the disk, by chance; no later flush adds what it lacks."""
+        pending = self._pending_files.pop(file, None)
+        if pending:
+            durable = self._durable_files[file]
+            rng = random.Random(f"{self._seed}/{file}/{len(pending)}/lost")
+            variants = list(file_variants(durable, pending, rng))
+            self._durable_files[file] = durable if rng.random() < 0.5 else rng.choice(variants)
 
     def _follow_name(self, operation: Create | MakeDirectory | Rename | Remove) -> None:
         if isinstance(operation, Create):

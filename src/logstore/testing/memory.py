@@ -21,6 +21,7 @@ from logstore.testing.operations import (
     Create,
     FlushDirectory,
     FlushFile,
+    LoseUnflushed,
     MakeDirectory,
     Note,
     Operation,
@@ -112,6 +113,10 @@ class MemoryFile:
 
     def flush(self) -> None:
         self._files.begin(FlushFile(self.path, self._inode))
+
+    def lose_unflushed(self) -> None:
+        """What a failed flush does: what was written stays readable, and is not written by later flushes."""
+        self._files.begin(LoseUnflushed(self.path, self._inode))
 
     def map(self) -> Bytes:
         return bytes(self._files.contents[self._inode])

@@ -43,6 +43,17 @@ class FlushFile(NamedTuple):
         return f"flush {self.path}"
 
 
+class LoseUnflushed(NamedTuple):
+    """A flush failed: nobody knows what of the changes since the last one is on the disk, and no later flush
+    will write them. Whoever reads still sees them."""
+
+    path: str
+    file: int
+
+    def __str__(self) -> str:
+        return f"fail to flush {self.path}"
+
+
 class Create(NamedTuple):
     """A new empty file."""
 
@@ -115,7 +126,7 @@ FileOperation = Write | Truncate
 NameOperation = Create | MakeDirectory | Rename | Remove
 """What changes the names of a directory."""
 
-Operation = FileOperation | NameOperation | FlushFile | FlushDirectory
+Operation = FileOperation | NameOperation | FlushFile | LoseUnflushed | FlushDirectory
 """What a power cut may come between."""
 
 Trace = list[Operation | Note]

@@ -1,0 +1,314 @@
+"""A disk that fails when it is told to.
+
+:class:`FaultyFiles` goes around any other file system, in memory or of the machine, counts what is done to
+it, and lets chosen operations fail as a real system fails them. Let the first operation of a program fail,
+then the second, and so on until it passes untouched, and look each time at what the program makes of it::
+
+    for at in itertools.count(1):
+        files = FaultyFiles(MemoryFiles())
+        files.fail(FAULTS["EIO"], at=at)
+        use(files)
+        if not files.failures:
+            break  # there is no such operation: all of them have failed
+
+A flush that fails is the worst of them. The kernel has marked the pages clean by then: they stay readable,
+are never written, and the next flush succeeds. Around a :class:`~logstore.testing.memory.MemoryFiles` it is
+like that here too: what the file was given since its last flush may be missing after every later power cut
+(:class:`~logstore.testing.operations.LoseUnflushed`).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple, NoReturn
+
+from logstore.errors import storage_error
+from logstore.files import DirectoryEntry, File, Files, Lock, MappedBytes
+from logstore.model import Bytes
+
+ACTIONS: Final = {
+    "lock": "locking",
+    "open": "opening",
+    "create": "opening",
+    "read": "reading",
+    "map": "mapping",
+    "stat": "reading the state of",
+    "write": "writing",
+    "truncate": "truncating",
+    "flush": "flushing",
+    "list": "listing",
+    "rename": "renaming",
+    "remove": "removing",
+    "mkdir": "creating",
+    "rmdir": "removing",
+    "flush directory": "flushing",
+    "set time": "setting the time of",
+}
+"""The kinds of operations, and what errors call them."""
+
+_EVERY = frozenset(ACTIONS)
+_TAKE_SPACE = frozenset({"create", "write", "truncate", "flush", "rename", "mkdir", "flush directory"})
+_TAKE_DESCRIPTORS = frozenset({"lock", "open", "create", "map", "list", "flush directory"})
+_CHANGE = frozenset(
+    {"lock", "create", "write", "truncate", "rename", "remove", "mkdir", "rmdir", "set time"}
+)
+_NEED_PERMISSION = _EVERY - {"read", "write", "flush"}
+
+
+class Moment(Enum):
+    """When an operation fails."""
+
+    BEFORE = "before"
+    """Nothing was done."""
+    WITHIN = "within"
+    """Half of the bytes of a write were written."""
+    AFTER = "after"
+    """All was done, and an error is reported all the same."""
+
+
+class Fault(NamedTuple):
+    """A way to fail."""
+
+    errno: int
+    kinds: frozenset[str]
+    """The operations that fail like this."""
+    moment: Moment = Moment.BEFORE
+
+
+FAULTS: Final = {
+    "EIO": Fault(errno.EIO, _EVERY),
+    "ENOSPC": Fault(errno.ENOSPC, _TAKE_SPACE),
+    "EDQUOT": Fault(errno.EDQUOT, _TAKE_SPACE),
+    "EINTR": Fault(errno.EINTR, _EVERY),
+    "EMFILE": Fault(errno.EMFILE, _TAKE_DESCRIPTORS),
+    "EROFS": Fault(errno.EROFS, _CHANGE),
+    "EACCES": Fault(errno.EACCES, _NEED_PERMISSION),
+    "short write": Fault(errno.ENOSPC, frozenset({"write"}), Moment.WITHIN),
+    "failed flush": Fault(errno.EIO, frozenset({"flush"})),
+    "late EIO": Fault(errno.EIO, _CHANGE | {"flush directory"}, Moment.AFTER),
+}
+"""The ways to fail that real systems have, by name."""
+
+
+@dataclass(slots=True)
+class _Rule:
+    """Which operations are to fail, and how many of those are still to come."""
+
+    fault: Fault
+    kinds: frozenset[str]
+    path: str
+    pass_count: int
+    fail_count: int | None
+
+    def strikes(self, kind: str, path: str) -> bool:
+        """Count an operation, and say whether it fails."""
+        if kind not in self.kinds or self.path not in path or self.fail_count == 0:
+            return False
+        if self.pass_count:
+            self.pass_count -= 1
+            return False
+        if self.fail_count is not None:
+            self.fail_count -= 1
+        return True
+
+
+class FaultyFiles:
+    """A file system around another one; implements :class:`~logstore.files.Files`. Safe to use from many
+    threads; with several, which operation is the Nth is up to them."""
+
+    def __init__(self, files: Files) -> None:
+        self.files = files
+        """The file system that does the work."""
+        self.operations: list[tuple[str, str]] = []
+        """Kind (see :data:`ACTIONS`) and path of every operation that was asked for."""
+        self.failures: list[tuple[str, str]] = []
+        """The same of those that failed."""
+        self._rules: list[_Rule] = []
+        self._lock = threading.Lock()
+
+    def fail(
+        self,
+        fault: Fault,
+        *,
+        at: int = 1,
+        times: int | None = 1,
+        kinds: Collection[str] | None = None,
+        path: str = "",
+    ) -> None:
+        """From now on, let operations fail.
+
+        Args:
+            fault: how; one of :data:`FAULTS`, or your own.
+            at: the first that fails, of those that the fault and the next two arguments mean; 1 is the next.
+            times: so many of them one after another; None for all from there on.
+            kinds: only these kinds of operations.
+            path: only where this is part of the path.
+        """
+        meant = fault.kinds if kinds is None else fault.kinds & frozenset(kinds)
+        with self._lock:
+            self._rules.append(_Rule(fault, meant, path, at - 1, times))
+
+    def heal(self) -> None:
+        """Let nothing fail any more."""
+        with self._lock:
+            self._rules.clear()
+
+    def begin(self, kind: str, path: str) -> Fault | None:
+        """Count an operation. Raises if it fails before anything is done; returns the fault that is to come
+        later.
+
+        Raises:
+            StorageError: it fails.
+        """
+        with self._lock:
+            self.operations.append((kind, path))
+            struck = [rule.fault for rule in self._rules if rule.strikes(kind, path)]
+            if not struck:
+                return None
+            self.failures.append((kind, path))
+        if struck[0].moment is Moment.BEFORE:
+            _fail(struck[0], kind, path)
+        return struck[0]
+
+    def end(self, fault: Fault | None, kind: str, path: str) -> None:
+        """
+        Raises:
+            StorageError: the operation fails now that it is done.
+        """
+        if fault is not None:
+            _fail(fault, kind, path)
+
+    # What a file system does
+
+    def absolute(self, path: str) -> str:
+        return self.files.absolute(path)
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> FaultyFile:
+        kind = "create" if create else "open"
+        fault = self.begin(kind, path)
+        file = self.files.open(path, write=write, create=create)
+        self.end(fault, kind, path)
+        return FaultyFile(self, file)
+
+    def list_directory(self, path: str) -> list[DirectoryEntry]:
+        self.begin("list", path)
+        return self.files.list_directory(path)
+
+    def is_file(self, path: str) -> bool:
+        self.begin("stat", path)
+        return self.files.is_file(path)
+
+    def is_directory(self, path: str) -> bool:
+        self.begin("stat", path)
+        return self.files.is_directory(path)
+
+    def size_bytes(self, path: str) -> int:
+        self.begin("stat", path)
+        return self.files.size_bytes(path)
+
+    def modified_ms(self, path: str) -> int:
+        self.begin("stat", path)
+        return self.files.modified_ms(path)
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        fault = self.begin("set time", path)
+        self.files.set_modified_ms(path, modified_ms)
+        self.end(fault, "set time", path)
+
+    def changed_ns(self, path: str) -> int:
+        self.begin("stat", path)
+        return self.files.changed_ns(path)
+
+    def rename(self, old: str, new: str) -> None:
+        fault = self.begin("rename", old)
+        self.files.rename(old, new)
+        self.end(fault, "rename", old)
+
+    def remove(self, path: str) -> None:
+        fault = self.begin("remove", path)
+        self.files.remove(path)
+        self.end(fault, "remove", path)
+
+    def make_directory(self, path: str) -> None:
+        fault = self.begin("mkdir", path)
+        self.files.make_directory(path)
+        self.end(fault, "mkdir", path)
+
+    def remove_directory(self, path: str) -> None:
+        fault = self.begin("rmdir", path)
+        self.files.remove_directory(path)
+        self.end(fault, "rmdir", path)
+
+    def flush_directory(self, path: str) -> None:
+        fault = self.begin("flush directory", path)
+        self.files.flush_directory(path)
+        self.end(fault, "flush directory", path)
+
+    def lock(self, path: str) -> Lock:
+        fault = self.begin("lock", path)
+        if fault is not None:  # nobody would hold what was taken
+            _fail(fault, "lock", path)
+        return self.files.lock(path)
+
+
+class FaultyFile:
+    """An open file of a :class:`FaultyFiles`."""
+
+    __slots__ = ("_file", "_files", "path")
+
+    def __init__(self, files: FaultyFiles, file: File) -> None:
+        self._files = files
+        self._file = file
+        self.path = file.path
+
+    def size_bytes(self) -> int:
+        self._files.begin("stat", self.path)
+        return self._file.size_bytes()
+
+    def read_at(self, position: int, size_bytes: int) -> bytes:
+        self._files.begin("read", self.path)
+        return self._file.read_at(position, size_bytes)
+
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        self._files.begin("read", self.path)
+        return self._file.read_into(position, buffer)
+
+    def write_at(self, position: int, buffers: Sequence[Bytes]) -> None:
+        fault = self._files.begin("write", self.path)
+        if fault is not None and fault.moment is Moment.WITHIN:
+            data = b"".join(buffers)
+            buffers = [data[: len(data) // 2]]
+        self._file.write_at(position, buffers)
+        self._files.end(fault, "write", self.path)
+
+    def truncate(self, size_bytes: int) -> None:
+        fault = self._files.begin("truncate", self.path)
+        self._file.truncate(size_bytes)
+        self._files.end(fault, "truncate", self.path)
+
+    def flush(self) -> None:
+        try:
+            fault = self._files.begin("flush", self.path)
+        except OSError as error:
+            lose = getattr(self._file, "lose_unflushed", None)
+            if lose is not None and error.errno != errno.EINTR:
+                lose()
+            raise
+        self._file.flush()
+        self._files.end(fault, "flush", self.path)
+
+    def map(self) -> MappedBytes:
+        self._files.begin("map", self.path)
+        return self._file.map()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _fail(fault: Fault, kind: str, path: str) -> NoReturn:
+    raise storage_error(OSError(fault.errno, os.strerror(fault.errno)), path, ACTIONS[kind])
