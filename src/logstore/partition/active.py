@@ -197,7 +197,7 @@ class ActiveSegment(Segment):
         log = self.log_file
         self._is_flushed = True  # first: what is appended meanwhile may not be
         try:
-            log.flush()
+            self._flush_file(log)
         except BaseException as error:
             self._is_flushed = False
             self._flush_error = error
@@ -217,27 +217,39 @@ class ActiveSegment(Segment):
         with self._index_lock:
             self.indexes.close()
 
-    def truncate_to(self, offset: int, created_ms: int) -> int:
-        """Drop the batches from the first whose last offset is at or above ``offset``; returns the offset
-        after the last batch that is left.
+    def hide_from(self, offset: int) -> int:
+        """End in front of the first batch whose last offset is at or above ``offset``, in memory; returns the
+        offset after the last batch that is left. :meth:`truncate_to` follows."""
+        cut, end = self._position_of_first_at(offset)
+        self._has_rest = True
+        self._size_bytes = cut
+        return end
+
+    def truncate_to(self, offset: int, created_ms: int) -> None:
+        """Drop what :meth:`hide_from` has hidden.
 
         The largest timestamp is found again from the batches behind the last index entry that is kept, and
         from all if the time index is wrong.
         """
-        cut, end = self._position_of_first_at(offset)
+        cut = self.size_bytes
         with self._index_lock:
             self.indexes.truncate_to(offset)
             self.read_transaction_index().truncate_to(offset)
             self.log_file.truncate(cut)
-            self.log_file.flush()
-            self._size_bytes = cut
+            self._flush_file(self.log_file)
+            self._has_rest = False
             if not self.confirms(self.time_index.last_entry, cut):
                 self.indexes.clear()
             if cut == 0:
                 self.created_ms = created_ms
                 self.rolling_timestamp_ms = NO_ROLLING_TIMESTAMP
             self._reindex_tail(cut)
-        return end
+
+    def rewrite(self) -> None:
+        """Write what the file holds once more, after a flush that failed: then the next one counts."""
+        for position in range(0, self.size_bytes, PIECE_BYTES):
+            piece = self.log_file.read_at(position, min(PIECE_BYTES, self.size_bytes - position))
+            self.log_file.write_at(position, [piece])
 
     def _position_of_first_at(self, offset: int) -> tuple[int, int]:
         end = self.base_offset

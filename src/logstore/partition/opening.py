@@ -5,6 +5,7 @@ from __future__ import annotations
 from logstore.config import TopicConfig
 from logstore.model import TopicPartition
 from logstore.partition.context import LogContext
+from logstore.partition.failed_flushes import forget_failed_flush
 from logstore.partition.log import Log
 from logstore.partition.recovery import Loader
 
@@ -47,4 +48,5 @@ def open_log(
     log = Log(context, directory, partition, config, loaded)
     if not loaded.report.was_clean:
         log.prepare_checkpoint()
+        forget_failed_flush(context.files, directory)
     return log

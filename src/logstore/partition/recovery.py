@@ -35,6 +35,7 @@ from logstore.format.run import IndexRun, RunPlace, RunRules
 from logstore.partition import sidecars
 from logstore.partition.active import ActiveSegment, open_active
 from logstore.partition.aside import keep_aside, set_aside
+from logstore.partition.failed_flushes import has_failed_flush
 from logstore.partition.indexes import MAX_RELATIVE_OFFSET
 from logstore.partition.leader_epochs import LeaderEpochs
 from logstore.partition.leftovers import Names, clean_leftovers, segment_bases, snapshot_offsets
@@ -97,6 +98,8 @@ class Loader:
     accept_loss: bool = False
     report: RecoveryReport = field(init=False)
     epochs: LeaderEpochs = field(init=False)
+    _is_unwritten: bool = field(init=False, default=False)
+    """A flush has failed: what can be read may have to be written anew."""
     _quiet_ranges: dict[int, tuple[int, int]] = field(init=False, default_factory=dict)
     """What :class:`ProducerSource` need not read again, by segment."""
 
@@ -178,6 +181,7 @@ class Loader:
     def _recover(self, bases: list[int]) -> tuple[list[Segment], int]:
         """Check everything above the recovery point and cut the log at the first bad batch."""
         bases = bases or [self._create_first().base_offset]
+        self._is_unwritten = has_failed_flush(self.files, self.directory)
         first = max(sum(base <= self.recovery_point for base in bases) - 1, 0)
         segments = [self._sealed(base) for base in bases[:first]]
         for number, base in enumerate(bases[first:], first):
@@ -191,6 +195,7 @@ class Loader:
                 self._cut(active)
                 self._make_durable(active)
                 return [*segments, active], end
+            self._write_anew(active)
             segments.append(active.seal())
             segments[-1].flush()
         raise AssertionError("a log has at least one segment")
@@ -258,7 +263,12 @@ class Loader:
             if self.files.is_file(segment.path_of(suffix)):
                 self.files.remove(segment.path_of(suffix))
 
+    def _write_anew(self, segment: ActiveSegment) -> None:
+        if self._is_unwritten:
+            segment.rewrite()
+
     def _make_durable(self, active: ActiveSegment) -> None:
+        self._write_anew(active)
         active.flush()
         active.store_indexes(flush=True)
         self.files.flush_directory(self.directory)

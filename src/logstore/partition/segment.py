@@ -25,6 +25,7 @@ from logstore.format.names import (
     TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
+from logstore.partition.failed_flushes import note_failed_flush
 from logstore.partition.index_builder import IndexBuilder
 from logstore.partition.indexes import OffsetIndex, TimeIndex, TransactionIndex
 from logstore.partition.walk import FIRST_PIECE_BYTES, PIECE_BYTES, Walk
@@ -242,9 +243,17 @@ class Segment:
                 continue
             file = self._files.open(self.path_of(suffix), write=True)
             try:
-                file.flush()
+                self._flush_file(file)
             finally:
                 file.close()
+
+    def _flush_file(self, file: File) -> None:
+        """Flush the log or what belongs to it. If that fails, the next recovery must know."""
+        try:
+            file.flush()
+        except StorageError:
+            note_failed_flush(self._files, self.directory)
+            raise
 
     def rename_files(self, suffix: str) -> list[str]:
         """Rename every file of the segment by appending ``suffix`` and return the new paths. Readers that

@@ -37,7 +37,7 @@ ACTIONS: Final = {
     "create": "opening",
     "read": "reading",
     "map": "mapping",
-    "stat": "reading the state of",
+    "stat": "looking at",
     "write": "writing",
     "truncate": "truncating",
     "flush": "flushing",
@@ -54,9 +54,7 @@ ACTIONS: Final = {
 _EVERY = frozenset(ACTIONS)
 _TAKE_SPACE = frozenset({"create", "write", "truncate", "flush", "rename", "mkdir", "flush directory"})
 _TAKE_DESCRIPTORS = frozenset({"lock", "open", "create", "map", "list", "flush directory"})
-_CHANGE = frozenset(
-    {"lock", "create", "write", "truncate", "rename", "remove", "mkdir", "rmdir", "set time"}
-)
+_CHANGE = frozenset({"lock", "create", "write", "truncate", "rename", "remove", "mkdir", "rmdir", "set time"})
 _NEED_PERMISSION = _EVERY - {"read", "write", "flush"}
 
 
