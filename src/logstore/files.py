@@ -107,7 +107,10 @@ class Files(Protocol):
 
     def list_directory(self, path: str) -> list[DirectoryEntry]: ...
 
-    def is_file(self, path: str) -> bool: ...
+    def is_file(self, path: str) -> bool:
+        """False where there is no such file. Where the disk cannot tell, that is an error: taken for missing,
+        a file would not be flushed, or come back later."""
+        ...
 
     def is_directory(self, path: str) -> bool: ...
 
@@ -231,7 +234,10 @@ class OsFile:
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
-            os.close(descriptor)
+            try:
+                os.close(descriptor)
+            except OSError as error:  # a network file system may tell here that it could not write
+                raise storage_error(error, self.path, "closing") from error
 
     def __del__(self) -> None:
         with contextlib.suppress(OSError, AttributeError):
@@ -354,10 +360,10 @@ class OsFiles:
             return [DirectoryEntry(e.name, e.is_dir(follow_symlinks=False)) for e in entries]
 
     def is_file(self, path: str) -> bool:
-        return os.path.isfile(path)
+        return stat.S_ISREG(_mode_of(path))
 
     def is_directory(self, path: str) -> bool:
-        return os.path.isdir(path)
+        return stat.S_ISDIR(_mode_of(path))
 
     def size_bytes(self, path: str) -> int:
         with _reported(path, "reading the size of"):
@@ -401,6 +407,16 @@ class OsFiles:
 
     def lock(self, path: str) -> Lock:
         return OsLock(path)
+
+
+def _mode_of(path: str) -> int:
+    """What is there; 0 for nothing."""
+    try:
+        return os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+    except OSError as error:
+        raise storage_error(error, path, "looking at") from error
 
 
 @contextlib.contextmanager

@@ -50,6 +50,13 @@ class Truncated(NamedTuple):
     end: int
 
 
+class Refused(NamedTuple):
+    """The log ends at ``end``: an append was refused. Until something else is there, or this end is durable,
+    a crash may bring back what was to be appended."""
+
+    end: int
+
+
 class Opened(NamedTuple):
     """A session has found the log like this."""
 
@@ -107,7 +114,7 @@ class History:
                 self._allowed.setdefault(offset, set()).add(value)
             self.end = note.offset + len(note.values)
         elif isinstance(note, Durable):
-            for offset in range(self.durable, note.offset):
+            for offset in self.line.keys() & range(self.durable, note.offset):
                 self._allowed[offset] = {self.line[offset]}
             self.durable = max(self.durable, note.offset)
         elif isinstance(note, Deleting):
@@ -118,6 +125,10 @@ class History:
             self.durable = min(self.durable, note.floor)
         elif isinstance(note, Truncated):
             self._cut(note.end)
+        elif isinstance(note, Refused):
+            for offset in range(note.end, self.end):
+                del self.line[offset]
+            self.end = note.end
         elif isinstance(note, Opened):
             self._open(note)
 

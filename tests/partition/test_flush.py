@@ -333,7 +333,8 @@ def test_after_a_failed_fsync_a_reopen_goes_on(watched, files):
     with pytest.raises(StorageError):
         watched.flush()
     files.heal()
-    watched.close()
+    with pytest.raises(ReopenRequiredError):
+        watched.close()
     log = open_log(watched.directory)
     add(log, b"b", flush=True)
     assert values_of(log) == [b"a", b"b"]

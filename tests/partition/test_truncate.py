@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from logstore.errors import OffsetOutOfRangeError, StorageError, UsageError
+from logstore.errors import OffsetOutOfRangeError, ReopenRequiredError, StorageError, UsageError
 from logstore.model import Isolation
 from tests.partition.helpers_rules import (
     START_MS,
@@ -207,7 +207,8 @@ def test_a_truncation_that_fails_half_way_needs_a_reopen(tmp_path):
         log.truncate_to(2)
     assert log.needs_reopen
     files.heal()
-    log.close()
+    with pytest.raises(ReopenRequiredError):
+        log.close()
     log = open_log(tmp_path / "t-0")
     assert offsets_of(log) in ([0, 1], [0, 1, 2, 3])
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from logstore.config import TopicConfig
 from logstore.errors import OffsetOutOfRangeError, RecordTooLargeError, StorageError
 from logstore.format.header import BatchHeader
-from logstore.format.names import DELETED_SUFFIX, SNAPSHOT_SUFFIX
+from logstore.format.names import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from logstore.model import AppendOrigin, TopicPartition
 from logstore.partition import sidecars
 from logstore.partition.active import ActiveSegment, open_active
@@ -274,8 +274,7 @@ class LogCore:
         except StorageError:
             # A new segment that stays, or comes back after a power cut, would end the log at its base.
             with self._all_or_reopen():
-                self._remove_files(new)
-                self.context.files.flush_directory(self.directory)
+                self._take_back(new)
             raise
         self.segments = [*self.segments[:-1], sealed, new]
         self.unflushed.append(sealed)
@@ -301,14 +300,17 @@ class LogCore:
         fresh.create()
         self.segments = [*self.segments[:-1], fresh]
 
-    def _remove_files(self, segment: Segment) -> None:
-        for name, parsed in list_segment_files(self.context.files, self.directory).items():
-            if (
-                parsed.base_offset == segment.base_offset
-                and not parsed.state
-                and parsed.suffix != SNAPSHOT_SUFFIX
-            ):
-                self.context.files.remove(f"{self.directory}/{name}")
+    def _take_back(self, new: ActiveSegment) -> None:
+        """Remove what there is of a new segment. Where descriptors have run out, this needs none but for the
+        directory's flush: the new segment's own is free for that."""
+        new.forget_files()
+        has_any = False
+        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            if self.context.files.is_file(new.path_of(suffix)):
+                self.context.files.remove(new.path_of(suffix))
+                has_any = True
+        if has_any:
+            self.context.files.flush_directory(self.directory)
 
     # Producer snapshots
 
@@ -402,13 +404,22 @@ class LogCore:
             self.durable_offset = min(self.durable_offset, active.base_offset)
             self.segments = [*kept[:-1], active]
             self.unflushed = [segment for segment in self.unflushed if segment in self.segments]
+            end = active.hide_from(offset)
+            self._show_end(max(end, self.log_start_offset))
             renamed = self._rename_all(cut_segments)
-            end = active.truncate_to(offset, now_ms)
+            active.truncate_to(offset, now_ms)
             self._finish_truncation(offset)
             if end < offset and active.base_offset < offset:
                 self.roll(offset, now_ms)
             self.publish()
             return renamed
+
+    def _show_end(self, end: int) -> None:
+        """Let readers see nothing behind ``end`` from now on, whatever becomes of the change under way."""
+        self.log_end_offset = end
+        self.high_watermark = min(self.high_watermark, end)
+        self.durable_offset = min(self.durable_offset, end)
+        self.publish()
 
     def _as_active(self, segment: Segment, now_ms: int) -> ActiveSegment:
         if isinstance(segment, ActiveSegment):
@@ -445,14 +456,20 @@ class LogCore:
         self.producers = source.rebuild(snapshot_offsets(names), store_aborted=False)
 
     def start_over(self, offset: int, log_start_offset: int | None, now_ms: int) -> list[str]:
-        """Drop everything and go on at ``offset``. The new segment exists before the old ones go."""
-        self.context.home.lower_recovery_point(self.partition, offset)
+        """Drop everything and go on at ``offset``. The new segment exists before the old ones go.
+
+        The recovery point is below all of them then: one above would make a log of which a crash has left
+        some look damaged.
+        """
+        lowest = min(self.segments[0].base_offset, offset)
+        self.context.home.lower_recovery_point(self.partition, lowest)
         with self._all_or_reopen():
             return self._start_over(offset, offset if log_start_offset is None else log_start_offset, now_ms)
 
     def _start_over(self, offset: int, log_start_offset: int, now_ms: int) -> list[str]:
         self.truncations.count += 1
         self._forget_batches()
+        self._show_end(self.log_start_offset)
         old = self.segments
         renamed = self._rename_all([segment for segment in old if segment.base_offset == offset])
         fresh = self.new_active(offset, now_ms)

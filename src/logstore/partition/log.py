@@ -16,12 +16,14 @@ from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import (
     LogstoreError,
     OffsetOutOfRangeError,
+    ReopenRequiredError,
     UsageError,
 )
 from logstore.files import Files, PathLike
 from logstore.format.checkpoint import EpochEntry
 from logstore.partition.appending import AppendingLog
 from logstore.partition.encoding import RowEncoder
+from logstore.partition.failed_flushes import tell_failed_flush
 from logstore.partition.readable import check_offset
 
 _MAX_EPOCH = 2**31 - 1
@@ -263,6 +265,8 @@ class Log(AppendingLog):
                 if self._core.view is not self._view_of_clean_stop:
                     self._core.active.close_indexes()
                     self._checkpoint_locked()
+            else:
+                self._check_durable_locked()
             self._remove(list(self._to_remove))
         except BaseException as error:
             self._poison(error)  # so that nobody calls this a clean stop
@@ -270,8 +274,24 @@ class Log(AppendingLog):
         finally:
             self._is_closed = True
             self._gathered.close_gate()
+            tell_failed_flush(self._context.files, self.directory)
             self._core.forget_files()
             self._notify()
+
+    def _check_durable_locked(self) -> None:
+        """
+        Raises:
+            ReopenRequiredError: something is not durable, and an earlier failure keeps it from becoming so.
+        """
+        core = self._core
+        if core.durable_offset < core.log_end_offset or self._gathered.row_count:
+            raise ReopenRequiredError(
+                getattr(self._failure, "errno", None),
+                f"{self.partition} is closed, but nobody knows whether what was appended from offset "
+                f"{core.durable_offset} on will survive a power cut; open it again to find out, because of: "
+                f"{self._failure}",
+                self.directory,
+            )
 
     def abandon(self) -> None:
         """Let go without writing anything, as a crash would."""

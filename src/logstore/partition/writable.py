@@ -37,6 +37,7 @@ from logstore.model import TopicPartition
 from logstore.partition.context import LogContext
 from logstore.partition.core import LogCore
 from logstore.partition.encoding import RowEncoder
+from logstore.partition.failed_flushes import tell_failed_flush
 from logstore.partition.group_commit import GroupCommit
 from logstore.partition.readable import ReadableLog
 from logstore.partition.recovery import LoadedLog, RecoveryReport
@@ -136,6 +137,7 @@ class WritableLog(ReadableLog):
     def _check_writable_locked(self) -> None:
         self._check_usable()
         if self._failure is not None:
+            tell_failed_flush(self._context.files, self.directory)
             raise ReopenRequiredError(
                 getattr(self._failure, "errno", None),
                 f"{self.partition} must be reopened before it is written again, because of: {self._failure}",
@@ -304,12 +306,19 @@ class WritableLog(ReadableLog):
         )
 
     def _remove(self, paths: list[str]) -> None:
+        """Remove what is left of them. What the disk refuses to remove is tried again when the log is closed,
+        and by the next open."""
+        failure: StorageError | None = None
         with self._lock:
-            for path in paths:
-                if path in self._to_remove:
-                    self._to_remove.remove(path)
+            for path in [path for path in paths if path in self._to_remove]:
+                try:
                     if self._context.files.is_file(path):
                         self._context.files.remove(path)
+                    self._to_remove.remove(path)
+                except StorageError as error:
+                    failure = failure or error
+        if failure is not None:
+            raise failure
 
     # State
 

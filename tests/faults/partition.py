@@ -1,0 +1,391 @@
+"""What is done to a partition while its disk fails, and what must be true afterwards.
+
+A :class:`Workload` is one thing that is done to a partition with a past. :func:`run` does it once while an
+operation fails, and goes on as a program would: it reads, writes on if the log lets it, else opens the log
+again, and dies at some point of all this. At each step the log must be what its history says, and so must the
+states of a power cut at points behind the failure.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+
+from logstore.config import StoreConfig, TopicConfig
+from logstore.errors import ReopenRequiredError, StorageError
+from logstore.format.batch import encode_batch
+from logstore.partition.log import Log
+from logstore.testing import Fault, FaultyFiles, Image, ManualClock, MemoryFiles
+from logstore.testing.crash import CrashStates
+from logstore.testing.operations import Note
+from tests.crash.history import (
+    FIRST,
+    Deleted,
+    Deleting,
+    Durable,
+    History,
+    Refused,
+    Truncated,
+    Truncating,
+)
+from tests.crash.partition import PATH, PartitionScenario, abandon
+from tests.crash.writer import Writer, check_lookups, check_producers, found_in
+
+CONFIG = TopicConfig(segment_bytes=1_500, index_interval_bytes=100, retention_ms=-1)
+STORE_CONFIG = StoreConfig(linger_ms=0)
+LINGERING = StoreConfig(linger_ms=5)
+
+
+class Disk(FaultyFiles):
+    """A disk in memory that can fail, and its history."""
+
+    def __init__(self, past: Past) -> None:
+        self.memory = MemoryFiles(past.image)
+        self.said_before = past.said
+        super().__init__(self.memory)
+
+    def note(self, said: Any) -> None:
+        self.memory.note(said)
+
+    def history(self) -> History:
+        return History(
+            [*self.said_before, *(entry.said for entry in self.memory.trace if isinstance(entry, Note))]
+        )
+
+
+class Past(NamedTuple):
+    """A disk, and what was noted by those who wrote it."""
+
+    image: Image = Image()
+    said: tuple[Any, ...] = ()
+
+
+class Session(Writer):
+    """A partition on a disk that may fail."""
+
+    def __init__(self, disk: Disk, rng: random.Random, store_config: StoreConfig = STORE_CONFIG) -> None:
+        self.disk = disk
+        self._store_config = store_config
+        self.is_open = True
+        clock = ManualClock()
+        self.clock = clock
+        super().__init__(self._open(), disk.note, rng, clock, 1_000 * len(disk.said_before))
+
+    def _open(self) -> Log:
+        return Log.open(
+            PATH, config=CONFIG, store_config=self._store_config, files=self.disk, clock=self.clock
+        )
+
+    def let_go(self) -> None:
+        """As a killed process does."""
+        self.is_open = False
+        abandon(self.log)
+
+    def open_again(self) -> None:
+        self.log = self._open()
+        self.is_open = True
+        self.begin()
+
+    def close(self) -> None:
+        self.is_open = False
+        self.log.close()
+        self.say(Durable(self.end))
+
+    def settle(self) -> None:
+        """After a failure: the log must be what it may be; take it as it is."""
+        if self.log._gathered.row_count and not self.log.needs_reopen:
+            self.log.flush()  # writes what was gathered, and keeps its offsets
+        found = found_in(self.log)
+        self.disk.history().check(found)
+        assert self.log.durable_offset <= found.end
+        self.say(Refused(found.end))
+        self.say(Durable(self.log.durable_offset))
+        self.end = found.end
+        self._last = found.values[-1] if found.values else FIRST
+        self._borders = [border for border in self._borders if border <= self.end] or [self.end]
+        self._sequences.clear()
+        check_lookups(self.log, found)
+
+    # What may be done, besides what every writer does
+
+    def append_much(self) -> None:
+        """More than a segment at once."""
+        self.append(40, size_bytes=60)
+
+    def append_singly(self) -> None:
+        """Records that gather until the linger time is over."""
+        for _ in range(3):
+            (value,) = self.values(1, 20)
+            assert self.log.append(value) == self.end
+            self.appended(1)
+        self.let_time_pass(5)
+
+    def append_replicated(self) -> None:
+        """A copy of a leader's batch."""
+        batch = encode_batch(
+            [None] * 2,
+            self.values(2, 20),
+            self.clock.now_ms(),
+            base_offset=self.end,
+            partition_leader_epoch=7,
+        )
+        assert self.log.append_replicated(bytes(batch)) is not None
+        self.appended(2)
+
+    def let_time_pass(self, ms: int) -> None:
+        self.clock.advance(ms)
+        self.log._context.scheduler.run_due()
+        self.say_durable()
+
+    def start_over(self) -> None:
+        floor = self.log.log_start_offset
+        offset = self.end + 10
+        self.say(Truncating(0))
+        self.say(Deleting(offset))
+        self.log.truncate_fully_and_start_at(offset)
+        self.end = offset
+        self.say(Truncated(floor))
+        self.say(Deleted(offset))
+        self.say(Truncated(offset))
+        self._last = FIRST
+        self._borders = [offset]
+        self._sequences.clear()
+
+    def delete_some(self) -> None:
+        offset = self.end - 2
+        self.say(Deleting(offset))
+        self.say(Deleted(self.log.delete_before(offset)))
+
+    def retain(self) -> None:
+        self.log.reconfigure(replace(CONFIG, retention_bytes=1_000))
+        self.say(Deleting(self.end))
+        self.log.enforce_retention()
+        self.say(Deleted(self.log.log_start_offset))
+
+    def truncate_to(self, offset: int) -> None:
+        self._borders = [offset]
+        self.truncate()
+
+    def read_everywhere(self) -> None:
+        found = found_in(self.log)
+        check_lookups(self.log, found)
+        self.log.find_timestamp(self.clock.now_ms())
+
+    def recover(self, tail: bytes = b"") -> None:
+        """The process dies, and its successor opens the log."""
+        self.let_go()
+        if tail:
+            log = self.disk.memory.open(self.log._core.active.path)
+            log.write_at(log.size_bytes(), [tail])
+        self.open_again()
+
+    def stop_and_start(self) -> None:
+        self.close()
+        self.open_again()
+
+
+class Workload(NamedTuple):
+    """Something to do to a log that has a few unflushed records."""
+
+    act: Callable[[Session], object]
+    store_config: StoreConfig = STORE_CONFIG
+    prepare: Callable[[Session], object] = lambda session: None
+
+
+WORKLOADS = {
+    "append": Workload(lambda s: s.append(3)),
+    "append and flush": Workload(lambda s: s.append(2, flush=True)),
+    "append as producer": Workload(Session.append_as_producer),
+    "append much": Workload(Session.append_much),
+    "append singly": Workload(Session.append_singly, LINGERING),
+    "append replicated": Workload(Session.append_replicated),
+    "flush": Workload(Session.flush),
+    "flush sealed": Workload(Session.flush, prepare=Session.roll),
+    "flush in background": Workload(lambda s: s.let_time_pass(1_000)),
+    "roll": Workload(Session.roll),
+    "checkpoint": Workload(Session.checkpoint),
+    "checkpoint in background": Workload(lambda s: s.let_time_pass(60_000)),
+    "delete before": Workload(Session.delete_some),
+    "retention": Workload(Session.retain),
+    "remove deleted": Workload(lambda s: s.let_time_pass(120_000), prepare=Session.delete_some),
+    "truncate active": Workload(lambda s: s.truncate_to(s._borders[-2])),
+    "truncate sealed": Workload(lambda s: s.truncate_to(3)),
+    "start over": Workload(Session.start_over),
+    "new epoch": Workload(Session.new_epoch),
+    "read": Workload(Session.read_everywhere),
+    "close": Workload(Session.close),
+    "stop and start": Workload(Session.stop_and_start),
+    "recover": Workload(Session.recover),
+    "recover torn": Workload(lambda s: s.recover(b"torn" * 20)),
+    "recover rolled": Workload(Session.recover, prepare=Session.roll),
+}
+
+
+def make_past() -> Past:
+    """A partition of some segments, cleanly closed, with a producer and epochs."""
+    memory = Disk(Past())
+    session = Session(memory, random.Random(1))
+    session.append(3, size_bytes=200)
+    session.append(3, size_bytes=200)
+    session.append_as_producer()
+    session.new_epoch()
+    session.append(4, size_bytes=300)
+    session.roll()
+    session.append(2)
+    session.close()
+    assert len(session.log._core.segments) >= 3
+    said = tuple(entry.said for entry in memory.memory.trace if isinstance(entry, Note))
+    return Past(memory.memory.now(), said)
+
+
+class Outcome(NamedTuple):
+    """What came of a run."""
+
+    failed: bool
+    """An operation failed: there is one of this number."""
+    state_count: int
+    """Power cuts that were looked at."""
+
+
+def run(
+    past: Past,
+    workload: Workload,
+    fault: Fault,
+    at: int,
+    *,
+    times: int | None = 1,
+    max_states: int = 2,
+    seed: int = 0,
+) -> Outcome:
+    """Do it while operation number ``at`` fails, and ``times`` - 1 behind it."""
+    rng = random.Random(f"{seed}/{at}/{times}")
+    disk = Disk(past)
+    session = Session(disk, rng, workload.store_config)
+    session.append(1, flush=True)
+    session.append(2)
+    session.append_as_producer()
+    workload.prepare(session)
+    disk.fail(fault, at=at, times=times)
+    point = len(disk.memory.trace)
+    try:
+        workload.act(session)
+    except StorageError as error:
+        check_error(error, fault, disk)
+    if times is None and session.is_open and not fault.kinds & {"read", "open", "stat"}:
+        found_in(session.log)
+    disk.heal()
+    if disk.failures:
+        go_on(session, workload, rng)
+    return Outcome(bool(disk.failures), cut_power(past, disk, point, rng, max_states))
+
+
+def check_error(error: StorageError, fault: Fault, disk: Disk) -> None:
+    """It says what was done to which file, and why it failed; or that the log must be reopened."""
+    assert disk.failures, f"nothing failed, but: {error}"
+    assert error.filename, f"{error!r} names no path"
+    if isinstance(error, ReopenRequiredError):
+        assert "must be reopened" in str(error) or "open it again" in str(error)
+        return
+    assert error.errno == fault.errno
+    assert any(path == error.filename for _, path in disk.failures), f"{error!r} for {disk.failures}"
+
+
+def go_on(session: Session, workload: Workload, rng: random.Random) -> None:
+    """As the program would, now that the cause is gone."""
+    if session.is_open and not session.log.is_closed:
+        session.settle()
+        if session.log.needs_reopen:
+            check_refuses(session)
+        else:
+            write_on(session)
+            if rng.random() < 0.5:
+                workload.act(session)
+        if rng.random() < 0.5 and session.is_open:
+            with suppress(*([ReopenRequiredError] if session.log.needs_reopen else [])):
+                session.close()
+        elif session.is_open:
+            session.let_go()
+    elif not session.is_open:
+        with suppress(AttributeError):
+            abandon(session.log)
+    if not session.is_open:
+        session.open_again()
+    check_opened(session)
+    write_on(session)
+
+
+def check_refuses(session: Session) -> None:
+    """A log that must be reopened takes nothing, promises nothing, and is readable."""
+    durable_offset = session.log.durable_offset
+    for change in (
+        lambda: session.log.extend([b"refused"]),
+        lambda: session.log.append(b"refused"),
+        lambda: session.log.truncate_to(0),
+        session.log.flush,
+        session.log.checkpoint,
+    ):
+        with pytest.raises(ReopenRequiredError, match="must be reopened"):
+            change()
+    assert session.log.durable_offset == durable_offset
+    found = found_in(session.log)
+    assert found.end == session.end
+    check_lookups(session.log, found)
+
+
+def check_opened(session: Session) -> None:
+    found = found_in(session.log)
+    session.disk.history().check(found)
+    check_lookups(session.log, found)
+    check_producers(session.log)
+
+
+def write_on(session: Session) -> None:
+    session.append(2)
+    session.append_as_producer()
+    session.append(1, flush=True)
+    assert session.log.durable_offset == session.end
+    session.disk.history().check(found_in(session.log))
+
+
+def cut_power(past: Past, disk: Disk, point: int, rng: random.Random, max_states: int) -> int:
+    """Look at some states of power cuts behind ``point`` of the trace; returns how many."""
+    trace = disk.memory.trace
+    ends = [number for number in range(point, len(trace)) if not isinstance(trace[number], Note)]
+    chosen = {rng.choice(ends) for _ in range(max_states)} if ends else set()
+    states = CrashStates(past.image, rng.randrange(1 << 30))
+    said = list(past.said)
+    count = 0
+    for number, entry in enumerate(trace):
+        if isinstance(entry, Note):
+            said.append(entry.said)
+            continue
+        states.follow(entry)
+        if number not in chosen:
+            continue
+        behind = number + 1  # what was said then was said before anything else happened
+        noted = list(said)
+        while behind < len(trace) and isinstance(trace[behind], Note):
+            noted.append(trace[behind].said)  # type: ignore[union-attr]
+            behind += 1
+        for choices in random_choices(states, rng):
+            description = states.describe(choices)
+            try:
+                PartitionScenario().check(MemoryFiles(states.image(choices)), noted)
+            except Exception as error:
+                story = "\n".join(f"  {e!s:.150}" for e in trace[max(number - 40, 0) : number + 1])
+                raise AssertionError(f"{type(error).__name__}: {error}\n{story}\n{description}") from error
+            count += 1
+    return count
+
+
+def random_choices(states: CrashStates, rng: random.Random) -> Sequence[tuple[int, ...]]:
+    """One state, by chance often the one in which nothing unflushed has arrived."""
+    sizes = [len(domain.variants) for domain in states.domains()]
+    if rng.random() < 0.3:
+        return [(0,) * len(sizes)]
+    return [tuple(rng.randrange(size) for size in sizes)]
