@@ -1,0 +1,181 @@
+"""Kill writers on one directory after another, and hold what they leave against what they were told.
+
+    python -m tests.kernel.kill --kills 500 --seed 1 /dev/shm/kills
+
+A directory serves some dozens of lives: each writer goes on where the last one was killed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import random
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from tests.kernel.ledger import NOTHING, Ledger, Seen, StoreLedger
+from tests.kernel.victim import DyingFiles, Failed, Victim, ask
+from tests.kernel.writers import (
+    KINDS,
+    Say,
+    Settings,
+    live_on_partition,
+    live_on_store,
+    look_at_partition,
+    look_at_store,
+    warm_up,
+)
+
+LIVES_PER_DIRECTORY = 25
+MAX_RECORDS = 3_000
+"""A directory with more is left: to look at it would take longer than to fill it."""
+
+
+class Tried:
+    """What was tried and what came of it."""
+
+    def __init__(self) -> None:
+        self.kills = 0
+        self.directories = 0
+        self.records = 0
+        self.torn_ends = 0
+        self.kinds: Counter[str] = Counter()
+        self.moments: Counter[str] = Counter()
+        self.began = time.monotonic()
+
+    def as_json(self) -> str:
+        row = {name: value for name, value in vars(self).items() if name != "began"}
+        return json.dumps(row | {"seconds": round(time.monotonic() - self.began, 1)})
+
+
+class PartitionUnderFire:
+    """One partition, life after life."""
+
+    def __init__(self, path: str, chance: random.Random) -> None:
+        self.path = path
+        self.settings = Settings.draw(chance, retention_bytes=chance.choice((-1, 4_000)))
+        self.kinds = list(KINDS)
+        self._seen = Seen(NOTHING, 0)
+        self._chance = chance
+
+    def life(self, kind: str, number: int, files: DyingFiles | None) -> Callable[[Say], None]:
+        return lambda say: live_on_partition(self.path, self.settings, kind, number, files, say)
+
+    def check(self, said: list[Any], *, survives_kernel: bool = False) -> int:
+        """Raises AssertionError unless all is there that must be. Returns how many bytes were torn."""
+        ledger = Ledger(self._seen.found, self._seen.durable, said, survives_kernel=survives_kernel)
+        closely = self._chance.random() < 0.3
+        seen, cut_bytes = ask(lambda: look_at_partition(self.path, self.settings, closely=closely))
+        ledger.check(seen.found)
+        assert seen.durable >= ledger.durable or ledger.durable > seen.found.end
+        if self._chance.random() < 0.1:
+            again, cut_again = ask(lambda: look_at_partition(self.path, self.settings, closely=False))
+            assert (again.found, cut_again) == (seen.found, 0), "a second recovery found another log"
+        self._seen = seen
+        return int(cut_bytes)
+
+    @property
+    def record_count(self) -> int:
+        return len(self._seen.found.values)
+
+
+class StoreUnderFire:
+    """A store of several topics, life after life."""
+
+    def __init__(self, path: str, chance: random.Random) -> None:
+        self.path = path
+        self.settings = Settings.draw(chance, retention_bytes=chance.choice((-1, 4_000)))
+        self.kinds = ["store"]
+        self._seen: dict[str, list[Seen]] = {}
+        self._chance = chance
+
+    def life(self, kind: str, number: int, files: DyingFiles | None) -> Callable[[Say], None]:
+        return lambda say: live_on_store(self.path, self.settings, number, files, say)
+
+    def check(self, said: list[Any], *, survives_kernel: bool = False) -> int:
+        """As that of a partition."""
+        ledger = StoreLedger(self._seen, said, survives_kernel=survives_kernel)
+        closely = self._chance.random() < 0.3
+        seen, cut_bytes = ask(lambda: look_at_store(self.path, self.settings, closely=closely))
+        ledger.check(seen)
+        self._seen = seen
+        return int(cut_bytes)
+
+    @property
+    def record_count(self) -> int:
+        return sum(len(seen.found.values) for partitions in self._seen.values() for seen in partitions)
+
+
+def under_fire(path: str, chance: random.Random) -> PartitionUnderFire | StoreUnderFire:
+    if chance.random() < 0.25:
+        return StoreUnderFire(path + "/store", chance)
+    return PartitionUnderFire(path + "/t-0", chance)
+
+
+def end_one(target: Any, life: Callable[[DyingFiles | None], Callable[[Say], None]], chance: random.Random):
+    """Let a writer live and die; returns how its moment was chosen, and what it said."""
+    if chance.random() < 0.4:
+        tears = chance.randint(1, 300) if chance.random() < 0.3 else 0
+        files = DyingFiles(int(chance.expovariate(1 / 60)), is_before=chance.random() < 0.5, tears=tears)
+        return "system call", Victim(life(files)).stop_itself()
+    victim = Victim(life(None))
+    if chance.random() < 0.85:  # else it may die while it opens the directory
+        victim.wait_for_word()
+    victim.listen(chance.expovariate(1 / 0.004))
+    return "time", victim.kill()
+
+
+def kill_many(path: str, kills: int, seed: int) -> Tried:
+    warm_up(f"{path}/warm")
+    gc.freeze()
+    tried = Tried()
+    numbers = random.Random(seed)
+    while tried.kills < kills:
+        directory_seed = numbers.randrange(2**32)
+        kill_in_directory(f"{path}/{directory_seed}", directory_seed, kills - tried.kills, tried)
+    return tried
+
+
+def kill_in_directory(path: str, seed: int, kills: int, tried: Tried) -> None:
+    chance = random.Random(seed)
+    os.makedirs(path)
+    target = under_fire(path, chance)
+    tried.directories += 1
+    for number in range(1, min(kills, LIVES_PER_DIRECTORY) + 1):
+        kind = chance.choice(target.kinds)
+        life_number = chance.randrange(10**6) * 100 + number
+        moment, said = end_one(target, lambda files, k=kind, n=life_number: target.life(k, n, files), chance)
+        try:
+            for failed in said:
+                assert not isinstance(failed, Failed), failed.trace
+            tried.torn_ends += target.check(said) > 0
+        except AssertionError as error:
+            error.add_note(
+                f"kill {number} of the directory with seed {seed}, {kind!r} by {moment}; it is kept in {path}"
+            )
+            raise
+        tried.kills += 1
+        tried.kinds[kind] += 1
+        tried.moments[moment] += 1
+        if target.record_count > MAX_RECORDS:
+            break
+    tried.records += target.record_count
+    shutil.rmtree(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("path")
+    parser.add_argument("--kills", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    print(kill_many(arguments.path, arguments.kills, arguments.seed).as_json())
+
+
+if __name__ == "__main__":
+    main()
