@@ -158,7 +158,10 @@ class OsFile:
         self._descriptor = descriptor
 
     def size_bytes(self) -> int:
-        return os.fstat(self._descriptor).st_size
+        try:
+            return os.fstat(self._descriptor).st_size
+        except OSError as error:
+            raise storage_error(error, self.path, "reading the size of") from error
 
     def read_at(self, position: int, size_bytes: int) -> bytes:
         try:
@@ -339,7 +342,12 @@ def _open_descriptor(path: str, flags: int) -> int:
                 "is a symbolic link; the engine opens regular files only", path=path
             ) from error
         raise storage_error(error, path, "opening") from error
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    try:
+        is_regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+    except OSError as error:
+        os.close(descriptor)
+        raise storage_error(error, path, "opening") from error
+    if not is_regular:
         os.close(descriptor)
         raise CorruptionError("is not a regular file", path=path)
     return descriptor
