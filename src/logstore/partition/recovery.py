@@ -235,16 +235,20 @@ class Loader:
         )
 
     def _cut(self, segment: ActiveSegment) -> None:
-        """Cut the file to what was found good. The bytes go aside first."""
+        """Cut the file to what was found good. The bytes go aside first.
+
+        Also a file that ends there: on disk, in its last block, whole batches may lie behind the end that the
+        power cut left. The next writer's records take their place; but if a second cut leaves of those the
+        size and not the bytes, the batches of before would be back. A cut makes the system write zeros.
+        """
         file_size = segment.log_file.size_bytes()
-        if file_size <= segment.size_bytes:
-            return
-        self.report.cut_bytes += file_size - segment.size_bytes
-        kept = keep_aside(
-            self.files, self.directory, segment.base_offset, segment.log_file, segment.size_bytes
-        )
-        if kept is not None:
-            self.report.kept_aside.append(kept)
+        if file_size > segment.size_bytes:
+            self.report.cut_bytes += file_size - segment.size_bytes
+            kept = keep_aside(
+                self.files, self.directory, segment.base_offset, segment.log_file, segment.size_bytes
+            )
+            if kept is not None:
+                self.report.kept_aside.append(kept)
         segment.log_file.truncate(segment.size_bytes)
 
     def _set_aside(self, bases: list[int]) -> None:
