@@ -53,6 +53,11 @@ class Tried:
         return json.dumps(row | {"seconds": round(time.monotonic() - self.began, 1)})
 
 
+def brief(said: Any) -> str:
+    text = repr(said)
+    return text if len(text) < 200 else text[:150] + " ... " + text[-40:]
+
+
 class PartitionUnderFire:
     """One partition, life after life."""
 
@@ -158,6 +163,7 @@ def kill_in_directory(path: str, seed: int, kills: int, tried: Tried) -> None:
             error.add_note(
                 f"kill {number} of the directory with seed {seed}, {kind!r} by {moment}; it is kept in {path}"
             )
+            error.add_note("it had said at last:\n" + "\n".join(map(brief, said[-12:])))
             raise
         tried.kills += 1
         tried.kinds[kind] += 1

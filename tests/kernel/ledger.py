@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from tests.crash.history import Durable, Found, History
+from tests.crash.history import Deleted, Durable, Found, History, Truncated
 
 NOTHING = Found(0, ())
 
@@ -153,6 +153,12 @@ class Seen(NamedTuple):
 
     found: Found
     durable: int
+
+
+def is_promise(said: Any) -> bool:
+    """Whether it says that something is done, and not that it may happen."""
+    inner = said.said if isinstance(said, At) else said
+    return isinstance(inner, Stored | Durable | Returned | Deleted | Truncated | Made | Grown | Dropped)
 
 
 class _Topic:

@@ -20,6 +20,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from logstore.errors import StorageError
 from logstore.files import File, OsFile, OsFiles
 from logstore.model import Bytes
 
@@ -31,7 +32,7 @@ PATIENCE_SECONDS = 30
 class Failed(NamedTuple):
     """The child met an error that it did not expect."""
 
-    kind: str
+    is_of_disk: bool
     trace: str
 
 
@@ -76,9 +77,9 @@ class Victim:
             self._heard += data
             self._has_ended = not data
 
-    @property
-    def has_spoken(self) -> bool:
-        return bool(self._heard)
+    def said_so_far(self) -> list[Any]:
+        self.listen(0)
+        return _frames(self._heard)
 
     def wait_for_word(self) -> None:
         """Until the child has said something."""
@@ -108,7 +109,7 @@ def _live(life: Callable[[Voice], None], voice: Voice) -> None:
     try:
         life(voice)
     except BaseException as error:
-        voice(Failed(type(error).__name__, traceback.format_exc()))
+        voice(Failed(isinstance(error, StorageError), traceback.format_exc()))
     finally:
         os.kill(os.getpid(), signal.SIGKILL)
 

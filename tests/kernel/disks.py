@@ -1,0 +1,111 @@
+"""File systems of the test's own: small images behind a loop device, and file systems in memory.
+
+Whoever uses these runs in a mount namespace of its own (``unshare -m``): what is mounted there is gone with
+the process, and so is the loop device, which lets go of itself with its last user.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import functools
+import os
+import shutil
+import struct
+import subprocess
+import time
+
+MIB = 1024 * 1024
+IMAGE_BYTES = {"ext4": 16 * MIB, "xfs": 300 * MIB}
+"""The smallest that mkfs makes with a journal."""
+MOUNT_OPTIONS = {"ext4": "", "xfs": "nouuid"}
+_SHUTDOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN, XFS_IOC_GOINGDOWN
+_WITHOUT_LOG = struct.pack("I", 2)  # the end of the journal is thrown away
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _call(name: str, *arguments: object) -> None:
+    if getattr(_libc, name)(*arguments) != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"{name}: {os.strerror(error)}")
+
+
+def mount(source: str, target: str, kind: str, options: str = "") -> None:
+    _call("mount", source.encode(), target.encode(), kind.encode(), 0, options.encode())
+
+
+def unmount(target: str) -> None:
+    """A child that was killed is gone when it was waited for, but its files may take a moment longer."""
+    for _ in range(200):
+        try:
+            return _call("umount2", target.encode(), 0)
+        except OSError as error:
+            if error.errno != 16:
+                raise
+            time.sleep(0.005)
+    raise TimeoutError(f"{target} is still in use")
+
+
+class LoopDisk:
+    """A file system in an image. ``cut_power`` is as far as software can go: what was not flushed is gone,
+    and the file system has to replay its journal."""
+
+    def __init__(self, directory: str, kind: str, size_bytes: int = 0) -> None:
+        self.kind = kind
+        image = f"{directory}/{kind}.image"
+        with open(image, "wb") as file:
+            file.truncate(size_bytes or IMAGE_BYTES[kind])
+        _run(f"mkfs.{kind}", "-q", image)
+        self.device = _run("losetup", "--find", "--show", image).strip()
+        self._user = os.open(self.device, os.O_RDONLY)
+        _run("losetup", "--detach", self.device)  # it goes with its last user
+        self.path = f"{directory}/{kind}"
+        os.mkdir(self.path)
+        self.mount()
+
+    def mount(self) -> None:
+        mount(self.device, self.path, self.kind, MOUNT_OPTIONS.get(self.kind, ""))
+
+    def shut_down(self) -> None:
+        """From now on nothing reaches the disk; the next mount replays what is there of the journal."""
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.ioctl(descriptor, _SHUTDOWN, _WITHOUT_LOG)
+        finally:
+            os.close(descriptor)
+
+    def power_up(self) -> None:
+        unmount(self.path)
+        self.mount()
+
+    def close(self) -> None:
+        unmount(self.path)
+        os.close(self._user)
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+@functools.cache
+def missing_for(kind: str) -> str:
+    """What this machine lacks for a :class:`LoopDisk`; empty if nothing."""
+    if os.geteuid() != 0:
+        return "not root: no loop device can be had"
+    for program in (f"mkfs.{kind}", "losetup", "unshare"):
+        if shutil.which(program) is None:
+            return f"{program} is not installed"
+    if not os.path.exists("/dev/loop-control"):
+        return "no /dev/loop-control"
+    probe = (
+        "import sys, tempfile; from tests.kernel.disks import LoopDisk\n"
+        "with tempfile.TemporaryDirectory() as path:\n"
+        "    disk = LoopDisk(path, sys.argv[1]); disk.shut_down(); disk.power_up(); disk.close()"
+    )
+    command = ["unshare", "-m", shutil.which("python3") or "python3", "-c", probe, kind]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stderr.strip().splitlines()[-1] if done.returncode else ""
