@@ -1,8 +1,10 @@
 """The codecs: Kafka's framing, exact ends, and bounded memory."""
 
 import contextlib
+import random
 import struct
 import threading
+import time
 import tracemalloc
 import zlib
 
@@ -297,8 +299,46 @@ def test_a_bomb_takes_no_more_memory_than_the_limit(codec):
 
 
 def test_a_bare_snappy_block_that_claims_too_much_is_refused_unread():
-    with pytest.raises(CorruptionError, match="limit"):
+    with pytest.raises(CorruptionError, match="cannot hold"):
         decompress(Codec.SNAPPY, b"\xff\xff\xff\xff\x0f" + b"abc", MIB)
+    with pytest.raises(CorruptionError, match="limit"):
+        decompress(Codec.SNAPPY, snappy.compress(bytes(MIB + 1)), MIB)
+
+
+def test_no_snappy_block_holds_more_than_is_allowed_for():
+    """The densest that the format has: one byte, then copies of 64 bytes in three bytes each."""
+    copies = 20_000
+    block = encode_length(1 + 64 * copies) + b"\x00z" + b"\xfe\x01\x00" * copies
+    assert decompress(Codec.SNAPPY, block) == b"z" * (1 + 64 * copies)
+
+
+def encode_length(length):
+    """Base 128 without zig-zag."""
+    encoded = bytearray()
+    while length > 0x7F:
+        encoded.append(length & 0x7F | 0x80)
+        length >>= 7
+    return bytes([*encoded, length])
+
+
+@by_codec
+def test_large_results_are_whole(codec):
+    """More than a codec decompresses at a time, and streams in a row."""
+    text = random.Random(1).randbytes(1000) * 5000
+    assert decompress(codec, compress(codec, text)) == text
+    assert decompress(codec, compress(codec, text), len(text)) == text
+    if codec in (Codec.GZIP, Codec.ZSTD):
+        assert decompress(codec, compress(codec, text) + compress(codec, b"x") * 3) == text + b"xxx"
+        with pytest.raises(CorruptionError, match="limit"):
+            decompress(codec, compress(codec, b"x") + compress(codec, text), len(text))
+
+
+def test_many_small_gzip_members_take_no_quadratic_time():
+    """Four megabytes of members without contents took 10 s: the rest of the stream was copied for each."""
+    stream = compress(Codec.GZIP, b"") * 200_000
+    began = time.process_time()
+    assert decompress(Codec.GZIP, stream) == b""
+    assert time.process_time() - began < 3
 
 
 def test_the_default_limit():

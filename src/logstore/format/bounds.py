@@ -2,13 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from logstore.errors import CorruptionError
+from logstore.model import Bytes
 
 MAX_DECOMPRESSED_BYTES: Final = 64 * 1024 * 1024
 """The default limit of one batch's records after decompression. Kafka has none; its producers and brokers
 bound a batch at 1 MiB by default, so this leaves a factor of 64 and still stops a bomb."""
+
+PIECE_BYTES: Final = 256 * 1024
+"""What a codec decompresses at a time where the whole is large."""
+
+SMALL_BYTES: Final = 1024 * 1024
+"""What may be held twice for a while, which is quicker than in pieces."""
+
+
+def gather(pieces: Iterable[bytes], most_bytes: int, limit_bytes: int) -> Bytes | None:
+    """The pieces as one, or the piece itself where it is the only one; None if they are more than
+    ``most_bytes``, which is what they should be, or at least that much.
+
+    Memory is taken once, for all that there may be: what grows, and what is joined, is held twice for a
+    while, and so would be the limit.
+
+    Raises:
+        CorruptionError: they are more than ``limit_bytes``.
+    """
+    room_bytes = min(most_bytes, limit_bytes)
+    rest = iter(pieces)
+    first = next(rest, b"")
+    size_bytes = len(first)
+    whole: bytearray | None = None
+    for piece in rest:
+        end = size_bytes + len(piece)
+        if end > room_bytes:
+            break
+        if whole is None:
+            whole = bytearray(room_bytes)
+            whole[:size_bytes] = first
+            first = b""
+        whole[size_bytes:end] = piece
+        size_bytes = end
+        del piece  # the next is made while this would still be held
+    else:
+        if size_bytes > limit_bytes:
+            raise too_large(limit_bytes)
+        if whole is None:
+            return first
+        del whole[size_bytes:]
+        return whole
+    if end > limit_bytes:
+        raise too_large(limit_bytes)
+    return None
 
 
 def too_large(limit_bytes: int) -> CorruptionError:

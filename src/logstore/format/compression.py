@@ -8,11 +8,12 @@ end exactly where its bytes end. The codec packages are imported when a codec is
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from enum import IntEnum
 
 from logstore.errors import CorruptionError, InvalidConfigError
-from logstore.format.bounds import MAX_DECOMPRESSED_BYTES, too_large
+from logstore.format.bounds import MAX_DECOMPRESSED_BYTES, PIECE_BYTES, SMALL_BYTES, gather, too_large
 from logstore.format.lz4_frame import compress_lz4, decompress_lz4
 from logstore.format.xerial import compress_snappy, decompress_snappy
 from logstore.format.zstd_frame import compress_zstd, decompress_zstd
@@ -68,12 +69,13 @@ def compress(codec: Codec, data: Bytes, level: int | None = None) -> bytes:
 
 def decompress(
     codec: Codec, data: Bytes, limit_bytes: int = MAX_DECOMPRESSED_BYTES, *, magic: int = 2
-) -> bytes:
+) -> Bytes:
     """The bytes that were compressed, at most ``limit_bytes`` of them.
 
     CorruptionError if the stream is damaged, cut short, followed by other bytes, or would expand beyond the
-    limit; memory beyond the limit is never taken. ``magic`` is that of the batch: in magic 0, lz4's header
-    checksum is not checked, because Kafka's writers of that time computed it over the wrong bytes.
+    limit. Memory: what comes out, at most ``limit_bytes``, and at most 4 MiB besides. ``magic`` is that of
+    the batch: in magic 0, lz4's header checksum is not checked, because Kafka's writers of that time computed
+    it over the wrong bytes.
     """
     if codec is Codec.LZ4 and magic == 0:
         return decompress_lz4(data, limit_bytes, check_header=False)
@@ -99,6 +101,8 @@ def _bounded_copy(data: Bytes, limit_bytes: int) -> bytes:
 
 
 _GZIP_WINDOW_BITS = 31  # 15 bits of window, and 16 that ask zlib for the gzip wrapper
+_GZIP_SOURCE_BYTES = 256 * 1024
+_GZIP_SMALL_BYTES = 16 * 1024
 
 
 def _compress_gzip(data: Bytes, level: int | None) -> bytes:
@@ -106,26 +110,56 @@ def _compress_gzip(data: Bytes, level: int | None) -> bytes:
     return stream.compress(data) + stream.flush()
 
 
-def _decompress_gzip(data: Bytes, limit_bytes: int) -> bytes:
-    """Every member of the stream: gzip allows several in a row, and Java reads them all."""
-    rest: Bytes = data
-    members: list[bytes] = []
-    size_bytes = 0
-    while True:
+def _decompress_gzip(data: Bytes, limit_bytes: int) -> Bytes:
+    """A small stream at once, what is else in pieces.
+
+    What a stream states at its end is the size of its last member, which mostly is the only one. If it is
+    not, the size is counted first: that takes twice the time, and no memory.
+    """
+    if len(data) <= _GZIP_SMALL_BYTES:
         stream = zlib.decompressobj(_GZIP_WINDOW_BITS)
+        with suppress(zlib.error):
+            plain = stream.decompress(data, SMALL_BYTES)
+            if stream.eof and not stream.unused_data and len(plain) <= limit_bytes:
+                return plain
+    view = memoryview(data)
+    whole = gather(_gzip_pieces(view), int.from_bytes(view[-4:], "little"), limit_bytes)
+    if whole is None:
+        size_bytes = 0
+        for piece in _gzip_pieces(view):
+            size_bytes += len(piece)
+            if size_bytes > limit_bytes:
+                raise too_large(limit_bytes)
+        whole = gather(_gzip_pieces(view), size_bytes, limit_bytes)
+        assert whole is not None
+    return whole
+
+
+def _gzip_pieces(view: memoryview) -> Iterator[bytes]:
+    """Every member of the stream: gzip allows several in a row, and Java reads them all.
+
+    A small stream is one piece. A large one goes in in pieces too: zlib copies what it leaves of them behind
+    each member and each piece of output, which would be quadratic if it had all of the stream.
+    """
+    stream = zlib.decompressobj(_GZIP_WINDOW_BITS)
+    position, source_bytes, piece_bytes = 0, len(view), PIECE_BYTES
+    while True:
+        source = view[position : position + source_bytes]
         try:
-            member = stream.decompress(rest, limit_bytes - size_bytes + 1)
+            piece = stream.decompress(source, piece_bytes)
         except zlib.error as error:
             raise CorruptionError(f"damaged gzip stream: {error}") from error
-        size_bytes += len(member)
-        if size_bytes > limit_bytes:
-            raise too_large(limit_bytes)
-        if not stream.eof:
+        left = stream.unused_data if stream.eof else stream.unconsumed_tail
+        position += len(source) - len(left)
+        if piece:
+            yield piece
+        if stream.eof:
+            if position == len(view):
+                return
+            stream = zlib.decompressobj(_GZIP_WINDOW_BITS)
+        elif not piece and not source:
             raise CorruptionError("the gzip stream is cut short")
-        members.append(member)
-        rest = stream.unused_data
-        if not rest:
-            return members[0] if len(members) == 1 else b"".join(members)
+        source_bytes, piece_bytes = _GZIP_SOURCE_BYTES, PIECE_BYTES
 
 
 _COMPRESSORS: dict[Codec, Callable[[Bytes, int | None], bytes]] = {
@@ -136,7 +170,7 @@ _COMPRESSORS: dict[Codec, Callable[[Bytes, int | None], bytes]] = {
     Codec.ZSTD: compress_zstd,
 }
 
-_DECOMPRESSORS: dict[Codec, Callable[[Bytes, int], bytes]] = {
+_DECOMPRESSORS: dict[Codec, Callable[[Bytes, int], Bytes]] = {
     Codec.NONE: _bounded_copy,
     Codec.GZIP: _decompress_gzip,
     Codec.SNAPPY: decompress_snappy,

@@ -67,7 +67,7 @@ def _decode_bytes(view: memoryview, position: int, what: str) -> tuple[bytes | N
     return bytes(view[start : start + size_bytes]), start + size_bytes
 
 
-def _decode_inner(data: bytes, wrapper: BatchHeader) -> list[Record]:
+def _decode_inner(data: Bytes, wrapper: BatchHeader) -> list[Record]:
     """The entries of a wrapper, their offsets as written."""
     records: list[Record] = []
     position, last_offset = 0, -1
@@ -83,7 +83,7 @@ def _decode_inner(data: bytes, wrapper: BatchHeader) -> list[Record]:
     return records
 
 
-def _check_inner(data: bytes, position: int, header: BatchHeader, wrapper: BatchHeader) -> None:
+def _check_inner(data: Bytes, position: int, header: BatchHeader, wrapper: BatchHeader) -> None:
     end = position + header.size_bytes
     if end > len(data):
         raise CorruptionError(f"an inner entry of {header.size_bytes} bytes is cut short", position=position)

@@ -7,10 +7,11 @@ cut short or followed by other bytes, and bounds the output.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import Final
 
 from logstore.errors import CorruptionError
-from logstore.format.bounds import too_large
+from logstore.format.bounds import PIECE_BYTES, SMALL_BYTES, gather, too_large
 from logstore.model import Bytes
 
 LZ4_DEFAULT_LEVEL: Final = 9
@@ -41,7 +42,7 @@ def compress_lz4(data: Bytes, level: int | None) -> bytes:
     return plain
 
 
-def decompress_lz4(data: Bytes, limit_bytes: int, *, check_header: bool = True) -> bytes:
+def decompress_lz4(data: Bytes, limit_bytes: int, *, check_header: bool = True) -> Bytes:
     """One frame. ``check_header`` false passes over the header checksum, as readers of magic 0 do."""
     from lz4.frame import LZ4FrameDecompressor
 
@@ -49,6 +50,8 @@ def decompress_lz4(data: Bytes, limit_bytes: int, *, check_header: bool = True) 
     expands_to_bytes = _check_lz4_frame(view)
     if not check_header:
         view = memoryview(_with_lz4_header_checksum(view))
+    if expands_to_bytes > SMALL_BYTES:
+        return _decompress_large_lz4(view, expands_to_bytes, limit_bytes)
     stream = LZ4FrameDecompressor()
     try:
         plain: bytes = stream.decompress(view, max_length=min(limit_bytes, expands_to_bytes) + 1)
@@ -59,6 +62,31 @@ def decompress_lz4(data: Bytes, limit_bytes: int, *, check_header: bool = True) 
     if not stream.eof:
         raise CorruptionError("the lz4 frame is cut short")
     return plain
+
+
+def _decompress_large_lz4(view: memoryview, expands_to_bytes: int, limit_bytes: int) -> Bytes:
+    whole = gather(_lz4_pieces(view), expands_to_bytes, limit_bytes)
+    if whole is None:
+        raise CorruptionError(f"an lz4 frame holds more than its blocks can, {expands_to_bytes} bytes")
+    return whole
+
+
+def _lz4_pieces(view: memoryview) -> Iterator[bytes]:
+    """What comes out, in pieces, and in pieces goes in: the library copies both."""
+    from lz4.frame import LZ4FrameDecompressor
+
+    stream = LZ4FrameDecompressor()
+    position = 0
+    while not stream.eof:
+        rest = view[position : position + PIECE_BYTES] if stream.needs_input else b""
+        position += len(rest)
+        try:
+            piece: bytes = stream.decompress(rest, max_length=PIECE_BYTES)
+        except RuntimeError as error:
+            raise CorruptionError(f"damaged lz4 frame: {error}") from error
+        if not piece and not rest and not stream.eof:
+            raise CorruptionError("the lz4 frame is cut short")
+        yield piece
 
 
 def _check_lz4_frame(view: memoryview) -> int:

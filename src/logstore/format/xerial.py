@@ -10,7 +10,7 @@ import struct
 from typing import Final
 
 from logstore.errors import CorruptionError
-from logstore.format.bounds import too_large
+from logstore.format.bounds import PIECE_BYTES, too_large
 from logstore.model import Bytes
 
 XERIAL_HEADER: Final = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
@@ -21,6 +21,7 @@ XERIAL_BLOCK_BYTES: Final = 32 * 1024
 _XERIAL_MAGIC = XERIAL_HEADER[:8]
 _INT32 = struct.Struct(">i")
 _SNAPPY_LENGTH_MAX_BYTES = 5
+_SNAPPY_MOST_RATIO = 22  # three bytes that say to copy 64
 
 
 def compress_snappy(data: Bytes, level: int | None) -> bytes:
@@ -35,21 +36,29 @@ def compress_snappy(data: Bytes, level: int | None) -> bytes:
     return b"".join(pieces)
 
 
-def decompress_snappy(data: Bytes, limit_bytes: int) -> bytes:
-    """Framed blocks or one bare block; the size that each declares is compared with the limit first."""
+def decompress_snappy(data: Bytes, limit_bytes: int) -> Bytes:
+    """Framed blocks or one bare block; the sizes that they declare are compared with the limit first."""
     view = memoryview(data)
-    if bytes(view[:8]) != _XERIAL_MAGIC:
-        return _decompress_snappy_block(view, limit_bytes)
+    blocks = _xerial_blocks(view) if view[:8] == _XERIAL_MAGIC else [view]
+    sizes = list(map(_snappy_length, blocks))
+    size_bytes = sum(sizes)
+    if size_bytes > limit_bytes:
+        raise too_large(limit_bytes)
+    if size_bytes > PIECE_BYTES:
+        return _decompress_large(blocks, sizes)
+    pieces = list(map(_decompress_block, blocks))
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _xerial_blocks(view: memoryview) -> list[memoryview]:
     if len(view) < len(XERIAL_HEADER):
         raise CorruptionError("the snappy stream is cut short in its header")
-    blocks: list[bytes] = []
-    position, left_bytes = len(XERIAL_HEADER), limit_bytes
+    blocks: list[memoryview] = []
+    position = len(XERIAL_HEADER)
     while position < len(view):
-        block = _next_xerial_block(view, position)
-        blocks.append(_decompress_snappy_block(block, left_bytes))
-        left_bytes -= len(blocks[-1])
-        position += _INT32.size + len(block)
-    return b"".join(blocks)
+        blocks.append(_next_xerial_block(view, position))
+        position += _INT32.size + len(blocks[-1])
+    return blocks
 
 
 def _next_xerial_block(view: memoryview, position: int) -> memoryview:
@@ -62,16 +71,30 @@ def _next_xerial_block(view: memoryview, position: int) -> memoryview:
     return view[start : start + size_bytes]
 
 
-def _decompress_snappy_block(block: memoryview, limit_bytes: int) -> bytes:
+def _decompress_block(block: memoryview) -> bytes:
     from snappy import UncompressError, uncompress
 
-    if _snappy_length(block) > limit_bytes:
-        raise too_large(limit_bytes)
     try:
         plain: bytes = uncompress(block)
     except UncompressError as error:
         raise CorruptionError(f"damaged snappy block: {error}") from error
     return plain
+
+
+def _decompress_large(blocks: list[memoryview], sizes: list[int]) -> bytearray:
+    """Into memory that is taken once: the snappy package has each block twice for a while, and the blocks
+    and what is joined of them would be there twice again."""
+    from cramjam import DecompressionError, snappy  # what the snappy package calls
+
+    whole = bytearray(sum(sizes))
+    room, position = memoryview(whole), 0
+    for block, size_bytes in zip(blocks, sizes, strict=True):
+        try:
+            snappy.decompress_raw_into(block, room[position : position + size_bytes])
+        except DecompressionError as error:
+            raise CorruptionError(f"damaged snappy block: {error}") from error
+        position += size_bytes
+    return whole
 
 
 def _snappy_length(block: memoryview) -> int:
@@ -80,5 +103,7 @@ def _snappy_length(block: memoryview) -> int:
     for index, byte in enumerate(block[:_SNAPPY_LENGTH_MAX_BYTES]):
         length |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
+            if length > _SNAPPY_MOST_RATIO * len(block):
+                raise CorruptionError(f"a snappy block of {len(block)} bytes cannot hold {length}")
             return length
     raise CorruptionError("a snappy block without a length")

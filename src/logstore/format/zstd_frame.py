@@ -6,11 +6,12 @@ frame give a good one: they are walked first, which also finds a frame that is c
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from threading import local
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from logstore.errors import CorruptionError
-from logstore.format.bounds import too_large
+from logstore.format.bounds import gather, too_large
 from logstore.model import Bytes
 
 ZSTD_DEFAULT_LEVEL: Final = 3
@@ -45,32 +46,59 @@ def compress_zstd(data: Bytes, level: int | None) -> bytes:
     return plain
 
 
-def decompress_zstd(data: Bytes, limit_bytes: int) -> bytes:
-    """Every frame of the stream: zstd allows several in a row, and Kafka's reader reads them all."""
-    view = memoryview(data)
-    frames: list[bytes] = []
-    position, left_bytes = 0, limit_bytes
+class _Frame(NamedTuple):
+    """One frame of a stream, and the size of its content: as it states it, or at most."""
+
+    data: memoryview
+    content_bytes: int
+    is_stated: bool
+
+
+def decompress_zstd(data: Bytes, limit_bytes: int) -> Bytes:
+    """Every frame of the stream: zstd allows several in a row, and Kafka's reader reads them all. Memory: of
+    several frames the largest one is held twice for a while."""
+    frames = list(_zstd_frames(memoryview(data)))
+    if sum(frame.content_bytes for frame in frames if frame.is_stated) > limit_bytes:
+        raise too_large(limit_bytes)
+    if len(frames) == 1:
+        return _decompress_zstd_frame(frames[0], limit_bytes)
+    most_bytes = sum(frame.content_bytes for frame in frames)
+    whole = gather(_zstd_contents(frames, limit_bytes), most_bytes, limit_bytes)
+    assert whole is not None  # each frame is held to its bound
+    return whole
+
+
+def _zstd_frames(view: memoryview) -> Iterator[_Frame]:
+    position = 0
     while True:
-        end, expands_to_bytes, is_stated = _check_zstd_frame(view, position)
-        if is_stated and expands_to_bytes > left_bytes:
-            raise too_large(limit_bytes)
-        frames.append(_decompress_zstd_frame(view[position:end], left_bytes, expands_to_bytes))
-        left_bytes -= len(frames[-1])
+        end, content_bytes, is_stated = _check_zstd_frame(view, position)
+        yield _Frame(view[position:end], content_bytes, is_stated)
         position = end
         if position == len(view):
-            return frames[0] if len(frames) == 1 else b"".join(frames)
+            return
 
 
-def _decompress_zstd_frame(frame: memoryview, limit_bytes: int, expands_to_bytes: int) -> bytes:
+def _zstd_contents(frames: list[_Frame], limit_bytes: int) -> Iterator[bytes]:
+    """The contents, behind an empty piece: so no frame is the first, which would be held until the end."""
+    yield b""
+    left_bytes = limit_bytes
+    for frame in frames:
+        plain = _decompress_zstd_frame(frame, left_bytes)
+        left_bytes -= len(plain)
+        yield plain
+        del plain
+
+
+def _decompress_zstd_frame(frame: _Frame, limit_bytes: int) -> bytes:
     from zstandard import ZstdDecompressor, ZstdError
 
     if _contexts.decompressor is None:
         _contexts.decompressor = ZstdDecompressor()
-    room_bytes = min(limit_bytes, expands_to_bytes) + 1
+    room_bytes = min(limit_bytes, frame.content_bytes) + 1
     try:
-        plain: bytes = _contexts.decompressor.decompress(frame, max_output_size=room_bytes)
+        plain: bytes = _contexts.decompressor.decompress(frame.data, max_output_size=room_bytes)
     except ZstdError as error:
-        if expands_to_bytes > limit_bytes:
+        if frame.content_bytes > limit_bytes:
             raise CorruptionError(
                 f"a zstd frame damaged, or of more than {limit_bytes} bytes: {error}"
             ) from error

@@ -49,7 +49,8 @@ class VerifiedBatch:
         if header.codec is Codec.NONE:
             self._section = buffer[start:stop]
         else:
-            self._section = decompress(header.codec, memoryview(buffer)[start:stop], MAX_DECOMPRESSED_BYTES)
+            packed = memoryview(buffer)[start:stop]
+            self._section = bytes(decompress(header.codec, packed, MAX_DECOMPRESSED_BYTES))
         self.header = header
         self.last_offset = header.last_offset
         self._is_dense = header.record_count == header.last_offset_delta + 1
