@@ -35,6 +35,7 @@ from tests.crash.history import (
 )
 from tests.crash.partition import PATH, PartitionScenario, abandon
 from tests.crash.writer import Writer, check_lookups, check_producers, found_in
+from tests.faults.interrupt import Interrupter, Place
 
 CONFIG = TopicConfig(segment_bytes=1_500, index_interval_bytes=100, retention_ms=-1)
 STORE_CONFIG = StoreConfig(linger_ms=0)
@@ -98,6 +99,7 @@ class Session(Writer):
 
     def settle(self) -> None:
         """After a failure: the log must be what it may be; take it as it is."""
+        self.check_locks()
         if self.log._gathered.row_count and not self.log.needs_reopen:
             self.log.flush()  # writes what was gathered, and keeps its offsets
         found = found_in(self.log)
@@ -110,6 +112,14 @@ class Session(Writer):
         self._borders = [border for border in self._borders if border <= self.end] or [self.end]
         self._sequences.clear()
         check_lookups(self.log, found)
+
+    def check_locks(self) -> None:
+        """Nothing is held any more."""
+        log = self.log
+        assert not log._lock._is_owned(), "the log's lock is held"  # type: ignore[attr-defined]
+        assert not log._commit._lock.locked()
+        assert not log._commit._is_flushing, "nobody can flush any more"
+        assert not log._context.home._lock.locked()
 
     # What may be done, besides what every writer does
 
@@ -264,12 +274,7 @@ def run(
 ) -> Outcome:
     """Do it while operation number ``at`` fails, and ``times`` - 1 behind it."""
     rng = random.Random(f"{seed}/{at}/{times}")
-    disk = Disk(past)
-    session = Session(disk, rng, workload.store_config)
-    session.append(1, flush=True)
-    session.append(2)
-    session.append_as_producer()
-    workload.prepare(session)
+    disk, session = begin(past, workload, rng)
     disk.fail(fault, at=at, times=times)
     point = len(disk.memory.trace)
     try:
@@ -282,6 +287,46 @@ def run(
     if disk.failures:
         go_on(session, workload, rng)
     return Outcome(bool(disk.failures), cut_power(past, disk, point, rng, max_states))
+
+
+def begin(past: Past, workload: Workload, rng: random.Random) -> tuple[Disk, Session]:
+    """A log with a few unflushed records."""
+    disk = Disk(past)
+    session = Session(disk, rng, workload.store_config)
+    session.append(1, flush=True)
+    session.append(2)
+    session.append_as_producer()
+    workload.prepare(session)
+    return disk, session
+
+
+def count_lines(past: Past, workload: Workload) -> list[Place]:
+    """The lines of the storage modules that a workload runs through."""
+    _, session = begin(past, workload, random.Random(0))
+    interrupter = Interrupter(MemoryError)
+    interrupter(lambda: workload.act(session))
+    return interrupter.places
+
+
+def interrupt(
+    past: Past,
+    workload: Workload,
+    error: type[BaseException],
+    at: int,
+    *,
+    max_states: int = 1,
+    seed: int = 0,
+) -> Outcome:
+    """Do it while line number ``at`` raises ``error``."""
+    rng = random.Random(f"{seed}/{at}/{error.__name__}")
+    disk, session = begin(past, workload, random.Random(0))  # the lines that were counted
+    point = len(disk.memory.trace)
+    interrupter = Interrupter(error, at)
+    with suppress(error):
+        interrupter(lambda: workload.act(session))
+    if interrupter.has_struck:
+        go_on(session, workload, rng)
+    return Outcome(interrupter.has_struck, cut_power(past, disk, point, rng, max_states))
 
 
 def check_error(error: StorageError, fault: Fault, disk: Disk) -> None:
@@ -311,8 +356,8 @@ def go_on(session: Session, workload: Workload, rng: random.Random) -> None:
         elif session.is_open:
             session.let_go()
     elif not session.is_open:
-        with suppress(AttributeError):
-            abandon(session.log)
+        with suppress(StorageError):
+            session.log.close()  # again, or what is left of it: now the directory must be free
     if not session.is_open:
         session.open_again()
     check_opened(session)

@@ -82,8 +82,8 @@ class LogDirectory:
         self._gone: list[str] = []  # directories of deleted topics, under their new names
         self._is_closed = False
         prepare_directory(self._files, self.path, create=create)
-        self.context.home.acquire()
         try:
+            self.context.home.acquire()
             self._load(on_progress)
         except BaseException:
             self._abandon()
@@ -325,15 +325,15 @@ class LogDirectory:
             StorageError: something could not be made durable. Everything is closed all the same; the next
                 open recovers.
         """
-        if self._is_closed or self.context.fork_flag.is_forked:
+        if (self._is_closed and not self.context.home.is_held) or self.context.fork_flag.is_forked:
             return
         self._is_closed = True
-        self.context.scheduler.stop()
-        with self._lock:
-            try:
+        try:
+            self.context.scheduler.stop()
+            with self._lock:
                 self._close_locked()
-            finally:
-                self.context.home.release()
+        finally:
+            self.context.home.release()  # where an interrupt comes first, closing again does it
 
     def _close_locked(self) -> None:
         self._topics.remove_directories(self._gone)

@@ -127,7 +127,7 @@ class AppendingLog(WritableLog):
         headers = check_headers(headers)
         size = record_bytes(key, value, headers)
         row = (key, value, now_ms if timestamp_ms is None else timestamp_ms, headers)
-        with self._changing as core:
+        with self._own_lock(), self._changing as core:
             if timestamp_ms is not None:
                 check_timestamp_types((timestamp_ms,))
                 check_timestamps((timestamp_ms,), core.config, now_ms)
@@ -240,7 +240,7 @@ class AppendingLog(WritableLog):
 
     def _extend_batches(self, batches: Sequence[NewBatch], flush: bool) -> range:
         """Append encoded batches and return their offsets."""
-        with self._changing as core:
+        with self._own_lock(), self._changing as core:
             if self._gathered.row_count:
                 self._drain_locked()
             if not batches:
@@ -296,7 +296,7 @@ class AppendingLog(WritableLog):
             OutOfOrderError, ProducerFencedError, InvalidTransactionStateError: the producer's state does.
         """
         check_buffer(data)
-        with self._changing as core:
+        with self._own_lock(), self._changing as core:
             self._drain_locked()
             now_ms = self._context.clock.now_ms()
             planned = plan_leader_append(
@@ -321,7 +321,7 @@ class AppendingLog(WritableLog):
                 that begins below its end and reaches it, as after records were deleted inside a batch.
         """
         check_buffer(data)
-        with self._changing as core:
+        with self._own_lock(), self._changing as core:
             self._drain_locked()
             now_ms = self._context.clock.now_ms()
             try:
@@ -363,7 +363,7 @@ class AppendingLog(WritableLog):
             InvalidRecordError: an id or epoch is out of range.
         """
         check_producer(ProducerIdentity(producer_id, producer_epoch, 0))
-        with self._changing as core:
+        with self._own_lock(), self._changing as core:
             self._drain_locked()
             now_ms = self._context.clock.now_ms()
             marker = encode_end_marker(

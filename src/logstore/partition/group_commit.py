@@ -33,7 +33,7 @@ back within some ten microseconds, if it comes back at all."""
 class _Place:
     """One thread's place in line."""
 
-    __slots__ = ("is_leader", "is_served", "next_signal", "offset", "signal")
+    __slots__ = ("is_leader", "is_served", "offset", "signal", "to_wake")
 
     def __init__(self, offset: int) -> None:
         self.offset = offset
@@ -42,8 +42,8 @@ class _Place:
         self.is_served = False
         self.signal = threading.Lock()
         """Held, once the place is in line, until it is served or leads."""
-        self.next_signal: threading.Lock | None = None
-        """Of the place that is served after this one, and woken by its thread."""
+        self.to_wake: list[threading.Lock] = []
+        """The signals of the places that are woken by this one's thread: of one that was served, the next."""
 
 
 class GroupCommit:
@@ -90,10 +90,11 @@ class GroupCommit:
                 self._flush()
                 self._flush_seconds = perf_counter() - started
         finally:
-            if not place.is_served:
+            try:
                 self._leave(place)
-            if place.next_signal is not None:
-                place.next_signal.release()  # a function of ours around it might be interrupted first
+            except BaseException:
+                self._leave(place)  # interrupted: the rest, or everybody would wait for ever
+                raise
 
     def _leads_or_lines_up(self, place: _Place) -> bool:
         """Lead if nobody does; else there is a signal to wait for."""
@@ -129,29 +130,36 @@ class GroupCommit:
             self._all_came = None
 
     def _leave(self, place: _Place) -> None:
-        """After flushing, or out of turn because of an interrupt."""
-        with self._lock:
-            if place.is_leader:
-                self._hand_over_locked()
-            elif not place.is_served and place in self._waiting:
-                self._waiting.remove(place)
+        """When served, after flushing, or out of turn because of an interrupt. Does what is left of it when
+        it was interrupted itself."""
+        if not place.is_served:
+            with self._lock:
+                if place.is_leader:
+                    self._hand_over_locked(place)
+                elif not place.is_served and place in self._waiting:
+                    self._waiting.remove(place)
+        for signal in place.to_wake:
+            if signal.locked():
+                signal.release()
 
-    def _hand_over_locked(self) -> None:
+    def _hand_over_locked(self, place: _Place) -> None:
         """Let the first go on who is not served yet, so that the disk is busy again, then those who are."""
         durable_offset = self._durable_offset()
-        served = [place for place in self._waiting if place.offset <= durable_offset]
-        self._present_count = len(self._waiting) + 1
-        self._all_came = None  # after an interrupt
-        self._waiting = [place for place in self._waiting if place.offset > durable_offset]
-        if self._waiting:
-            leader = self._waiting.pop(0)
-            leader.is_leader = True
-            leader.signal.release()
-        else:
-            self._is_flushing = False
-        for place, following in pairwise(served):
-            place.next_signal = following.signal
-        for place in served:
-            place.is_served = True  # last: whoever is interrupted meanwhile looks at it first
-        if served:
-            served[0].signal.release()
+        present_count = len(self._waiting) + 1
+        served = [waiting for waiting in self._waiting if waiting.offset <= durable_offset]
+        others = [waiting for waiting in self._waiting if waiting.offset > durable_offset]
+        leading, behind = others[:1], others[1:]
+        for one, following in pairwise(served):
+            one.to_wake = [following.signal]
+        place.to_wake = [waiting.signal for waiting in (*leading, *served[:1])]
+        for waiting in served:
+            waiting.is_served = True  # after to_wake: whoever is interrupted meanwhile looks at it first
+        for waiting in leading:
+            waiting.is_leader = True
+        is_led = bool(leading)
+        # Up to here it can be done again, and from here on nothing comes in between.
+        self._present_count = present_count
+        self._all_came = None
+        self._waiting = behind
+        self._is_flushing = is_led
+        place.is_leader = False

@@ -60,6 +60,11 @@ class LogHome:
         """
         self._held = self._files.lock(f"{self.path}/{LOCK_NAME}")
 
+    @property
+    def is_held(self) -> bool:
+        """Whether this process is the writer."""
+        return self._held is not None
+
     def release(self) -> None:
         if self._held is not None:
             self._held.release()

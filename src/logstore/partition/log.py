@@ -82,7 +82,7 @@ class Log(AppendingLog):
             UsageError: the topic is only compacted; its records are deleted by tombstones.
         """
         check_offset(offset, "offset")
-        with self._changing as core:
+        with self._own_lock(), self._changing as core:
             if not core.config.deletes:
                 raise UsageError(f"{self.partition} is compacted only: cleanup_policy must contain delete")
             self._drain_locked()
@@ -105,7 +105,7 @@ class Log(AppendingLog):
         Records that are still gathered do not count, and are not written for it: on a full disk this is what
         makes room.
         """
-        with self._changing as core:
+        with self._own_lock(), self._changing as core:
             count = core.plan_retention(self._context.clock.now_ms())
             if not dry_run:
                 self._delete_locked(count)
@@ -125,7 +125,7 @@ class Log(AppendingLog):
         ``offset`` below the first segment empties the log.
         """
         check_offset(offset, "offset")
-        with self._changing as core:
+        with self._own_lock(), self._changing as core:
             self._drain_locked()
             if offset >= core.log_end_offset:
                 core.cut_epochs()
@@ -150,14 +150,14 @@ class Log(AppendingLog):
         check_offset(offset, "offset")
         if log_start_offset is not None and check_offset(log_start_offset, "log_start_offset") > offset:
             raise UsageError(f"log_start_offset {log_start_offset} is above offset {offset}")
-        with self._changing as core:
+        with self._own_lock(), self._changing as core:
             self._gathered.clear()
             self._schedule_removal(core.start_over(offset, log_start_offset, self._context.clock.now_ms()))
             self._notify()
 
     def roll(self) -> None:
         """Begin a new segment now."""
-        with self._changing as core:
+        with self._own_lock(), self._changing as core:
             self._drain_locked()
             core.roll(core.log_end_offset, self._context.clock.now_ms())
             core.publish()
@@ -180,7 +180,7 @@ class Log(AppendingLog):
         Raises:
             UsageError: below the latest epoch, or beyond 32 bits.
         """
-        with self._changing as core:
+        with self._own_lock(), self._changing as core:
             if type(epoch) is not int or not self._leader_epoch <= epoch <= _MAX_EPOCH:
                 raise UsageError(
                     f"epoch is {epoch!r}; it must be a number from {self._leader_epoch} to {_MAX_EPOCH}"
@@ -196,7 +196,7 @@ class Log(AppendingLog):
     def manage_high_watermark(self) -> None:
         """From now on the high watermark moves only by :meth:`update_high_watermark`, as on a partition with
         several replicas."""
-        with self._changing as core:
+        with self._own_lock(), self._changing as core:
             core.follows_end = False
 
     def update_high_watermark(self, offset: int) -> int:
@@ -207,7 +207,7 @@ class Log(AppendingLog):
             UsageError: the log manages its high watermark itself, being the only replica.
         """
         check_offset(offset, "offset")
-        with self._changing as core:
+        with self._own_lock(), self._changing as core:
             if core.follows_end:
                 raise UsageError("this log is its partition's only replica: its high watermark is its end")
             bounded = max(min(offset, core.log_end_offset), core.log_start_offset, core.high_watermark)
@@ -226,7 +226,7 @@ class Log(AppendingLog):
 
     def reconfigure(self, config: TopicConfig) -> None:
         """Use other settings from the next append on; those of the index files from the next roll on."""
-        with self._changing as core:
+        with self._own_lock(), self._changing as core:
             self._drain_locked()
             core.config = config
             self._encoder = RowEncoder(self._context.config, config)
@@ -234,7 +234,7 @@ class Log(AppendingLog):
 
     def expire_producers(self) -> int:
         """Forget producers that have been idle for ``producer_id_expiration_ms``; returns how many."""
-        with self._changing as core:
+        with self._own_lock(), self._changing as core:
             expiration_ms = self._context.config.producer_id_expiration_ms
             return core.producers.remove_expired(self._context.clock.now_ms(), expiration_ms)
 
@@ -245,18 +245,17 @@ class Log(AppendingLog):
             StorageError: it could not all be made durable. The log is closed all the same, and the next open
                 recovers it.
         """
-        if self._is_closed or self._context.fork_flag.is_forked:
+        if (self._is_closed and self._on_close is None) or self._context.fork_flag.is_forked:
             return
         try:
             with self._lock:
-                if self._is_closed:
-                    return
-                self._close_locked()
+                if not self._is_closed:
+                    self._close_locked()
         finally:
             # without the lock: the background thread may be waiting for it, and is waited for
-            on_close, self._on_close = self._on_close, None
-            if on_close is not None:
-                on_close()
+            if self._on_close is not None:
+                self._on_close()
+                self._on_close = None  # last: closing again finishes what an interrupt has left
 
     def _close_locked(self) -> None:
         try:
@@ -283,12 +282,12 @@ class Log(AppendingLog):
         Raises:
             ReopenRequiredError: something is not durable, and an earlier failure keeps it from becoming so.
         """
-        core = self._core
-        if core.durable_offset < core.log_end_offset or self._gathered.row_count:
+        view = self._core.view
+        if view.durable_offset < view.log_end_offset or self._gathered.row_count:
             raise ReopenRequiredError(
                 getattr(self._failure, "errno", None),
                 f"{self.partition} is closed, but nobody knows whether what was appended from offset "
-                f"{core.durable_offset} on will survive a power cut; open it again to find out, because of: "
+                f"{view.durable_offset} on will survive a power cut; open it again to find out, because of: "
                 f"{self._failure}",
                 self.directory,
             )

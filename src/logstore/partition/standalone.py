@@ -34,8 +34,8 @@ def open_standalone(
     """See :meth:`Log.open`."""
     context = make_context(check_path(path), config=store_config, files=files, clock=clock)
     _check_place(context, create)
-    context.home.acquire()
     try:
+        context.home.acquire()
         return _open_held(context, config or context.config.topic, accept_loss)
     except BaseException:
         context.home.release()
@@ -67,8 +67,10 @@ def _open_held(context: LogContext, config: TopicConfig, accept_loss: bool) -> L
 
 
 def _close(context: LogContext, log: Log) -> None:
-    context.scheduler.stop()
+    if not context.home.is_held:
+        return
     try:
+        context.scheduler.stop()
         if not log.needs_reopen:
             context.home.store_checkpoints()
             context.home.put_clean_marker()

@@ -46,7 +46,7 @@ from logstore.partition.view import LogView
 
 
 class _Change:
-    """The lock for a change, as a context. After an unexpected error the log refuses changes."""
+    """What is around a change, with the lock held. After an unexpected error the log refuses changes."""
 
     __slots__ = ("_log",)
 
@@ -55,16 +55,9 @@ class _Change:
 
     def __enter__(self) -> LogCore:
         log = self._log
-        if log._is_closed or log._fork_flag.is_forked:
-            log._check_usable()  # first: in a forked child the lock may be held for ever
-        log._lock.acquire()
         log._gathered.close_gate()
         if log._is_closed or log._failure is not None:
-            try:
-                log._check_writable_locked()
-            except BaseException:
-                log._lock.release()
-                raise
+            log._check_writable_locked()
         return log._core
 
     def __exit__(
@@ -72,7 +65,6 @@ class _Change:
     ) -> None:
         if error is not None:
             self._log._poison_if_unexpected(error)
-        self._log._lock.release()
 
 
 class _FlushPlan(NamedTuple):
@@ -129,6 +121,13 @@ class WritableLog(ReadableLog):
         self._leader_epoch = latest.epoch if latest is not None else 0
 
     # Guards
+
+    def _own_lock(self) -> threading.RLock:
+        """The lock, which goes in front of ``_changing`` in a ``with`` statement. The interpreter releases it
+        there by itself: an interrupt cannot come first, as it can in a function of ours."""
+        if self._is_closed or self._fork_flag.is_forked:
+            self._check_usable()  # first: in a forked child the lock may be held for ever
+        return self._lock
 
     def _check_usable(self) -> None:
         if self._is_closed or self._fork_flag.is_forked:  # each append asks, and more than once
@@ -190,7 +189,7 @@ class WritableLog(ReadableLog):
         Raises:
             StorageError: the fsync failed. Nothing further is acknowledged until the log is reopened.
         """
-        with self._changing as core:
+        with self._own_lock(), self._changing as core:
             target = core.log_end_offset + self._gathered.row_count
         self._commit.wait_until_durable(target)
 
@@ -205,7 +204,7 @@ class WritableLog(ReadableLog):
         """What one group commit does: flush all that is appended now. If what was gathered cannot be written,
         the rest is made durable before that is said."""
         unwritten = None
-        with self._changing:
+        with self._own_lock(), self._changing:
             try:
                 self._drain_locked()
             except StorageError as error:
@@ -270,7 +269,7 @@ class WritableLog(ReadableLog):
         """Everything of :meth:`checkpoint` but storing the recovery point, which its directory does for all
         of its logs at once."""
         self.flush()
-        with self._changing:
+        with self._own_lock(), self._changing:
             self._checkpoint_locked()
 
     def _checkpoint_locked(self) -> None:
@@ -347,7 +346,7 @@ class WritableLog(ReadableLog):
         return self._failure is not None
 
     def _drain(self) -> None:
-        with self._changing:
+        with self._own_lock(), self._changing:
             self._drain_locked()
 
     @abstractmethod

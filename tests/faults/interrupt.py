@@ -1,0 +1,124 @@
+"""Exceptions at any line: what MemoryError and Ctrl-C do.
+
+A trace function counts the calls and lines that run in chosen modules, and raises at the Nth. Left out is
+where Python raises nothing of the kind: lines that only move values between names, attributes and branches,
+and where a ``with`` statement leaves its block. (The interpreter looks for signals when a function begins,
+when it has called one, and when it jumps back.) The instructions are those of Python 3.11.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import sys
+from collections import Counter
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any
+
+import logstore.logdir.directory
+import logstore.partition.log
+
+_PLACES = tuple(
+    module.__file__.rpartition("/")[0] + "/"
+    for module in (logstore.partition.log, logstore.logdir.directory)
+    if module.__file__ is not None
+)
+
+_QUIET_NAMES = """
+    NOP CACHE EXTENDED_ARG RESUME POP_TOP COPY SWAP LOAD_FAST STORE_FAST LOAD_CONST LOAD_GLOBAL LOAD_ATTR
+    STORE_ATTR LOAD_DEREF STORE_DEREF LOAD_CLOSURE PUSH_NULL IS_OP UNARY_NOT RETURN_VALUE RERAISE POP_EXCEPT
+    PUSH_EXC_INFO CHECK_EXC_MATCH RAISE_VARARGS JUMP_FORWARD POP_JUMP_FORWARD_IF_FALSE JUMP_IF_FALSE_OR_POP
+    POP_JUMP_FORWARD_IF_TRUE POP_JUMP_FORWARD_IF_NONE POP_JUMP_FORWARD_IF_NOT_NONE JUMP_IF_TRUE_OR_POP
+    COPY_FREE_VARS MAKE_CELL
+"""
+_QUIET = frozenset(_QUIET_NAMES.split())
+"""Instructions of Python 3.11 that call, compute and repeat nothing."""
+
+Place = tuple[str, int]
+"""A file and a line in it."""
+
+
+@functools.cache
+def _leaving_positions(code: CodeType) -> frozenset[int]:
+    """Where in a function a ``with`` block is left, at its end or because of an error."""
+    found = set()
+    window: list[Any] = []
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("CACHE", "EXTENDED_ARG"):
+            continue
+        window = [*window[-3:], instruction]
+        nones = window[-3:]
+        if len(nones) == 3 and all(i.opname == "LOAD_CONST" and i.argval is None for i in nones):
+            found.add(nones[0].offset)
+            if window[0].opname == "SWAP":  # what is returned goes below
+                found.add(window[0].offset)
+        if instruction.opname == "WITH_EXCEPT_START":
+            found.update(i.offset for i in window)
+    return frozenset(found)
+
+
+@functools.cache
+def _quiet_lines(code: CodeType) -> frozenset[int]:
+    """The lines of a function on which nothing can come in between."""
+    loud, all_lines = set(), set()
+    line = code.co_firstlineno
+    for instruction in dis.get_instructions(code):
+        line = instruction.starts_line or line
+        all_lines.add(line)
+        if instruction.opname not in _QUIET:
+            loud.add(line)
+    return frozenset(all_lines - loud)
+
+
+class Interrupter:
+    """Raises ``error`` at call or line number ``at`` of those that run in an action; with 0, only counts."""
+
+    def __init__(self, error: type[BaseException], at: int = 0, places: tuple[str, ...] = _PLACES) -> None:
+        self._error = error
+        self._at = at
+        self._prefixes = places
+        self.places: list[Place] = []
+        """What ran, line by line."""
+        self.has_struck = False
+
+    def __call__(self, action: Callable[[], Any]) -> Any:
+        sys.settrace(self._on_call)
+        try:
+            return action()
+        finally:
+            sys.settrace(None)
+
+    def _on_call(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if not frame.f_code.co_filename.startswith(self._prefixes):
+            return None
+        self._count(frame)
+        return self._on_line
+
+    def _on_line(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if (
+            event == "line"
+            and frame.f_lineno not in _quiet_lines(frame.f_code)
+            and frame.f_lasti not in _leaving_positions(frame.f_code)
+        ):
+            self._count(frame)
+        return self._on_line
+
+    def _count(self, frame: FrameType) -> None:
+        if not self.has_struck:
+            self.places.append((frame.f_code.co_filename, frame.f_lineno))
+            if len(self.places) == self._at:
+                self.has_struck = True
+                raise self._error("raised by the test")
+
+
+def choose_lines(places: list[Place], occurrences: int) -> list[int]:
+    """Numbers for :class:`Interrupter`: each line that ran, the first ``occurrences`` times and the last."""
+    counts: Counter[Place] = Counter()
+    last = {place: number for number, place in enumerate(places, 1)}
+    chosen = set(last.values())
+    for number, place in enumerate(places, 1):
+        counts[place] += 1
+        if counts[place] <= occurrences:
+            chosen.add(number)
+    return sorted(chosen)
