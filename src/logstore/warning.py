@@ -4,7 +4,13 @@ from __future__ import annotations
 
 
 def warn(message: str, *values: object) -> None:
-    """Log a warning; ``values`` fill the message's places as in the standard library's ``logging``."""
-    import logging  # takes as long to import as all of the format layer, and few programs get here
+    """Log a warning; ``values`` fill the message's places as in the standard library's ``logging``.
 
+    Where ``logging`` cannot even be imported, for want of file descriptors, the warning is lost: the error
+    that is being handled is worth more.
+    """
+    try:
+        import logging  # takes as long to import as all of the format layer, and few programs get here
+    except (ImportError, OSError):
+        return
     logging.getLogger("logstore").warning(message, *values, stacklevel=2)
