@@ -293,9 +293,11 @@ class Log(AppendingLog):
             )
 
     def abandon(self) -> None:
-        """Let go without writing anything, as a crash would."""
-        self._is_closed = True
-        self._gathered.close_gate()  # last: whoever opens it looks whether the log is closed afterwards
+        """Let go without writing anything, as a crash would. What another thread is about to change is
+        changed before: afterwards the directory, and what is stored about it, may be another log's."""
+        with self._lock:
+            self._is_closed = True
+            self._gathered.close_gate()  # last: whoever opens it looks whether the log is closed afterwards
         self._notify()
 
     def __enter__(self) -> Self:

@@ -290,7 +290,7 @@ class WritableLog(ReadableLog):
         with self._lock:
             base = self._core.active.base_offset
             is_due = home.recovery_point(self.partition) < base <= self._core.durable_offset
-            if not is_due or self._core.unflushed:
+            if not is_due or self._core.unflushed or self._is_closed:
                 return
             home.set_recovery_point(self.partition, base)
         home.store_checkpoints()
