@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import NamedTuple
 
 from logstore.config import TopicConfig
-from logstore.errors import OffsetOutOfRangeError, RecordTooLargeError, StorageError
+from logstore.errors import DiskFullError, OffsetOutOfRangeError, RecordTooLargeError, StorageError
 from logstore.format.header import BatchHeader
 from logstore.format.names import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from logstore.model import AppendOrigin, TopicPartition
@@ -369,7 +370,7 @@ class LogCore:
         """Move the log start up, durably, and the epochs with it."""
         if offset <= self.log_start_offset:
             return
-        self.context.home.store_log_start(self.partition, offset)
+        self._store_log_start(offset)
         with self._all_or_reopen():
             self.log_start_offset = offset
             self.high_watermark = max(self.high_watermark, offset)
@@ -377,6 +378,19 @@ class LogCore:
             epochs = LeaderEpochs(self.epochs.entries)
             epochs.truncate_from_start(offset)
             self.replace_epochs(epochs)
+
+    def _store_log_start(self, offset: int) -> None:
+        """On a full disk, the segments that go make the room for saying so: with their indexes, which could
+        be built anew."""
+        home = self.context.home
+        try:
+            home.store_log_start(self.partition, offset)
+        except DiskFullError:
+            going = [segment for segment, after in pairwise(self.segments) if after.base_offset <= offset]
+            flushed = [segment for segment in going if segment not in self.unflushed]
+            if not sum(segment.remove_indexes() for segment in flushed):
+                raise
+            home.store_log_start(self.partition, offset)
 
     def _rename_away(self, gone: Sequence[Segment]) -> list[str]:
         renamed = [path for segment in gone for path in segment.rename_files(DELETED_SUFFIX)]

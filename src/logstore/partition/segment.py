@@ -273,6 +273,18 @@ class Segment:
         """Another object changes the files from now on: never write them here."""
         self._is_read_only = True
 
+    def remove_indexes(self) -> bool:
+        """Remove the index files of a segment that is about to go itself; returns whether there were any. Who
+        still reads from it finds his way without, and they are not written again."""
+        self.disown_files()
+        self._cache.discard(self)
+        self.forget_files()
+        paths = [self.path_of(suffix) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)]
+        there = [path for path in paths if self._files.is_file(path)]
+        for path in there:
+            self._files.remove(path)
+        return bool(there)
+
     def forget_files(self) -> None:
         """Drop the references to the open files; the next use opens them again."""
         self._opened = None
