@@ -6,9 +6,11 @@ clean-shutdown marker. Kafka and a store ignore these files in a partition's dir
 
 from __future__ import annotations
 
+import contextlib
+
 from logstore.clock import Clock
 from logstore.config import StoreConfig, TopicConfig
-from logstore.errors import InvalidTopicError, UsageError
+from logstore.errors import ClosedError, InvalidTopicError, UsageError
 from logstore.files import Files, PathLike, check_path
 from logstore.format.names import parse_directory_name
 from logstore.model import TopicPartition
@@ -62,8 +64,13 @@ def _open_held(context: LogContext, config: TopicConfig, accept_loss: bool) -> L
         context.home.store_checkpoints()
     log._on_close = lambda: _close(context, log)
     interval_ms = context.config.log_flush_offset_checkpoint_interval_ms
-    context.scheduler.every(interval_ms, f"checkpoint {partition}", log.checkpoint)
+    context.scheduler.every(interval_ms, f"checkpoint {partition}", lambda: _checkpoint(log))
     return log
+
+
+def _checkpoint(log: Log) -> None:
+    with contextlib.suppress(ClosedError):  # closing stores one
+        log.checkpoint()
 
 
 def _close(context: LogContext, log: Log) -> None:
