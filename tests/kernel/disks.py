@@ -6,6 +6,7 @@ the process, and so is the loop device, which lets go of itself with its last us
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import functools
@@ -109,3 +110,14 @@ def missing_for(kind: str) -> str:
     command = ["unshare", "-m", shutil.which("python3") or "python3", "-c", probe, kind]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stderr.strip().splitlines()[-1] if done.returncode else ""
+
+
+@functools.cache
+def namespace_command() -> tuple[str, ...]:
+    """What to put in front of a command that mounts file systems in memory; empty where nothing helps."""
+    for command in (("unshare", "-m"), ("unshare", "-rm")):
+        probe = [*command, "sh", "-c", "mount -t tmpfs none /mnt || mount -t tmpfs none /tmp"]
+        with contextlib.suppress(FileNotFoundError):
+            if subprocess.run(probe, capture_output=True, check=False).returncode == 0:
+                return command
+    return ()
