@@ -11,6 +11,7 @@ import logstore
 from logstore import Store, StoreConfig, TopicConfig
 from logstore.testing import ManualClock, MemoryFiles
 from tests.crash.history import Deleted, Deleting, Durable, Found, History
+from tests.crash.warnings import no_damage_ignored
 from tests.crash.writer import Writer, check_lookups, check_producers, found_in
 
 PATH = "/store"
@@ -241,6 +242,11 @@ class StoreScenario:
             ACTIONS[name][1](session)
 
     def check(self, files: MemoryFiles, said: Sequence[Any]) -> None:
+        with no_damage_ignored():
+            self._check(files, said)
+
+    @staticmethod
+    def _check(files: MemoryFiles, said: Sequence[Any]) -> None:
         history = StoreHistory(said)
         store = open_store(files)
         assert store.damaged == {}
@@ -252,9 +258,9 @@ class StoreScenario:
                 found = found_in(log)
                 history.partition(name, number).check(found)
                 check_lookups(log, found)
-                check_producers(log)
+                appended = (*check_producers(log), b"more")
                 log.extend([(None, b"more")], flush=True)
-                expected[name, number] = Found(found.start, (*found.values, b"more"))
+                expected[name, number] = Found(found.start, (*found.values, *appended))
         store._directory.abandon()
         again = open_store(MemoryFiles(files.now()))
         for name, topic in again.items():

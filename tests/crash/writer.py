@@ -152,8 +152,9 @@ def check_lookups(log: Log, found: Found) -> None:
         assert record.value == value, f"offset {offset} leads to {record}"
 
 
-def check_producers(log: Log) -> None:
-    """The last batch that the log has of a producer is known again."""
+def check_producers(log: Log) -> tuple[bytes, ...]:
+    """The last batch that the log has of a producer is known again, and the one behind it is taken. Returns
+    what was appended."""
     last: dict[int, tuple[bytes, BatchHeader]] = {}
     for data, header in batches_of(log):
         if header.producer_id >= 0:
@@ -163,6 +164,23 @@ def check_producers(log: Log) -> None:
         assert result is not None
         assert result.is_duplicate, f"the batch of producer {header.producer_id} was appended twice"
         assert result.base_offset == header.base_offset
+    for producer_id, (_, header) in last.items():
+        batch = encode_batch(
+            [None],
+            [b"next"],
+            header.max_timestamp_ms,
+            producer_id=producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence + header.record_count,
+        )
+        end = log.log_end_offset
+        result = log.append_batch(bytes(batch))
+        assert result is not None
+        assert not result.is_duplicate, (
+            f"a new batch of producer {producer_id} was taken for one that is there"
+        )
+        assert result.base_offset == end
+    return (b"next",) * len(last)
 
 
 def batches_of(log: Log) -> Iterator[tuple[bytes, BatchHeader]]:

@@ -92,8 +92,7 @@ class _Exploration:
         self.explored.deepest = max(self.explored.deepest, depth)
         states = CrashStates(image, self.seed)
         rng = random.Random(f"choices {rule}")
-        # Behind a cut there are as many points again, so each gets fewer states.
-        limit = self.states_per_point if depth == 1 else max(self.states_per_point // 8, 2)
+        limit = self._states_per_point(trace, depth)
         said = list(said)
         for point, entry in enumerate(trace):
             if isinstance(entry, Note):
@@ -109,6 +108,13 @@ class _Exploration:
                 self._check(
                     states, choices, said, f"{rule} > {point}:{_text_of(choices)}", depth, trace, point
                 )
+
+    def _states_per_point(self, trace: Trace, depth: int) -> int:
+        """So many that the last operations of a session get as many as the first, and that a session behind a
+        cut, of which there are many, gets an eighth of what the one in front of the cut has."""
+        point_count = sum(not isinstance(entry, Note) for entry in trace)
+        budget = self.max_states // 8 ** (depth - 1)
+        return max(min(self.states_per_point, budget // max(point_count, 1)), 2)
 
     def _check(
         self,
@@ -151,7 +157,8 @@ def explore(
 
     Args:
         seed: of everything that is left to chance.
-        states_per_point: all states behind an operation if they are no more, else so many of them.
+        states_per_point: all states behind an operation if they are no more, else so many of them; fewer if
+            ``max_states`` would not suffice for all operations.
         max_states: when to stop.
         depth: how many power cuts may follow each other.
         chained_share: how many of the states get another session, which is cut again.

@@ -334,5 +334,7 @@ def _error(number: int, path: str, action: str) -> StorageError:
 
 
 def trace_lines(trace: Iterable[Operation | Note], root: str = "") -> list[str]:
-    """The trace as lines of text, paths below ``root``: what a test can hold an action to."""
-    return [str(entry).replace(f"{root}/", "") for entry in trace]
+    """The trace as lines of text, with paths below ``root`` where they lie there: what a test can hold an
+    action to."""
+    lines = [str(entry).replace(f"{root}/", "") for entry in trace]
+    return [f"{line.removesuffix(root)}." if root and line.endswith(f" {root}") else line for line in lines]

@@ -108,7 +108,7 @@ class FlushDirectory(NamedTuple):
     directory: int
 
     def __str__(self) -> str:
-        return f"flush {self.path}/"
+        return f"flush directory {self.path}"
 
 
 class Note(NamedTuple):

@@ -1,0 +1,254 @@
+"""Bugs to plant: changes to the shipped code, each of which breaks one rule that keeps data safe.
+
+A function is compiled anew from its changed text and put in place of the right one, so a bug that no longer
+fits the code fails loudly.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Any, NamedTuple
+
+from logstore.testing import Scenario
+from tests.crash.partition import PartitionScenario
+from tests.crash.store import StoreScenario
+
+
+class Change(NamedTuple):
+    """A piece of a function's text, and what stands there instead."""
+
+    place: str
+    """``module:function`` or ``module:Class.method`` below ``logstore``."""
+    right: str
+    wrong: str = "pass"
+
+
+class Bug(NamedTuple):
+    """One bug, and who is to find it. Where two things protect the same data, both are gone."""
+
+    name: str
+    changes: tuple[Change, ...]
+    scenario: Scenario
+    depth: int = 1
+
+
+def _partition(*actions: str) -> Scenario:
+    return PartitionScenario(actions=actions)
+
+
+_FLUSHED = "append and flush"
+_ANY_STORE = StoreScenario()
+
+BUGS = (
+    Bug(
+        "acknowledged before the flush",
+        (
+            Change(
+                "partition.group_commit:GroupCommit.wait_until_durable",
+                "if self._durable_offset() >= offset:",
+                "if True:",
+            ),
+        ),
+        _partition(_FLUSHED, _FLUSHED),
+    ),
+    Bug(
+        "names of new segments not made durable",
+        (
+            Change("partition.active:ActiveSegment.create", "self._files.flush_directory(self.directory)"),
+            Change("files:write_small_file", "files.flush_directory(parent_of(path))"),
+        ),
+        _partition(_FLUSHED, "roll", _FLUSHED, _FLUSHED),
+    ),
+    Bug(
+        "old segment not flushed after a roll",
+        (Change("partition.core:LogCore.roll", "self.unflushed.append(sealed)"),),
+        _partition("append", "roll", _FLUSHED),
+    ),
+    Bug(
+        "recovery without checksums",
+        (Change("partition.recovery:_Tail.scan", "check=True", "check=False"),),
+        _partition("append", "append"),
+    ),
+    Bug(
+        "a segment that lost its end taken for one with a gap behind it",
+        (
+            Change(
+                "partition.recovery:Loader._continues",
+                "return end == next_base or (end < next_base and not self.is_dense)",
+                "return end <= next_base",
+            ),
+        ),
+        _partition(_FLUSHED, "append", "roll", "append"),
+    ),
+    Bug(
+        "a durable batch taken back for what follows it",
+        (
+            Change(
+                "partition.recovery:_Tail._may_be_wrong_last",
+                " and self._previous_last >= self._recovery_point",
+                "",
+            ),
+        ),
+        _partition("append", "append", "append", "checkpoint", "append"),
+    ),
+    Bug(
+        "a torn end that is not cut",
+        (Change("partition.recovery:Loader._cut", "segment.log_file.truncate(segment.size_bytes)"),),
+        _partition("append", "append"),
+    ),
+    Bug(
+        "small file renamed before it is flushed",
+        (Change("files:write_new_file", "file.flush()"),),
+        _partition(_FLUSHED, "checkpoint"),
+    ),
+    Bug(
+        "name of a small file not made durable",
+        (Change("files:write_small_file", "files.flush_directory(parent_of(path))"),),
+        _partition(_FLUSHED, "delete before", "delete before"),
+    ),
+    Bug(
+        "recovery point stored before the data is flushed",
+        (
+            Change("partition.writable:WritableLog._checkpoint_locked", "self._flush_now_locked()"),
+            Change("partition.writable:WritableLog.prepare_checkpoint", "self.flush()"),
+        ),
+        _partition("append", "checkpoint"),
+    ),
+    Bug(
+        "what recovery found not flushed",
+        (
+            Change("partition.recovery:Loader._make_durable", "active.flush()"),
+            Change("partition.writable:WritableLog.prepare_checkpoint", "self.flush()"),
+            Change("partition.writable:WritableLog._checkpoint_locked", "self._flush_now_locked()"),
+        ),
+        _partition("append", "append"),
+        2,
+    ),
+    Bug(
+        "clean marker before the flush",
+        (Change("partition.log:Log._close_locked", "self._checkpoint_locked()"),),
+        _partition("append", "append", "reopen"),
+    ),
+    Bug(
+        "removal of the clean marker not durable, and its word not checked",
+        (
+            Change("partition.home:LogHome.take_clean_marker", "self._files.flush_directory(self.path)"),
+            Change(
+                "partition.recovery:Loader._load_clean",
+                "if fault is None and end == self.recovery_point:",
+                "if True:",
+            ),
+        ),
+        _partition(_FLUSHED, "reopen", "append", "append"),
+    ),
+    Bug(
+        "log start not stored before segments are deleted",
+        (
+            Change(
+                "partition.core:LogCore.raise_log_start",
+                "self.context.home.store_log_start(self.partition, offset)",
+            ),
+        ),
+        _partition(_FLUSHED, _FLUSHED, "delete before"),
+    ),
+    Bug(
+        "recovery point not lowered before a truncation",
+        (
+            Change(
+                "partition.home:LogHome.lower_recovery_point",
+                "if self._recovery_points.get(partition, 0) > offset:",
+                "if False:",
+            ),
+        ),
+        _partition(_FLUSHED, _FLUSHED, "checkpoint", "truncate"),
+    ),
+    Bug(
+        "index entries believed unseen",
+        (
+            Change("partition.recovery:Loader._index_tail", "segment.indexes.truncate_to(keep_below)"),
+            Change(
+                "partition.recovery:Loader._index_tail",
+                "first_last_offset=last.offset",
+                "first_last_offset=None",
+            ),
+        ),
+        _partition("append", "append", "append", "append"),
+    ),
+    Bug(
+        "no recovery point before the second segment",
+        (Change("partition.core:LogCore.roll", "self.context.home.ensure_recovery_point(self.partition)"),),
+        StoreScenario(actions=("create", "write", "roll", "write")),
+    ),
+    Bug(
+        "topic deleted without saying so first",
+        (
+            Change(
+                "logdir.topics:TopicTable.hide",
+                "return self._put(entry.in_state(TopicState.DELETING))",
+                "return entry",
+            ),
+        ),
+        StoreScenario(actions=("create", "write", "remove")),
+    ),
+    Bug(
+        "directory of an unfinished growth left behind",
+        (Change("logdir.topics:TopicTable._partitions_ever", "numbers.add(parsed.partition)"),),
+        StoreScenario(actions=("create", "add partitions", "remove", "create")),
+        3,
+    ),
+)
+
+
+@contextmanager
+def planted(bug: Bug) -> Iterator[None]:
+    """While inside, the bug is in the code."""
+    with ExitStack() as stack:
+        for change in bug.changes:
+            stack.enter_context(_changed(bug.name, change))
+        yield
+
+
+@contextmanager
+def _changed(name_of_bug: str, change: Change) -> Iterator[None]:
+    module_name, _, path = change.place.partition(":")
+    module = importlib.import_module(f"logstore.{module_name}")
+    *owners, name = path.split(".")
+    owner: Any = module
+    for part in owners:
+        owner = getattr(owner, part)
+    before = owner.__dict__[name]
+    text = getattr(before, "changed_text", None) or textwrap.dedent(inspect.getsource(before))
+    assert text.count(change.right) == 1, f"{name_of_bug}: {change.right!r} is not once in {change.place}"
+    changed_text = text.replace(change.right, change.wrong)
+    made: dict[str, Any] = {}
+    exec(compile(changed_text, f"<{name_of_bug}>", "exec"), module.__dict__, made)
+    function = made[name]
+    function.changed_text = changed_text
+    with _callers_of(module, name, before, function) if not owners else nullcontext():
+        setattr(owner, name, function)
+        try:
+            yield
+        finally:
+            setattr(owner, name, before)
+
+
+@contextmanager
+def _callers_of(module: Any, name: str, before: Any, function: Any) -> Iterator[None]:
+    """Modules that imported a function by its name call the changed one, too."""
+    users = [
+        user
+        for user_name, user in list(sys.modules.items())
+        if user_name.startswith("logstore.") and user is not module and getattr(user, name, None) is before
+    ]
+    for user in users:
+        setattr(user, name, function)
+    try:
+        yield
+    finally:
+        for user in users:
+            setattr(user, name, before)
