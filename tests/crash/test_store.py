@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from logstore.testing import explore
+from tests.crash.exploring import explore_many
 from tests.crash.store import StoreScenario
 
 
@@ -14,7 +15,6 @@ def test_single_cuts(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(200, 208))
-def test_chains_of_cuts(seed):
-    explored = explore(StoreScenario(length=10), seed=seed, max_states=1_500, depth=3)
-    assert explored.deepest >= 2
+@pytest.mark.parametrize("first_seed", range(20_000, 24_000, 1_000))
+def test_chains_of_cuts(first_seed):
+    explore_many("crash states of a store", StoreScenario(length=10), first_seed, 5_000)

@@ -113,7 +113,7 @@ class _Exploration:
         """So many that the last operations of a session get as many as the first, and that a session behind a
         cut, of which there are many, gets an eighth of what the one in front of the cut has."""
         point_count = sum(not isinstance(entry, Note) for entry in trace)
-        budget = self.max_states // 8 ** (depth - 1)
+        budget = self.max_states >> 3 * (depth - 1)
         return max(min(self.states_per_point, budget // max(point_count, 1)), 2)
 
     def _check(
