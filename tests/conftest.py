@@ -1,9 +1,97 @@
-"""What every run of the tests says: which code ran the hot loops."""
+"""What every run of the tests says and checks: which code ran the hot loops, and that every log which a test
+leaves open, or has closed cleanly, is sound. A test that damages files on purpose is marked ``damaged``."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, NamedTuple
+
+import pytest
 
 from logstore import build_info
+from logstore.clock import SystemClock
+from logstore.errors import LogstoreError
+from logstore.partition.findings import FindingKind, VerifyReport
+from logstore.partition.home import CLEAN_MARKER_NAME
+from logstore.partition.verify import verify_log
+from logstore.partition.verify_facts import facts_of_files
+from logstore.partition.verify_files import StoredCheckpoints
+from logstore.partition.writable import WritableLog
 
 
 def pytest_terminal_summary(terminalreporter):
     info = build_info()
     code = "compiled" if info.is_compiled else "plain Python"
     terminalreporter.write_line(f"hot loops: {code} ({info.reason}); checksums: {info.crc32c}")
+    terminalreporter.write_line(f"logs verified at the end of tests: {_verified.count}")
+
+
+class _Opened(NamedTuple):
+    """A log that the running test has opened. The log itself lives as long as the test lets it."""
+
+    log: weakref.ref[WritableLog]
+    files: Any
+    home: str
+    partition: Any
+    config: Any
+
+
+class _Verified:
+    count = 0
+
+
+_verified = _Verified()
+_opened: dict[str, _Opened] = {}
+_plain_init = WritableLog.__init__
+
+
+def _init_and_note(self, context, directory, partition, config, loaded, **options):
+    _plain_init(self, context, directory, partition, config, loaded, **options)
+    _opened[directory] = _Opened(weakref.ref(self), context.files, context.home.path, partition, config)
+
+
+WritableLog.__init__ = _init_and_note  # the product has no list of its logs, and needs none
+
+_OURS = {FindingKind.SPARSE_INDEX, FindingKind.WIDE_INDEX_ENTRY}
+"""Notes of what logstore itself never leaves."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    _opened.clear()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """Before the fixtures of the test are torn down, which may drop its logs."""
+    result = yield
+    opened = list(_opened.items())
+    _opened.clear()
+    if item.get_closest_marker("damaged") is None:
+        for directory, noted in opened:
+            report = _verify(directory, noted)
+            if report is not None:
+                _verified.count += 1
+                assert report, f"the test leaves a log that is not sound: {report}"
+                assert not [note for note in report.notes if note.kind in _OURS], report
+    return result
+
+
+def _verify(directory: str, noted: _Opened) -> VerifyReport | None:
+    """None for a log of which nothing can be said: after a failure, or as a crash has left it."""
+    log = noted.log()
+    if log is not None and not log.is_closed:
+        if log.needs_reopen or log._context.fork_flag.is_forked:
+            return None
+        return log.verify()
+    files = noted.files
+    try:
+        if not files.is_file(f"{noted.home}/{CLEAN_MARKER_NAME}") or not files.is_directory(directory):
+            return None
+    except LogstoreError:
+        return None
+    checkpoints = StoredCheckpoints(files, noted.home)
+    return verify_log(
+        lambda: facts_of_files(files, directory, noted.partition, checkpoints, noted.config, is_clean=True),
+        SystemClock(),
+    )

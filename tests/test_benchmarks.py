@@ -174,6 +174,7 @@ def flip_a_byte(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("name", CHECKED)
+@pytest.mark.damaged
 def test_those_that_claim_checksums_notice_a_flipped_byte(name: str, tmp_path: Path) -> None:
     filled(name, tmp_path).close()
     flip_a_byte(tmp_path)

@@ -86,6 +86,7 @@ def test_duckdb_gives_back_what_it_was_given(names):
 
 
 @pytest.mark.skipif(find_spec("duckdb") is None, reason="needs duckdb")
+@pytest.mark.damaged
 def test_damage_reaches_the_user_of_duckdb(names):
     log, duckdb = names["log"], names["duckdb"]
     log.flush()

@@ -478,6 +478,7 @@ def damage_indexes(folder, how):
 
 
 @pytest.mark.parametrize("how", ["missing", "empty", "stale", "foreign"])
+@pytest.mark.damaged
 def test_index_files_do_not_matter(path, how):
     start_ms = 1_600_000_000_000
     config = TopicConfig(segment_bytes=20_000, index_interval_bytes=200)
@@ -497,6 +498,7 @@ def test_index_files_do_not_matter(path, how):
 # Damage -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.damaged
 def test_damage_in_durable_data_is_not_taken_for_the_end_of_the_log(path):
     with open_store(path) as store:
         for _ in range(5):
@@ -510,6 +512,7 @@ def test_damage_in_durable_data_is_not_taken_for_the_end_of_the_log(path):
         assert str(log_files(path / "t-0")[0]) in str(caught.value)
 
 
+@pytest.mark.damaged
 def test_damage_in_a_sealed_segment_is_reported_where_it_is(log, seen, path):
     log.extend([b"v" * 100] * 50)
     flip_byte(log_files(path / "t-0")[1], 90)
@@ -518,6 +521,7 @@ def test_damage_in_a_sealed_segment_is_reported_where_it_is(log, seen, path):
     assert values(seen, seen.log_end_offset - 1) == [b"v" * 100]
 
 
+@pytest.mark.damaged
 def test_damage_does_not_make_a_reader_spin_while_the_writer_goes_on(log, seen, path):
     log.extend([b"v" * 100] * 50)
     flip_byte(log_files(path / "t-0")[1], 90)
@@ -537,6 +541,7 @@ def test_damage_does_not_make_a_reader_spin_while_the_writer_goes_on(log, seen, 
         thread.join()
 
 
+@pytest.mark.damaged
 def test_a_directory_without_segments_is_damage(path):
     with open_store(path) as store:
         store.create_topic("t")
@@ -623,6 +628,7 @@ def test_a_torn_batch_is_never_shown(path, tmp_path):
             assert values(log)[number:] == [b"%d" % number * 100]
 
 
+@pytest.mark.damaged
 def test_waiting_at_a_torn_end_does_not_burn_the_processor(path):
     with open_store(path) as store:
         store.create_topic("t").append(b"v", flush=True)

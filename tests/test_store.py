@@ -497,6 +497,7 @@ def test_a_directory_that_the_catalogue_does_not_know_is_adopted(filled):
         assert list(store) == ["other", "t"]
 
 
+@pytest.mark.damaged
 def test_an_adopted_topic_with_a_damaged_id_file_is_adopted_all_the_same(filled, caplog):
     shutil.copytree(filled / "t-0", filled / "other-0")
     (filled / "other-0" / "partition.metadata").write_bytes(b"garbage")

@@ -138,7 +138,73 @@ python_scan_batches(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     return result;
 }
 
+/* The largest timestamp of so many records, if they fill the section exactly, and their offsets rise up to
+   last_delta; else -1. Needs no GIL. */
+static int
+newest_of(const uint8_t *at, const uint8_t *end, int64_t count, int64_t last_delta, int64_t base_ms, int64_t *newest_ms)
+{
+    int64_t least_delta = 0;
+    RawRecord record;
+    *newest_ms = INT64_MIN;
+    for (int64_t number = 0; number < count; number++) {
+        if (read_record(&at, end, &record) < 0 || check_headers(&record) < 0)
+            return -1;
+        if (record.offset_delta < least_delta || record.offset_delta > last_delta)
+            return -1;
+        least_delta = (int64_t)record.offset_delta + 1;
+        int64_t timestamp_ms = add_wrapping(base_ms, record.timestamp_delta);
+        if (timestamp_ms > *newest_ms)
+            *newest_ms = timestamp_ms;
+    }
+    return at == end ? 0 : -1;
+}
+
+static PyObject *
+newest_in_view(const Py_buffer *view, const int64_t numbers[5])
+{
+    int64_t position = numbers[0], end = numbers[1], newest_ms = 0;
+    if (position < 0 || position > end || end > view->len || numbers[2] <= 0)
+        Py_RETURN_NONE;
+    const uint8_t *bytes = view->buf;
+    int failed;
+    if (end - position < MIN_BYTES_WITHOUT_GIL) {
+        failed = newest_of(bytes + position, bytes + end, numbers[2], numbers[3], numbers[4], &newest_ms);
+    } else {
+        Py_BEGIN_ALLOW_THREADS
+        failed = newest_of(bytes + position, bytes + end, numbers[2], numbers[3], numbers[4], &newest_ms);
+        Py_END_ALLOW_THREADS
+    }
+    if (failed)
+        Py_RETURN_NONE;
+    return PyLong_FromLongLong(newest_ms);
+}
+
+/* newest_timestamp(buffer, position, end, count, last_offset_delta, base_timestamp, /) -> int, or None if
+   anything is out of the ordinary. */
+static PyObject *
+python_newest_timestamp(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    (void)module;
+    int64_t numbers[5];
+    if (nargs != 6) {
+        PyErr_SetString(PyExc_TypeError, "newest_timestamp takes six arguments");
+        return NULL;
+    }
+    for (int i = 0; i < 5; i++)
+        if (read_exact_int(args[i + 1], &numbers[i]) < 0)
+            return refuse();
+    Py_buffer view;
+    if (PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE) < 0)
+        return refuse();
+    PyObject *result = newest_in_view(&view, numbers);
+    PyBuffer_Release(&view);
+    return result;
+}
+
 static PyMethodDef functions[] = {
+    {"newest_timestamp", (PyCFunction)(void (*)(void))python_newest_timestamp, METH_FASTCALL,
+     "newest_timestamp(buffer, position, end, count, last_offset_delta, base_timestamp, /)\n--\n\n"
+     "Check the records of a section, without making any; the largest of their timestamps."},
     {"scan_batches", (PyCFunction)(void (*)(void))python_scan_batches, METH_FASTCALL,
      "scan_batches(header_type, buffer, position, end, check, /)\n--\n\nThe ordinary batches from a position on."},
     {NULL, NULL, 0, NULL},

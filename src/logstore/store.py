@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
     import pyarrow
 
+    from logstore.partition.findings import OnVerifyProgress, VerifyReport
+
 
 def open_store(
     path: PathLike,
@@ -197,6 +199,13 @@ class Store(Mapping[str, "Topic"]):
         """Apply the limits of every topic now; returns the number of segments deleted by partition. The store
         does it by itself each ``log_retention_check_interval_ms``."""
         return self._writable().enforce_retention(dry_run=dry_run)
+
+    def verify(self, *, on_progress: OnVerifyProgress | None = None) -> VerifyReport:
+        """Check every partition as :meth:`Log.verify` does, also those that could not be opened, and the
+        store's own files; change nothing. Works on read-only stores too."""
+        from logstore.logdir.verify import verify_topics  # few programs get here
+
+        return verify_topics(self._directory, list(self), on_progress, with_store=True)
 
     def run_background(self) -> int:
         """Run the background tasks that are due, here and now; for stores on a clock set by hand. Returns how
@@ -396,6 +405,12 @@ class Topic(Sequence[Log]):
         """
         name = self.name
         for_each(Log.flush, [log for log in self._writable().logs() if log.partition.topic == name])
+
+    def verify(self, *, on_progress: OnVerifyProgress | None = None) -> VerifyReport:
+        """Check the topic's partitions as :meth:`Log.verify` does."""
+        from logstore.logdir.verify import verify_topics
+
+        return verify_topics(self._directory, [self.name], on_progress, with_store=False)
 
     # Changing the topic
 

@@ -113,6 +113,21 @@ def decode_records(chance):
     return compiled.decode_records(*where, last_delta, on_demand) is not None
 
 
+@target("newest_timestamp")
+def newest_timestamp(chance):
+    section = chance.section()
+    numbers = (section.count, section.last_offset_delta, section.base_timestamp_ms)
+    where = (section.buffer, section.position, section.end)
+    newest_ms = call_with(compiled.newest_timestamp, *where, *numbers)
+    if newest_ms is None:
+        return False
+    records = plain.decode_records(
+        *where, section.count, 0, section.base_timestamp_ms, None, last_offset_delta=numbers[1]
+    )
+    assert newest_ms == max(record.timestamp_ms for record in records), section
+    return True
+
+
 @target("decode_batch")
 def decode_batch(chance):
     data, _ = chance.batch(chance.choice((0, 100, chance.randrange(1 << 63))))

@@ -262,6 +262,7 @@ def test_a_transaction_that_a_client_left_open_can_be_ended(
 # --- damage ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.damaged
 def test_zeros_behind_preallocated_indexes_mislead_nobody(tmp_path: Path) -> None:
     copy = place("killed/killed-0", tmp_path, is_clean=True)
     records = copy.expected.records

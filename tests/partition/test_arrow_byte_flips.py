@@ -14,6 +14,8 @@ pa = pytest.importorskip("pyarrow")
 
 from tests.partition.helpers_arrow import records_in  # noqa: E402
 
+pytestmark = pytest.mark.damaged
+
 
 @pytest.fixture(params=["active", "sealed"])
 def partition(request, tmp_path):

@@ -12,6 +12,8 @@ from logstore.errors import CorruptionError
 from logstore.format.header import CRC_POSITION, HEADER_BYTES
 from tests.partition.helpers import Partition, check_record, is_located
 
+pytestmark = pytest.mark.damaged
+
 BATCHES = 16
 RECORDS = 8
 """In each batch."""

@@ -20,6 +20,7 @@ def partition(tmp_path):
 # The rows of the table
 
 
+@pytest.mark.damaged
 def test_deleted_files_are_removed(partition):
     partition.write_segments(10, 10)
     partition.crash()
@@ -76,6 +77,7 @@ def test_a_finished_swap_leaves_segments_outside_its_range_alone(partition):
     assert partition.read() == list(range(30))
 
 
+@pytest.mark.damaged
 def test_some_outputs_plain_and_some_swap_the_operation_is_completed(partition):
     partition.write_segments(10, 10, 10)
     partition.close()
@@ -152,6 +154,7 @@ def test_a_corrupt_batch_in_an_older_unflushed_segment_ends_the_log_there(partit
     assert partition.write(3) == range(14, 17)
 
 
+@pytest.mark.damaged
 def test_a_corrupt_batch_below_the_recovery_point_is_reported_by_its_reader(partition):
     partition.write_segments(10, 10)
     partition.close()
@@ -356,6 +359,7 @@ def test_a_segment_cut_at_its_end_below_the_recovery_point_is_reported(partition
     assert partition.open(accept_loss=True).log_end_offset == 5
 
 
+@pytest.mark.damaged
 def test_a_sealed_segment_that_lost_its_end_is_reported_by_its_reader(partition):
     partition.write_segments(10, 10)
     partition.close()

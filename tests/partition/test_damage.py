@@ -17,6 +17,8 @@ from logstore.format.layout import BATCH_HEADER
 from logstore.model import ProducerIdentity
 from tests.partition.helpers import Partition, batch_of, read_or_refuse
 
+pytestmark = pytest.mark.damaged
+
 
 @pytest.fixture
 def partition(tmp_path):

@@ -91,6 +91,7 @@ def test_a_followers_epoch_is_that_of_its_leader(log):
     assert [header.partition_leader_epoch for header in headers_of(log)] == [9, 9]
 
 
+@pytest.mark.damaged
 def test_a_replicated_epoch_that_contradicts_the_history_replaces_it(log):
     log.append_replicated(batch(b"a", partition_leader_epoch=9))
     log.append_replicated(batch(b"b", base_offset=1, partition_leader_epoch=5))

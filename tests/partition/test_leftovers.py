@@ -11,6 +11,8 @@ from logstore.files import OsFiles
 from logstore.partition.leftovers import clean_leftovers
 from tests.partition.helpers import Crash, Partition, WatchedFiles, batch_of, crash_after
 
+pytestmark = pytest.mark.damaged
+
 OLD, NEW = b"old", b"new"
 OUTPUTS = [(0, 10), (10, 10), (20, 10)]
 """(base offset, count) of the segments that replace one of 30 records."""

@@ -96,6 +96,7 @@ TIME_LIES = {
 
 @pytest.mark.parametrize("base", [0, COUNT], ids=["sealed", "active"])
 @pytest.mark.parametrize("lie", OFFSET_LIES, ids=str)
+@pytest.mark.damaged
 def test_an_offset_index_that_lies(partition, base, lie):
     data = partition.file(base, ".index").read_bytes()
     assert len(data) >= 80
@@ -105,6 +106,7 @@ def test_an_offset_index_that_lies(partition, base, lie):
 
 @pytest.mark.parametrize("base", [0, COUNT], ids=["sealed", "active"])
 @pytest.mark.parametrize("lie", TIME_LIES, ids=str)
+@pytest.mark.damaged
 def test_a_time_index_that_lies(partition, base, lie):
     data = partition.file(base, ".timeindex").read_bytes()
     partition.write_file(TIME_LIES[lie](data), base, suffix=".timeindex")
@@ -148,6 +150,7 @@ def test_a_lying_index_of_the_active_segment_can_be_appended_to_and_sealed(parti
 
 
 @pytest.mark.parametrize("lie", ["position behind the end", "stale", "backwards", "offsets too low"])
+@pytest.mark.damaged
 def test_a_lying_index_does_not_mislead_a_truncation(partition, lie):
     data = partition.file(COUNT, ".index").read_bytes()
     partition.write_file(OFFSET_LIES[lie](data), COUNT, suffix=".index")
@@ -233,6 +236,7 @@ def test_a_rebuilt_index_is_stored_for_the_next_reader(partition):
     check_lookups(partition)
 
 
+@pytest.mark.damaged
 def test_no_index_is_ever_truncated_in_place(tmp_path):
     """A reader in another process may have it mapped: it would be killed by the next access."""
     files = WatchedFiles()
@@ -266,6 +270,7 @@ def test_a_mapped_index_outlives_its_replacement(partition):
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("base", [0, COUNT], ids=["sealed", "active"])
+@pytest.mark.damaged
 def test_a_symlinked_index_is_replaced_and_its_target_left_alone(partition, base, suffix, tmp_path):
     target = tmp_path / "precious"
     target.write_bytes(partition.file(base, suffix).read_bytes())

@@ -132,6 +132,7 @@ def test_a_changed_byte_makes_the_same_error_behind_the_same_records(tmp_path, i
     assert errors > 200
 
 
+@pytest.mark.damaged
 def test_all_records_in_front_of_the_damage_come_first(tmp_path):
     log = open_log(tmp_path / "t-0")
     add_rows(log, *[5] * 20)
@@ -144,6 +145,7 @@ def test_all_records_in_front_of_the_damage_come_first(tmp_path):
     assert error is not None
 
 
+@pytest.mark.damaged
 def test_records_that_are_wrong_under_a_right_checksum_end_a_run_in_front_of_their_batch(tmp_path):
     log = open_log(tmp_path / "t-0")
     add_rows(log, 3, 3)

@@ -226,6 +226,7 @@ def test_a_wrong_base_offset_is_refused_even_if_the_index_was_built_from_it(tmp_
             copy.crash()
 
 
+@pytest.mark.damaged
 def test_damage_in_a_kept_batch_is_not_met_again(tmp_path, loops):
     """What is kept was right when it was read: it is the bytes in memory that are asked."""
     log = open_log(tmp_path / "t-0")

@@ -54,6 +54,7 @@ __all__ = [
     "decode_header",
     "encode_batch",
     "encode_records_batch",
+    "newest_timestamp",
     "place_batch",
     "rebase_batch",
     "seal_batch",
@@ -274,6 +275,39 @@ def _decode_records(
             fault.reason if fault.position is None else f"{fault.reason}, at {fault.position} decompressed"
         )
         raise header.damage(reason, position) from fault
+
+
+def newest_timestamp(
+    buffer: Bytes, position: int, header: BatchHeader, *, limit_bytes: int = MAX_DECOMPRESSED_BYTES
+) -> int:
+    """Check all records of the batch at ``position``, of any magic, as :func:`decode_batch` does, and return
+    the largest of their timestamps as they are written; NO_TIMESTAMP_MS of a batch without records.
+
+    CorruptionError as :func:`decode_batch`. Cost: compiled 0.01 µs per record of 100 bytes and 0.5 µs, plain
+    that of decoding; and decompressing.
+    """
+    end = position + header.size_bytes
+    if header.magic == MAGIC and header.record_count and position >= 0 and end <= len(buffer):
+        section, start = buffer, position + HEADER_BYTES
+        if header.attributes & CODEC_MASK:
+            try:
+                section = decompress(header.codec, memoryview(buffer)[start:end], limit_bytes)
+            except CorruptionError as fault:
+                raise header.damage(fault.reason, position) from fault
+            start, end = 0, len(section)
+        newest_ms = loops.newest_timestamp(
+            section,
+            start,
+            end,
+            header.record_count,
+            header.last_offset_delta,
+            header.base_timestamp_ms,
+        )
+        if newest_ms is not None:
+            return newest_ms
+    as_written = header._replace(attributes=header.attributes & ~TIMESTAMP_TYPE_BIT)
+    records = decode_batch(buffer, position, as_written, limit_bytes=limit_bytes)
+    return max((record.timestamp_ms for record in records), default=NO_TIMESTAMP_MS)
 
 
 def decode_range(buffer: Bytes, position: int, header: BatchHeader, start: int, stop: int) -> list[Record]:

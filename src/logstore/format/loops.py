@@ -35,6 +35,7 @@ if compiled is None or TYPE_CHECKING:
         encode_batch,
         encode_records,
         encode_rows,
+        newest_timestamp,
         scan_batches,
     )
 else:
@@ -49,6 +50,7 @@ else:
         encode_records,
         encode_rows,
         index_run,
+        newest_timestamp,
         partition_for_key,
         scan_batches,
     )
@@ -77,6 +79,7 @@ __all__ = [
     "find_record",
     "index_run",
     "mark_records",
+    "newest_timestamp",
     "partition_for_key",
     "read_run",
     "scan_batches",

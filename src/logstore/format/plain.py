@@ -326,6 +326,17 @@ def decode_batch(buffer: Bytes, position: int, on_demand: bool) -> list[Record] 
     return None
 
 
+def newest_timestamp(
+    buffer: Bytes, position: int, end: int, count: int, last_offset_delta: int, base_timestamp_ms: int
+) -> int | None:
+    """None: here :func:`logstore.format.batch.newest_timestamp` decodes the records.
+
+    The compiled twin checks the ``count`` records that fill buffer[position:end] without making any, and
+    returns the largest of their timestamps, if all about them is ordinary.
+    """
+    return None
+
+
 def skip_records(data: Bytes, position: int, count: int) -> int:
     """The position after ``count`` records, by their sizes alone; -1 if a size is none. Cost: 0.07 µs per
     record. IndexError or CorruptionError behind the end."""

@@ -26,7 +26,7 @@ from logstore.partition.sidecars import METADATA_NAME, read_topic_id
 from logstore.warning import warn
 
 META_PROPERTIES_NAME = "meta.properties"
-_MAX_META_BYTES = 64 * 1024
+MAX_META_BYTES = 64 * 1024
 _STORE_FILES = {META_PROPERTIES_NAME, CATALOGUE_NAME, LOCK_NAME}
 
 
@@ -121,7 +121,7 @@ def ensure_identity(files: Files, path: str) -> MetaProperties:
         CorruptionError: the file is damaged.
     """
     meta_path = f"{path}/{META_PROPERTIES_NAME}"
-    data = read_small_file(files, meta_path, _MAX_META_BYTES)
+    data = read_small_file(files, meta_path, MAX_META_BYTES)
     if data is not None:
         try:
             return decode_meta_properties(data)

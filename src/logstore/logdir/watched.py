@@ -45,6 +45,8 @@ class WatchedDirectory:
         self._lock = threading.Lock()
         self._names = Watch(self._files, self.context.clock, self.path)
         self._topics: dict[str, TopicEntry] = {}
+        self._unknown: set[str] = set()
+        """Topics that no catalogue knows: nor does anybody know their settings."""
         self._guessed_ids: dict[str, uuid.UUID] = {}
         self._logs: dict[TopicPartition, tuple[uuid.UUID, ReadOnlyLog]] = {}
         self._is_closed = False
@@ -81,9 +83,9 @@ class WatchedDirectory:
         unknown = unknown_partition_counts(self._files, self.path, topics)
         if unknown:
             topics = read_catalogue(self._files, self.path) or {}
-        for name, count in unknown.items():
-            if name not in topics:
-                topics[name] = self._guess_locked(name, count)
+        self._unknown = {name for name in unknown if name not in topics}
+        for name in self._unknown:
+            topics[name] = self._guess_locked(name, unknown[name])
         return {name: topic for name, topic in topics.items() if topic.state is TopicState.LIVE}
 
     def _guess_locked(self, name: str, partition_count: int) -> TopicEntry:
@@ -132,7 +134,9 @@ class WatchedDirectory:
             if partition.topic not in self._read_topics_locked():
                 raise UnknownTopicError(f"topic {partition.topic!r} was deleted from {self.path}")
             raise CorruptionError("the partition's directory is missing", path=directory)
-        return ReadOnlyLog(self.context, self._checkpoints, directory, partition)
+        topic = self._topics.get(partition.topic)
+        config = None if topic is None or topic.name in self._unknown else topic.config
+        return ReadOnlyLog(self.context, self._checkpoints, directory, partition, config)
 
     def close(self) -> None:
         """Forget everything; readers that are in the middle get ClosedError."""

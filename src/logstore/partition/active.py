@@ -19,7 +19,7 @@ from logstore.format.index import TimestampOffset
 from logstore.format.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from logstore.model import AbortedTransaction
 from logstore.partition.index_builder import IndexBuilder
-from logstore.partition.indexes import OffsetIndex, TimeIndex, TransactionIndex
+from logstore.partition.indexes import IndexEntries, OffsetIndex, TimeIndex, TransactionIndex
 from logstore.partition.segment import OpenSegments, Segment
 from logstore.partition.validate import PlannedAppend
 from logstore.partition.walk import FIRST_PIECE_BYTES, PIECE_BYTES, Walk
@@ -210,6 +210,11 @@ class ActiveSegment(Segment):
         with self._index_lock:
             self.indexes.offset_index.store(flush=flush)
             self.indexes.time_index.store(flush=flush)
+
+    def copy_indexes(self) -> tuple[IndexEntries, IndexEntries]:
+        """The offset index and the time index, as they are now."""
+        with self._index_lock:
+            return self.indexes.offset_index.copy(), self.indexes.time_index.copy()
 
     def close_indexes(self) -> None:
         """Add the entry that closes the time index; :meth:`store_indexes` follows. A broker that finds a

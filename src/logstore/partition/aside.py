@@ -13,7 +13,7 @@ KEPT_FILES = 8
 MAX_KEPT_BYTES = 64 * 1024 * 1024
 """Of one cut, this much is kept: what lies behind a torn batch is unflushed data of seconds."""
 
-_INFIX = ".torn-"
+TORN_MARK = ".torn-"
 
 
 def keep_aside(files: Files, directory: str, base_offset: int, log: File, position: int) -> str | None:
@@ -22,7 +22,7 @@ def keep_aside(files: Files, directory: str, base_offset: int, log: File, positi
     cut = log.read_at(position, min(log.size_bytes() - position, MAX_KEPT_BYTES))
     if not cut.strip(b"\0"):
         return None
-    path = f"{directory}/{segment_file_name(base_offset, '')}{_INFIX}{position:010d}"
+    path = f"{directory}/{segment_file_name(base_offset, '')}{TORN_MARK}{position:010d}"
     write_new_file(files, path, cut)
     files.flush_directory(directory)
     _drop_oldest(files, directory)
@@ -31,13 +31,13 @@ def keep_aside(files: Files, directory: str, base_offset: int, log: File, positi
 
 def set_aside(files: Files, directory: str, base_offset: int) -> str:
     """Rename a whole .log file that lies behind a cut."""
-    path = f"{directory}/{segment_file_name(base_offset, '')}{_INFIX}{0:010d}"
+    path = f"{directory}/{segment_file_name(base_offset, '')}{TORN_MARK}{0:010d}"
     files.rename(f"{directory}/{segment_file_name(base_offset, LOG_SUFFIX)}", path)
     return path
 
 
 def _drop_oldest(files: Files, directory: str) -> None:
-    kept = [e.name for e in files.list_directory(directory) if _INFIX in e.name]
+    kept = [e.name for e in files.list_directory(directory) if TORN_MARK in e.name]
     by_age = sorted(kept, key=lambda name: files.modified_ms(f"{directory}/{name}"))
     for name in by_age[:-KEPT_FILES]:
         files.remove(f"{directory}/{name}")

@@ -12,7 +12,7 @@ Searching and entry formats are in :mod:`logstore.format.index`; positions in th
 from __future__ import annotations
 
 import errno
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from logstore.errors import CorruptionError, StorageError, UnsupportedVersionError, UsageError
 from logstore.files import Files, MappedBytes, read_small_file, write_small_file
@@ -37,7 +37,15 @@ from logstore.model import NO_TIMESTAMP_MS, AbortedTransaction
 MAX_RELATIVE_OFFSET = 2**31 - 1
 """Offsets in a segment reach this far above its base: index entries are 32 bits wide."""
 
-_MAX_TRANSACTION_INDEX_BYTES = 256 * 1024 * 1024
+MAX_TRANSACTION_INDEX_BYTES = 256 * 1024 * 1024
+
+
+class IndexEntries(NamedTuple):
+    """The entries of an index that lives in memory, at one moment."""
+
+    entries: bytes
+    stored: bytes | None
+    """Those that the file has, from the first on; None if the file is to be replaced."""
 
 
 class _SparseIndex:
@@ -101,6 +109,12 @@ class _SparseIndex:
     def room(self) -> int:
         """How many entries still fit."""
         return self._max_entries - self.entry_count
+
+    def copy(self) -> IndexEntries:
+        """What is in memory now, and what of it the file has."""
+        entries = bytes(self._entries)
+        count = self._stored_count
+        return IndexEntries(entries, None if count < 0 else entries[: count * self.layout.size_bytes])
 
     def extend(self, entries: bytes) -> None:
         """Add entries as they stand in the file, which whoever made them has checked."""
@@ -270,7 +284,7 @@ class TransactionIndex:
             CorruptionError, UnsupportedVersionError: the entries are damaged, or from a newer version.
         """
         index = cls(files, path, base_offset)
-        data = read_small_file(files, path, _MAX_TRANSACTION_INDEX_BYTES)
+        data = read_small_file(files, path, MAX_TRANSACTION_INDEX_BYTES)
         if data:
             try:
                 index.entries = tuple(decode_aborted_transactions(data, base_offset))

@@ -19,8 +19,8 @@ from logstore.warning import warn
 EPOCHS_NAME = "leader-epoch-checkpoint"
 METADATA_NAME = "partition.metadata"
 
-_MAX_EPOCHS_BYTES = 16 * 1024 * 1024
-_MAX_SNAPSHOT_BYTES = 256 * 1024 * 1024
+MAX_EPOCHS_BYTES = 16 * 1024 * 1024
+MAX_SNAPSHOT_BYTES = 256 * 1024 * 1024
 _MAX_METADATA_BYTES = 4096
 
 
@@ -31,7 +31,7 @@ def read_epochs(files: Files, directory: str) -> LeaderEpochs | None:
         UnsupportedVersionError: the file is from a newer version.
     """
     path = f"{directory}/{EPOCHS_NAME}"
-    data = read_small_file(files, path, _MAX_EPOCHS_BYTES)
+    data = read_small_file(files, path, MAX_EPOCHS_BYTES)
     try:
         return LeaderEpochs(decode_epoch_checkpoint(data)) if data else None
     except UnsupportedVersionError as error:
@@ -55,7 +55,7 @@ def read_snapshot(files: Files, directory: str, offset: int) -> list[ProducerSna
     version is not covered by its checksum, so an unknown one counts as damage too."""
     path = snapshot_path(directory, offset)
     try:
-        data = read_small_file(files, path, _MAX_SNAPSHOT_BYTES)
+        data = read_small_file(files, path, MAX_SNAPSHOT_BYTES)
         return decode_snapshot(data) if data is not None else None
     except (CorruptionError, UnsupportedVersionError) as error:
         warn("ignoring a damaged producer snapshot: %s (%s)", error, path)

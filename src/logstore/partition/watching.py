@@ -21,6 +21,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+from logstore.config import TopicConfig
 from logstore.errors import (
     CorruptionError,
     LogstoreError,
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     import pyarrow
 
     from logstore.partition.arrow import ColumnPlan
+    from logstore.partition.verify import LogFacts
+    from logstore.partition.verify_files import StoredCheckpoints
 
 POLL_MS = 2
 """How often a waiting follower looks."""
@@ -59,8 +62,15 @@ class ReadOnlyLog(ReadableLog):
     """One partition, open for reading only."""
 
     def __init__(
-        self, context: LogContext, checkpoints: WatchedCheckpoints, directory: str, partition: TopicPartition
+        self,
+        context: LogContext,
+        checkpoints: WatchedCheckpoints,
+        directory: str,
+        partition: TopicPartition,
+        config: TopicConfig | None = None,
     ) -> None:
+        """``config`` is None where the topic's settings are not known."""
+        self._config = config
         self.directory = directory
         self.partition = partition
         self._context = context
@@ -181,6 +191,15 @@ class ReadOnlyLog(ReadableLog):
     def find_max_timestamp(self) -> OffsetAndTimestamp | None:
         """See :meth:`ReadableLog.find_max_timestamp`."""
         return self._look(super().find_max_timestamp)
+
+    def _facts(self, checkpoints: StoredCheckpoints) -> LogFacts:
+        """As the files say; the view ends where they do not read on, which is what a check looks for."""
+        from logstore.partition.verify_facts import facts_of_files
+
+        is_clean = self._context.home.has_clean_marker()
+        return facts_of_files(
+            self._files, self.directory, self.partition, checkpoints, self._config, is_clean=is_clean
+        )
 
     # Refreshing
 

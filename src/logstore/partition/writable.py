@@ -22,7 +22,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable
 from types import TracebackType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from logstore.clock import SystemClock
 from logstore.config import TopicConfig
@@ -43,6 +43,10 @@ from logstore.partition.readable import ReadableLog
 from logstore.partition.recovery import LoadedLog, RecoveryReport
 from logstore.partition.segment import Segment
 from logstore.partition.view import LogView
+
+if TYPE_CHECKING:
+    from logstore.partition.verify import LogFacts
+    from logstore.partition.verify_files import StoredCheckpoints
 
 
 class _Change:
@@ -180,6 +184,11 @@ class WritableLog(ReadableLog):
                     self._grown.wait(timeout_ms / 1000)
             finally:
                 self._waiting_count -= 1
+
+    def _facts(self, checkpoints: StoredCheckpoints) -> LogFacts:
+        from logstore.partition.verify_facts import facts_of_writer
+
+        return facts_of_writer(self, checkpoints)
 
     # Durability
 

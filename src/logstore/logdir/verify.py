@@ -1,0 +1,120 @@
+"""Checking a store without changing it: its own files, and each of its logs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from logstore.errors import CorruptionError, LogstoreError
+from logstore.files import Files, read_small_file
+from logstore.format.metadata import decode_meta_properties
+from logstore.format.names import partition_directory_name
+from logstore.logdir.catalogue import CATALOGUE_NAME, TopicEntry, read_catalogue
+from logstore.logdir.identity import MAX_META_BYTES, META_PROPERTIES_NAME
+from logstore.model import TopicPartition
+from logstore.partition.context import LogContext
+from logstore.partition.findings import (
+    Finding,
+    FindingKind,
+    Findings,
+    OnVerifyProgress,
+    VerifyReport,
+    join_reports,
+)
+from logstore.partition.sidecars import METADATA_NAME, read_topic_id
+from logstore.partition.verify import LogFacts, ProgressSteps, verify_log
+from logstore.partition.verify_facts import facts_of_files
+from logstore.partition.verify_files import StoredCheckpoints
+
+if TYPE_CHECKING:
+    from logstore.logdir.directory import LogDirectory
+    from logstore.logdir.watched import WatchedDirectory
+
+_Source = Callable[[], LogFacts]
+
+
+def verify_topics(
+    directory: LogDirectory | WatchedDirectory,
+    names: Sequence[str],
+    on_progress: OnVerifyProgress | None,
+    *,
+    with_store: bool,
+) -> VerifyReport:
+    """Check the logs of some topics; with ``with_store`` also the files that belong to no topic."""
+    context = directory.context
+    started_ms = context.clock.monotonic_ms()
+    checkpoints = StoredCheckpoints(context.files, context.home.path)
+    sources = {
+        TopicPartition(topic.name, number): _source_of(directory, topic, number, checkpoints)
+        for topic in map(directory.topic, names)
+        for number in range(topic.partition_count)
+    }
+    steps = None
+    if on_progress is not None:
+        steps = ProgressSteps(on_progress, sum(source().log_bytes for source in sources.values()))
+    reports = []
+    for partition, source in sources.items():
+        if steps is not None:
+            steps.partition = partition
+        reports.append(verify_log(source, context.clock, steps))
+    whole = Findings(partition_count=0)
+    for finding in checkpoints.findings:
+        whole.problem(finding)
+    if with_store:
+        _check_store_files(context, whole)
+    duration_ms = context.clock.monotonic_ms() - started_ms
+    return join_reports([whole.report(0), *reports], duration_ms)
+
+
+def _source_of(
+    directory: LogDirectory | WatchedDirectory, topic: TopicEntry, number: int, checkpoints: StoredCheckpoints
+) -> _Source:
+    """Where the facts about one partition come from: its log, or where that is damaged, its files."""
+    partition = TopicPartition(topic.name, number)
+
+    def source() -> LogFacts:
+        path = f"{directory.path}/{partition_directory_name(*partition)}"
+        try:
+            facts = directory.log(partition)._facts(checkpoints)
+        except LogstoreError as error:
+            facts = facts_of_files(
+                directory.context.files, path, partition, checkpoints, topic.config, is_clean=False
+            )
+            refused = Finding(kind=FindingKind.NOT_OPENED, path=path, reason=str(error))
+            facts = replace(facts, findings=[*facts.findings, refused])
+        wrong = _wrong_topic_id(directory.context.files, path, topic)
+        return replace(facts, findings=[*facts.findings, *wrong])
+
+    return source
+
+
+def _wrong_topic_id(files: Files, path: str, topic: TopicEntry) -> list[Finding]:
+    try:
+        topic_id = read_topic_id(files, path)
+    except LogstoreError:
+        return []  # said by the check of the partition
+    if topic_id is None or topic_id == topic.topic_id:
+        return []
+    reason = f"the partition is of topic {topic_id}; {topic.name!r} is {topic.topic_id}"
+    return [Finding(kind=FindingKind.METADATA, path=f"{path}/{METADATA_NAME}", reason=reason)]
+
+
+def _check_store_files(context: LogContext, findings: Findings) -> None:
+    """The catalogue and the identity."""
+    files, path = context.files, context.home.path
+
+    def check(name: str, kind: FindingKind, read: Callable[[], object]) -> None:
+        try:
+            read()
+        except LogstoreError as error:
+            reason = error.reason if isinstance(error, CorruptionError) else str(error)
+            findings.problem(Finding(kind=kind, path=f"{path}/{name}", reason=reason))
+
+    def read_identity() -> None:
+        data = read_small_file(files, f"{path}/{META_PROPERTIES_NAME}", MAX_META_BYTES)
+        if data is not None:
+            decode_meta_properties(data)
+
+    check(CATALOGUE_NAME, FindingKind.METADATA, lambda: read_catalogue(files, path))
+    check(META_PROPERTIES_NAME, FindingKind.METADATA, read_identity)
