@@ -11,6 +11,7 @@ import logging
 import os
 import pkgutil
 import sys
+from contextlib import contextmanager
 from functools import cached_property
 from typing import NamedTuple
 
@@ -51,6 +52,16 @@ class Engine:
         module = self.modules[f"logstore.{name}"]
         setattr(self, name, module)
         return module
+
+    @contextmanager
+    def in_place(self):
+        """While inside, imports in functions find this engine's modules too."""
+        before = {name: sys.modules.get(name) for name in self.modules}
+        sys.modules.update(self.modules)
+        try:
+            yield
+        finally:
+            sys.modules.update({name: module for name, module in before.items() if module is not None})
 
     def outcome(self, call, *arguments, **options):
         """What comes out, in a form that compares with another engine's: the value, or the error in words."""

@@ -490,6 +490,20 @@ def name_files():
     yield "not-utf8", b"\xff-0"
 
 
+def directory_files():
+    """One edit of each kind in the directory's first files, and some together; see ``directories.py``."""
+    kinds = ("flip", "overwrite", "cut", "append", "zeros", "remove", "repeat", "other-file", "rename-suffix")
+    for kind, name in enumerate((*kinds, "new-file", "rename", "forge", "grow")):
+        for directory in (0, 2, 5):
+            for file in (3, 11):
+                payload = b"\xff" * 8 if kind in (1, 3, 9) else b""
+                edit = bytes([file, kind, 0, 0, 70, len(payload) or 77]) + payload
+                yield f"{name}-{file}-in-{directory}", bytes([directory]) + edit
+    yield "nothing", b""
+    yield "log-start-beyond-end", bytes([0, 12, 1, 0, 0, 8, 2]) + b"99"
+    yield "all-removed", bytes([0]) + bytes([0, 5, 0, 0, 0, 0]) * 12
+
+
 def files():
     """(reader, rule, content) of every file."""
     plain = {
@@ -513,6 +527,7 @@ def files():
         "meta_properties": meta_properties_files,
         "catalogue": catalogue_files,
         "names": name_files,
+        "directory": directory_files,
     }
     for reader, make in plain.items():
         for rule, content in make():

@@ -22,9 +22,9 @@ def files_of(name):
 @pytest.mark.parametrize("name", READERS)
 def test_every_file_is_read_or_refused(name):
     for path in files_of(name):
-        began = time.monotonic()
+        began = time.process_time()
         check(name, path.read_bytes())
-        assert time.monotonic() - began < MOST_SECONDS, path
+        assert time.process_time() - began < MOST_SECONDS, path
 
 
 @pytest.mark.parametrize("name", [name for name in READERS if name not in ("segment", "batches", "names")])
@@ -44,7 +44,7 @@ def test_the_corpus_is_what_its_script_writes(tmp_path):
     kept = {
         path.relative_to(CORPUS): path.read_bytes()
         for path in CORPUS.glob("*/*")
-        if not path.name.startswith("found-") and path.parent.name in READERS
+        if not path.name.startswith("found-")
     }
     assert made == kept
     assert len(made) > 300
@@ -52,4 +52,4 @@ def test_the_corpus_is_what_its_script_writes(tmp_path):
 
 def test_every_reader_has_a_folder_and_every_folder_a_reader():
     folders = {path.name for path in Path(CORPUS).iterdir()}
-    assert folders == set(READERS)
+    assert folders == {*READERS, "directory"}

@@ -101,7 +101,7 @@ def _bounded_copy(data: Bytes, limit_bytes: int) -> bytes:
 
 
 _GZIP_WINDOW_BITS = 31  # 15 bits of window, and 16 that ask zlib for the gzip wrapper
-_GZIP_SOURCE_BYTES = 256 * 1024
+_GZIP_SOURCE_BYTES = 64 * 1024
 _GZIP_SMALL_BYTES = 16 * 1024
 
 
