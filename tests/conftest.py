@@ -17,6 +17,7 @@ from logstore.partition.verify import verify_log
 from logstore.partition.verify_facts import facts_of_files
 from logstore.partition.verify_files import StoredCheckpoints
 from logstore.partition.writable import WritableLog
+from tests.figures import report as report_figure
 
 
 def pytest_terminal_summary(terminalreporter):
@@ -24,6 +25,9 @@ def pytest_terminal_summary(terminalreporter):
     code = "compiled" if info.is_compiled else "plain Python"
     terminalreporter.write_line(f"hot loops: {code} ({info.reason}); checksums: {info.crc32c}")
     terminalreporter.write_line(f"logs verified at the end of tests: {_verified.count}")
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = sorted({str(test.longrepr[2]).removeprefix("Skipped: ") for test in skipped})
+    report_figure("skipped tests", count=len(skipped), failures=0, seconds=0, detail="; ".join(reasons))
 
 
 class _Opened(NamedTuple):
