@@ -278,16 +278,20 @@ class OsLock:
             self._descriptor = _open_descriptor(path, os.O_RDWR | os.O_CREAT)
             try:
                 self._take()
+                with _reported(path, "locking"):
+                    self._key = _identity(os.fstat(self._descriptor))
             except BaseException:
                 os.close(self._descriptor)
                 raise
-            self._key = _identity(os.fstat(self._descriptor))
             self._held[self._key] = os.getpid()
 
     def _check_not_held_here(self) -> None:
         try:
-            key = _identity(os.stat(self._path))
-        except OSError:
+            with _reported(self._path, "locking"):
+                key = _identity(os.stat(self._path))
+        except StorageError as error:
+            if error.errno != errno.ENOENT:
+                raise  # one more descriptor of the file, once closed, would end the lock that is held
             return
         if self._held.get(key) == os.getpid():
             raise LockedError(
@@ -312,7 +316,8 @@ class OsLock:
             descriptor, self._descriptor = self._descriptor, -1
             if descriptor >= 0:
                 self._held.pop(self._key, None)
-                os.close(descriptor)
+                with _reported(self._path, "closing"):
+                    os.close(descriptor)
 
 
 def _lock_holder(descriptor: int) -> int | None:

@@ -34,7 +34,7 @@ from tests.crash.history import (
     Truncating,
 )
 from tests.crash.partition import PATH, PartitionScenario, abandon
-from tests.crash.writer import Writer, check_lookups, check_producers, found_in
+from tests.crash.writer import Writer, check_lookups, found_in
 from tests.faults.interrupt import Interrupter, Place
 
 CONFIG = TopicConfig(segment_bytes=1_500, index_interval_bytes=100, retention_ms=-1)
@@ -53,10 +53,17 @@ class Disk(FaultyFiles):
     def note(self, said: Any) -> None:
         self.memory.note(said)
 
+    def said(self, number: int | None = None) -> list[Any]:
+        """What was noted by everybody; with ``number``, up to the operation of this number and right behind
+        it, before anything else happened."""
+        trace = self.memory.trace
+        end = len(trace)
+        if number is not None:
+            end = next((n for n in range(number + 1, end) if not isinstance(trace[n], Note)), end)
+        return [*self.said_before, *(entry.said for entry in trace[:end] if isinstance(entry, Note))]
+
     def history(self) -> History:
-        return History(
-            [*self.said_before, *(entry.said for entry in self.memory.trace if isinstance(entry, Note))]
-        )
+        return History(self.said())
 
 
 class Past(NamedTuple):
@@ -96,30 +103,6 @@ class Session(Writer):
         self.is_open = False
         self.log.close()
         self.say(Durable(self.end))
-
-    def settle(self) -> None:
-        """After a failure: the log must be what it may be; take it as it is."""
-        self.check_locks()
-        if self.log._gathered.row_count and not self.log.needs_reopen:
-            self.log.flush()  # writes what was gathered, and keeps its offsets
-        found = found_in(self.log)
-        self.disk.history().check(found)
-        assert self.log.durable_offset <= found.end
-        self.say(Refused(found.end))
-        self.say(Durable(self.log.durable_offset))
-        self.end = found.end
-        self._last = found.values[-1] if found.values else FIRST
-        self._borders = [border for border in self._borders if border <= self.end] or [self.end]
-        self._sequences.clear()
-        check_lookups(self.log, found)
-
-    def check_locks(self) -> None:
-        """Nothing is held any more."""
-        log = self.log
-        assert not log._lock._is_owned(), "the log's lock is held"  # type: ignore[attr-defined]
-        assert not log._commit._lock.locked()
-        assert not log._commit._is_flushing, "nobody can flush any more"
-        assert not log._context.home._lock.locked()
 
     # What may be done, besides what every writer does
 
@@ -199,6 +182,32 @@ class Session(Writer):
         self.open_again()
 
 
+def settle(writer: Writer, history: Callable[[], History]) -> None:
+    """After a failure: the log must be what it may be; take it as it is."""
+    log = writer.log
+    check_locks(log)
+    if log._gathered.row_count and not log.needs_reopen:
+        log.flush()  # writes what was gathered, and keeps its offsets
+    found = found_in(log)
+    history().check(found)
+    assert log.durable_offset <= found.end
+    writer.say(Refused(found.end))
+    writer.say(Durable(log.durable_offset))
+    writer.end = found.end
+    writer._last = found.values[-1] if found.values else FIRST
+    writer._borders = [border for border in writer._borders if border <= found.end] or [found.end]
+    writer._sequences.clear()
+    check_lookups(log, found)
+
+
+def check_locks(log: Log) -> None:
+    """Nothing is held any more."""
+    assert not log._lock._is_owned(), "the log's lock is held"  # type: ignore[attr-defined]
+    assert not log._commit._lock.locked()
+    assert not log._commit._is_flushing, "nobody can flush any more"
+    assert not log._context.home._lock.locked()
+
+
 class Workload(NamedTuple):
     """Something to do to a log that has a few unflushed records."""
 
@@ -249,8 +258,7 @@ def make_past() -> Past:
     session.append(2)
     session.close()
     assert len(session.log._core.segments) >= 3
-    said = tuple(entry.said for entry in memory.memory.trace if isinstance(entry, Note))
-    return Past(memory.memory.now(), said)
+    return Past(memory.memory.now(), tuple(memory.said()))
 
 
 class Outcome(NamedTuple):
@@ -343,9 +351,9 @@ def check_error(error: StorageError, fault: Fault, disk: Disk) -> None:
 def go_on(session: Session, workload: Workload, rng: random.Random) -> None:
     """As the program would, now that the cause is gone."""
     if session.is_open and not session.log.is_closed:
-        session.settle()
+        settle(session, session.disk.history)
         if session.log.needs_reopen:
-            check_refuses(session)
+            check_refuses(session.log)
         else:
             write_on(session)
             if rng.random() < 0.5:
@@ -364,29 +372,27 @@ def go_on(session: Session, workload: Workload, rng: random.Random) -> None:
     write_on(session)
 
 
-def check_refuses(session: Session) -> None:
+def check_refuses(log: Log) -> None:
     """A log that must be reopened takes nothing, promises nothing, and is readable."""
-    durable_offset = session.log.durable_offset
+    durable_offset, found = log.durable_offset, found_in(log)
     for change in (
-        lambda: session.log.extend([b"refused"]),
-        lambda: session.log.append(b"refused"),
-        lambda: session.log.truncate_to(0),
-        session.log.flush,
-        session.log.checkpoint,
+        lambda: log.extend([b"refused"]),
+        lambda: log.append(b"refused"),
+        lambda: log.truncate_to(0),
+        log.flush,
+        log.checkpoint,
     ):
         with pytest.raises(ReopenRequiredError, match="must be reopened"):
             change()
-    assert session.log.durable_offset == durable_offset
-    found = found_in(session.log)
-    assert found.end == session.end
-    check_lookups(session.log, found)
+    assert log.durable_offset == durable_offset
+    assert found_in(log) == found
+    check_lookups(log, found)
 
 
 def check_opened(session: Session) -> None:
     found = found_in(session.log)
     session.disk.history().check(found)
     check_lookups(session.log, found)
-    check_producers(session.log)
 
 
 def write_on(session: Session) -> None:
@@ -397,40 +403,44 @@ def write_on(session: Session) -> None:
     session.disk.history().check(found_in(session.log))
 
 
-def cut_power(past: Past, disk: Disk, point: int, rng: random.Random, max_states: int) -> int:
-    """Look at some states of power cuts behind ``point`` of the trace; returns how many."""
+Check = Callable[[MemoryFiles, Sequence[Any]], None]
+check_partition: Check = PartitionScenario().check
+
+
+def cut_power(
+    past: Past,
+    disk: Disk,
+    point: int,
+    rng: random.Random,
+    max_states: int,
+    check: Check = check_partition,
+) -> int:
+    """Look at what a kill leaves at the end, and at some states of power cuts behind ``point`` of the trace;
+    returns how many."""
     trace = disk.memory.trace
+    check(MemoryFiles(disk.memory.now()), disk.said())
     ends = [number for number in range(point, len(trace)) if not isinstance(trace[number], Note)]
     chosen = {rng.choice(ends) for _ in range(max_states)} if ends else set()
     states = CrashStates(past.image, rng.randrange(1 << 30))
-    said = list(past.said)
-    count = 0
     for number, entry in enumerate(trace):
         if isinstance(entry, Note):
-            said.append(entry.said)
             continue
         states.follow(entry)
         if number not in chosen:
             continue
-        behind = number + 1  # what was said then was said before anything else happened
-        noted = list(said)
-        while behind < len(trace) and isinstance(trace[behind], Note):
-            noted.append(trace[behind].said)  # type: ignore[union-attr]
-            behind += 1
-        for choices in random_choices(states, rng):
-            description = states.describe(choices)
-            try:
-                PartitionScenario().check(MemoryFiles(states.image(choices)), noted)
-            except Exception as error:
-                story = "\n".join(f"  {e!s:.150}" for e in trace[max(number - 40, 0) : number + 1])
-                raise AssertionError(f"{type(error).__name__}: {error}\n{story}\n{description}") from error
-            count += 1
-    return count
+        choices = random_choices(states, rng)
+        try:
+            check(MemoryFiles(states.image(choices)), disk.said(number))
+        except Exception as error:
+            story = [f"  {entry!s:.150}" for entry in trace[max(number - 40, 0) : number + 1]]
+            error.add_note("\n".join(["the power was cut behind:", *story, states.describe(choices)]))
+            raise
+    return len(chosen) + 1
 
 
-def random_choices(states: CrashStates, rng: random.Random) -> Sequence[tuple[int, ...]]:
-    """One state, by chance often the one in which nothing unflushed has arrived."""
+def random_choices(states: CrashStates, rng: random.Random) -> tuple[int, ...]:
+    """A state, more often than by chance the one in which nothing unflushed has arrived."""
     sizes = [len(domain.variants) for domain in states.domains()]
     if rng.random() < 0.3:
-        return [(0,) * len(sizes)]
-    return [tuple(rng.randrange(size) for size in sizes)]
+        return (0,) * len(sizes)
+    return tuple(rng.randrange(size) for size in sizes)

@@ -55,8 +55,8 @@ def test_lines_of_everything(past, error):
     """Another part of the lines for each workload."""
     count = 0
     for number, name in enumerate(WORKLOADS):
-        count += every_line(past, name, error, first=number % 15, step=15)[0]
-    assert count >= 500
+        count += every_line(past, name, error, first=number % 20, step=20)[0]
+    assert count >= 400
 
 
 @pytest.mark.soak

@@ -1,0 +1,73 @@
+"""Each operation on the disk fails once, twice, or for good, while everything is done to a store."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+
+import pytest
+
+from logstore.testing import FAULTS
+from tests.faults.store import WORKLOADS, make_past, run
+from tests.figures import report
+
+TIMES = {"once": 1, "twice": 2, "from there on": None}
+SEEDS = int(os.environ.get("LOGSTORE_SOAK", "5"))
+
+
+@pytest.fixture(scope="module")
+def past():
+    return make_past()
+
+
+def every_operation(past, name, fault, *, times=1, first=1, step=1, seed=0, max_states=1):
+    """As in :mod:`tests.faults.test_partition`."""
+    states = 0
+    for count, at in enumerate(itertools.count(first, step)):
+        try:
+            outcome = run(
+                past, WORKLOADS[name], FAULTS[fault], at, times=times, seed=seed, max_states=max_states
+            )
+        except Exception as error:
+            arguments = f"WORKLOADS[{name!r}], FAULTS[{fault!r}], {at}, {times=}, {seed=}"
+            error.add_note(f"run(make_past(), {arguments})")
+            raise
+        states += outcome.state_count
+        if not outcome.failed:
+            return count, states
+    raise AssertionError("unreachable")
+
+
+def test_some_operations_fail(past):
+    assert every_operation(past, "recover", "EIO", step=25)[0] >= 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("times", TIMES)
+def test_operations_of_everything_fail(past, times):
+    count = 0
+    for number, (name, fault) in enumerate(itertools.product(WORKLOADS, ["EIO", "ENOSPC", "failed flush"])):
+        step = 5 if fault == "failed flush" else 40
+        count += every_operation(past, name, fault, times=TIMES[times], first=1 + number % step, step=step)[0]
+    assert count >= 50
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("times", TIMES)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_soak(past, fault, times):
+    started = time.monotonic()
+    count = states = 0
+    for seed, name in itertools.product(range(SEEDS), WORKLOADS):
+        found = every_operation(past, name, fault, times=TIMES[times], seed=seed, max_states=4)
+        count += found[0]
+        states += found[1]
+    report(
+        f"file operations of a store failing: {fault}, {times}",
+        count=count,
+        failures=0,
+        seconds=time.monotonic() - started,
+        detail=f"{len(WORKLOADS)} workloads, {SEEDS} seeds, {states} power cuts looked at",
+    )
+    assert count >= SEEDS
