@@ -353,6 +353,11 @@ def _other_reads(engine, log, start, end, rows, fault):
     for timestamp in (0, 1010, 1 << 50):
         at = engine.outcome(log.offset_at, timestamp)
         found.append(at)
+    report = engine.outcome(log.verify)
+    assert not is_refused(report), report
+    assert fault is None or not report, f"{fault} is no problem to verify"
+    findings = (*report.problems, *report.notes)
+    found.append([(finding.kind.value, finding.path, finding.position) for finding in findings])
     found.append(engine.outcome(lambda: tuple(log.find_max_timestamp() or ())))
     committed = engine.outcome(lambda: [tuple(r) for r in log.read(isolation=isolation.COMMITTED)])
     if isinstance(committed, list) and fault is None:

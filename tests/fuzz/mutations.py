@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import cache
 
 from tests.fuzz.chance import PIECES
 from tests.fuzz.make_corpus import CORPUS
@@ -36,13 +37,18 @@ MOST_BYTES = 1500
 """Of a seed: what is longer is in the corpus for its length."""
 
 
+@cache
+def _seeds(name):
+    contents = (path.read_bytes() for path in sorted((CORPUS / name).iterdir()))
+    return [data for data in contents if len(data) <= MOST_BYTES]
+
+
 class Mutator:
     """Mutated files of one reader's corpus."""
 
     def __init__(self, name, seed):
         self._rng = random.Random(f"{name}/{seed}")
-        files = sorted((CORPUS / name).iterdir())
-        self._seeds = [data for data in (path.read_bytes() for path in files) if len(data) <= MOST_BYTES]
+        self._seeds = _seeds(name)
         self._pieces = (*PIECES, *NUMBERS, *TEXT_PIECES)
 
     def next(self):

@@ -15,6 +15,8 @@ from tests.fuzz.engines import ENGINES, HERE
 from tests.fuzz.make_corpus import CORPUS
 from tests.fuzz.readers import is_refused
 
+pytestmark = pytest.mark.damaged
+
 PIECES = (b"\0" * 8, b"\xff" * 8, b"\x7f" + b"\xff" * 7, b"0\n", b"9" * 19, b"-1", b" ", b"\n1 1\n")
 MOST_SECONDS = 30
 

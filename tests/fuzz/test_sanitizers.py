@@ -11,6 +11,7 @@ import shutil
 
 import pytest
 
+from tests.figures import report
 from tests.fuzz import sanitized
 
 FUZZ = ("-m", "tests.fuzz.program")
@@ -45,24 +46,43 @@ def story(done, log):
     return f"python -m tests.fuzz.program {case}\n{done.stdout[-1000:]}\n{done.stderr[-6000:]}"
 
 
-def check_run(done, log):
+def check_run(done, log, what, seconds):
     assert done.returncode == 0, story(done, log)
-    for name, (cases, taken) in json.loads(done.stdout).items():
+    counts = json.loads(done.stdout)
+    for name, (cases, taken) in counts.items():
         assert cases > 20, f"{name}: {cases} cases"
         assert taken > cases // 100, f"{name}: the compiled code did {taken} of {cases} cases itself"
+    count = sum(cases for cases, _ in counts.values())
+    report(
+        f"fuzz/sanitized/{what}", count=count, failures=0, seconds=seconds, detail=f"{len(counts)} of them"
+    )
 
 
 @pytest.mark.slow
 def test_hostile_input_for_some_seconds(library, module, tmp_path):
     log = tmp_path / "case"
-    check_run(fuzz(library, module, log, seconds=40), log)
+    check_run(fuzz(library, module, log, seconds=40), log, "functions", 40)
+
+
+@pytest.mark.slow
+def test_changed_files_for_some_seconds(library, module, tmp_path):
+    log = tmp_path / "case"
+    check_run(fuzz(library, module, log, 15, "--readers"), log, "readers", 15)
 
 
 @pytest.mark.soak
 def test_hostile_input_for_long(library, module, tmp_path):
     log = tmp_path / "case"
     seconds = float(os.environ.get("LOGSTORE_FUZZ_SECONDS", "600"))
-    check_run(fuzz(library, module, log, seconds, seed=os.urandom(4).hex()), log)
+    check_run(fuzz(library, module, log, seconds, seed=os.urandom(4).hex()), log, "functions", seconds)
+
+
+@pytest.mark.soak
+def test_changed_files_for_long(library, module, tmp_path):
+    log = tmp_path / "case"
+    seconds = float(os.environ.get("LOGSTORE_FUZZ_SECONDS", "600"))
+    done = fuzz(library, module, log, seconds, "--readers", seed=os.urandom(4).hex())
+    check_run(done, log, "readers", seconds)
 
 
 BUGS = {

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from logstore.clock import Clock
 from logstore.files import File, Files
-from logstore.format.header import MAGIC, BatchHeader
+from logstore.format.header import MAGIC, NO_EPOCH, BatchHeader
 from logstore.model import TopicPartition
 from logstore.partition.findings import (
     Finding,
@@ -280,11 +280,15 @@ class EpochCheck:
     def meet(self, header: BatchHeader) -> str | None:
         """What is wrong with the batch's epoch."""
         epoch = header.partition_leader_epoch
+        if epoch < NO_EPOCH:
+            return f"leader epoch {epoch}"
         if header.magic < MAGIC or epoch < 0:
             return None
-        if self._history is None or not self._history.entries:
+        if self._history is None:
             return self._meet_unknown(epoch)
         entries = self._history.entries
+        if not entries:
+            return f"leader epoch {epoch}; the history has none"
         covering = self._history.epoch_for_offset(header.last_offset)
         if covering is None:  # below the log start, where nobody remembers
             return (

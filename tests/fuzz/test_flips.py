@@ -1,0 +1,122 @@
+"""No changed bit and no lost end goes unnoticed, or makes a wrong record. See ``flips.py``."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.figures import report
+from tests.fuzz.flips import (
+    CODECS,
+    EPOCH,
+    Target,
+    cut_under_log,
+    epoch_bytes,
+    flip_bits,
+    recover_cuts,
+    recover_flips,
+    verify_bits,
+)
+
+pytestmark = pytest.mark.damaged
+
+SIZE_BYTES = 64 * 1024
+
+
+@pytest.fixture
+def small():
+    target = Target("uncompressed", 4096)
+    yield target
+    target.close()
+
+
+def target_of(codec, size_bytes=SIZE_BYTES):
+    target = Target(codec, size_bytes)
+    assert size_bytes <= len(target.data) < size_bytes * 1.3
+    assert len(target.starts) > 10
+    return target
+
+
+def timed(name, action, count=None):
+    """What the action gives, after a report of how many changes it has made."""
+    began = time.monotonic()
+    result = action()
+    tried = count or (result if isinstance(result, int) else result[0])
+    report(name, count=tried, failures=0, seconds=time.monotonic() - began)
+    return result
+
+
+def test_some_bits(small):
+    tally = flip_bits(small, range(0, len(small.data), 7))
+    assert tally.tried > 4000
+    assert tally.refused > 0.9 * tally.tried
+
+
+def test_some_lengths(small):
+    lengths = range(0, len(small.data), 97)
+    cut_under_log(small, lengths)
+    recover_cuts(small, lengths)
+
+
+def test_some_recoveries(small):
+    tried, refused = recover_flips(small, range(0, len(small.data), 97))
+    assert refused > 0.4 * tried
+
+
+@pytest.mark.slow
+def test_every_bit_of_a_segment_in_plain_records():
+    target = target_of("uncompressed")
+    tally = timed("flips/read/uncompressed", lambda: flip_bits(target, range(len(target.data))))
+    assert tally.tried == 8 * len(target.data)
+    assert tally.unseen == 8 * len(EPOCH) * len(target.starts)
+    target.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_every_bit_of_a_smaller_segment_in_every_codec(codec):
+    target = Target(codec, 4096)
+    tally = timed(f"flips/read/{codec}", lambda: flip_bits(target, range(len(target.data))))
+    assert tally.unseen == 8 * len(EPOCH) * len(target.starts)
+    target.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("codec", CODECS)
+def test_verifying_finds_what_no_reader_can(codec):
+    target = Target(codec, 16 * 1024)
+    assert timed(f"flips/verify/{codec}", lambda: verify_bits(target, epoch_bytes(target))) > 500
+    timed(f"flips/verify/{codec}", lambda: verify_bits(target, range(0, len(target.data), 61)))
+    target.close()
+
+
+def test_verifying_finds_an_epoch_in_a_log_that_has_none():
+    target = Target("uncompressed", 1024, leader_epoch=None)
+    assert verify_bits(target, epoch_bytes(target)) == 8 * len(EPOCH) * len(target.starts)
+    target.close()
+
+
+@pytest.mark.slow
+def test_every_length_of_a_segment():
+    target = target_of("uncompressed")
+    lengths = range(len(target.data))
+    timed("cuts/read/uncompressed", lambda: cut_under_log(target, lengths), count=len(lengths))
+    some = range(0, len(target.data), 61)
+    timed("cuts/recovery/uncompressed", lambda: recover_cuts(target, some), count=2 * len(some))
+    timed("flips/recovery/uncompressed", lambda: recover_flips(target, some))
+    target.close()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("codec", CODECS)
+def test_every_bit_and_every_length_in_every_codec(codec):
+    target = target_of(codec)
+    everywhere = range(len(target.data))
+    tally = timed(f"flips/read/{codec}", lambda: flip_bits(target, everywhere))
+    assert tally.unseen == 8 * len(EPOCH) * len(target.starts)
+    timed(f"flips/verify/{codec}", lambda: verify_bits(target, everywhere))
+    timed(f"cuts/read/{codec}", lambda: cut_under_log(target, everywhere), count=len(everywhere))
+    timed(f"cuts/recovery/{codec}", lambda: recover_cuts(target, everywhere), count=2 * len(everywhere))
+    timed(f"flips/recovery/{codec}", lambda: recover_flips(target, everywhere))
+    target.close()
