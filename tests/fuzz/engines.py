@@ -7,7 +7,6 @@ while the first is put away; afterwards each has its own modules, and its own er
 from __future__ import annotations
 
 import importlib
-import logging
 import os
 import pkgutil
 import sys
@@ -16,8 +15,6 @@ from functools import cached_property
 from typing import NamedTuple
 
 from logstore import build
-
-logging.getLogger("logstore").setLevel(logging.CRITICAL)  # damaged files are what this is about
 
 
 class Refused(NamedTuple):

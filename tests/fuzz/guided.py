@@ -11,6 +11,7 @@ has tried (``stat::number_of_executed_units``).
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 import tempfile
@@ -44,6 +45,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--found", help="a directory for inputs that reach something new, and for failures")
     options = parser.parse_args()
+    logging.getLogger("logstore").setLevel(logging.CRITICAL)
     check = load(options.reader)
     from tests.fuzz.make_corpus import CORPUS
 

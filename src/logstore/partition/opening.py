@@ -45,6 +45,8 @@ def open_log(
         accept_loss=accept_loss,
     )
     loaded = loader.load()
+    if loaded.log_start_offset < (context.home.log_start(partition) or 0):  # it was not believed
+        context.home.store_log_start(partition, None)
     log = Log(context, directory, partition, config, loaded)
     if not loaded.report.was_clean:
         log.prepare_checkpoint()

@@ -44,6 +44,7 @@ from logstore.partition.producer_state import ProducerStates
 from logstore.partition.segment import OpenSegments, Segment
 from logstore.partition.split import split_segment
 from logstore.partition.walk import FIRST_PIECE_BYTES, PIECE_BYTES, Walk
+from logstore.warning import warn
 
 
 @dataclass(slots=True)
@@ -116,6 +117,7 @@ class Loader:
         segments, log_end_offset = self._load_segments(segment_bases(names))
         if stored_epochs is None:
             self._rebuild_epochs(segments)
+        self._check_log_start(log_end_offset)
         log_start = max(self.log_start_offset or 0, segments[0].base_offset)
         if log_end_offset < log_start:
             segments, log_end_offset = self._start_over(segments, log_start)
@@ -128,6 +130,14 @@ class Loader:
         return LoadedLog(
             segments, log_start, log_end_offset, recovery_point, producers, self.epochs, self.report
         )
+
+    def _check_log_start(self, log_end_offset: int) -> None:
+        """Forget a log start beyond the end, unless a crash explains it: of records that were deleted, the
+        last may be lost then. Else its file is damaged, and whoever believed it would remove all there is."""
+        start = self.log_start_offset
+        if self.is_clean and start is not None and start > log_end_offset:
+            warn("ignoring a log start of %d: the log ends at %d (%s)", start, log_end_offset, self.directory)
+            self.log_start_offset = None
 
     # Segments
 
