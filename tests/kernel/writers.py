@@ -386,6 +386,7 @@ def look_at_store(path: str, settings: Settings, *, closely: bool) -> tuple[dict
 
 def warm_up(path: str) -> None:
     """Have everything imported before the first fork."""
+    Log.open(f"{path}/alone", clock=_still()).close()
     for number, codec in enumerate(sorted(set(CODECS))):
         with logstore.open(f"{path}/{number}", clock=_still()) as store:
             log = store.create_topic("t", config=TopicConfig(compression_type=codec))[0]

@@ -161,10 +161,10 @@ class WritableLog(ReadableLog):
         """What was gathered is written first, so that everybody reads what he appended. If the disk refuses,
         reading goes on without it; the next append and the next flush say why."""
         self._check_usable()
-        gathered = self._gathered
-        if gathered.row_count and not gathered.has_failed and self._failure is None:
-            with contextlib.suppress(StorageError):
-                self._drain()
+        if self._gathered.row_count and self._failure is None:
+            with contextlib.suppress(StorageError), self._own_lock(), self._changing:
+                if not self._gathered.has_failed:  # which before we had the lock says: or is being written
+                    self._drain_locked()
         return self._core.view
 
     def _published_view(self) -> LogView:
