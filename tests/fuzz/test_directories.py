@@ -14,6 +14,7 @@ from tests.fuzz.directories import EDITS, check_directory, originals
 from tests.fuzz.engines import ENGINES, HERE
 from tests.fuzz.make_corpus import CORPUS
 from tests.fuzz.readers import is_refused
+from tests.fuzz.stores import check_store
 
 pytestmark = pytest.mark.damaged
 
@@ -83,3 +84,36 @@ def test_changed_directories_at_random(engines):
     outcomes = run(count, seed, engines)
     seconds = time.monotonic() - began
     report("fuzz/directory", count=count, failures=0, seconds=seconds, detail=f"seed {seed}: {outcomes}")
+
+
+def run_stores(count, seed):
+    """How many stores were refused, and how many were opened with all partitions as they were."""
+    refused = whole = 0
+    for number in range(count):
+        try:
+            found = check_store(random.Random(f"{seed}/{number}"))
+        except Exception as error:
+            raise AssertionError(f"seed {seed}, store {number}") from error
+        refused += found is None
+        whole += found == 3
+    return refused, whole
+
+
+@pytest.mark.parametrize(
+    "count", [pytest.param(30, id="quick"), pytest.param(600, id="slow", marks=pytest.mark.slow)]
+)
+def test_changed_stores(count):
+    began = time.monotonic()
+    refused, whole = run_stores(count, 1)
+    assert refused > count // 20
+    assert whole > count // 2
+    report("fuzz/store", count=count, failures=0, seconds=time.monotonic() - began)
+
+
+@pytest.mark.soak
+def test_changed_stores_at_random():
+    began, seed = time.monotonic(), os.urandom(4).hex()
+    count = int(os.environ.get("LOGSTORE_FUZZ_DIRECTORIES", "20000"))
+    run_stores(count, seed)
+    seconds = time.monotonic() - began
+    report("fuzz/store", count=count, failures=0, seconds=seconds, detail=f"seed {seed}")

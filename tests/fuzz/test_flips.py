@@ -120,3 +120,14 @@ def test_every_bit_and_every_length_in_every_codec(codec):
     timed(f"cuts/recovery/{codec}", lambda: recover_cuts(target, everywhere), count=2 * len(everywhere))
     timed(f"flips/recovery/{codec}", lambda: recover_flips(target, everywhere))
     target.close()
+
+
+def test_a_reader_that_checks_nothing_is_found_out(small, monkeypatch):
+    """The flips would find nothing to complain about in a reader that returns what it finds."""
+    records = [*small.records[:3], small.records[3]._replace(value=b"wrong"), *small.records[4:]]
+    monkeypatch.setattr(small.log, "read", lambda start=0, stop=None: iter(records[start:stop]))
+    with pytest.raises(AssertionError):
+        flip_bits(small, range(100))
+    monkeypatch.setattr(small.log, "read", lambda start=0, stop=None: iter(small.records[start:stop]))
+    with pytest.raises(AssertionError, match="unnoticed"):
+        flip_bits(small, range(100))

@@ -28,6 +28,7 @@ from logstore.format.batch import check_batch, decode_batch, decode_header, enco
 from logstore.format.compression import Codec
 from logstore.testing import MemoryFiles
 from logstore.testing.crash import CrashStates
+from logstore.testing.memory import MemoryFile
 from logstore.testing.operations import Note
 from tests.crash.history import History
 from tests.crash.partition import PartitionScenario, Session, abandon, found_in
@@ -269,3 +270,16 @@ def test_the_life_of_a_log(examples):
         seconds=time.monotonic() - began,
         detail=f"{LogMachine.crashes} power cuts",
     )
+
+
+def test_the_life_of_a_log_finds_a_flush_that_is_none(monkeypatch):
+    monkeypatch.setattr(MemoryFile, "flush", lambda self: None)
+    machine = LogMachine()
+    try:
+        machine.append(3, 700, True)
+        machine._follow()
+        lost = machine._states.image([0] * len(machine._states.domains()))
+        with pytest.raises(AssertionError):
+            PartitionScenario().check(MemoryFiles(lost), machine.said)
+    finally:
+        machine.teardown()
