@@ -16,13 +16,16 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
-import logstore.logdir.directory
-import logstore.partition.log
+import logstore.files
+import logstore.format
+import logstore.logdir
+import logstore.partition
 
-_PLACES = tuple(
-    module.__file__.rpartition("/")[0] + "/"
-    for module in (logstore.partition.log, logstore.logdir.directory)
-    if module.__file__ is not None
+_PLACES = (
+    *logstore.partition.__path__,
+    *logstore.logdir.__path__,
+    *logstore.format.__path__,
+    logstore.files.__file__,
 )
 
 _QUIET_NAMES = """
@@ -110,6 +113,14 @@ class Interrupter:
             if len(self.places) == self._at:
                 self.has_struck = True
                 raise self._error("raised by the test")
+
+
+def uninterrupted(action: Callable[[], object]) -> None:
+    """Part of a workload that belongs to the test."""
+    tracing = sys.gettrace()
+    sys.settrace(None)
+    action()
+    sys.settrace(tracing)
 
 
 def choose_lines(places: list[Place], occurrences: int) -> list[int]:

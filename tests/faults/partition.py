@@ -20,7 +20,7 @@ from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import ReopenRequiredError, StorageError
 from logstore.format.batch import encode_batch
 from logstore.partition.log import Log
-from logstore.testing import Fault, FaultyFiles, Image, ManualClock, MemoryFiles
+from logstore.testing import FAULTS, Fault, FaultyFiles, Image, ManualClock, MemoryFiles
 from logstore.testing.crash import CrashStates
 from logstore.testing.operations import Note
 from tests.crash.history import (
@@ -367,9 +367,24 @@ def go_on(session: Session, workload: Workload, rng: random.Random) -> None:
         with suppress(StorageError):
             session.log.close()  # again, or what is left of it: now the directory must be free
     if not session.is_open:
-        session.open_again()
+        open_in_trouble(session, rng)
     check_opened(session)
     write_on(session)
+    report = session.log.verify()
+    assert report, report
+
+
+def open_in_trouble(session: Session, rng: random.Random) -> None:
+    """Open the log, by chance with another failure on the way, and then once more."""
+    if rng.random() < 0.3:
+        session.disk.fail(FAULTS["EIO"], at=rng.randint(1, 100))
+        with suppress(StorageError):
+            session.open_again()
+        session.disk.heal()
+    if session.is_open:
+        session.begin()
+    else:
+        session.open_again()
 
 
 def check_refuses(log: Log) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from logstore.errors import StorageError
@@ -21,6 +22,7 @@ from tests.crash.store import (
     StoreSession,
 )
 from tests.crash.writer import Writer, check_lookups, found_in
+from tests.faults.interrupt import Interrupter, Place, uninterrupted
 from tests.faults.partition import (
     Disk,
     Outcome,
@@ -82,7 +84,7 @@ class Session(StoreSession):
             writer.say(Durable(writer.end))
 
     def recover(self) -> None:
-        self.store._directory.abandon()
+        uninterrupted(self.store._directory.abandon)
         self._open()
 
     def reopen_partition(self) -> None:
@@ -139,10 +141,7 @@ def run(
 ) -> Outcome:
     """Do it while operation number ``at`` fails, and ``times`` - 1 behind it."""
     rng = random.Random(f"{seed}/{at}/{times}")
-    disk = Disk(past)
-    session = Session(disk, rng)
-    session.writer().append(2, flush=True)
-    session.write_to_all()
+    disk, session = begin(past, rng)
     disk.fail(fault, at=at, times=times)
     point = len(disk.memory.trace)
     try:
@@ -155,6 +154,46 @@ def run(
     return Outcome(bool(disk.failures), cut_power(past, disk, point, rng, max_states, StoreScenario().check))
 
 
+def begin(past: Past, rng: random.Random) -> tuple[Disk, Session]:
+    """A store with some unflushed records."""
+    disk = Disk(past)
+    session = Session(disk, rng)
+    session.writer().append(2, flush=True)
+    session.write_to_all()
+    return disk, session
+
+
+def count_lines(past: Past, workload: Workload) -> list[Place]:
+    """The lines of the storage modules that a workload runs through."""
+    _, session = begin(past, random.Random(0))
+    interrupter = Interrupter(MemoryError)
+    interrupter(lambda: workload(session))
+    return interrupter.places
+
+
+def interrupt(
+    past: Past,
+    workload: Workload,
+    error: type[BaseException],
+    at: int,
+    *,
+    max_states: int = 1,
+    seed: int = 0,
+) -> Outcome:
+    """Do it while line number ``at`` raises ``error``."""
+    rng = random.Random(f"{seed}/{at}/{error.__name__}")
+    disk, session = begin(past, random.Random(0))  # the lines that were counted
+    point = len(disk.memory.trace)
+    interrupter = Interrupter(error, at)
+    with suppress(error):
+        interrupter(lambda: workload(session))
+    if interrupter.has_struck:
+        go_on(session, rng)
+    return Outcome(
+        interrupter.has_struck, cut_power(past, disk, point, rng, max_states, StoreScenario().check)
+    )
+
+
 def go_on(session: Session, rng: random.Random) -> None:
     """As the program would, now that the cause is gone."""
     if not session.store._directory._is_closed:
@@ -163,9 +202,14 @@ def go_on(session: Session, rng: random.Random) -> None:
             session.store.close()
         else:
             session.store._directory.abandon()
+    else:
+        with suppress(StorageError):
+            session.store.close()  # again, or what is left of it: now the directory must be free
     session._open()
     check_store(session)
     write_on(session)
+    report = session.store.verify()
+    assert report, report
 
 
 def live_on(session: Session) -> None:

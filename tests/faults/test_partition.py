@@ -13,6 +13,7 @@ from logstore.testing import FAULTS
 from tests.faults.partition import WORKLOADS, make_past, run
 from tests.figures import report
 
+pytestmark = pytest.mark.damaged  # the states of power cuts, in which indexes may lack their last entry
 TIMES = {"once": 1, "twice": 2, "from there on": None}
 QUICK = ("roll", "truncate sealed", "recover torn")
 SEEDS = int(os.environ.get("LOGSTORE_SOAK", "20"))

@@ -12,6 +12,7 @@ from logstore.testing import FAULTS
 from tests.faults.store import WORKLOADS, make_past, run
 from tests.figures import report
 
+pytestmark = pytest.mark.damaged  # the states of power cuts, in which indexes may lack their last entry
 TIMES = {"once": 1, "twice": 2, "from there on": None}
 SEEDS = int(os.environ.get("LOGSTORE_SOAK", "5"))
 

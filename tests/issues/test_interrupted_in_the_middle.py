@@ -1,6 +1,6 @@
 """Ctrl-C between two lines of ours could leave a lock held or a place in line taken for ever: where a context
 manager written in Python was about to release the log's lock, where a flush was about to hand over to the
-next thread, and where closing was about to give the directory free."""
+next thread, where closing was about to give the directory free, and where a partition was opened again."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import threading
 
 import pytest
 
+import logstore
 from logstore.config import StoreConfig
-from logstore.partition import group_commit, home, writable
+from logstore.errors import ReopenRequiredError
+from logstore.partition import group_commit, home, recovery, writable
 from logstore.partition.log import Log
 from logstore.testing import ManualClock, MemoryFiles
 
@@ -71,3 +73,16 @@ def test_an_interrupted_close_can_be_finished(monkeypatch):
         log.close()
     log.close()
     assert [record.value for record in open_log(files).read()] == [b"a"]
+
+
+def test_a_partition_whose_reopening_was_interrupted_says_so(monkeypatch):
+    with logstore.open("/store", files=MemoryFiles(), clock=ManualClock()) as store:
+        topic = store.create_topic("t")
+        topic[0].extend([b"a"])
+        with monkeypatch.context() as patch:
+            patch.setattr(recovery.Loader, "load", Once(recovery.Loader.load))
+            with pytest.raises(KeyboardInterrupt):
+                topic.reopen(0)
+        with pytest.raises(ReopenRequiredError, match="must be reopened"):
+            topic[0].extend([b"b"])
+        assert [record.value for record in topic.reopen(0).read()] == [b"a"]

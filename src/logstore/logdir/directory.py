@@ -18,6 +18,7 @@ from logstore.errors import (
     CorruptionError,
     InvalidConfigError,
     LogstoreError,
+    ReopenRequiredError,
     UnknownTopicError,
     UsageError,
 )
@@ -300,13 +301,23 @@ class LogDirectory:
                 old.abandon()
             try:
                 log = self._open_log(partition, topic.config, is_clean=False, accept_loss=accept_loss)
-            except LogstoreError as error:
+            except BaseException as error:
                 self._logs.pop(partition, None)
-                self.damaged[partition] = error
+                self.damaged[partition] = self._why_not_open(partition, error)
                 raise
             self._logs[partition] = log
             self.damaged.pop(partition, None)
             return log
+
+    def _why_not_open(self, partition: TopicPartition, error: BaseException) -> LogstoreError:
+        """What users of a partition are told that could not be opened again."""
+        if isinstance(error, LogstoreError):
+            return error
+        return ReopenRequiredError(
+            None,
+            f"{partition} must be reopened: opening it was interrupted ({type(error).__name__})",
+            self._topics.directory_of(partition),
+        )
 
     # End
 

@@ -73,6 +73,8 @@ class LogCore:
         self.durable_offset = loaded.recovery_point
         self.producers = loaded.producers
         self.epochs = loaded.epochs
+        self._are_epochs_stored = True
+        """False while the file may have another history: the next append writes it first."""
         self._poison = poison
         self.follows_end = follows_end
         """Whether the high watermark is the log end, as on a single replica."""
@@ -180,8 +182,14 @@ class LogCore:
             new_base_offset = max(base_offset, self.log_end_offset)
             check_reach(planned, new_base_offset)
             self.roll(new_base_offset, now_ms)
+        epochs = self.epochs
         self._note_epochs(planned.headers)
-        self.active.append(planned)
+        try:
+            self.active.append(planned)
+        except StorageError:
+            if self.epochs is not epochs:  # nothing was written in the new ones
+                self.epochs, self._are_epochs_stored = epochs, False
+            raise
         if producers is not None:
             with self._all_or_reopen():
                 self._finish_transactions(producers)
@@ -217,7 +225,8 @@ class LogCore:
             if header.partition_leader_epoch != known or header.magic != 2:
                 break
         else:
-            return
+            if self._are_epochs_stored:
+                return
         changed = LeaderEpochs(self.epochs.entries)
         for header in headers:
             if header.magic < 2:
@@ -228,8 +237,10 @@ class LogCore:
 
     def replace_epochs(self, epochs: LeaderEpochs) -> None:
         """Store a changed history, then use it."""
-        if epochs.entries != self.epochs.entries:
+        if epochs.entries != self.epochs.entries or not self._are_epochs_stored:
+            self._are_epochs_stored = False  # first: a failure leaves the old file, the new one, or who knows
             sidecars.write_epochs(self.context.files, self.directory, epochs)
+            self._are_epochs_stored = True
             self.epochs = epochs
 
     # Rolling
