@@ -272,6 +272,7 @@ def test_the_life_of_a_log(examples):
     )
 
 
+@pytest.mark.damaged
 def test_the_life_of_a_log_finds_a_flush_that_is_none(monkeypatch):
     monkeypatch.setattr(MemoryFile, "flush", lambda self: None)
     machine = LogMachine()
