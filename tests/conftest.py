@@ -24,7 +24,8 @@ def pytest_terminal_summary(terminalreporter):
     info = build_info()
     code = "compiled" if info.is_compiled else "plain Python"
     terminalreporter.write_line(f"hot loops: {code} ({info.reason}); checksums: {info.crc32c}")
-    terminalreporter.write_line(f"logs verified at the end of tests: {_verified.count}")
+    if _verified.count:  # with several processes each has its own
+        terminalreporter.write_line(f"logs verified at the end of tests: {_verified.count}")
     skipped = terminalreporter.stats.get("skipped", [])
     reasons = sorted({str(test.longrepr[2]).removeprefix("Skipped: ") for test in skipped})
     report_figure("skipped tests", count=len(skipped), failures=0, seconds=0, detail="; ".join(reasons))

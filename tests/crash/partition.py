@@ -137,6 +137,8 @@ class PartitionScenario:
         found = found_in(log)
         history.check(found)
         assert log.durable_offset >= history.durable
+        report = log.verify()
+        assert report, str(report)
         check_lookups(log, found)
         appended = (*check_producers(log), b"more")
         log.extend([(None, b"more")], flush=True)

@@ -261,6 +261,8 @@ class StoreScenario:
                 appended = (*check_producers(log), b"more")
                 log.extend([(None, b"more")], flush=True)
                 expected[name, number] = Found(found.start, (*found.values, *appended))
+        report = store.verify()
+        assert report, str(report)
         store._directory.abandon()
         again = open_store(MemoryFiles(files.now()))
         for name, topic in again.items():

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from logstore.config import TopicConfig
-from logstore.errors import CorruptionError
+from logstore.errors import CorruptionError, LogstoreError
 from logstore.files import FilePieces, Files
 from logstore.format import loops
 from logstore.format.header import UNKNOWN_COUNT, BatchHeader
@@ -192,8 +192,10 @@ class Loader:
         """Check everything above the recovery point and cut the log at the first bad batch."""
         bases = bases or [self._create_first().base_offset]
         self._is_unwritten = has_failed_flush(self.files, self.directory)
-        first = max(sum(base <= self.recovery_point for base in bases) - 1, 0)
+        first = max(sum(base <= self._first_wanted for base in bases) - 1, 0)
         segments = [self._sealed(base) for base in bases[:first]]
+        if segments and bases[first] == self.recovery_point:
+            segments[-1] = self._finish_seal(bases[first - 1])
         for number, base in enumerate(bases[first:], first):
             active = open_active(self._new_active(base))
             end, fault = self._index_tail(active, max(self.recovery_point, base))
@@ -209,6 +211,27 @@ class Loader:
             segments.append(active.seal())
             segments[-1].flush()
         raise AssertionError("a log has at least one segment")
+
+    @property
+    def _first_wanted(self) -> int:
+        """Where checking begins. Segments wholly below the log start are being deleted: a power cut may bring
+        one of them back and not the next, and such a gap says nothing of what follows."""
+        return max(self.recovery_point, self.log_start_offset or 0)
+
+    def _finish_seal(self, base: int) -> Segment:
+        """The segment in front of one that begins at the recovery point. A roll that a crash cut off may have
+        left its last index entries unwritten or unflushed, while a checkpoint right before the roll says that
+        there is nothing to read: they are made whole. Damage of its records is left to their readers."""
+        active = open_active(self._new_active(base))
+        try:
+            _, fault = self._index_tail(active, self.recovery_point)
+            if fault is not None:
+                return self._sealed(base)
+            sealed = active.seal()
+            sealed.flush()
+            return sealed
+        except LogstoreError:
+            return self._sealed(base)
 
     def _continues(self, end: int, next_base: int) -> bool:
         """Whether a segment that ends at ``end`` may be followed by one at ``next_base``."""
@@ -323,6 +346,7 @@ class Loader:
         tail = self._new_tail(segment)
         if (
             last is None
+            or not (self.is_clean or (index.is_in_order and segment.time_index.is_in_order))
             or not segment.confirms(segment.time_index.last_entry, segment.log_file.size_bytes())
             or not tail.scan(last.position, first_last_offset=last.offset)
         ):

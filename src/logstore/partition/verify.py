@@ -144,7 +144,8 @@ class LogCheck:
         self.facts = facts
         self.findings = Findings()
         self.reader_of = reader_of or (lambda file: file.read_at)
-        self.end_offset = facts.segments[0].base_offset if facts.segments else facts.log_start_offset
+        self._wanted = [segment for segment in facts.segments if not _is_deleted(segment, facts)]
+        self.end_offset = self._wanted[0].base_offset if self._wanted else facts.log_start_offset
         """After the last batch that was met."""
         self.is_behind_damage = False
         """Batches in front of this place could not be read."""
@@ -168,9 +169,7 @@ class LogCheck:
             self.findings.problem(finding)
         check_partition_files(self.facts, self.findings)
         self._check_start()
-        for segment in self.facts.segments:
-            if not self.has_ended:
-                yield from SegmentCheck(self, segment).steps()
+        yield from self.segment_steps()
         if self.has_ended:
             self.producers.meet_snapshots(min(self.end_offset, self.facts.trusted_end))
         else:
@@ -178,6 +177,12 @@ class LogCheck:
         self._check_loss()
         for producer_id in self.facts.late_producers:
             self._note(FindingKind.LATE_TRANSACTION, f"that of producer {producer_id} is open for long")
+
+    def segment_steps(self) -> Iterator[int]:
+        """Check the segments alone."""
+        for segment in self._wanted:
+            if not self.has_ended:
+                yield from SegmentCheck(self, segment).steps()
 
     # Segments
 
@@ -265,6 +270,11 @@ class LogCheck:
 
     def _note(self, kind: FindingKind, reason: str) -> None:
         self.findings.note(Finding(kind=kind, path=self.facts.directory, reason=reason))
+
+
+def _is_deleted(segment: SegmentToCheck, facts: LogFacts) -> bool:
+    """Whether nobody can read it any more: recovery does not look at it either."""
+    return segment.next_base is not None and segment.next_base <= facts.log_start_offset
 
 
 class EpochCheck:

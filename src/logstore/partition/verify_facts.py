@@ -19,6 +19,7 @@ from logstore.partition.verify_segment import SegmentToCheck
 if TYPE_CHECKING:
     from logstore.partition.core import LogCore
     from logstore.partition.segment import Segment
+    from logstore.partition.view import LogView
     from logstore.partition.writable import WritableLog
 
 TRANSACTION_TIMEOUT_MS: Final = 900_000
@@ -67,8 +68,40 @@ def _facts_of_core(
         producers=core.producers.active_producers() if log._failure is None else None,
         late_producers=core.producers.late_transactions(context.clock.now_ms(), TRANSACTION_TIMEOUT_MS),
         findings=[*findings, *checkpoints.contradictions(log.partition, view.log_end_offset)],
-        stamp=(core.truncations.count, view.log_start_offset, view.bases[0]),
+        stamp=_stamp_of(view),
     )
+
+
+def facts_to_scrub(log: WritableLog) -> LogFacts:
+    """What is known of the sealed segments below the recovery point: a prefix of the log, without what is in
+    memory of producers. Takes no lock, and hurries no append."""
+    core, context = log._core, log._context
+    view, config, home = core.view, core.config, context.home
+    recovery_point = home.recovery_point(log.partition)
+    sealed = [_sealed(segment, view.next_base(number)) for number, segment in enumerate(view.segments[:-1])]
+    durable = [s for s in sealed if s.next_base is not None and s.next_base <= recovery_point]
+    return LogFacts(
+        files=context.files,
+        directory=log.directory,
+        segments=durable,
+        log_bytes=sum(segment.size_bytes or 0 for segment in durable),
+        names=list_segment_files(context.files, log.directory),
+        log_start_offset=view.log_start_offset,
+        log_end_offset=None,
+        recovery_point=recovery_point,
+        trusted_end=EVERYTHING,
+        dense_from=None,
+        notes_gaps=not config.compacts,
+        index_interval_bytes=config.index_interval_bytes,
+        index_limit_bytes=config.segment_index_bytes,
+        epochs=core.epochs,
+        producers=None,
+        stamp=_stamp_of(view),
+    )
+
+
+def _stamp_of(view: LogView) -> object:
+    return view.truncations.count, view.log_start_offset, view.bases[0]
 
 
 def _sealed(segment: Segment, next_base: int) -> SegmentToCheck:
