@@ -56,6 +56,8 @@ _STORE_RANGES = (
     ("num_recovery_threads_per_data_dir", 1, 256),
     ("max_open_segments", 1, 1_000_000),
     ("batch_cache_bytes", 0, 2**40),
+    ("scrub_interval_ms", -1, UNLIMITED),
+    ("scrub_bytes_per_second", 1, 2**40),
     ("producer_id_expiration_ms", 1, UNLIMITED),
     ("producer_id_expiration_check_interval_ms", 1, UNLIMITED),
 )
@@ -230,6 +232,13 @@ class StoreConfig:
     """Memory for batches that reads of single records checked and decompressed, over the whole store; 0 keeps
     none. Small beside what a process takes anyway, and room for some dozens of batches of the default size:
     what is read again and again. Reads that go through a log leave it alone."""
+
+    scrub_interval_ms: int = -1
+    """Read sealed segments below the recovery point again in the background, and check them: so long after
+    the store was opened, and after the end of each pass. -1 is never, the default, since it costs reads that
+    nobody asked for; a week is what others choose. What it finds: :attr:`Store.damage_found`."""
+    scrub_bytes_per_second: int = 8 * 1024 * 1024
+    """The most that scrubbing reads: about a hundredth of what a disk of today gives, and 700 GB a day."""
 
     producer_id_expiration_ms: int = 86_400_000
     """Forget an idle producer after this long."""

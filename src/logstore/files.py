@@ -183,6 +183,21 @@ class OsFile:
             got += len(part)
         return b"".join(parts)
 
+    def read_aside(self, position: int, size_bytes: int) -> bytes:
+        """See :func:`read_aside`. Linux: what is cached is read without waiting; the rest is read without
+        reading ahead, and given back."""
+        cached = bytearray(size_bytes)
+        with contextlib.suppress(OSError):  # EAGAIN: not in the cache; or the file system cannot say
+            if os.preadv(self._descriptor, [cached], position, os.RWF_NOWAIT) == size_bytes:
+                return bytes(cached)
+        advise = os.posix_fadvise
+        with contextlib.suppress(OSError):
+            advise(self._descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+        data = self.read_at(position, size_bytes)
+        with contextlib.suppress(OSError):
+            advise(self._descriptor, position, size_bytes, os.POSIX_FADV_DONTNEED)
+        return data
+
     def read_into(self, position: int, buffer: memoryview) -> int:
         try:
             done = os.preadv(self._descriptor, [buffer], position)
@@ -524,6 +539,14 @@ class FilePieces:
         self._can_map = False
         if isinstance(mapped, mmap.mmap):
             mapped.close()
+
+
+def read_aside(file: File, position: int, size_bytes: int) -> bytes:
+    """As :meth:`File.read_at`, but where the system can be asked, what was not in its cache does not stay
+    there: for passes over data that nobody needs now."""
+    if isinstance(file, OsFile) and hasattr(os, "RWF_NOWAIT"):
+        return file.read_aside(position, size_bytes)
+    return file.read_at(position, size_bytes)
 
 
 # Whole small files ------------------------------------------------------------------------------------------

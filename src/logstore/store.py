@@ -110,6 +110,12 @@ class Store(Mapping[str, "Topic"]):
         """Partitions that could not be opened, and why."""
         return dict(self._directory.damaged)
 
+    @property
+    def damage_found(self) -> Mapping[TopicPartition, VerifyReport]:
+        """Open partitions in which scrubbing (``scrub_interval_ms``) has found damage at its last look, and
+        what it was. They go on working: only reads of what is damaged fail."""
+        return dict(self._directory.damage_found)
+
     # Topics
 
     def __getitem__(self, name: str) -> Topic:

@@ -9,8 +9,8 @@ Lock: ``_lock`` guards the topics and the table of logs; no record is read or wr
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from logstore.clock import Clock
 from logstore.config import StoreConfig, TopicConfig
@@ -34,6 +34,10 @@ from logstore.partition.log import Log
 from logstore.partition.opening import open_log
 from logstore.partition.recovery import RecoveryReport
 from logstore.warning import warn
+
+if TYPE_CHECKING:
+    from logstore.logdir.scrub import Scrubber
+    from logstore.partition.findings import VerifyReport
 
 
 class OpenProgress(NamedTuple):
@@ -90,6 +94,17 @@ class LogDirectory:
             self._abandon()
             raise
         self._upkeep.start()
+        self._scrubber: Scrubber | None = None
+        if self.config.scrub_interval_ms >= 0:
+            from logstore.logdir.scrub import Scrubber  # most stores do without
+
+            self._scrubber = Scrubber(self.context, self._usable_logs)
+            self._scrubber.start()
+
+    @property
+    def damage_found(self) -> Mapping[TopicPartition, VerifyReport]:
+        """What scrubbing has found."""
+        return self._scrubber.found if self._scrubber is not None else {}
 
     # Opening
 

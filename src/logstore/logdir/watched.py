@@ -15,6 +15,7 @@ from logstore.logdir.identity import prepare_directory, stored_topic_id, unknown
 from logstore.logdir.topics import keep_everything
 from logstore.model import TopicPartition
 from logstore.partition.context import make_context
+from logstore.partition.findings import VerifyReport
 from logstore.partition.watched_files import Watch, WatchedCheckpoints
 from logstore.partition.watching import ReadOnlyLog
 
@@ -40,6 +41,8 @@ class WatchedDirectory:
         self.config = self.context.config
         self.damaged: dict[TopicPartition, LogstoreError] = {}
         """Always empty: damage is found when a log is read."""
+        self.damage_found: dict[TopicPartition, VerifyReport] = {}
+        """Always empty: only the writer scrubs."""
         self._files = self.context.files
         self._checkpoints = WatchedCheckpoints(self.context.home, self._files, self.context.clock)
         self._lock = threading.Lock()

@@ -1,0 +1,92 @@
+"""Reading again, slowly and in the background, what was made durable long ago: disks lose bits unasked.
+
+One pass goes over the sealed segments of every log that lie below its recovery point, and checks what
+:meth:`Log.verify` checks of a segment. It works in steps of the scheduler: each reads some pieces, bounded in
+bytes and in time, and the next one comes when the rate allows it. Where it stands is remembered in memory
+only. It changes nothing, holds no lock, and leaves the system's cache as it finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from logstore.errors import LogstoreError
+from logstore.files import read_aside
+from logstore.model import TopicPartition
+from logstore.partition.context import LogContext
+from logstore.partition.findings import VerifyReport
+from logstore.partition.log import Log
+from logstore.partition.verify import LogCheck
+from logstore.partition.verify_facts import facts_to_scrub
+from logstore.warning import warn
+
+STEP_MS: Final = 100
+"""A step takes at most this long, and so much time is between the beginnings of two: flushes, which the same
+thread does, wait no longer for it."""
+_MAX_WARNINGS = 10  # about one log in one pass
+
+
+class Scrubber:
+    """The passes over the logs of one directory. All of it runs in the scheduler's thread."""
+
+    def __init__(self, context: LogContext, logs: Callable[[], list[Log]]) -> None:
+        self.found: dict[TopicPartition, VerifyReport] = {}
+        """The partitions in which the last look found damage."""
+        self._context = context
+        self._logs = logs
+        self._steps: Iterator[int] = iter(())
+
+    def start(self) -> None:
+        """Let the scheduler do it, if the settings want it."""
+        interval_ms = self._context.config.scrub_interval_ms
+        if interval_ms >= 0:
+            self._context.scheduler.after(interval_ms, "scrub", self._begin)
+
+    def _begin(self) -> None:
+        self._steps = self._pass()
+        self._continue()
+
+    def _continue(self) -> None:
+        """One step; the next one follows, or after a pause the next pass."""
+        config, clock = self._context.config, self._context.clock
+        rate = config.scrub_bytes_per_second
+        deadline_ms = clock.monotonic_ms() + STEP_MS
+        done_bytes = 0
+        after = self._context.scheduler.after
+        while done_bytes * 1000 < rate * STEP_MS and clock.monotonic_ms() < deadline_ms:
+            step_bytes = next(self._steps, None)
+            if step_bytes is None:
+                after(config.scrub_interval_ms, "scrub", self._begin)
+                return
+            done_bytes += step_bytes
+        after(max(done_bytes * 1000 // rate, STEP_MS), "scrub", self._continue)
+
+    def _pass(self) -> Iterator[int]:
+        logs = self._logs()
+        for partition in self.found.keys() - {log.partition for log in logs}:
+            del self.found[partition]
+        for log in logs:
+            try:
+                yield from self._scrub(log)
+            except LogstoreError as error:
+                warn("%s could not be scrubbed: %s", log.partition, error)
+
+    def _scrub(self, log: Log) -> Iterator[int]:
+        """What is found in a log that is cut, closed or deleted meanwhile says nothing."""
+        if log.is_closed or log.needs_reopen:
+            return
+        started_ms = self._context.clock.monotonic_ms()
+        facts = facts_to_scrub(log)
+        check = LogCheck(facts, lambda file: lambda position, size: read_aside(file, position, size))
+        for step_bytes in check.segment_steps():
+            yield step_bytes
+            if log.is_closed:
+                return
+        report = check.findings.report(self._context.clock.monotonic_ms() - started_ms)
+        if report.is_sound:
+            self.found.pop(log.partition, None)
+        elif not log.is_closed and not log.needs_reopen and facts_to_scrub(log).stamp == facts.stamp:
+            self.found[log.partition] = report
+            for problem in report.problems[:_MAX_WARNINGS]:
+                warn("scrubbing found damage in %s: %s", log.partition, problem)
