@@ -322,7 +322,9 @@ class SegmentCheck:
             return
         end_offset, next_base = self._log.end_offset, self._segment.next_base
         may_be_lost = next_base is None or end_offset < next_base
-        is_closed = next_base is not None and self._log.facts.trusted_end >= end_offset
+        is_last = next_base is None
+        is_trusted = self._log.facts.trusted_end >= (2**63 - 1 if is_last else end_offset)
+        is_closed = is_trusted and self._segment.time_index is None  # also the last one, by a clean stop
         lost = max(
             self._index.finish(self._end, end_offset, may_be_lost=may_be_lost),
             self._times.finish(end_offset, may_be_lost=may_be_lost, is_closed=is_closed),
