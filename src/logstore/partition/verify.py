@@ -151,7 +151,7 @@ class LogCheck:
         """Batches in front of this place could not be read."""
         self.has_ended = False
         """What follows is no part of the log, or not yet."""
-        self.epochs = EpochCheck(facts.epochs)
+        self.epochs = EpochCheck(facts.epochs, facts.log_start_offset)
         self._bases = frozenset(segment.base_offset for segment in facts.segments)
         self._snapshots = snapshot_offsets(facts.names)
         last = facts.trusted_end if facts.log_end_offset is None else facts.log_end_offset
@@ -280,11 +280,12 @@ def _is_deleted(segment: SegmentToCheck, facts: LogFacts) -> bool:
 class EpochCheck:
     """Holding the leader epochs of batches against the history."""
 
-    def __init__(self, history: LeaderEpochs | None) -> None:
+    def __init__(self, history: LeaderEpochs | None, log_start_offset: int) -> None:
         self.epoch = -1
         """Of all batches up to :attr:`valid_to`; another one must be looked at."""
         self.valid_to = -1
         self._history = history
+        self._log_start_offset = log_start_offset
         self._latest = -1
 
     def meet(self, header: BatchHeader) -> str | None:
@@ -298,7 +299,8 @@ class EpochCheck:
             return self._meet_unknown(epoch)
         entries = self._history.entries
         if not entries:
-            return f"leader epoch {epoch}; the history has none"
+            is_deleted = header.last_offset < self._log_start_offset  # the history of that is not kept
+            return None if is_deleted else f"leader epoch {epoch}; the history has none"
         covering = self._history.epoch_for_offset(header.last_offset)
         if covering is None:  # below the log start, where nobody remembers
             return (
