@@ -607,6 +607,7 @@ with open(path, "ab", buffering=0) as file:
 """
 
 
+@pytest.mark.damaged
 def test_a_torn_batch_is_never_shown(path, tmp_path):
     with open_store(tmp_path / "source") as store:
         log = store.create_topic("t")[0]
