@@ -104,7 +104,8 @@ class StoreUnderFire:
 
     def check(self, said: list[Any], *, survives_kernel: bool = False) -> int:
         """As that of a partition."""
-        ledger = StoreLedger(self._seen, said, survives_kernel=survives_kernel)
+        has_retention = self.settings.topic.retention_bytes >= 0
+        ledger = StoreLedger(self._seen, said, survives_kernel=survives_kernel, has_retention=has_retention)
         closely = self._chance.random() < 0.3
         seen, cut_bytes = ask(lambda: look_at_store(self.path, self.settings, closely=closely))
         ledger.check(seen)

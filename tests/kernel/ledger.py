@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from tests.crash.history import Deleted, Durable, Found, History, Truncated
+from tests.crash.history import Deleted, Deleting, Durable, Found, History, Truncated
 
 NOTHING = Found(0, ())
 
@@ -172,12 +172,21 @@ class _Topic:
 
 
 class StoreLedger:
-    """A whole store: which topics there may be, and what each partition may hold."""
+    """A whole store: which topics there may be, and what each partition may hold.
+
+    ``has_retention``: the background may delete from the front at any time, and says nothing.
+    """
 
     def __init__(
-        self, before: Mapping[str, list[Seen]], said: Iterable[Any], *, survives_kernel: bool
+        self,
+        before: Mapping[str, list[Seen]],
+        said: Iterable[Any],
+        *,
+        survives_kernel: bool,
+        has_retention: bool,
     ) -> None:
         self._survives_kernel = survives_kernel
+        self._by_itself = [Deleting(2**62)] if has_retention else []
         self._topics = {
             name: _Topic({len(partitions)}, partitions, may_be_absent=False)
             for name, partitions in before.items()
@@ -215,7 +224,7 @@ class StoreLedger:
         for number, seen in enumerate(partitions):
             known = number < len(topic.partitions)
             before, durable = topic.partitions[number] if known else Seen(NOTHING, 0)
-            said = topic.said.get(number, [])
+            said = [*self._by_itself, *topic.said.get(number, [])]
             try:
                 Ledger(before, durable, said, survives_kernel=self._survives_kernel).check(seen.found)
             except AssertionError as error:

@@ -307,16 +307,10 @@ class StoreWriter:
         self._chance = chance
         self._say = say
         self._writers: dict[tuple[str, int], PartitionWriter] = {}
-        for topic in store.values():
-            self._allow_retention(topic.name)
 
     def act(self) -> None:
         action = self._chance.choices((self._on_log, self._make, self._drop, self._grow), (40, 3, 2, 1))[0]
         action()
-
-    def _allow_retention(self, topic: str) -> None:
-        for number in range(len(self._store[topic])):
-            self._say(At(topic, number, Deleting(2**62)))
 
     def _on_log(self) -> None:
         names = list(self._store)
@@ -341,8 +335,6 @@ class StoreWriter:
         if missing:
             topic, count = self._chance.choice(missing), self._chance.randint(1, 3)
             self._say(Making(topic, count))
-            for number in range(count):
-                self._say(At(topic, number, Deleting(2**62)))
             self._store.create_topic(topic, partitions=count)
             self._say(Made(topic))
 
@@ -354,7 +346,6 @@ class StoreWriter:
             self._say(Growing(topic, count))
             self._store[topic].add_partitions(count)
             self._say(Grown(topic, count))
-            self._say(At(topic, count - 1, Deleting(2**62)))
 
     def _drop(self) -> None:
         names = list(self._store)
