@@ -306,7 +306,8 @@ class CrashStates:
     def describe(self, choices: Sequence[int]) -> str:
         """The choices in words."""
         pairs = zip(self.domains(), choices, strict=True)
-        return ", ".join(f"{domain.number}: {domain.labels[choice]}" for domain, choice in pairs)
+        told = [f"of {domain.number} {domain.labels[choice]}" for domain, choice in pairs]
+        return ", ".join(told) or "everything, as all of it was flushed"
 
     def choices(self, limit: int, rng: random.Random) -> Iterator[Choices]:
         """All states if they are no more than ``limit``; else so many, the plain ones first, then others at

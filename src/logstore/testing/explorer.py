@@ -217,10 +217,10 @@ def _text_of(choices: Choices) -> str:
     return ".".join(map(str, choices))
 
 
-def _story(trace: Trace, point: int, description: str = "") -> str:
+def _story(trace: Trace, point: int, description: str | None = None) -> str:
     """The last operations up to a point, and what came of them."""
     shown = trace[max(point + 1 - _SHOWN_OPERATIONS, 0) : point + 1]
     lines = [f"  {entry!s:.200}" for entry in shown]
-    if not description:
+    if description is None:
         return "\n".join(["a session failed behind:", *lines])
     return "\n".join(["the power was cut behind:", *lines, f"on the disk are: {description}"])
