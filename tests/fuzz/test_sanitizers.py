@@ -67,7 +67,7 @@ def test_hostile_input_for_some_seconds(library, module, tmp_path):
 @pytest.mark.slow
 def test_changed_files_for_some_seconds(library, module, tmp_path):
     log = tmp_path / "case"
-    check_run(fuzz(library, module, log, 15, "--readers"), log, "readers", 15)
+    check_run(fuzz(library, module, log, 10, "--readers"), log, "readers", 10)
 
 
 @pytest.mark.soak
