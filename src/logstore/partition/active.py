@@ -255,6 +255,7 @@ class ActiveSegment(Segment):
         for position in range(0, self.size_bytes, PIECE_BYTES):
             piece = self.log_file.read_at(position, min(PIECE_BYTES, self.size_bytes - position))
             self.log_file.write_at(position, [piece])
+        self.indexes.distrust_files()
 
     def _position_of_first_at(self, offset: int) -> tuple[int, int]:
         end = self.base_offset

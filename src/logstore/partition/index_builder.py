@@ -41,6 +41,11 @@ class IndexBuilder:
         self.bytes_since_entry = 0
         self.largest = TimestampOffset(NO_TIMESTAMP_MS, self.offset_index.base_offset)
 
+    def distrust_files(self) -> None:
+        """Write both files anew with the next store."""
+        self.offset_index.distrust_file()
+        self.time_index.distrust_file()
+
     def truncate_to(self, offset: int) -> None:
         """Drop the entries at or above ``offset``. The largest timestamp is then that of the last entry left:
         the caller adds the batches behind it again."""

@@ -144,6 +144,10 @@ class _SparseIndex(ABC):
         self._entries = bytearray()
         self._stored_count = -1
 
+    def distrust_file(self) -> None:
+        """What the file shows may not be on the disk: :meth:`store` writes it anew."""
+        self._stored_count = -1
+
     def store(self, *, flush: bool) -> None:
         """Write the entries that the file lacks, and with ``flush`` make them durable."""
         if self._stored_count == self.entry_count and not flush:

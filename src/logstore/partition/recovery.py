@@ -190,7 +190,7 @@ class Loader:
 
     def _recover(self, bases: list[int]) -> tuple[list[Segment], int]:
         """Check everything above the recovery point and cut the log at the first bad batch."""
-        bases = bases or [self._create_first().base_offset]
+        bases = self._without_deleted(bases) or [self._create_first().base_offset]
         self._is_unwritten = has_failed_flush(self.files, self.directory)
         first = max(sum(base <= self._first_wanted for base in bases) - 1, 0)
         segments = [self._sealed(base) for base in bases[:first]]
@@ -212,6 +212,16 @@ class Loader:
             segments[-1].flush()
         raise AssertionError("a log has at least one segment")
 
+    def _without_deleted(self, bases: list[int]) -> list[int]:
+        """Remove the segments wholly below the log start, whose removal was cut off: nobody checks them, and
+        nothing may be learnt from them."""
+        gone = [base for base, next_base in pairwise(bases) if next_base <= (self.log_start_offset or 0)]
+        for base in gone:
+            self._remove_files(self._sealed(base))
+        if gone:
+            self.files.flush_directory(self.directory)
+        return bases[len(gone) :]
+
     @property
     def _first_wanted(self) -> int:
         """Where checking begins. Segments wholly below the log start are being deleted: a power cut may bring
@@ -221,17 +231,20 @@ class Loader:
     def _finish_seal(self, base: int) -> Segment:
         """The segment in front of one that begins at the recovery point. A roll that a crash cut off may have
         left its last index entries unwritten or unflushed, while a checkpoint right before the roll says that
-        there is nothing to read: they are made whole. Damage of its records is left to their readers."""
+        there is nothing to read: they are made whole. Damage of its records is left to their readers; a disk
+        that cannot make the indexes durable is an error, since nobody would come back to them."""
         active = open_active(self._new_active(base))
         try:
             _, fault = self._index_tail(active, self.recovery_point)
-            if fault is not None:
-                return self._sealed(base)
-            sealed = active.seal()
-            sealed.flush()
-            return sealed
         except LogstoreError:
             return self._sealed(base)
+        if fault is not None:
+            return self._sealed(base)
+        if self._is_unwritten:
+            active.indexes.distrust_files()
+        sealed = active.seal()
+        sealed.flush()
+        return sealed
 
     def _continues(self, end: int, next_base: int) -> bool:
         """Whether a segment that ends at ``end`` may be followed by one at ``next_base``."""

@@ -252,12 +252,18 @@ class CrashStates:
             self._follow_name(operation)
 
     def _lose(self, file: int) -> None:
-        """One of the variants is what stays on the disk, by chance; no later flush adds what it lacks."""
+        """One of the variants is what stays on the disk, by chance; no later flush adds what it lacks. None
+        that is longer: the system knows how long the file is."""
         pending = self._pending_files.pop(file, None)
         if pending:
             durable = self._durable_files[file]
             rng = random.Random(f"{self._seed}/{file}/{len(pending)}/lost")
-            variants = list(file_variants(durable, pending, rng))
+            whole = durable
+            for operation in pending:
+                whole = apply_to_file(whole, operation)
+            variants = [
+                v for v in file_variants(durable, pending, rng) if len(v) <= max(len(whole), len(durable))
+            ]
             self._durable_files[file] = durable if rng.random() < 0.5 else rng.choice(variants)
 
     def _follow_name(self, operation: Create | MakeDirectory | Rename | Remove) -> None:
