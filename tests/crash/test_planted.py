@@ -10,6 +10,8 @@ from logstore.testing import CrashError, explore
 from tests.crash.planted import BUGS, planted
 from tests.figures import report
 
+pytestmark = pytest.mark.damaged  # by the bugs
+
 SEEDS = 12
 STATES = 3_000
 

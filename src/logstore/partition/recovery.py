@@ -231,13 +231,17 @@ class Loader:
     def _finish_seal(self, base: int) -> Segment:
         """The segment in front of one that begins at the recovery point. A roll that a crash cut off may have
         left its last index entries unwritten or unflushed, while a checkpoint right before the roll says that
-        there is nothing to read: they are made whole. Damage of its records is left to their readers; a disk
-        that cannot make the indexes durable is an error, since nobody would come back to them."""
+        there is nothing to read: they are made whole. Damage of its records is left to their readers, and its
+        leader epochs to the history, which knows what came later; a disk that cannot make the indexes durable
+        is an error, since nobody would come back to them."""
         active = open_active(self._new_active(base))
+        epochs, self.epochs = self.epochs, LeaderEpochs(self.epochs.entries)
         try:
             _, fault = self._index_tail(active, self.recovery_point)
         except LogstoreError:
             return self._sealed(base)
+        finally:
+            self.epochs = epochs
         if fault is not None:
             return self._sealed(base)
         if self._is_unwritten:
