@@ -72,17 +72,3 @@ def test_zeros_at_the_end_of_the_active_offset_index_are_removed_by_recovery(
     report = partition.open().verify()
     assert report, str(report)
     partition.close()
-
-
-def test_leader_epochs_of_the_segment_do_not_replace_the_history(tmp_path: Path) -> None:
-    partition = Partition(tmp_path / "t-0")
-    partition.log.assign_leader_epoch(1)
-    partition.write(2)
-    partition.log.roll()
-    partition.log.delete_before(2)
-    partition.recover()  # a log without records forgets its epochs
-    partition.write(1)
-    partition.checkpoint()
-    report = partition.recover().verify()
-    assert report, str(report)
-    partition.close()

@@ -121,7 +121,8 @@ class Loader:
         log_start = max(self.log_start_offset or 0, segments[0].base_offset)
         if log_end_offset < log_start:
             segments, log_end_offset = self._start_over(segments, log_start)
-        self.epochs.truncate_from_end(log_end_offset)
+        # In a log without records the epoch that wrote the last of them begins at its end.
+        self.epochs.truncate_from_end(log_end_offset + (log_end_offset == log_start))
         self.epochs.truncate_from_start(log_start if self.log_start_offset is not None else -1)
         if self.epochs.entries != (stored_epochs.entries if stored_epochs is not None else ()):
             sidecars.write_epochs(self.files, self.directory, self.epochs)
