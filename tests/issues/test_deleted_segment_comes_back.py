@@ -13,8 +13,9 @@ import pytest
 from tests.partition.helpers import Partition
 
 
+@pytest.mark.parametrize("is_torn", [False, True])
 @pytest.mark.parametrize("forgotten", [[0], [3], [0, 3]])
-def test_what_lies_above_the_log_start_survives(tmp_path: Path, forgotten: list[int]) -> None:
+def test_what_lies_above_the_log_start_survives(tmp_path: Path, forgotten: list[int], is_torn: bool) -> None:
     partition = Partition(tmp_path / "t-0")
     partition.write_segments(3, 3, 3, 3)
     partition.log.flush()
@@ -22,9 +23,16 @@ def test_what_lies_above_the_log_start_survives(tmp_path: Path, forgotten: list[
     partition.crash()
     for base in forgotten:
         partition.rename(base, ".log.deleted", ".log")
+        if is_torn:
+            partition.truncate_file(partition.file(base).stat().st_size - 5, base)
     log = partition.open()
     assert partition.read() == [10, 11]
     assert log.recovery.cut_bytes == 0
     report = log.verify()
     assert report, str(report)
+    partition.reopen().enforce_retention()
+    partition.clock.advance(120_000)
+    partition.log._context.scheduler.run_due()
+    assert partition.bases() == [9]
+    assert partition.read() == [10, 11]
     partition.close()

@@ -11,7 +11,7 @@ from logstore.partition.log import Log
 from logstore.testing import FAULTS, FaultyFiles, ManualClock, MemoryFiles
 
 
-def test_recovery_finishes_it():
+def test_recovery_leaves_out_what_is_left_and_retention_removes_it():
     files = FaultyFiles(MemoryFiles())
     options = {
         "files": files,
@@ -32,4 +32,7 @@ def test_recovery_finishes_it():
     log = Log.open("/t-0", **options)
     assert log.segment_count == 1
     assert [record.value for record in log.read()] == [b"7"]
+    log.close()
+    log = Log.open("/t-0", **options)
+    log.enforce_retention()
     assert len([e for e in files.list_directory("/t-0") if e.name.endswith(".log")]) == 1

@@ -2,8 +2,8 @@
 
 Its history said that the last epoch begins at the log end, and opening drops what begins there. The next
 batch was then of a lower epoch than those in front of it in the same file, and the next recovery read the
-history from them: a follower would have been told to cut its log at a wrong offset. Found by the crash explorer, which
-verifies the log in each state.
+history from them: a follower would have been told to cut its log at a wrong offset. Found by the crash
+explorer, which verifies the log in each state.
 """
 
 from __future__ import annotations

@@ -193,7 +193,7 @@ class Loader:
         """Check everything above the recovery point and cut the log at the first bad batch."""
         bases = self._without_deleted(bases) or [self._create_first().base_offset]
         self._is_unwritten = has_failed_flush(self.files, self.directory)
-        first = max(sum(base <= self._first_wanted for base in bases) - 1, 0)
+        first = max(sum(base <= self.recovery_point for base in bases) - 1, 0)
         segments = [self._sealed(base) for base in bases[:first]]
         if segments and bases[first] == self.recovery_point:
             segments[-1] = self._finish_seal(bases[first - 1])
@@ -214,20 +214,11 @@ class Loader:
         raise AssertionError("a log has at least one segment")
 
     def _without_deleted(self, bases: list[int]) -> list[int]:
-        """Remove the segments wholly below the log start, whose removal was cut off: nobody checks them, and
-        nothing may be learnt from them."""
-        gone = [base for base, next_base in pairwise(bases) if next_base <= (self.log_start_offset or 0)]
-        for base in gone:
-            self._remove_files(self._sealed(base))
-        if gone:
-            self.files.flush_directory(self.directory)
-        return bases[len(gone) :]
-
-    @property
-    def _first_wanted(self) -> int:
-        """Where checking begins. Segments wholly below the log start are being deleted: a power cut may bring
-        one of them back and not the next, and such a gap says nothing of what follows."""
-        return max(self.recovery_point, self.log_start_offset or 0)
+        """Leave out the segments wholly below the log start. A power cut in the middle of their deletion may
+        bring one back and not the next, or one with a torn end, and neither says anything of what follows.
+        After the next clean stop retention finds them again, and removes their files."""
+        count = sum(base <= (self.log_start_offset or 0) for base in bases)
+        return bases[max(count - 1, 0) :]
 
     def _finish_seal(self, base: int) -> Segment:
         """The segment in front of one that begins at the recovery point. A roll that a crash cut off may have
