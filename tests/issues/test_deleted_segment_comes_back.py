@@ -16,7 +16,7 @@ from tests.partition.helpers import Partition
 @pytest.mark.parametrize("is_torn", [False, True])
 @pytest.mark.parametrize("forgotten", [[0], [3], [0, 3]])
 def test_what_lies_above_the_log_start_survives(tmp_path: Path, forgotten: list[int], is_torn: bool) -> None:
-    partition = Partition(tmp_path / "t-0")
+    partition = Partition(tmp_path / "t-0", retention_ms=-1)
     partition.write_segments(3, 3, 3, 3)
     partition.log.flush()
     partition.log.delete_before(10)
