@@ -78,7 +78,8 @@ def pytest_runtest_call(item):
             if report is not None:
                 _verified.count += 1
                 assert report, f"the test leaves a log that is not sound: {report}"
-                assert not [note for note in report.notes if note.kind in _OURS], report
+                if item.get_closest_marker("interop") is None:  # a broker's indexes are sparser
+                    assert not [note for note in report.notes if note.kind in _OURS], report
     return result
 
 

@@ -151,7 +151,7 @@ BUGS = (
         (
             Change(
                 "partition.core:LogCore.raise_log_start",
-                "self.context.home.store_log_start(self.partition, offset)",
+                "self._store_log_start(offset)",
             ),
         ),
         _partition(_FLUSHED, _FLUSHED, "delete before"),

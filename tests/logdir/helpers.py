@@ -98,6 +98,9 @@ class CountingFile(QuickFile):
         self.counts["read_bytes"] += count
         return count
 
+    def read_aside(self, position, size_bytes):
+        return self.read_at(position, size_bytes)
+
     def map(self):
         self.counts["maps"] += 1
         return super().map()
