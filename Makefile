@@ -83,7 +83,7 @@ FIGURES := .cache/figures.jsonl
 soak: $(VENV)/.fuzz
 	mkdir -p .cache && rm -f $(FIGURES)
 	LOGSTORE_FIGURES=$(abspath $(FIGURES)) $(BIN)/pytest -n $(JOBS) -m "soak or slow"
-	$(BIN)/python -m tests.reliability_page $(FIGURES)
+	$(BIN)/python -m tests.reliability_page $(FIGURES) "make soak"
 
 clean:
 	rm -rf $(VENV) build dist demo-output .cache

@@ -1,6 +1,6 @@
 """Writes the figures of the long runs into ``docs/reliability.md``.
 
-``python -m tests.reliability_page FIGURES`` reads the lines that :mod:`tests.figures` wrote, adds up what
+``python -m tests.reliability_page FIGURES COMMAND`` reads the lines that :mod:`tests.figures` wrote, adds up what
 belongs together, and replaces the table on the page.
 """
 
@@ -53,13 +53,11 @@ def table(rows: Iterable[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def render(rows: list[dict[str, Any]]) -> str:
+def render(rows: list[dict[str, Any]], command: str) -> str:
     machine = describe_machine(str(PAGE.parent))
     facts = ", ".join(machine[name] for name in ("cpu", "file system", "kernel", "python"))
     dates = sorted({row["date"] for row in rows})
-    return (
-        f"{START}\n\n{table(rows)}\n\nMeasured {' and '.join(dates)} on {facts}; commit {_commit()}.\n\n{END}"
-    )
+    return f"{START}\n\n{table(rows)}\n\nWritten by `{command}`, {' and '.join(dates)}, on {facts}; commit {_commit()}.\n\n{END}"
 
 
 def _commit() -> str:
@@ -69,14 +67,14 @@ def _commit() -> str:
     return found.stdout.strip() or "unknown"
 
 
-def main(path: str) -> None:
+def main(path: str, command: str) -> None:
     rows = read_rows(Path(path).read_text(encoding="utf-8").splitlines())
     page = PAGE.read_text(encoding="utf-8")
     region = re.compile(f"{re.escape(START)}.*{re.escape(END)}", re.DOTALL)
     if not region.search(page):
         raise SystemExit(f"{PAGE} has no place for the figures")
-    PAGE.write_text(region.sub(lambda _: render(rows), page), encoding="utf-8")
+    PAGE.write_text(region.sub(lambda _: render(rows, command), page), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -39,6 +39,7 @@ def every_line(pasts, rig, name, error, *, occurrences=1, first=0, step=1, max_s
     module, past = RIGS[rig], pasts[rig]
     places = module.count_lines(past, module.WORKLOADS[name])
     count = states = 0
+    started = time.monotonic()
     for at in choose_lines(places, occurrences)[first::step]:
         try:
             outcome = module.interrupt(past, module.WORKLOADS[name], error, at, max_states=max_states)
@@ -49,6 +50,8 @@ def every_line(pasts, rig, name, error, *, occurrences=1, first=0, step=1, max_s
             raise
         count += outcome.failed
         states += outcome.state_count
+    seconds = time.monotonic() - started
+    report("exceptions at lines of the code", count=count, failures=0, seconds=seconds, detail=error.__name__)
     return count, states
 
 
@@ -73,13 +76,4 @@ def test_lines_of_everything(pasts, rig, error):
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize(("rig", "name"), [(rig, name) for rig in RIGS for name in RIGS[rig].WORKLOADS])
 def test_soak(pasts, rig, name, error):
-    started = time.monotonic()
-    count, states = every_line(pasts, rig, name, error, occurrences=OCCURRENCES, max_states=2)
-    report(
-        f"{error.__name__} at every line: {rig}, {name}",
-        count=count,
-        failures=0,
-        seconds=time.monotonic() - started,
-        detail=f"each line the first {OCCURRENCES} times and the last; {states} states of the disk looked at",
-    )
-    assert count >= 10
+    assert every_line(pasts, rig, name, error, occurrences=OCCURRENCES, max_states=2)[0] >= 10

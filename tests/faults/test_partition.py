@@ -28,6 +28,7 @@ def every_operation(past, name, fault, *, times=1, first=1, step=1, seed=0, max_
     """Let operation ``first``, and each ``step`` further on, fail until the workload passes untouched.
     Returns how many failed, and how many power cuts were looked at."""
     states = 0
+    started = time.monotonic()
     for count, at in enumerate(itertools.count(first, step)):
         try:
             outcome = run(
@@ -40,6 +41,14 @@ def every_operation(past, name, fault, *, times=1, first=1, step=1, seed=0, max_
             raise
         states += outcome.state_count
         if not outcome.failed:
+            seconds = time.monotonic() - started
+            report(
+                "failing file operations of a partition",
+                count=count,
+                failures=0,
+                seconds=seconds,
+                detail=fault,
+            )
             return count, states
     raise AssertionError("unreachable")
 
@@ -76,17 +85,7 @@ def test_more_than_one_operation_fails(past, times):
 @pytest.mark.parametrize("times", TIMES)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_soak(past, fault, times):
-    started = time.monotonic()
-    count = states = 0
+    count = 0
     for seed, name in itertools.product(range(SEEDS), WORKLOADS):
-        found = every_operation(past, name, fault, times=TIMES[times], seed=seed, max_states=6)
-        count += found[0]
-        states += found[1]
-    report(
-        f"file operations of a partition failing: {fault}, {times}",
-        count=count,
-        failures=0,
-        seconds=time.monotonic() - started,
-        detail=f"{len(WORKLOADS)} workloads, {SEEDS} seeds, {states} power cuts looked at",
-    )
+        count += every_operation(past, name, fault, times=TIMES[times], seed=seed, max_states=6)[0]
     assert count >= SEEDS

@@ -25,6 +25,7 @@ def past():
 def every_operation(past, name, fault, *, times=1, first=1, step=1, seed=0, max_states=1):
     """As in :mod:`tests.faults.test_partition`."""
     states = 0
+    started = time.monotonic()
     for count, at in enumerate(itertools.count(first, step)):
         try:
             outcome = run(
@@ -36,6 +37,10 @@ def every_operation(past, name, fault, *, times=1, first=1, step=1, seed=0, max_
             raise
         states += outcome.state_count
         if not outcome.failed:
+            seconds = time.monotonic() - started
+            report(
+                "failing file operations of a store", count=count, failures=0, seconds=seconds, detail=fault
+            )
             return count, states
     raise AssertionError("unreachable")
 
@@ -58,17 +63,9 @@ def test_operations_of_everything_fail(past, times):
 @pytest.mark.parametrize("times", TIMES)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_soak(past, fault, times):
-    started = time.monotonic()
     count = states = 0
     for seed, name in itertools.product(range(SEEDS), WORKLOADS):
         found = every_operation(past, name, fault, times=TIMES[times], seed=seed, max_states=4)
         count += found[0]
         states += found[1]
-    report(
-        f"file operations of a store failing: {fault}, {times}",
-        count=count,
-        failures=0,
-        seconds=time.monotonic() - started,
-        detail=f"{len(WORKLOADS)} workloads, {SEEDS} seeds, {states} power cuts looked at",
-    )
     assert count >= SEEDS
