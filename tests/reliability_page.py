@@ -1,7 +1,7 @@
 """Writes the figures of the long runs into ``docs/reliability.md``.
 
-``python -m tests.reliability_page FIGURES COMMAND`` reads the lines that :mod:`tests.figures` wrote, adds up what
-belongs together, and replaces the table on the page.
+``python -m tests.reliability_page FIGURES COMMAND`` reads the lines that :mod:`tests.figures` wrote during the
+command, adds up what belongs together, and replaces the table on the page.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def render(rows: list[dict[str, Any]], command: str) -> str:
     machine = describe_machine(str(PAGE.parent))
     facts = ", ".join(machine[name] for name in ("cpu", "file system", "kernel", "python"))
     dates = sorted({row["date"] for row in rows})
-    return f"{START}\n\n{table(rows)}\n\nWritten by `{command}`, {' and '.join(dates)}, on {facts}; commit {_commit()}.\n\n{END}"
+    origin = f"Written by `{command}`, {' and '.join(dates)}, on {facts}; commit {_commit()}."
+    return f"{START}\n\n{table(rows)}\n\n{origin}\n\n{END}"
 
 
 def _commit() -> str:
