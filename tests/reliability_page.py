@@ -1,7 +1,7 @@
 """Writes the figures of the long runs into ``docs/reliability.md``.
 
-``python -m tests.reliability_page FIGURES COMMAND`` reads the lines that :mod:`tests.figures` wrote during the
-command, adds up what belongs together, and replaces the table on the page.
+``python -m tests.reliability_page FIGURES COMMAND`` reads the lines that :mod:`tests.figures` wrote during
+the command, adds up what belongs together, and replaces the table on the page.
 """
 
 from __future__ import annotations
