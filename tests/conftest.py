@@ -26,6 +26,8 @@ def pytest_terminal_summary(terminalreporter):
     terminalreporter.write_line(f"hot loops: {code} ({info.reason}); checksums: {info.crc32c}")
     if _verified.count:  # with several processes each has its own
         terminalreporter.write_line(f"logs verified at the end of tests: {_verified.count}")
+    if hasattr(terminalreporter.config, "workerinput"):
+        return  # the process that began the run says it for all
     skipped = terminalreporter.stats.get("skipped", [])
     reasons = sorted({str(test.longrepr[2]).removeprefix("Skipped: ") for test in skipped})
     report_figure("skipped tests", count=len(skipped), failures=0, seconds=0, detail="; ".join(reasons))

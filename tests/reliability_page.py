@@ -28,10 +28,10 @@ def read_rows(lines: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def sum_up(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row for each figure: the name up to its first colon, in which runs tell themselves apart."""
+    """One row for each figure: the first two parts of its name."""
     found: dict[str, dict[str, Any]] = {}
     for row in rows:
-        name = row["name"].partition(":")[0]
+        name = ": ".join(row["name"].split("/")[:2])
         total = found.setdefault(
             name, {"name": name, "count": 0, "failures": 0, "seconds": 0.0, "details": []}
         )
