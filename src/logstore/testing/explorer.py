@@ -101,7 +101,7 @@ class _Exploration:
                 states.follow(entry)
                 self.explored.point_count += 1
             if point + 1 < len(trace) and isinstance(trace[point + 1], Note):
-                continue  # nothing new is on the disk, and more will be asked of it
+                continue  # the disk is the same; what a note allows is not forbidden in front of it
             for choices in states.choices(limit, rng):
                 if self.explored.state_count >= self.max_states:
                     return
