@@ -35,6 +35,8 @@ class Bug(NamedTuple):
     changes: tuple[Change, ...]
     scenario: Scenario
     depth: int = 1
+    chained_share: float = 0.02
+    """Of the states, so many get another session."""
 
 
 def _partition(*actions: str) -> Scenario:
@@ -73,6 +75,19 @@ BUGS = (
         "recovery without checksums",
         (Change("partition.recovery:_Tail.scan", "check=True", "check=False"),),
         _partition("append", "append"),
+    ),
+    Bug(
+        "what lies behind the end in the last block left there",
+        (
+            Change(
+                "partition.recovery:Loader._cut",
+                "segment.log_file.truncate(segment.size_bytes)",
+                "segment.log_file.truncate(segment.size_bytes) if file_size > segment.size_bytes else None",
+            ),
+        ),
+        _partition("append", "append"),
+        depth=2,
+        chained_share=1.0,
     ),
     Bug(
         "a segment that lost its end taken for one with a gap behind it",

@@ -16,12 +16,18 @@ SEEDS = 12
 STATES = 3_000
 
 
+def explore_with(bug, seed, max_states):
+    return explore(
+        bug.scenario, seed=seed, max_states=max_states, depth=bug.depth, chained_share=bug.chained_share
+    )
+
+
 def find(bug):
     """What the explorer says of the first state that the bug spoils, or None, and how many were fine."""
     state_count = 0
     for seed in range(SEEDS):
         try:
-            state_count += explore(bug.scenario, seed=seed, max_states=STATES, depth=bug.depth).state_count
+            state_count += explore_with(bug, seed, STATES).state_count
         except CrashError as error:
             return error, state_count
     return None, state_count
@@ -41,7 +47,7 @@ def test_planted(bug):
 @pytest.mark.slow
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_without_the_bug_its_scenario_finds_nothing(bug):
-    assert explore(bug.scenario, seed=0, max_states=500, depth=bug.depth).state_count > 20
+    assert explore_with(bug, 0, 500).state_count > 20
 
 
 def test_there_are_enough_bugs():

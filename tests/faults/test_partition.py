@@ -61,7 +61,9 @@ def test_some_operations_fail(past, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["EIO", "ENOSPC", "short write", "failed flush", "late EIO"])
+@pytest.mark.parametrize(
+    "fault", ["EIO", "ENOSPC", "EINTR", "EMFILE", "short write", "failed flush", "late EIO"]
+)
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_each_operation_fails(past, name, fault):
     count, _ = every_operation(past, name, fault, seed=1)

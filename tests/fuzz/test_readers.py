@@ -70,7 +70,7 @@ def test_many_changed_files(name):
 @pytest.mark.soak
 @pytest.mark.parametrize("name", READERS)
 def test_changed_files_at_random(name):
-    count = int(os.environ.get("LOGSTORE_FUZZ_EXECUTIONS", "10000000")) * EXECUTIONS[name] // TOTAL
+    count = int(os.environ.get("LOGSTORE_FUZZ_EXECUTIONS", "100000000")) * EXECUTIONS[name] // TOTAL
     seed = os.urandom(4).hex()
     seconds = run(name, count, seed)
     report(f"fuzz/reader/{name}", count=count, failures=0, seconds=seconds, detail=f"seed {seed}")

@@ -57,6 +57,21 @@ def gather(pieces: Iterable[bytes], most_bytes: int, limit_bytes: int) -> Bytes 
     return None
 
 
+def refuse_more(pieces: Iterable[bytes], limit_bytes: int) -> None:
+    """Count what may be more than the limit before memory is taken for it: beside the whole, the library
+    holds a block or a frame of its own.
+
+    Raises:
+        CorruptionError: they are more than ``limit_bytes``.
+    """
+    size_bytes = 0
+    for piece in pieces:
+        size_bytes += len(piece)
+        if size_bytes > limit_bytes:
+            raise too_large(limit_bytes)
+        del piece
+
+
 def too_large(limit_bytes: int) -> CorruptionError:
     """The error of every codec for a stream that would pass the limit."""
     return CorruptionError(f"the records decompress to more than the limit of {limit_bytes} bytes")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from logstore.errors import CorruptionError
-from logstore.format.bounds import PIECE_BYTES, SMALL_BYTES, gather, too_large
+from logstore.format.bounds import PIECE_BYTES, SMALL_BYTES, gather, refuse_more, too_large
 from logstore.model import Bytes
 
 LZ4_DEFAULT_LEVEL: Final = 9
@@ -65,6 +65,8 @@ def decompress_lz4(data: Bytes, limit_bytes: int, *, check_header: bool = True) 
 
 
 def _decompress_large_lz4(view: memoryview, expands_to_bytes: int, limit_bytes: int) -> Bytes:
+    if expands_to_bytes > limit_bytes:
+        refuse_more(_lz4_pieces(view), limit_bytes)
     whole = gather(_lz4_pieces(view), expands_to_bytes, limit_bytes)
     if whole is None:
         raise CorruptionError(f"an lz4 frame holds more than its blocks can, {expands_to_bytes} bytes")

@@ -11,7 +11,7 @@ from threading import local
 from typing import Any, Final, NamedTuple
 
 from logstore.errors import CorruptionError
-from logstore.format.bounds import gather, too_large
+from logstore.format.bounds import gather, refuse_more, too_large
 from logstore.model import Bytes
 
 ZSTD_DEFAULT_LEVEL: Final = 3
@@ -63,6 +63,8 @@ def decompress_zstd(data: Bytes, limit_bytes: int) -> Bytes:
     if len(frames) == 1:
         return _decompress_zstd_frame(frames[0], limit_bytes)
     most_bytes = sum(frame.content_bytes for frame in frames)
+    if most_bytes > limit_bytes:
+        refuse_more(_zstd_contents(frames, limit_bytes), limit_bytes)
     whole = gather(_zstd_contents(frames, limit_bytes), most_bytes, limit_bytes)
     assert whole is not None  # each frame is held to its bound
     return whole

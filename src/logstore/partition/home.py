@@ -77,11 +77,17 @@ class LogHome:
 
     def take_clean_marker(self) -> bool:
         """Whether the last writer stopped cleanly. The marker is gone afterwards, durably: if its removal
-        could be undone by a power cut, the next start would trust a log that nobody closed."""
-        if not self.has_clean_marker():
-            return False
-        self._files.remove(f"{self.path}/{CLEAN_MARKER_NAME}")
+        could be undone by a power cut, the next start would trust a log that nobody closed.
+
+        The checkpoints that were read are durable afterwards, too. Without a marker the last writer may have
+        died in front of the flush of a name; recovery then changes files by what it has read, and a power cut
+        would leave these beside a checkpoint from before."""
+        is_clean = self.has_clean_marker()
+        if is_clean:
+            self._files.remove(f"{self.path}/{CLEAN_MARKER_NAME}")
         self._files.flush_directory(self.path)
+        if not is_clean:
+            return False
         # Each was flushed before it got its name, and the names are durable now.
         self._durable = self._found
         return True

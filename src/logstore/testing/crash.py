@@ -5,7 +5,9 @@ The rules are those of a POSIX file system with the freedoms that ext4 and its l
 * The contents of a file are sure as far as its last flush. What came later may be on the disk in part: up to
   any operation, the last one torn (at 512 bytes, 4 KiB or anywhere), a later one without an earlier one, any
   sectors of it. Where the file has grown, what is missing reads as zeros, or as whatever the blocks held
-  before: garbage, or a piece of the same file as it once was.
+  before: garbage, or a piece of the same file as it once was. Where its size has not come but its bytes have,
+  they lie behind its end, in its last block, for the next size to take them in, unless the file is truncated
+  and flushed before.
 * A flush that failed leaves a file in one of these states for good: later flushes make durable what comes
   after it.
 * The names of a directory are sure as far as its last flush. What came later may have happened up to any
@@ -73,9 +75,11 @@ def _overwrite(contents: bytes, position: int, data: bytes) -> bytes:
     return contents[:position].ljust(position, b"\0") + data + contents[position + len(data) :]
 
 
-def file_variants(durable: bytes, pending: Sequence[FileOperation], rng: random.Random) -> dict[bytes, str]:
+def file_variants(
+    durable: bytes, pending: Sequence[FileOperation], rng: random.Random, behind: bytes = b""
+) -> dict[bytes, str]:
     """What a file may be found to hold, and how that came about; the first is ``durable``, the last has all
-    of ``pending``."""
+    of ``pending``. ``behind`` is what lay behind the end of ``durable``."""
     found = {durable: "nothing"}
     contents = [durable]
     for operation in pending:
@@ -89,6 +93,7 @@ def file_variants(durable: bytes, pending: Sequence[FileOperation], rng: random.
         _holes(durable, pending, rng),
         _sectors(durable, whole, rng),
         _grown(durable, whole, rng),
+        _grown_into(durable, whole, behind),
     ):
         found.setdefault(variant, label)
     found.pop(whole, None)
@@ -169,6 +174,19 @@ def _grown(durable: bytes, whole: bytes, rng: random.Random) -> Iterator[tuple[s
     yield "all, and garbage behind", whole + rng.randbytes(rng.randrange(1, SECTOR_BYTES))
 
 
+def _grown_into(durable: bytes, whole: bytes, behind: bytes) -> Iterator[tuple[str, bytes]]:
+    """The size is new and takes in what lay behind the end."""
+    growth = len(whole) - len(durable)
+    if growth > 0 and behind:
+        yield "grown into what lay behind", durable + behind[:growth].ljust(growth, b"\0")
+
+
+def behind_end(contents: bytes, whole: bytes) -> bytes:
+    """What may lie behind the end of a file whose bytes came to the disk and whose size did not."""
+    end = len(contents)
+    return whole[end : -(-end // PAGE_BYTES) * PAGE_BYTES] if whole.startswith(contents) else b""
+
+
 # Directories ------------------------------------------------------------------------------------------------
 
 
@@ -229,6 +247,7 @@ class CrashStates:
         self._seed = seed
         self._durable_names = {number: dict(names) for number, names in image.directories.items()}
         self._durable_files = dict(image.files)
+        self._behind = dict(image.behind)
         self._pending_names: dict[int, list[NameOperation]] = {}
         self._pending_files: dict[int, list[FileOperation]] = {}
         self._known: dict[int, Domain] = {}
@@ -239,10 +258,7 @@ class CrashStates:
             self._pending_files.setdefault(operation.file, []).append(operation)
             self._known.pop(operation.file, None)
         elif isinstance(operation, FlushFile):
-            contents = self._durable_files[operation.file]
-            for pending in self._pending_files.pop(operation.file, ()):
-                contents = apply_to_file(contents, pending)
-            self._durable_files[operation.file] = contents
+            self._flush(operation.file)
         elif isinstance(operation, LoseUnflushed):
             self._lose(operation.file)
         elif isinstance(operation, FlushDirectory):
@@ -250,6 +266,18 @@ class CrashStates:
                 apply_to_names(self._durable_names[operation.directory], pending_name)
         else:
             self._follow_name(operation)
+
+    def _flush(self, file: int) -> None:
+        contents = self._durable_files[file]
+        pending = self._pending_files.pop(file, ())
+        for operation in pending:
+            contents = apply_to_file(contents, operation)
+        growth = len(contents) - len(self._durable_files[file])
+        if growth < 0 or any(isinstance(operation, Truncate) for operation in pending):
+            self._behind.pop(file, None)
+        elif file in self._behind:
+            self._behind[file] = self._behind[file][growth:]
+        self._durable_files[file] = contents
 
     def _lose(self, file: int) -> None:
         """One of the variants is what stays on the disk, by chance; no later flush adds what it lacks. None
@@ -293,21 +321,32 @@ class CrashStates:
             return Domain(number, labels, variants)
         pending = self._pending_files[number]
         rng = random.Random(f"{self._seed}/{number}/{len(pending)}")
-        found = file_variants(self._durable_files[number], pending, rng)
+        behind = self._behind.get(number, b"")
+        found = file_variants(self._durable_files[number], pending, rng, behind)
         return Domain(number, tuple(found.values()), tuple(found))
 
     def image(self, choices: Sequence[int]) -> Image:
         """The state of a choice in each domain."""
         directories, files = dict(self._durable_names), dict(self._durable_files)
+        behind = dict(self._behind)
         for domain, choice in zip(self.domains(), choices, strict=True):
             variant = domain.variants[choice]
             if isinstance(variant, bytes):
                 files[domain.number] = variant
+                behind[domain.number] = self._left_behind(domain, variant)
             else:
                 directories[domain.number] = variant
         for number in directories:
             directories[number] = dict(directories[number])
-        return Image(directories, files).reachable()
+        return Image(directories, files, behind).reachable()
+
+    def _left_behind(self, domain: Domain, variant: bytes) -> bytes:
+        """The worst that can lie behind the end: all that was written there, else what lay there before."""
+        whole = domain.variants[-1]
+        assert isinstance(whole, bytes)
+        written = behind_end(variant, whole)
+        is_old = variant == self._durable_files[domain.number]
+        return written or (self._behind.get(domain.number, b"") if is_old else b"")
 
     def describe(self, choices: Sequence[int]) -> str:
         """The choices in words."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from logstore.testing.crash import Choices, CrashStates
 from logstore.testing.memory import Image, MemoryFiles
@@ -60,6 +60,8 @@ class Explored:
     """States that were checked, each with its own contents or with something else noted."""
     repeated_count: int = 0
     """States that were not checked, because the same was checked before."""
+    stricter_count: int = 0
+    """States that were also checked in front of a note, with less noted; they count in no other figure."""
     point_count: int = 0
     """Operations behind which the power was cut."""
     session_count: int = 0
@@ -69,9 +71,24 @@ class Explored:
     def add(self, other: Explored) -> None:
         self.state_count += other.state_count
         self.repeated_count += other.repeated_count
+        self.stricter_count += other.stricter_count
         self.point_count += other.point_count
         self.session_count += other.session_count
         self.deepest = max(self.deepest, other.deepest)
+
+
+class _Cut(NamedTuple):
+    """The power fails behind an entry of a trace."""
+
+    states: CrashStates
+    said: list[Any]
+    trace: Trace
+    point: int
+    rule: str
+    """Of the session that is cut."""
+
+    def rule_of(self, choices: Choices) -> str:
+        return f"{self.rule} > {self.point}:{'.'.join(map(str, choices))}"
 
 
 @dataclass(slots=True)
@@ -100,14 +117,14 @@ class _Exploration:
             else:
                 states.follow(entry)
                 self.explored.point_count += 1
+            cut = _Cut(states, said, trace, point, rule)
             if point + 1 < len(trace) and isinstance(trace[point + 1], Note):
-                continue  # the disk is the same; what a note allows is not forbidden in front of it
+                self._check_in_front_of_note(cut, max(limit // 4, 2))
+                continue  # the same disks count behind the note
             for choices in states.choices(limit, rng):
                 if self.explored.state_count >= self.max_states:
                     return
-                self._check(
-                    states, choices, said, f"{rule} > {point}:{_text_of(choices)}", depth, trace, point
-                )
+                self._check(cut, choices, depth)
 
     def _states_per_point(self, trace: Trace, depth: int) -> int:
         """So many that the last operations of a session get as many as the first, and that a session behind a
@@ -116,32 +133,33 @@ class _Exploration:
         budget = self.max_states >> 3 * (depth - 1)
         return max(min(self.states_per_point, budget // max(point_count, 1)), 2)
 
-    def _check(
-        self,
-        states: CrashStates,
-        choices: Choices,
-        said: list[Any],
-        rule: str,
-        depth: int,
-        trace: Trace,
-        point: int,
-    ) -> None:
-        image = states.image(choices)
-        key = hash((len(said), depth, frozenset(image.paths().items())))
+    def _check_in_front_of_note(self, cut: _Cut, limit: int) -> None:
+        """A note may allow what must not be yet: some states are held to what was noted before it as well."""
+        rng = random.Random(f"in front of the note {cut.rule} > {cut.point}")
+        for choices in cut.states.choices(limit, rng):
+            self.explored.stricter_count += 1
+            self._hold(cut, choices, cut.states.image(choices))
+
+    def _check(self, cut: _Cut, choices: Choices, depth: int) -> None:
+        image = cut.states.image(choices)
+        key = hash((len(cut.said), depth, frozenset(image.paths().items())))
         if key in self._seen:
             self.explored.repeated_count += 1
             return
         self._seen.add(key)
         self.explored.state_count += 1
+        self._hold(cut, choices, image)
+        rule = cut.rule_of(choices)
+        if depth < self.depth and random.Random(f"chain {rule}").random() < self.chained_share:
+            self.run(image, cut.said, rule, depth + 1)
+
+    def _hold(self, cut: _Cut, choices: Choices, image: Image) -> None:
+        """Let the scenario check a state; the disk that it gets is its own."""
         try:
-            self.scenario.check(MemoryFiles(image), said)
-            draw = random.Random(f"chain {rule}").random()
-            if depth < self.depth and draw < self.chained_share:
-                self.run(image, said, rule, depth + 1)
-        except CrashError:
-            raise
+            self.scenario.check(MemoryFiles(image), cut.said)
         except Exception as error:
-            raise CrashError(rule, error, _story(trace, point, states.describe(choices))) from error
+            story = _story(cut.trace, cut.point, cut.states.describe(choices))
+            raise CrashError(cut.rule_of(choices), error, story) from error
 
 
 def explore(
@@ -211,10 +229,6 @@ def _run_session(scenario: Scenario, image: Image, said: Sequence[Any], rule: st
     except Exception as error:
         raise CrashError(rule, error, _story(files.trace, len(files.trace) - 1)) from error
     return files.trace
-
-
-def _text_of(choices: Choices) -> str:
-    return ".".join(map(str, choices))
 
 
 def _story(trace: Trace, point: int, description: str | None = None) -> str:

@@ -43,6 +43,9 @@ class Image:
     directories: dict[int, dict[str, int]] = field(default_factory=lambda: {ROOT: {}})
     """The names in each directory, and the number of the file or directory that each is."""
     files: dict[int, bytes] = field(default_factory=dict)
+    behind: dict[int, bytes] = field(default_factory=dict)
+    """What the disk holds behind the end of a file, in its last block: bytes that came there while the new
+    size did not. Nobody reads them, until another size takes them in."""
 
     def reachable(self) -> Image:
         """Without the files and directories that no name leads to."""
@@ -56,6 +59,8 @@ class Image:
                     waiting.append(inode)
                 else:
                     found.files[inode] = self.files[inode]
+                    if inode in self.behind:
+                        found.behind[inode] = self.behind[inode]
         return found
 
     def paths(self) -> dict[str, bytes]:
