@@ -18,7 +18,8 @@ PATH = "/store"
 TOPICS = ("a", "b", "c")
 CONFIG = TopicConfig(segment_bytes=600, index_interval_bytes=100, retention_ms=-1)
 RETAINING = TopicConfig(segment_bytes=600, index_interval_bytes=100, retention_ms=-1, retention_bytes=1_500)
-STORE_CONFIG = StoreConfig(linger_ms=0, topic=CONFIG)
+STORE_CONFIG = StoreConfig(linger_ms=0, topic=CONFIG, num_recovery_threads_per_data_dir=1)
+"""One thread opens the partitions: a session must do the same each time."""
 
 
 class Creating(NamedTuple):
