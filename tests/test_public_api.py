@@ -14,6 +14,7 @@ from logstore import errors
 SOURCE = Path(logstore.__file__).parent
 
 PUBLIC = {
+    "CompactionReport",
     "CorruptionError",
     "FencedError",
     "Isolation",

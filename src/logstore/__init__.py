@@ -29,6 +29,7 @@ from logstore.model import (
     Record,
     TopicPartition,
 )
+from logstore.partition.compaction_report import CompactionReport
 from logstore.partition.indexes import OffsetIndex
 from logstore.partition.log import Log
 from logstore.partition.segment import Segment
@@ -38,6 +39,7 @@ from logstore.store import open_store as open
 __version__ = _version.VERSION
 
 __all__ = [
+    "CompactionReport",
     "CorruptionError",
     "FencedError",
     "Isolation",

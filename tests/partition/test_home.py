@@ -7,6 +7,7 @@ import pytest
 from logstore.errors import StorageError
 from logstore.model import TopicPartition
 from logstore.partition.home import (
+    CLEANER_OFFSETS_NAME,
     HIGH_WATERMARKS_NAME,
     LOG_STARTS_NAME,
     RECOVERY_POINTS_NAME,
@@ -109,3 +110,40 @@ def test_what_failed_to_be_written_is_written_again(files, home, action):
     files.trace.clear()
     home.store_checkpoints()
     assert written(files) == {RECOVERY_POINTS_NAME}
+
+
+# The cleaner's offsets -------------------------------------------------------------------------------------
+
+
+def test_a_cleaner_offset_is_durable_at_once(files, home, tmp_path):
+    home.store_cleaner_offset(PARTITION, 7)
+    assert opened(files, tmp_path).cleaner_offset(PARTITION) == 7
+
+
+def test_a_log_that_was_never_compacted_has_no_cleaner_offset_and_the_directory_no_file(home, tmp_path):
+    home.store_checkpoints()
+    assert home.cleaner_offset(PARTITION) is None
+    assert not (tmp_path / CLEANER_OFFSETS_NAME).exists()
+
+
+def test_a_truncation_lowers_a_cleaner_offset_and_never_sets_one(files, home, tmp_path):
+    other = TopicPartition("t", 1)
+    home.store_cleaner_offset(PARTITION, 7)
+    for offset in (9, 4, 5):
+        home.lower_cleaner_offset(PARTITION, offset)
+        home.lower_cleaner_offset(other, offset)
+    found = opened(files, tmp_path)
+    assert (found.cleaner_offset(PARTITION), found.cleaner_offset(other)) == (4, None)
+
+
+def test_a_deleted_partition_leaves_no_cleaner_offset(files, home, tmp_path):
+    home.store_cleaner_offset(PARTITION, 7)
+    home.forget(PARTITION)
+    assert opened(files, tmp_path).cleaner_offset(PARTITION) is None
+
+
+def test_a_cleaner_offset_that_cannot_be_stored_is_not_taken_for_stored(files, home):
+    home.store_cleaner_offset(PARTITION, 7)
+    with failing(files, "write", CLEANER_OFFSETS_NAME, EIO), pytest.raises(StorageError):
+        home.store_cleaner_offset(PARTITION, 9)
+    assert home.cleaner_offset(PARTITION) == 7

@@ -422,6 +422,7 @@ class LogCore:
         cut_segments = [segment for segment in self.segments if segment.base_offset > offset]
         kept = self.segments[: len(self.segments) - len(cut_segments)]
         self.context.home.lower_recovery_point(self.partition, kept[-1].base_offset)
+        self.context.home.lower_cleaner_offset(self.partition, offset)
         active = self._as_active(kept[-1], now_ms)
         with self._all_or_reopen():
             self.truncations.count += 1
@@ -488,6 +489,7 @@ class LogCore:
         """
         lowest = min(self.segments[0].base_offset, offset)
         self.context.home.lower_recovery_point(self.partition, lowest)
+        self.context.home.lower_cleaner_offset(self.partition, lowest)
         with self._all_or_reopen():
             return self._start_over(offset, offset if log_start_offset is None else log_start_offset, now_ms)
 

@@ -7,9 +7,11 @@ is known to be on disk as it would be written.
 What a crash leaves: the old checkpoint or the new one. A recovery point that is too low costs reading; one
 that is too high would hide damage, so it is stored only after what it covers was flushed, and lowered before
 anything below it is cut. A log start that is too low would bring back deleted records, so it is stored
-before their files go.
+before their files go. A cleaner offset that is too low costs cleaning once more; one that is too high would
+leave records uncleaned, so it is stored after what it covers was cleaned, and lowered before anything below
+it is cut.
 
-Lock: ``_lock`` guards the three tables, their files, and what is known of those.
+Lock: ``_lock`` guards the four tables, their files, and what is known of those.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ CLEAN_MARKER_NAME = ".kafka_cleanshutdown"
 RECOVERY_POINTS_NAME = "recovery-point-offset-checkpoint"
 LOG_STARTS_NAME = "log-start-offset-checkpoint"
 HIGH_WATERMARKS_NAME = "replication-offset-checkpoint"
+CLEANER_OFFSETS_NAME = "cleaner-offset-checkpoint"
 
 MAX_CHECKPOINT_BYTES = 64 * 1024 * 1024
 
@@ -45,6 +48,8 @@ class LogHome:
         """The partitions of the stored recovery points."""
         self._log_starts: dict[TopicPartition, int] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
+        self._cleaner_offsets: dict[TopicPartition, int] = {}
+        """Their file exists from the first compaction on."""
         self._found: dict[str, bytes] = {}
         """The checkpoint files as they were read, by name."""
         self._durable: dict[str, bytes] = {}
@@ -107,6 +112,7 @@ class LogHome:
         self._stored_points = frozenset(self._recovery_points)
         self._log_starts = self._load(LOG_STARTS_NAME)
         self._high_watermarks = self._load(HIGH_WATERMARKS_NAME)
+        self._cleaner_offsets = self._load(CLEANER_OFFSETS_NAME)
 
     def _load(self, name: str) -> dict[TopicPartition, int]:
         path = f"{self.path}/{name}"
@@ -134,6 +140,11 @@ class LogHome:
 
     def high_watermark(self, partition: TopicPartition) -> int | None:
         return self._high_watermarks.get(partition)
+
+    def cleaner_offset(self, partition: TopicPartition) -> int | None:
+        """Below it the log was compacted; None if it never was. A log that has one may have gaps in its
+        offsets, whatever its policy is now."""
+        return self._cleaner_offsets.get(partition)
 
     def set_recovery_point(self, partition: TopicPartition, offset: int) -> None:
         """Remember it; :meth:`store_checkpoints` writes it."""
@@ -184,12 +195,31 @@ class LogHome:
             self._store_locked(LOG_STARTS_NAME, changed)
             self._log_starts = changed
 
+    def store_cleaner_offset(self, partition: TopicPartition, offset: int) -> None:
+        """Set the cleaner offset durably."""
+        with self._lock:
+            self._replace_cleaner_offsets_locked({**self._cleaner_offsets, partition: offset})
+
+    def lower_cleaner_offset(self, partition: TopicPartition, offset: int) -> None:
+        """Make sure, durably, that the cleaner offset is not above ``offset``: before cutting there. One that
+        is there stays: what is left of the log may still have gaps."""
+        with self._lock:
+            if self._cleaner_offsets.get(partition, 0) > offset:
+                self._replace_cleaner_offsets_locked({**self._cleaner_offsets, partition: offset})
+
+    def _replace_cleaner_offsets_locked(self, changed: dict[TopicPartition, int]) -> None:
+        self._store_locked(CLEANER_OFFSETS_NAME, changed)
+        self._cleaner_offsets = changed
+
     def forget(self, partition: TopicPartition) -> None:
         """Drop a deleted partition from every checkpoint: a new one of the same name must inherit nothing."""
         with self._lock:
             known = False
             for table in (self._recovery_points, self._log_starts, self._high_watermarks):
                 known = table.pop(partition, None) is not None or known
+            if partition in self._cleaner_offsets:
+                others = {name: at for name, at in self._cleaner_offsets.items() if name != partition}
+                self._replace_cleaner_offsets_locked(others)
         if known:
             self.store_checkpoints()
 

@@ -9,7 +9,7 @@ a log, and its beginning and end.
 from __future__ import annotations
 
 import contextlib
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from logstore.clock import Clock
 from logstore.config import StoreConfig, TopicConfig
@@ -25,6 +25,9 @@ from logstore.partition.appending import AppendingLog
 from logstore.partition.encoding import RowEncoder
 from logstore.partition.failed_flushes import tell_failed_flush
 from logstore.partition.readable import check_offset
+
+if TYPE_CHECKING:
+    from logstore.partition.dirtiness import Dirtiness
 
 _MAX_EPOCH = 2**31 - 1
 
@@ -161,6 +164,14 @@ class Log(AppendingLog):
             self._drain_locked()
             core.roll(core.log_end_offset, self._context.clock.now_ms())
             core.publish()
+
+    # Compaction
+
+    def dirtiness(self) -> Dirtiness:
+        """How much of the log compaction has been over, how much waits for it, and whether it is time to."""
+        from logstore.partition.compaction import find_dirtiness  # few programs get here
+
+        return find_dirtiness(self, self._published_view())
 
     # Replication
 

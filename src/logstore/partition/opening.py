@@ -25,28 +25,30 @@ def open_log(
     After a recovery everything that was found is durable and checkpointed: a crash right after needs no
     second recovery.
 
-    Above the recovery point a log that is not compacted has no gaps, and one is damage. Of a log that is
+    Above the recovery point a log that was never compacted has no gaps, and one is damage. Of a log that is
     ``is_foreign`` (a broker wrote it, under settings that nobody here knows) nothing of the kind is assumed.
 
     Raises:
         CorruptionError: durable data is damaged or missing.
         StorageError: the disk refused.
     """
+    home = context.home
+    was_compacted = config.compacts or home.cleaner_offset(partition) is not None
     loader = Loader(
         files=context.files,
         directory=directory,
         config=config,
         cache=context.open_segments,
         now_ms=context.clock.now_ms(),
-        recovery_point=context.home.recovery_point(partition),
-        is_dense=context.home.has_recovery_point(partition) and not config.compacts and not is_foreign,
-        log_start_offset=context.home.log_start(partition),
+        recovery_point=home.recovery_point(partition),
+        is_dense=home.has_recovery_point(partition) and not was_compacted and not is_foreign,
+        log_start_offset=home.log_start(partition),
         is_clean=is_clean,
         accept_loss=accept_loss,
     )
     loaded = loader.load()
-    if loaded.log_start_offset < (context.home.log_start(partition) or 0):  # it was not believed
-        context.home.store_log_start(partition, None)
+    if loaded.log_start_offset < (home.log_start(partition) or 0):  # it was not believed
+        home.store_log_start(partition, None)
     log = Log(context, directory, partition, config, loaded)
     if not loaded.report.was_clean:
         log.prepare_checkpoint()

@@ -45,7 +45,8 @@ def _facts_of_core(
     log: WritableLog, core: LogCore, names: Names, findings: list[Finding], checkpoints: StoredCheckpoints
 ) -> LogFacts:
     view, context, config = core.view, log._context, core.config
-    is_dense = context.home.has_recovery_point(log.partition) and not config.compacts
+    was_compacted = _was_compacted(log)
+    is_dense = context.home.has_recovery_point(log.partition) and not was_compacted
     recovery_point = context.home.recovery_point(log.partition)
     sealed = [_sealed(segment, view.next_base(number)) for number, segment in enumerate(view.segments[:-1])]
     offsets, times = core.active.copy_indexes()
@@ -61,7 +62,7 @@ def _facts_of_core(
         recovery_point=recovery_point,
         trusted_end=EVERYTHING,
         dense_from=recovery_point if is_dense else None,
-        notes_gaps=not config.compacts,
+        notes_gaps=not was_compacted,
         index_interval_bytes=config.index_interval_bytes,
         index_limit_bytes=config.segment_index_bytes,
         epochs=core.epochs,
@@ -91,13 +92,18 @@ def facts_to_scrub(log: WritableLog) -> LogFacts:
         recovery_point=recovery_point,
         trusted_end=EVERYTHING,
         dense_from=None,
-        notes_gaps=not config.compacts,
+        notes_gaps=not _was_compacted(log),
         index_interval_bytes=config.index_interval_bytes,
         index_limit_bytes=config.segment_index_bytes,
         epochs=core.epochs,
         producers=None,
         stamp=_stamp_of(view),
     )
+
+
+def _was_compacted(log: WritableLog) -> bool:
+    """Whether the log may have gaps: it is, or once was, compacted."""
+    return log._core.config.compacts or log._context.home.cleaner_offset(log.partition) is not None
 
 
 def _stamp_of(view: LogView) -> object:
@@ -135,6 +141,7 @@ def facts_of_files(
     sizes = [_size_of(files, directory, base) for base in bases]
     known = config if config is not None else TopicConfig()
     has_point = checkpoints.recovery_point(partition) is not None
+    is_gapless = config is not None and not config.compacts and not checkpoints.was_compacted(partition)
     return LogFacts(
         files=files,
         directory=directory,
@@ -148,8 +155,8 @@ def facts_of_files(
         log_end_offset=None,
         recovery_point=recovery_point,
         trusted_end=EVERYTHING if is_clean else recovery_point,
-        dense_from=recovery_point if has_point and config is not None and not config.compacts else None,
-        notes_gaps=config is not None and not config.compacts,
+        dense_from=recovery_point if has_point and is_gapless else None,
+        notes_gaps=is_gapless,
         index_interval_bytes=known.index_interval_bytes,
         index_limit_bytes=known.segment_index_bytes,
         epochs=epochs,

@@ -19,6 +19,7 @@ from logstore.model import TopicPartition
 from logstore.partition.aside import TORN_MARK
 from logstore.partition.findings import Finding, FindingKind, Findings
 from logstore.partition.home import (
+    CLEANER_OFFSETS_NAME,
     HIGH_WATERMARKS_NAME,
     LOG_STARTS_NAME,
     MAX_CHECKPOINT_BYTES,
@@ -92,7 +93,7 @@ def read_epoch_file(files: Files, directory: str) -> tuple[LeaderEpochs | None, 
 
 
 class StoredCheckpoints:
-    """The three checkpoint files of a directory, as they are on disk when :meth:`refresh` is called."""
+    """The four checkpoint files of a directory, as they are on disk when :meth:`refresh` is called."""
 
     def __init__(self, files: Files, path: str) -> None:
         self.path = path
@@ -104,7 +105,7 @@ class StoredCheckpoints:
 
     def refresh(self) -> None:
         """Read them; those that changed are parsed."""
-        for name in (RECOVERY_POINTS_NAME, LOG_STARTS_NAME, HIGH_WATERMARKS_NAME):
+        for name in (RECOVERY_POINTS_NAME, LOG_STARTS_NAME, HIGH_WATERMARKS_NAME, CLEANER_OFFSETS_NAME):
             path = f"{self.path}/{name}"
             self._faults.pop(name, None)
             try:
@@ -128,6 +129,10 @@ class StoredCheckpoints:
 
     def log_start(self, partition: TopicPartition) -> int | None:
         return self._tables[LOG_STARTS_NAME].get(partition)
+
+    def was_compacted(self, partition: TopicPartition) -> bool:
+        """Whether compaction has been over the log, so that its offsets may have gaps."""
+        return partition in self._tables[CLEANER_OFFSETS_NAME]
 
     def contradictions(self, partition: TopicPartition, log_end_offset: int) -> list[Finding]:
         """Offsets that are behind the log's end. A stored high watermark may be: it is not brought down with

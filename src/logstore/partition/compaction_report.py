@@ -1,0 +1,77 @@
+"""What a compaction says of itself, while it runs and at its end. Values only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from logstore.model import TopicPartition
+
+Throttle = Callable[[int], object]
+"""Called with the bytes that were read and written since the last call, after every step of at most some
+hundred KiB or one batch. It may sleep, or raise to abort the compaction."""
+
+
+class CompactionProgress(NamedTuple):
+    """How far a compaction is."""
+
+    partition: TopicPartition
+    round: int
+    """From 1 on: one for each time that the offset map was filled."""
+    done_bytes: int
+    """Of this round: of the log, read to fill the map, and read again to clean."""
+    total_bytes: int
+    """Of this round; may grow a little while the map is filled."""
+
+
+OnCompactionProgress = Callable[[CompactionProgress], object]
+"""What it raises aborts the compaction."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompactionReport:
+    """What a compaction did; with ``dry_run``, would do. Sums over all its rounds.
+
+    *Read* is what was looked at, *kept* what is left of that in the log, *written* what had to be written for
+    it: a segment of which everything is kept stays as it is.
+    """
+
+    partition: TopicPartition
+    is_dry_run: bool
+    round_count: int
+    """0: there was nothing to do, or not enough."""
+    key_count: int
+    """Keys in the offset map, all rounds together."""
+    first_dirty_offset_before: int
+    first_dirty_offset_after: int
+    segment_count_before: int
+    segment_count_after: int
+    size_bytes_before: int
+    """Of the log."""
+    size_bytes_after: int
+    read_bytes: int
+    """Of the segments that were cleaned; not what was read to fill the map."""
+    kept_bytes: int
+    written_bytes: int
+    read_batch_count: int
+    kept_batch_count: int
+    """Empty ones, kept for their producer or their offset, among them."""
+    rewritten_batch_count: int
+    """Kept with fewer records, with a delete horizon, or joined with others."""
+    read_record_count: int
+    """Control records do not count; neither do those of batches that were kept without a look."""
+    kept_record_count: int
+    kept_tombstone_count: int
+    removed_tombstone_count: int
+    """They were the latest of their keys, and their time was over."""
+    removed_marker_count: int
+    removed_keyless_count: int
+    removed_aborted_count: int
+    """Records of aborted transactions."""
+    elapsed_ms: int
+
+    @property
+    def saved_bytes(self) -> int:
+        """By how much the log is smaller."""
+        return self.size_bytes_before - self.size_bytes_after
