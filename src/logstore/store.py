@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     import pyarrow
 
     from logstore.partition.findings import OnVerifyProgress, VerifyReport
+    from logstore.partition.latest import LatestView
 
 
 def open_store(
@@ -319,6 +320,36 @@ class Topic(Sequence[Log]):
                 batch_bytes=batch_bytes,
             )
             for log in self
+        ]
+        return arrow.joined(readers, names)
+
+    def latest(
+        self, *, isolation: Isolation = Isolation.HIGH_WATERMARK, map_bytes: int | None = None
+    ) -> tuple[LatestView, ...]:
+        """The current record of each key: a view for each partition, each with its records and its
+        ``end_offset``; see :meth:`Log.latest`. Keys are those of a partition, as in compaction. Each view
+        takes memory while it is iterated, so one after the other takes that of one."""
+        return tuple([log.latest(isolation=isolation, map_bytes=map_bytes) for log in self])
+
+    def latest_arrow(
+        self,
+        *,
+        isolation: Isolation = Isolation.HIGH_WATERMARK,
+        columns: Iterable[str] | None = None,
+        batch_rows: int = 16_384,
+        batch_bytes: int = 4 * 1024 * 1024,
+        map_bytes: int | None = None,
+    ) -> pyarrow.RecordBatchReader:
+        """The current record of each key as columns, one partition after the other, with the column
+        ``partition`` in front; see :meth:`Log.latest_arrow`."""
+        from logstore.partition import arrow  # pyarrow is optional, and slow to import
+
+        names = arrow.names_of_topic(columns)
+        readers = [
+            view.iterate_arrow(
+                columns=arrow.names_of_log(names), batch_rows=batch_rows, batch_bytes=batch_bytes
+            )
+            for view in self.latest(isolation=isolation, map_bytes=map_bytes)
         ]
         return arrow.joined(readers, names)
 

@@ -33,10 +33,20 @@ PLAIN_KEY_BYTES: Final = 190
 """Memory per key of the plain table at its worst moment, when the dict has just grown and the old one is
 still there: key 64, offset 32, dict entries 90. Measured; held by a test."""
 
+_SLOT_BYTES: Final = 24
+"""Of the compiled table."""
+
 _LONGEST_EXACT_KEY: Final = 30
 """A bytes object of up to 31 bytes takes 64 bytes of memory; digests have 31, so none is equal to a key."""
 
 _INT64_MAX: Final = (1 << 63) - 1
+
+
+def bytes_for(key_count: int) -> int:
+    """Memory with which a map has room for so many keys; never too little for a map of one."""
+    if build.compiled is None:
+        return max(key_count, 1) * PLAIN_KEY_BYTES
+    return (max(key_count, 1) * 10 // 9 + 2) * _SLOT_BYTES
 
 
 class Standing(IntEnum):

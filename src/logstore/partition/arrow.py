@@ -178,12 +178,12 @@ class _ColumnReader:
         if not columns.row_count:
             return
         is_small = columns.row_count <= plan.row_limit and columns.used_bytes <= plan.byte_limit
-        batch = _record_batch(columns.finish(), plan.schema)
+        batch = record_batch(columns.finish(), plan.schema)
         after = self._previous_last + 1
         if is_small:
             yield batch, after
             return
-        for part in _split(batch, plan.row_limit, plan.byte_limit):
+        for part in split(batch, plan.row_limit, plan.byte_limit):
             yield part, after
 
     def fill(self) -> Iterator[None]:
@@ -479,7 +479,7 @@ def _joined(readers: Sequence[Any], schema: Any) -> Iterator[Any]:
 # From columns to Arrow --------------------------------------------------------------------------------------
 
 
-def _record_batch(finished: FinishedBuffers | FinishedLists, schema: Any) -> Any:
+def record_batch(finished: FinishedBuffers | FinishedLists, schema: Any) -> Any:
     arrays = (
         _arrays_of_lists(finished) if isinstance(finished, FinishedLists) else _arrays_of_buffers(finished)
     )
@@ -536,7 +536,7 @@ def _arrays_of_lists(finished: FinishedLists) -> list[Any]:
     ]
 
 
-def _split(batch: Any, row_limit: int, byte_limit: int) -> Iterator[Any]:
+def split(batch: Any, row_limit: int, byte_limit: int) -> Iterator[Any]:
     """The batch in parts within the limits, one row at least; they share its memory."""
     parts = [batch]
     while parts:

@@ -1,0 +1,372 @@
+"""The table view of a log: the current record of each key, whether or not compaction has run.
+
+Two passes over the same offsets. The first puts every key with its offset into an
+:class:`~logstore.format.offset_map.OffsetMap`, out of the records sections, without making a record; the
+second asks it which records are still the latest of their keys, and makes those. If the memory does not hold
+all keys, they are divided into classes, and each class has its two passes.
+
+Segments may be replaced by compaction or removed by retention meanwhile, also between the passes. A pass then
+goes on behind the last batch that it had, with what is there now. Records that stay keep their offsets, and a
+record is given only if its offset is the latest that the first pass saw of its key: so what is removed can be
+missed, and nothing older takes its place. (A pass never sees an older record of a key whose later ones were
+removed before it came to them: compaction takes away from the beginning of the log on, and the second pass
+never looks at a state older than the last one of the first.)
+
+Knows nothing of the files. Columns are made of it in :mod:`logstore.partition.latest_arrow`.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import chain, compress
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from logstore.errors import CorruptionError, StorageError, UsageError
+from logstore.format.compression import MAX_DECOMPRESSED_BYTES, decompress
+from logstore.format.header import CODEC_MASK, HEADER_BYTES, MAGIC, TIMESTAMP_TYPE_BIT
+from logstore.format.loops import decode_records
+from logstore.format.offset_map import SEED_BYTES, OffsetMap, Standing, bytes_for
+from logstore.model import Bytes, Isolation, Record, TopicPartition
+from logstore.partition.reading import (
+    FoundBatch,
+    aborted_transactions,
+    iterate_batches,
+    telling_of_truncation,
+    truncated_meanwhile,
+)
+from logstore.partition.transactions import AbortedFilter
+from logstore.partition.view import LogView
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from logstore.partition.readable import ReadableLog
+
+MAP_BYTES: Final = 128 * 1024 * 1024
+"""Memory for keys, unless another size is given: 5 million keys (plain Python 0.7 million). As much as Kafka
+gives its cleaner."""
+
+LEAST_MAP_BYTES: Final = 4096
+
+_FIRST_MAP_BYTES = 4 * 1024 * 1024  # for 157,000 keys; page tables and caches like it, too
+_GROWTH = 4
+_MOST_PARTS = 64
+
+_IS_LATEST = bytes([standing == Standing.LATEST for standing in range(256)])
+
+
+class LatestView:
+    """The current record of each key of one partition, as of :attr:`end_offset`. What ``Log.latest`` returns.
+
+    Iterating it reads the log; each iteration does so anew, as of the same offset. ``follow(end_offset)``
+    goes on from there without a gap and without a record twice.
+    """
+
+    def __init__(self, log: ReadableLog, view: LogView, isolation: Isolation, map_bytes: int) -> None:
+        """
+        Raises:
+            UsageError: ``map_bytes`` is not a whole number, :data:`LEAST_MAP_BYTES` or above.
+        """
+        if type(map_bytes) is not int or map_bytes < LEAST_MAP_BYTES:
+            raise UsageError(
+                f"map_bytes is {map_bytes!r}; it must be a whole number, {LEAST_MAP_BYTES} or above"
+            )
+        self.partition: TopicPartition = log.partition
+        self.end_offset = max(view.limit_of(isolation), view.log_start_offset)
+        """The view knows of every record below this offset, and of none at or above it."""
+        self._log = log
+        self._view = view
+        self._isolation = isolation
+        self._map_bytes = map_bytes
+
+    def __iter__(self) -> Iterator[Record]:
+        """The records, in the order of their offsets; see ``Log.latest`` for what it costs."""
+        return chain.from_iterable(batch.latest_records() for batch in self.batches())
+
+    def iterate_arrow(
+        self,
+        *,
+        columns: Iterable[str] | None = None,
+        batch_rows: int = 16_384,
+        batch_bytes: int = 4 * 1024 * 1024,
+    ) -> pyarrow.RecordBatchReader:
+        """The same records as columns of Apache Arrow; see ``Log.latest_arrow``."""
+        from logstore.partition import arrow, latest_arrow  # pyarrow is optional, and slow to import
+
+        plan = arrow.plan_columns(columns, batch_rows, batch_bytes)
+        return arrow.reader_of(plan, latest_arrow.iterate_latest_columns(self.batches(), plan))
+
+    def batches(self) -> Iterator[ClassifiedBatch]:
+        """Every batch that has a record which is the latest of its key, and which records those are."""
+        scan = _Scan(self._log, self._view, self.end_offset)
+        classes = deque([KeyClass(0, 1)])
+        while classes:
+            keys = classes.popleft()
+            table = _KeyTable(keys, self._map_bytes)
+            reached = _fill(table, scan)
+            if reached is None:
+                yield from _latest_batches(table, scan, keys)
+            else:
+                classes.extendleft(reversed(keys.divided(_part_count(scan, reached))))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.partition} as of offset {self.end_offset}>"
+
+
+# Classes of keys --------------------------------------------------------------------------------------------
+
+
+class KeyClass(NamedTuple):
+    """The keys whose hash leaves this remainder: of a division, each key belongs to exactly one class."""
+
+    remainder: int
+    divisor: int
+
+    @property
+    def is_all(self) -> bool:
+        return self.divisor == 1
+
+    def holds(self, key: bytes | None) -> bool:
+        return key is not None and hash(key) % self.divisor == self.remainder  # the hash is keyed
+
+    def divided(self, part_count: int) -> list[KeyClass]:
+        """Classes that share out the keys of this one."""
+        divisor = self.divisor
+        return [KeyClass(self.remainder + part * divisor, divisor * part_count) for part in range(part_count)]
+
+
+def _part_count(scan: _Scan, reached: int) -> int:
+    """Into how many classes to divide keys of which the memory held those below ``reached``: as if the rest
+    of the log had as many new ones. Of too large a class there will be smaller ones."""
+    seen, left = reached - scan.start, scan.stop - reached
+    return min(max(-(-left * 11 // (max(seen, 1) * 10)) + 1, 2), _MOST_PARTS)
+
+
+# Passes -----------------------------------------------------------------------------------------------------
+
+
+class _Scan:
+    """Passes over the batches of a log below an offset: without control batches, and without what was aborted
+    below that offset: compaction takes it away, too, whatever a reader may see of it."""
+
+    def __init__(self, log: ReadableLog, view: LogView, stop: int) -> None:
+        self._log = log
+        self._view = view
+        self.start = view.log_start_offset
+        self.stop = stop
+
+    def __iter__(self) -> Iterator[_Batch]:
+        position = self.start
+        while position < self.stop:
+            view = self._view
+            try:
+                with telling_of_truncation(view):
+                    for found in self._shown(view, position):
+                        yield _Batch(found, position, self.stop)
+                        position = max(position, found.header.next_offset)
+                return
+            except (StorageError, CorruptionError) as error:
+                self._view = self._log._newer_view(view, error)
+                position = max(position, self._view.log_start_offset)
+
+    def _shown(self, view: LogView, position: int) -> Iterator[FoundBatch]:
+        found_aborted = aborted_transactions(view, position, self.stop)
+        aborted = AbortedFilter(entry for entry in found_aborted if entry.last_offset < self.stop)
+        for found in iterate_batches(view, position, self.stop):
+            if view.was_truncated:
+                raise truncated_meanwhile()
+            if not aborted.hides(found.header, found) and not found.header.is_control:
+                yield found
+
+
+class _Batch:
+    """A checked batch: its records section as bytes, or its records where they must be made first."""
+
+    __slots__ = ("_found", "_records", "header", "section", "start")
+
+    def __init__(self, found: FoundBatch, start: int, stop: int) -> None:
+        """
+        Raises:
+            CorruptionError: its records do not decode; not always found here.
+        """
+        self._found = found
+        self._records: list[Record] | None = None
+        self.start = start
+        """Its first record has this offset or a later one."""
+        header = self.header = found.header
+        self.section: tuple[Bytes, int, int] | None = None
+        """The section uncompressed, and where it begins and ends, if all of it is wanted."""
+        if header.magic == MAGIC and start <= header.base_offset and header.last_offset < stop:
+            self.section = _section_of(found)
+        if self.section is None:
+            self._records = found.decode_range(start, stop)
+
+    @property
+    def records(self) -> list[Record]:
+        """All records."""
+        if self._records is None:
+            self._records = self._decode()
+        return self._records
+
+    def _decode(self) -> list[Record]:
+        assert self.section is not None
+        header = self.header
+        is_append_time = header.attributes & TIMESTAMP_TYPE_BIT
+        try:
+            return decode_records(
+                *self.section,
+                header.record_count,
+                header.base_offset,
+                header.base_timestamp_ms,
+                header.max_timestamp_ms if is_append_time else None,
+                last_offset_delta=header.last_offset_delta,
+            )
+        except CorruptionError:
+            return self._found.decode()  # says what is wrong, and where
+
+    def put_into(self, offset_map: OffsetMap) -> bool:
+        """Put all keys into the map; False if it has no room for them."""
+        if self.section is None:
+            return _put(self.records, offset_map)
+        header = self.header
+        try:
+            taken = offset_map.put_section(
+                *self.section, header.record_count, header.base_offset, header.last_offset_delta
+            )
+        except CorruptionError:
+            return _put(self._found.decode(), offset_map)
+        return taken == header.record_count
+
+    def put_class_into(self, offset_map: OffsetMap, keys: KeyClass) -> bool:
+        """The same for the keys of one class."""
+        return _put([record for record in self.records if keys.holds(record.key)], offset_map)
+
+    def classify(self, offset_map: OffsetMap) -> bytes:
+        """The standing of each record."""
+        if self.section is None:
+            return offset_map.classify(self.records)
+        header = self.header
+        try:
+            return offset_map.classify_section(
+                *self.section, header.record_count, header.base_offset, header.last_offset_delta
+            )
+        except CorruptionError:
+            return offset_map.classify(self._found.decode())
+
+
+def _put(records: list[Record], offset_map: OffsetMap) -> bool:
+    keys, offsets = [record.key for record in records], [record.offset for record in records]
+    return offset_map.put_keys(keys, offsets) == len(records)
+
+
+def _section_of(found: FoundBatch) -> tuple[Bytes, int, int] | None:
+    """None if it is not to be had."""
+    begin, end = found.position + HEADER_BYTES, found.position + found.header.size_bytes
+    if not found.header.attributes & CODEC_MASK:
+        return found.buffer, begin, end
+    try:
+        section = decompress(found.header.codec, memoryview(found.buffer)[begin:end], MAX_DECOMPRESSED_BYTES)
+    except CorruptionError:
+        return None  # decoding it to records says what is wrong
+    return section, 0, len(section)
+
+
+class ClassifiedBatch(NamedTuple):
+    """A batch with at least one record that is the latest of its key."""
+
+    batch: _Batch
+    standings: bytes
+    """Of each record."""
+
+    @property
+    def is_latest(self) -> bytes:
+        """For each record 1 if it is given, else 0."""
+        return self.standings.translate(_IS_LATEST)
+
+    def latest_records(self) -> Iterable[Record]:
+        """The records that are the latest of their keys."""
+        return compress(self.batch.records, self.is_latest)
+
+
+# The latest offsets -----------------------------------------------------------------------------------------
+
+
+class _KeyTable:
+    """The latest offset of each key of a class.
+
+    A chain of maps, each larger than the one before, so that few keys take little memory: when one is full
+    the next takes over, with the batch that did not fit. A record is superseded if any of them says so.
+    """
+
+    def __init__(self, keys: KeyClass, limit_bytes: int) -> None:
+        self._keys = keys
+        self._left_bytes = limit_bytes
+        self._next_bytes = _FIRST_MAP_BYTES if keys.is_all else limit_bytes
+        self._maps: list[OffsetMap] = []
+
+    def put(self, batch: _Batch, most_keys: int) -> bool:
+        """Take in the next batch, of a log with at most so many keys from here on. False if the memory is
+        full."""
+        while not self._maps or not self._put_into(self._maps[-1], batch):
+            if not self._add_map(most_keys):
+                return False
+        return True
+
+    def _put_into(self, offset_map: OffsetMap, batch: _Batch) -> bool:
+        if self._keys.is_all:
+            return batch.put_into(offset_map)
+        return batch.put_class_into(offset_map, self._keys)
+
+    def _add_map(self, most_keys: int) -> bool:
+        left = self._left_bytes
+        if left < LEAST_MAP_BYTES:
+            return False
+        size = left if left < 2 * self._next_bytes else self._next_bytes
+        size = min(size, max(bytes_for(most_keys), LEAST_MAP_BYTES))
+        self._maps.append(OffsetMap(size, secrets.token_bytes(SEED_BYTES)))
+        self._left_bytes -= size
+        self._next_bytes = size * _GROWTH
+        return True
+
+    def finish(self, end_offset: int) -> None:
+        """Everything below this offset was put."""
+        if self._maps:
+            self._maps[-1].advance_to(end_offset - 1)
+
+    def classify(self, batch: _Batch) -> bytes:
+        """The standing of each record. Batches come in the order in which they were put."""
+        maps = self._maps
+        while len(maps) > 1 and maps[0].latest_offset < batch.header.base_offset:
+            del maps[0]  # it knows nothing of this batch, nor of what follows
+        standings = [batch.classify(offset_map) for offset_map in maps]
+        if len(standings) == 1:
+            return standings[0]
+        return bytes(map(min, zip(*standings, strict=True)))  # superseded is least, beyond a map is most
+
+
+def _fill(table: _KeyTable, scan: _Scan) -> int | None:
+    """Put all keys into the table; if it cannot hold them, the offset to which it came."""
+    for batch in scan:
+        if not table.put(batch, scan.stop - batch.start):
+            return batch.start
+    table.finish(scan.stop)
+    return None
+
+
+def _latest_batches(table: _KeyTable, scan: _Scan, keys: KeyClass) -> Iterator[ClassifiedBatch]:
+    for batch in scan:
+        standings = table.classify(batch)
+        if not keys.is_all:
+            standings = _without_others(standings, batch, keys)
+        if Standing.LATEST in standings:
+            yield ClassifiedBatch(batch, standings)
+
+
+def _without_others(standings: bytes, batch: _Batch, keys: KeyClass) -> bytes:
+    """The keys of other classes are no concern of this one, and no other class's table knows them."""
+    return bytes(
+        standing if standing != Standing.LATEST or keys.holds(record.key) else Standing.SUPERSEDED
+        for standing, record in zip(standings, batch.records, strict=True)
+    )
