@@ -54,6 +54,7 @@ __all__ = [
     "decode_header",
     "encode_batch",
     "encode_records_batch",
+    "keep_records",
     "newest_timestamp",
     "place_batch",
     "rebase_batch",
@@ -407,6 +408,27 @@ def encode_records_batch(
         record_count=len(records),
     )
     return seal_batch(header, compress(codec, section, level)) if codec else _seal_in_place(header, section)
+
+
+def keep_records(
+    section: Bytes, position: int, end: int, stays: bytes, *, like: BatchHeader, level: int | None = None
+) -> bytearray:
+    """The batch of ``like``, magic 2, with only those of its records for which ``stays`` has a 1 (a 0 for the
+    others), at least one. ``section[position:end]`` are its records, not compressed.
+
+    The records keep their bytes, and the header all but size, count, largest timestamp and checksum: the base
+    timestamp too, that of a record that may be gone. CorruptionError for records that do not decode. Cost:
+    compiled 0.02 µs per record and the copying, plain 1 µs per record; and compressing.
+    """
+    codec = like.codec
+    kept, newest_ms = loops.keep_records(
+        section, position, end, stays, like.base_timestamp_ms, 0 if codec else HEADER_BYTES
+    )
+    header = like._replace(
+        max_timestamp_ms=like.max_timestamp_ms if like.attributes & TIMESTAMP_TYPE_BIT else newest_ms,
+        record_count=stays.count(1),
+    )
+    return seal_batch(header, compress(codec, kept, level)) if codec else _seal_in_place(header, kept)
 
 
 def _emptied_header(like: BatchHeader) -> BatchHeader:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from logstore.build import compiled
-from logstore.format.plain import skip_records
+from logstore.format.plain import keep_records, skip_records
 from logstore.format.run import IndexRun
 
 index_run: IndexRun | None = None
@@ -78,6 +78,7 @@ __all__ = [
     "find_interval",
     "find_record",
     "index_run",
+    "keep_records",
     "mark_records",
     "newest_timestamp",
     "partition_for_key",

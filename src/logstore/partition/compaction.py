@@ -1,35 +1,94 @@
-"""Compacting one log: what is dirty, and the rounds that clean it."""
+"""Compacting one log: of every key the latest record stays.
+
+A compaction consists of rounds. Each fills an offset map from the dirty part of the log, as far as the memory
+reaches, and then goes over all segments from the first to the end of what the map knows: neighbours are
+written into one, batch by batch without what the map has seen superseded, and the new segment takes the place
+of the old ones. Then the cleaner's offset is stored, and the next round goes on behind it.
+
+Readers and appends go on: the old segments do not change, and the log's lock is taken for each swap alone.
+Every batch is checked before it counts or is copied, and damage ends the compaction: the segments that it was
+about to replace stay as they are. So does whatever else ends it: the log is closed or its topic deleted, its
+end cut, or a callback raises. What was replaced before stays replaced, and is whole by itself; the next
+compaction begins where the stored offset says.
+
+Before the first round all of the log is made durable, with its producers' state as of its end: markers and
+batches that go are then below the recovery point, and no recovery will miss them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import contextlib
+import errno
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from logstore.format.header import HEADER_BYTES, decode_header
-from logstore.model import NO_TIMESTAMP_MS
+from logstore.errors import CorruptionError, RetriableError, StorageError, UsageError
+from logstore.format.batch import decode_batch
+from logstore.format.control import ControlType, decode_control_record
+from logstore.format.header import CODEC_MASK, HEADER_BYTES, MAGIC, BatchHeader, decode_header
+from logstore.format.loops import scan_batches
+from logstore.format.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from logstore.format.offset_map import SEED_BYTES, OffsetMap
+from logstore.model import NO_TIMESTAMP_MS, AbortedTransaction, Bytes
+from logstore.partition.cleaned_batches import (
+    KEPT,
+    BatchCleaner,
+    CleaningCounts,
+    CleaningRules,
+    last_of_producers,
+    records_section,
+)
+from logstore.partition.cleaned_segment import CleanedSegment
+from logstore.partition.cleaned_transactions import CleanedTransactions
+from logstore.partition.compaction_report import (
+    CompactionProgress,
+    CompactionReport,
+    OnCompactionProgress,
+    Throttle,
+)
 from logstore.partition.dirtiness import CleanableFacts, Dirtiness, plan_cleaning
+from logstore.partition.grouping import GroupingFacts, plan_groups
 from logstore.partition.segment import Segment
+from logstore.partition.validate import compression_level
 from logstore.partition.view import LogView
+from logstore.partition.walk import Piece
 
 if TYPE_CHECKING:
+    from logstore.partition.core import LogCore
+    from logstore.partition.log import Log
     from logstore.partition.writable import WritableLog
 
+DEFAULT_MAP_BYTES: Final = 128 * 1024 * 1024
+"""Kafka's ``log.cleaner.dedupe.buffer.size``: 5 million keys in a round."""
 
-def find_dirtiness(log: WritableLog, view: LogView) -> Dirtiness:
-    """What may be cleaned of the log as the view has it. Cost: of each dirty sealed segment at most the
-    largest timestamp and one batch header are read, where a lag is set."""
-    context = log._context
+_READ_BYTES = 1024 * 1024
+_LEAST_MAP_BYTES = 64 * 1024
+_MAP_BYTES_PER_LOG_BYTE = 8  # more than the keys of records of 10 bytes need, compressed to a third
+
+
+# What is dirty ----------------------------------------------------------------------------------------------
+
+
+def find_dirtiness(log: WritableLog, view: LogView, *, rolls: bool = False) -> Dirtiness:
+    """What may be cleaned of the log as the view has it; with ``rolls``, if its active segment were sealed.
+    Cost: of each dirty sealed segment at most the largest timestamp and one batch header are read, where a
+    lag is set."""
+    context, end = log._context, view.log_end_offset
+    segments = [
+        CleanableFacts(
+            segment.base_offset,
+            view.next_base(number),
+            view.size_of(number),
+            _newest_of(segment),
+            _oldest_of(segment),
+        )
+        for number, segment in enumerate(view.segments)
+    ]
+    if rolls:
+        segments.append(CleanableFacts(end, end, 0, lambda: NO_TIMESTAMP_MS, lambda: NO_TIMESTAMP_MS))
     return plan_cleaning(
-        [
-            CleanableFacts(
-                segment.base_offset,
-                view.next_base(number),
-                view.size_of(number),
-                _newest_of(segment),
-                _oldest_of(segment),
-            )
-            for number, segment in enumerate(view.segments)
-        ],
+        segments,
         config=log._core.config,
         log_start_offset=view.log_start_offset,
         log_end_offset=view.log_end_offset,
@@ -53,3 +112,470 @@ def _oldest_of(segment: Segment) -> Callable[[], int]:
         return decode_header(header).max_timestamp_ms if header else NO_TIMESTAMP_MS
 
     return oldest_ms
+
+
+# Reading ----------------------------------------------------------------------------------------------------
+
+
+class _Source(NamedTuple):
+    """A segment that is read, as the view has it."""
+
+    segment: Segment
+    next_base_offset: int
+    size_bytes: int
+
+    def pieces(self, position: int = 0) -> Iterator[Piece]:
+        """The batches from ``position`` on, each with its checksum and its place checked.
+
+        Raises:
+            CorruptionError: one is damaged, or does not follow the one before.
+        """
+        path = self.segment.path
+        size, last_offset = _READ_BYTES, self.segment.base_offset - 1
+        while position < self.size_bytes:
+            buffer = self.segment.read_at(position, min(size, self.size_bytes - position))
+            batches, stop, fault = scan_batches(buffer, 0, len(buffer), check=True)
+            for at, header in batches:
+                if not last_offset < header.base_offset <= header.last_offset < self.next_base_offset:
+                    reason = f"offsets {header.base_offset} to {header.last_offset} follow {last_offset}"
+                    raise header.damage(reason, at).located(path, position)
+                last_offset = header.last_offset
+            if batches:
+                yield Piece(buffer, position, batches, stop)
+            if fault is not None:
+                raise fault.located(path, position)
+            size = _READ_BYTES if batches else self._size_of_large(buffer, position)
+            position += stop
+
+    def _size_of_large(self, buffer: bytes, position: int) -> int:
+        """How much to read for the batch that is larger than ``buffer``."""
+        if len(buffer) >= HEADER_BYTES:
+            wanted = decode_header(buffer).size_bytes
+            if len(buffer) < wanted <= self.size_bytes - position:
+                return wanted
+        raise CorruptionError("the last batch is incomplete", position=position).located(self.segment.path)
+
+
+def _sources(view: LogView, end: int, *, rolls: bool = False) -> list[_Source]:
+    """The sealed segments that begin below ``end``; with ``rolls`` the active one as if it were sealed."""
+    return [
+        _Source(segment, view.next_base(number), view.size_of(number))
+        for number, segment in enumerate(view.segments if rolls else view.segments[:-1])
+        if segment.base_offset < end
+    ]
+
+
+def _aborted_in(view: LogView) -> list[AbortedTransaction]:
+    """All aborted transactions that the indexes know of; each is read once in a round."""
+    return [entry for segment in view.segments for entry in segment.read_transaction_index().entries]
+
+
+def _marker_of(buffer: bytes, at: int, header: BatchHeader) -> ControlType | None:
+    """ABORT or COMMIT; None of every other control batch, and of one that compaction has emptied."""
+    if not header.record_count:
+        return None
+    kind = decode_control_record(decode_batch(buffer, at, header)[0]).control_type
+    return kind if kind is ControlType.ABORT or kind is ControlType.COMMIT else None
+
+
+def _place(
+    error: CorruptionError, source: _Source, piece: Piece, at: int, header: BatchHeader
+) -> CorruptionError:
+    """The error with the batch's place and offsets. Positions in decompressed bytes nobody can look up."""
+    if header.attributes & CODEC_MASK or error.position is None:
+        error.position = at
+    error.base_offset, error.last_offset = header.base_offset, header.last_offset
+    return error.located(source.segment.path, piece.position)
+
+
+# Writing ----------------------------------------------------------------------------------------------------
+
+
+class _Output(Protocol):
+    """Where what is kept goes."""
+
+    size_bytes: int
+
+    def add(self, batches: Sequence[BatchHeader], data: Bytes) -> None: ...
+
+    def add_aborted(self, aborted: Sequence[AbortedTransaction]) -> None: ...
+
+
+class _CountedOutput:
+    """The output of a dry run."""
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+
+    def add(self, batches: Sequence[BatchHeader], data: Bytes) -> None:
+        self.size_bytes += len(data)
+
+    def add_aborted(self, aborted: Sequence[AbortedTransaction]) -> None:
+        """Not kept."""
+
+
+class Compaction:
+    """One call of :meth:`Log.compact`. Used once, by whoever has the log's turn."""
+
+    def __init__(
+        self,
+        log: Log,
+        *,
+        now: bool,
+        dry_run: bool,
+        map_bytes: int,
+        throttle: Throttle | None,
+        on_progress: OnCompactionProgress | None,
+    ) -> None:
+        self._log = log
+        self._context = log._context
+        self._core: LogCore = log._core
+        self._is_urgent = now
+        self._is_dry_run = dry_run
+        self._map_bytes = map_bytes
+        self._throttle = throttle
+        self._on_progress = on_progress
+        self._truncation_count = 0
+        self._counts = CleaningCounts()
+        self._round_count = self._key_count = self._done_bytes = self._total_bytes = 0
+        self._read_bytes = self._kept_bytes = self._written_bytes = self._saved_segments = 0
+
+    def run(self) -> CompactionReport:
+        """All rounds."""
+        clock = self._context.clock
+        started_ms = clock.monotonic_ms()
+        view, dirtiness = self._prepare()
+        self._truncation_count = view.truncation_count
+        dirty = dirtiness.first_dirty_offset
+        if self._is_wanted(view, dirtiness):
+            dirty = self._clean(view, dirtiness)
+        size_bytes = sum(view.size_of(number) for number in range(len(view.segments)))
+        return CompactionReport(
+            partition=self._log.partition,
+            is_dry_run=self._is_dry_run,
+            round_count=self._round_count,
+            key_count=self._key_count,
+            first_dirty_offset_before=dirtiness.first_dirty_offset,
+            first_dirty_offset_after=dirty,
+            segment_count_before=len(view.segments),
+            segment_count_after=len(view.segments) - self._saved_segments,
+            size_bytes_before=size_bytes,
+            size_bytes_after=size_bytes - self._read_bytes + self._kept_bytes,
+            read_bytes=self._read_bytes,
+            kept_bytes=self._kept_bytes,
+            written_bytes=self._written_bytes,
+            read_batch_count=self._counts.read_batches,
+            kept_batch_count=self._counts.kept_batches,
+            rewritten_batch_count=self._counts.rewritten_batches,
+            read_record_count=self._counts.read_records,
+            kept_record_count=self._counts.kept_records,
+            kept_tombstone_count=self._counts.kept_tombstones,
+            removed_tombstone_count=self._counts.removed_tombstones,
+            removed_marker_count=self._counts.removed_markers,
+            removed_keyless_count=self._counts.removed_keyless,
+            removed_aborted_count=self._counts.removed_aborted,
+            elapsed_ms=clock.monotonic_ms() - started_ms,
+        )
+
+    def _prepare(self) -> tuple[LogView, Dirtiness]:
+        """Roll if need be, find what there is to do, and make everything durable if there is something."""
+        log, rolls = self._log, self._is_urgent and self._is_dry_run
+        with log._own_lock(), log._changing as core:
+            if not core.config.compacts:
+                raise UsageError(f"{log.partition} is not compacted: cleanup_policy must contain compact")
+            log._drain_locked()
+            if self._is_urgent and not rolls and core.active.size_bytes:
+                core.roll(core.log_end_offset, self._context.clock.now_ms())
+                core.publish()
+            view = core.view
+        dirtiness = find_dirtiness(log, view, rolls=rolls)
+        if self._is_dry_run or not self._is_wanted(view, dirtiness):
+            return view, dirtiness
+        log.checkpoint()
+        view = core.view
+        return view, find_dirtiness(log, view)
+
+    def _is_wanted(self, view: LogView, dirtiness: Dirtiness) -> bool:
+        if not self._is_urgent:
+            return dirtiness.is_eligible
+        return any(source.size_bytes for source in self._sources(view, dirtiness.first_uncleanable_offset))
+
+    def _sources(self, view: LogView, end: int) -> list[_Source]:
+        return _sources(view, end, rolls=self._is_urgent and self._is_dry_run)
+
+    # Rounds
+
+    def _clean(self, view: LogView, dirtiness: Dirtiness) -> int:
+        """Round after round up to the end, which is returned: the offset up to which the log is clean then.
+
+        The cleaner's offset is stored before the first batch goes: from then on the log may have gaps.
+        """
+        dirty, end = dirtiness.first_dirty_offset, dirtiness.first_uncleanable_offset
+        home, partition = self._context.home, self._log.partition
+        if dirtiness.is_stored_offset_wrong or home.cleaner_offset(partition) is None:
+            self._store_offset(dirty)
+        dirty_bytes = sum(
+            source.size_bytes for source in self._sources(view, end) if source.next_base_offset > dirty
+        )
+        wanted_bytes = max(dirty_bytes * _MAP_BYTES_PER_LOG_BYTE, _LEAST_MAP_BYTES)
+        # Its seed keeps out keys that are chosen to collide; nobody sees what this generator gives.
+        offsets = OffsetMap(min(self._map_bytes, wanted_bytes), self._context.random.randbytes(SEED_BYTES))
+        while True:
+            dirty, is_full = self._round(offsets, dirty, end)
+            if not is_full or self._is_dry_run:
+                return dirty
+            offsets.clear()
+
+    def _round(self, offsets: OffsetMap, dirty: int, end: int) -> tuple[int, bool]:
+        """Fill the map from ``dirty`` on and clean up to what it knows. Returns up to where, and whether the
+        map was full before ``end``."""
+        self._check()
+        view = self._core.view
+        self._round_count += 1
+        self._done_bytes = 0
+        sources = self._sources(view, end)
+        waiting = [source for source in sources if source.next_base_offset > dirty]
+        self._total_bytes = sum(source.size_bytes for source in [*sources, *waiting])
+        aborted = _aborted_in(view)
+        mapped_end, is_full = self._fill(offsets, waiting, CleanedTransactions(aborted, dirty), dirty, end)
+        self._key_count += offsets.count
+        sources = self._sources(view, mapped_end)
+        cleaner = BatchCleaner(offsets, CleanedTransactions(aborted), self._rules(mapped_end))
+        try:
+            for group in plan_groups(
+                [self._grouping_of(source) for source in sources], config=self._core.config
+            ):
+                self._clean_group(sources[group.start : group.stop], cleaner, mapped_end)
+        finally:
+            self._add_counts(cleaner.counts)
+        self._store_offset(mapped_end)
+        return mapped_end, is_full
+
+    def _rules(self, end: int) -> CleaningRules:
+        config = self._core.config
+        with self._log._lock:
+            producers = last_of_producers(self._core.producers.active_producers())
+        return CleaningRules(
+            end,
+            self._context.clock.now_ms(),
+            config.delete_retention_ms,
+            producers,
+            lambda codec: compression_level(config, codec),
+        )
+
+    def _grouping_of(self, source: _Source) -> GroupingFacts:
+        segment, files = source.segment, self._context.files
+        sizes = []
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            size_bytes = 0
+            with contextlib.suppress(StorageError):  # there is none, or the segment was just deleted
+                size_bytes = files.size_bytes(segment.path_of(suffix))
+            sizes.append(size_bytes)
+        return GroupingFacts(segment.base_offset, source.next_base_offset, source.size_bytes, *sizes)
+
+    def _add_counts(self, counts: CleaningCounts) -> None:
+        for field in fields(CleaningCounts):
+            total = getattr(self._counts, field.name) + getattr(counts, field.name)
+            setattr(self._counts, field.name, total)
+
+    def _store_offset(self, offset: int) -> None:
+        """With the lock: a truncation lowers it, and must not be overtaken."""
+        if self._is_dry_run:
+            return
+        with self._log._own_lock(), self._log._changing:
+            self._check()
+            self._context.home.store_cleaner_offset(self._log.partition, offset)
+
+    # The map
+
+    def _fill(
+        self,
+        offsets: OffsetMap,
+        sources: Sequence[_Source],
+        transactions: CleanedTransactions,
+        dirty: int,
+        end: int,
+    ) -> tuple[int, bool]:
+        """Put the keys from ``dirty`` to ``end`` into the map. Returns the offset up to which it knows all,
+        and whether it is full; it ends early, too, in front of a batch that reaches across ``end``."""
+        met = dirty
+        for source in sources:
+            for piece in self._reading(source, dirty):
+                for at, header in piece.batches:
+                    if header.last_offset < dirty:
+                        continue
+                    if header.next_offset > end:
+                        begins_behind = header.base_offset >= end and header.magic == MAGIC
+                        return self._known(offsets, end if begins_behind else met), False
+                    try:
+                        is_taken = self._put(offsets, transactions, piece.buffer, at, header, dirty)
+                    except CorruptionError as error:
+                        raise _place(error, source, piece, at, header) from None
+                    if not is_taken:
+                        return max(offsets.latest_offset + 1, dirty), True
+                    met = header.next_offset
+            met = min(source.next_base_offset, end)
+        return self._known(offsets, max(met, dirty)), False
+
+    def _known(self, offsets: OffsetMap, end: int) -> int:
+        """The map knows everything below ``end``: gaps do not hold up the next round."""
+        if end > 0:
+            offsets.advance_to(end - 1)
+        return end
+
+    def _put(
+        self,
+        offsets: OffsetMap,
+        transactions: CleanedTransactions,
+        buffer: bytes,
+        at: int,
+        header: BatchHeader,
+        dirty: int,
+    ) -> bool:
+        """Whether all keys of the batch are in the map. What was aborted, and control records, have none."""
+        if header.is_control:
+            kind = _marker_of(buffer, at, header)
+            if kind is not None:
+                transactions.meet_marker(header, kind)
+        elif header.magic != MAGIC:
+            records = [record for record in decode_batch(buffer, at, header) if record.offset >= dirty]
+            keys = [record.key for record in records]
+            if offsets.put_keys(keys, [record.offset for record in records]) < len(keys):
+                return False
+        elif not transactions.meet_data(header) and header.record_count:
+            section, start, stop = records_section(buffer, at, header)
+            count = header.record_count
+            where = header.base_offset, header.last_offset_delta, dirty
+            if offsets.put_section(section, start, stop, count, *where) < count:
+                return False
+        offsets.advance_to(header.last_offset)
+        return True
+
+    # Groups
+
+    def _clean_group(self, group: Sequence[_Source], cleaner: BatchCleaner, end: int) -> None:
+        """Write some neighbours into one segment, which takes their place."""
+        source_bytes = sum(source.size_bytes for source in group)
+        if self._is_dry_run:
+            counted = _CountedOutput()
+            self._copy_group(group, cleaner, end, counted)
+            self._note_group(group, source_bytes, counted.size_bytes)
+            return
+        output = CleanedSegment(
+            self._context.files,
+            self._log.directory,
+            group[0].segment.base_offset,
+            index_limit_bytes=self._core.config.segment_index_bytes,
+            expected_bytes=source_bytes,
+        )
+        try:
+            self._copy_group(group, cleaner, end, output)
+            with self._watching(group[-1]):
+                modified_ms = group[-1].segment.modified_ms
+            kinds = output.finish(modified_ms)
+            self._replace(group, output.base_offset, kinds)
+        except BaseException:
+            if not self._log.needs_reopen:  # else the next open decides which of the files count
+                with contextlib.suppress(StorageError):
+                    output.remove()
+            raise
+        self._written_bytes += output.size_bytes
+        self._note_group(group, source_bytes, output.size_bytes)
+
+    def _note_group(self, group: Sequence[_Source], read_bytes: int, kept_bytes: int) -> None:
+        self._read_bytes += read_bytes
+        self._kept_bytes += kept_bytes
+        self._saved_segments += len(group) - 1
+
+    def _copy_group(self, group: Sequence[_Source], cleaner: BatchCleaner, end: int, output: _Output) -> None:
+        for source in group:
+            for piece in self._reading(source):
+                before_bytes = output.size_bytes
+                self._copy_piece(source, piece, cleaner, output)
+                self._step(0 if self._is_dry_run else output.size_bytes - before_bytes)
+            output.add_aborted(cleaner.take_aborted())
+            if source.next_base_offset > end:
+                entries = source.segment.read_transaction_index().entries
+                output.add_aborted([entry for entry in entries if entry.last_offset >= end])
+
+    def _copy_piece(self, source: _Source, piece: Piece, cleaner: BatchCleaner, output: _Output) -> None:
+        """Batches that are kept one after the other go on in one slice."""
+        buffer, data = piece.buffer, memoryview(piece.buffer)
+        kept: list[BatchHeader] = []
+        kept_from = 0
+        for at, header in piece.batches:
+            try:
+                cleaned = cleaner.clean(buffer, at, header)
+            except CorruptionError as error:
+                raise _place(error, source, piece, at, header) from None
+            if cleaned is KEPT:
+                if not kept:
+                    kept_from = at
+                kept.append(header)
+                continue
+            if kept:
+                output.add(kept, data[kept_from:at])
+                kept = []
+            if cleaned is not None:
+                output.add([decode_header(cleaned)], cleaned)
+        if kept:
+            output.add(kept, data[kept_from : piece.end])
+
+    def _replace(self, group: Sequence[_Source], base_offset: int, kinds: Sequence[str]) -> None:
+        log = self._log
+        with log._own_lock(), log._changing as core:
+            self._check()
+            renamed = core.replace_segments([source.segment for source in group], base_offset, kinds)
+            log._schedule_removal(renamed)
+            log._notify()
+
+    # Steps
+
+    def _reading(self, source: _Source, offset: int = 0) -> Iterator[Piece]:
+        """The pieces of a source, from one that begins below ``offset`` on."""
+        with self._watching(source):
+            pieces = source.pieces(source.segment.position_before(offset))
+        while True:
+            with self._watching(source):
+                piece = next(pieces, None)
+            if piece is None:
+                return
+            self._done_bytes += piece.end
+            self._step(piece.end)
+            yield piece
+
+    @contextlib.contextmanager
+    def _watching(self, source: _Source) -> Iterator[None]:
+        """An error in reading the source may be due to a change of the log: then that is said."""
+        try:
+            yield
+        except (CorruptionError, StorageError) as error:
+            self._check()
+            is_gone = source.segment not in self._core.view.segments
+            if is_gone and isinstance(error, StorageError) and error.errno == errno.ENOENT:
+                raise self._changed("its beginning was deleted") from error
+            raise
+
+    def _step(self, step_bytes: int) -> None:
+        """Some bytes were read or written: may it go on, and how fast?
+
+        Raises:
+            ClosedError, RetriableError: the log changed, or goes.
+        """
+        self._check()
+        if self._throttle is not None and step_bytes:
+            self._throttle(step_bytes)
+        if self._on_progress is not None and step_bytes:
+            total_bytes = max(self._total_bytes, self._done_bytes)
+            self._on_progress(
+                CompactionProgress(self._log.partition, self._round_count, self._done_bytes, total_bytes)
+            )
+
+    def _check(self) -> None:
+        self._log._check_usable()
+        self._log._compacting.check()
+        if self._core.truncations.count != self._truncation_count:
+            raise self._changed("its end was cut")
+
+    def _changed(self, what: str) -> RetriableError:
+        return RetriableError(f"{self._log.partition} was compacted while {what}; call again")

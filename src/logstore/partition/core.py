@@ -14,18 +14,27 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import NamedTuple
+from weakref import WeakSet
 
 from logstore.config import TopicConfig
 from logstore.errors import DiskFullError, OffsetOutOfRangeError, RecordTooLargeError, StorageError
 from logstore.format.header import BatchHeader
-from logstore.format.names import DELETED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from logstore.format.names import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    segment_file_name,
+)
 from logstore.model import AppendOrigin, TopicPartition
 from logstore.partition import sidecars
 from logstore.partition.active import ActiveSegment, open_active
 from logstore.partition.context import LogContext
 from logstore.partition.indexes import MAX_RELATIVE_OFFSET
 from logstore.partition.leader_epochs import LeaderEpochs
-from logstore.partition.leftovers import list_segment_files, snapshot_offsets
+from logstore.partition.leftovers import list_segment_files, snapshot_offsets, undo_replacement
 from logstore.partition.producer_replay import ProducerSource, add_to_plan
 from logstore.partition.producer_state import ProducerAppend, RememberedBatch
 from logstore.partition.recovery import LoadedLog
@@ -85,6 +94,8 @@ class LogCore:
         self.truncations = Truncations()
         """A flush that began before one says nothing about what came after."""
         self.last_snapshot_offset = -1
+        self._retired: WeakSet[Segment] = WeakSet()
+        """Segments that are no part of the log any more, and under ``.deleted`` names still have readers."""
         self.view: LogView
         self.publish()
 
@@ -404,10 +415,78 @@ class LogCore:
             home.store_log_start(self.partition, offset)
 
     def _rename_away(self, gone: Sequence[Segment]) -> list[str]:
-        renamed = [path for segment in gone for path in segment.rename_files(DELETED_SUFFIX)]
+        renamed = self._retire(gone)
         self._remove_snapshots(self.segments[0].base_offset)
         self.context.files.flush_directory(self.directory)
         return renamed
+
+    # Replacing
+
+    def replace_segments(self, old: Sequence[Segment], base_offset: int, kinds: Sequence[str]) -> list[str]:
+        """Put the ``.cleaned`` files of a segment with this base in the place of sealed segments that follow
+        each other. ``kinds`` are the suffixes of its files, which are flushed, the log last. Returns the
+        renamed files of those that were there, as :meth:`delete_segments` does.
+
+        Retention may have taken the first of ``old`` meanwhile: the new segment then begins below the log
+        start. If it took all of them there is no place for it, and nothing is changed but that its files are
+        removed.
+
+        What a crash leaves at each step is told in :mod:`~logstore.partition.leftovers`. Before the last
+        rename to ``.swap`` the old segments count, and a failure undoes it; from there on the new one does.
+        """
+        there = [segment for segment in old if segment in self.segments]
+        if not there:
+            undo_replacement(self.context.files, self.directory)
+            return []
+        first = self.segments.index(there[0])
+        assert self.segments[first : first + len(there)] == tuple(there)
+        assert there[-1] is not self.segments[-1]
+        flush_directory, files = self.context.files.flush_directory, self.context.files
+        flush_directory(self.directory)
+        paths = [f"{self.directory}/{segment_file_name(base_offset, kind)}" for kind in kinds]
+        self._begin_swap(paths)
+        with self._all_or_reopen():
+            flush_directory(self.directory)
+            renamed = self._retire(there)
+            flush_directory(self.directory)
+            for path in reversed(paths):  # the log first
+                files.rename(path + SWAP_SUFFIX, path)
+                if path == paths[-1]:
+                    flush_directory(self.directory)
+            for segment in there:  # they may say what is open by markers that are gone
+                self._remove_snapshot_of(segment)
+            flush_directory(self.directory)
+            new = Segment(files, self.directory, base_offset, self.context.open_segments)
+            new.size_bytes  # noqa: B018 - remembers the size now, before the file is ever renamed
+            self.segments = [*self.segments[:first], new, *self.segments[first + len(there) :]]
+            self.unflushed = [segment for segment in self.unflushed if segment not in there]
+            self.context.batches.drop([segment.number for segment in there])
+            self.publish()
+        return renamed
+
+    def _begin_swap(self, paths: Sequence[str]) -> None:
+        """Rename ``.cleaned`` to ``.swap``, the log last. A failure in front of that undoes it."""
+        try:
+            for path in paths:
+                self.context.files.rename(path + CLEANED_SUFFIX, path + SWAP_SUFFIX)
+        except StorageError:
+            with self._all_or_reopen():
+                undo_replacement(self.context.files, self.directory)
+            raise
+
+    def _retire(self, segments: Sequence[Segment]) -> list[str]:
+        """Rename segments away whose readers go on under the new names. Such a name may be taken by one that
+        had the same base before: that one's readers must not find the other's files."""
+        bases = {segment.base_offset for segment in segments}
+        for before in [each for each in self._retired if each.base_offset in bases]:
+            before.lose_files()
+        self._retired.update(segments)
+        return [path for segment in segments for path in segment.rename_files(DELETED_SUFFIX)]
+
+    def _remove_snapshot_of(self, segment: Segment) -> None:
+        path = sidecars.snapshot_path(self.directory, segment.base_offset)
+        if self.context.files.is_file(path):
+            self.context.files.remove(path)
 
     # Removing from the end
 
@@ -460,7 +539,7 @@ class LogCore:
         """From the last to the first: a crash in between leaves a log without a hole."""
         renamed = []
         for segment in reversed(segments):
-            renamed += segment.rename_files(DELETED_SUFFIX)
+            renamed += self._retire([segment])
             self.context.files.flush_directory(self.directory)
         return renamed
 

@@ -102,6 +102,12 @@ def _remove_unfinished(files: Files, directory: str, names: Names) -> None:
     _remove_all(files, directory, cleaned)
 
 
+def undo_replacement(files: Files, directory: str) -> None:
+    """Remove what there is of a replacement that has not reached step 3: at least one file is ``.cleaned``,
+    or there is none of either name."""
+    _remove_unfinished(files, directory, list_segment_files(files, directory))
+
+
 def _finish_swap(files: Files, directory: str, names: Names) -> None:
     """Steps 3 and 4 again: remove the plain files that the outputs replace, then give those their names."""
     swapped = {name: parsed for name, parsed in names.items() if parsed.state == SWAP_SUFFIX}

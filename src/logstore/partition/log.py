@@ -27,6 +27,7 @@ from logstore.partition.failed_flushes import tell_failed_flush
 from logstore.partition.readable import check_offset
 
 if TYPE_CHECKING:
+    from logstore.partition.compaction_report import CompactionReport, OnCompactionProgress, Throttle
     from logstore.partition.dirtiness import Dirtiness
 
 _MAX_EPOCH = 2**31 - 1
@@ -167,6 +168,51 @@ class Log(AppendingLog):
 
     # Compaction
 
+    def compact(
+        self,
+        *,
+        now: bool = False,
+        dry_run: bool = False,
+        map_bytes: int = 128 * 1024 * 1024,
+        throttle: Throttle | None = None,
+        on_progress: OnCompactionProgress | None = None,
+    ) -> CompactionReport:
+        """Remove the records that a later one of the same key supersedes, as the background does when it is
+        time to: below the active segment, the last stable offset and ``min_compaction_lag_ms``. Offsets never
+        change. Tombstones go in the first compaction that is ``delete_retention_ms`` after the one that met
+        them first. Readers and appends go on meanwhile; a second compaction waits for the first.
+
+        Does nothing where the log is not dirty enough (see :meth:`dirtiness`), unless ``now``.
+
+        Args:
+            now: roll the active segment and compact whatever the ratio is; the lag is kept all the same.
+            dry_run: change nothing, and report what would be saved. Where one round does not do, what the
+                first would save.
+            map_bytes: memory for the keys, 27 bytes each (without the compiled module 190); where it does not
+                do, there are several rounds, each of which reads the log again.
+            throttle: called with the number of bytes after each step of about 1 MiB; may sleep.
+            on_progress: called after each step. What it raises, or ``throttle``, aborts the compaction: the
+                segments that it was about to replace stay as they are.
+
+        Raises:
+            UsageError: the topic is not compacted.
+            CorruptionError: a batch is damaged; it and all behind it stay as they are.
+            RetriableError: the log was truncated, or its beginning deleted, meanwhile.
+            ClosedError: it was closed, or its topic deleted, meanwhile.
+        """
+        from logstore.partition.compaction import Compaction  # few programs get here
+
+        self._check_usable()
+        with self._compacting:
+            return Compaction(
+                self,
+                now=now,
+                dry_run=dry_run,
+                map_bytes=map_bytes,
+                throttle=throttle,
+                on_progress=on_progress,
+            ).run()
+
     def dirtiness(self) -> Dirtiness:
         """How much of the log compaction has been over, how much waits for it, and whether it is time to."""
         from logstore.partition.compaction import find_dirtiness  # few programs get here
@@ -258,6 +304,7 @@ class Log(AppendingLog):
         """
         if (self._is_closed and self._on_close is None) or self._context.fork_flag.is_forked:
             return
+        self._compacting.end()
         try:
             with self._lock:
                 if not self._is_closed:
@@ -306,6 +353,7 @@ class Log(AppendingLog):
     def abandon(self) -> None:
         """Let go without writing anything, as a crash would. What another thread is about to change is
         changed before: afterwards the directory, and what is stored about it, may be another log's."""
+        self._compacting.end()
         with self._lock:
             self._is_closed = True
             self._gathered.close_gate()  # last: whoever opens it looks whether the log is closed afterwards

@@ -120,6 +120,7 @@ class Segment:
         self._largest_timestamp: TimestampOffset | None = None
         self._promised_offset = -1
         self._rebuilt = False
+        self._has_lost_files = False
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path!r})"
@@ -273,6 +274,11 @@ class Segment:
         """Another object changes the files from now on: never write them here."""
         self._is_read_only = True
 
+    def lose_files(self) -> None:
+        """Another segment's files are about to take the names of this one's. A reader that has them open goes
+        on; for others they are gone, as if they were removed already."""
+        self._has_lost_files = True
+
     def remove_indexes(self) -> bool:
         """Remove the index files of a segment that is about to go itself; returns whether there were any. Who
         still reads from it finds his way without, and they are not written again."""
@@ -298,6 +304,8 @@ class Segment:
     def _open_log(self) -> File:
         """The .log file, also in the middle of :meth:`rename_files`."""
         path = self.path
+        if self._has_lost_files:
+            raise StorageError(errno.ENOENT, "the segment was replaced, and its file removed", path)
         try:
             return self._files.open(path)
         except StorageError as error:

@@ -34,6 +34,7 @@ from logstore.errors import (
 )
 from logstore.format.loops import GatheredRows
 from logstore.model import TopicPartition
+from logstore.partition.compaction_turn import CompactionTurn
 from logstore.partition.context import LogContext
 from logstore.partition.core import LogCore
 from logstore.partition.encoding import RowEncoder
@@ -119,6 +120,7 @@ class WritableLog(ReadableLog):
         self._failure: BaseException | None = None
         self._is_closed = False
         self._to_remove: list[str] = []
+        self._compacting = CompactionTurn(partition)
         self._commit = GroupCommit(self._flush_all, lambda: self._core.durable_offset)
         self._on_close = on_close
         latest = self._core.epochs.latest
