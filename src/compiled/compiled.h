@@ -31,6 +31,7 @@ typedef struct {
     PyObject *empty_tuple;
     PyTypeObject *buffer_type;
     PyTypeObject *region_type;
+    PyTypeObject *offset_map_type;
     uint8_t *spare_region; /* from malloc, for the next call of encode_columns */
     int64_t spare_region_bytes;
     struct Record *spare_records; /* memory of dead records, each with the next as its key: see record.h */
@@ -55,6 +56,7 @@ int add_scan(PyObject *module);
 int add_index_run(PyObject *module);
 int add_pages(PyObject *module);
 int add_lookup(PyObject *module);
+int add_latest(PyObject *module);
 int add_offset_map(PyObject *module);
 
 void free_spare_columns(ModuleState *state);

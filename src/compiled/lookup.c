@@ -7,24 +7,11 @@
 
 #include "batch.h"
 #include "record.h"
+#include "run.h"
 
-enum {
-    MAX_BATCHES = 512,              /* of one run */
-    LONG_WORK_BYTES = 16 * 1024,    /* from here on a checksum takes more than some microseconds */
-    INDEX_ENTRY_BYTES = 8
-};
+enum { INDEX_ENTRY_BYTES = 8 };
 
 /* Batches ------------------------------------------------------------------------------------------------- */
-
-typedef struct {
-    const uint8_t *at;
-    const uint8_t *stop;
-    int64_t base_offset;
-    int64_t last_offset;
-    int64_t previous_last; /* of the batch before it */
-    int32_t attributes;
-    int32_t record_count;
-} Batch;
 
 typedef enum { IS_READ, IS_CUT, IS_ODD } Found;
 
@@ -76,29 +63,6 @@ is_right(const Batch *batch)
 
 /* Records ------------------------------------------------------------------------------------------------- */
 
-/* How the records of a batch get their offset and timestamp. */
-typedef struct {
-    int64_t base_offset;
-    int64_t base_timestamp_ms;
-    int64_t append_time_ms;
-    int is_append_time;
-} Base;
-
-static Base
-base_of(const Batch *batch)
-{
-    Base base = {batch->base_offset, read_int64(batch->at + BASE_TIMESTAMP_AT),
-                 read_int64(batch->at + MAX_TIMESTAMP_AT), (batch->attributes & TIMESTAMP_TYPE_BIT) != 0};
-    return base;
-}
-
-static int64_t
-timestamp_of(const Base *base, const RawRecord *raw)
-{
-    return base->is_append_time ? base->append_time_ms
-                                : add_wrapping(base->base_timestamp_ms, raw->timestamp_delta);
-}
-
 /* The offset delta of the record at *at; moves behind the record, into which it looks no further. */
 static int
 read_delta(const uint8_t **at, const uint8_t *end, int32_t *delta)
@@ -129,28 +93,6 @@ skip(const uint8_t **at, const uint8_t *end, int64_t count)
 
 /* A run of batches ---------------------------------------------------------------------------------------- */
 
-/* Why a run ends where it does. Held against the names in loops by a test. */
-typedef enum {
-    RUN_FULL = 0, /* as many bytes as asked for */
-    RUN_CUT = 1,  /* the buffer ends before the next batch does, or does not show what follows it */
-    RUN_ODD = 2,  /* in front of something out of the ordinary */
-    RUN_DONE = 3  /* nothing behind it is below stop */
-} RunEnd;
-
-typedef struct {
-    const uint8_t *end;
-    int64_t next_segment;
-    int64_t previous_last;
-    int64_t start;
-    int64_t stop;
-    Py_ssize_t limit_bytes;
-    int is_filtering;
-    PyObject *section; /* of records that are made on demand, else NULL */
-    const uint8_t *at;
-    int batch_count;
-    Batch batches[MAX_BATCHES];
-} Run;
-
 /* Whether the next batch is for somebody else to judge, or to tell what it holds. */
 static int
 is_out_of_the_ordinary(const Run *run, const Batch *batch)
@@ -162,12 +104,11 @@ is_out_of_the_ordinary(const Run *run, const Batch *batch)
     if (!is_right(batch))
         return 1;
     int is_whole = batch->base_offset >= run->start && batch->last_offset < run->stop;
-    return !is_whole && !is_dense(batch) && batch->last_offset >= run->start;
+    return !is_whole && (run->is_whole_only || !is_dense(batch)) && batch->last_offset >= run->start;
 }
 
-/* Takes in ordinary batches and moves behind them. Touches no Python object. */
 static RunEnd
-walk_run(Run *run)
+walk_batches(Run *run)
 {
     Py_ssize_t taken_bytes = 0;
     while (run->batch_count < MAX_BATCHES && taken_bytes < run->limit_bytes) {
@@ -197,6 +138,18 @@ walk_run(Run *run)
             return RUN_DONE;
     }
     return RUN_FULL;
+}
+
+RunEnd
+walk_run(Run *run)
+{
+    if (run->end - run->at < LONG_WORK_BYTES)
+        return walk_batches(run);
+    RunEnd why;
+    Py_BEGIN_ALLOW_THREADS
+    why = walk_batches(run);
+    Py_END_ALLOW_THREADS
+    return why;
 }
 
 /* Which records of a batch are wanted: so many after so many. */
@@ -274,8 +227,7 @@ decode_run(HeaderCache *cache, Run *run, RunEnd *why)
             return NULL;
         }
         *why = RUN_ODD;
-        run->at = batch->at;
-        run->previous_last = batch->previous_last;
+        end_run_before(run, number);
         break;
     }
     return list;
@@ -308,50 +260,70 @@ has_count(Py_ssize_t count, Py_ssize_t wanted)
     return count == wanted;
 }
 
-PyDoc_STRVAR(read_run_doc, "read_run(buffer, position, previous_last, next_segment, start, stop, limit_bytes, "
-                           "is_filtering, on_demand) -> (records, position, previous_last, why)");
-
-static PyObject *
-read_run(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+Run *
+begin_run(PyObject *const *arguments, Py_buffer *buffer)
 {
-    int64_t numbers[8];
-    Py_buffer buffer;
-    if (!has_count(count, 9) || read_ints(arguments + 1, 8, numbers) < 0 ||
-        PyObject_GetBuffer(arguments[0], &buffer, PyBUF_SIMPLE) < 0)
+    int64_t numbers[7];
+    if (read_ints(arguments + 1, 7, numbers) < 0)
         return NULL;
-    PyObject *result = NULL, *list;
     Run *run = PyMem_Malloc(sizeof(Run));
     if (run == NULL) {
         PyErr_NoMemory();
-        goto done;
+        return NULL;
     }
-    const uint8_t *bytes = bytes_of(&buffer);
-    int64_t position = numbers[0] < 0 || numbers[0] > buffer.len ? buffer.len : numbers[0];
-    run->end = bytes + buffer.len;
-    run->at = bytes + position;
+    if (PyObject_GetBuffer(arguments[0], buffer, PyBUF_SIMPLE) < 0) {
+        PyMem_Free(run);
+        return NULL;
+    }
+    run->begin = bytes_of(buffer);
+    run->end = run->begin + buffer->len;
+    run->at = run->begin + (numbers[0] < 0 || numbers[0] > buffer->len ? buffer->len : numbers[0]);
     run->previous_last = numbers[1];
     run->next_segment = numbers[2];
     run->start = numbers[3];
     run->stop = numbers[4];
     run->limit_bytes = (Py_ssize_t)numbers[5];
     run->is_filtering = numbers[6] != 0;
+    run->is_whole_only = 0;
+    run->section = NULL;
     run->batch_count = 0;
-    RunEnd why;
-    if (run->end - run->at < LONG_WORK_BYTES)
-        why = walk_run(run);
-    else {
-        Py_BEGIN_ALLOW_THREADS
-        why = walk_run(run);
-        Py_END_ALLOW_THREADS
-    }
+    return run;
+}
+
+void
+end_run_before(Run *run, int number)
+{
+    run->at = run->batches[number].at;
+    run->previous_last = run->batches[number].previous_last;
+    run->batch_count = number;
+}
+
+PyObject *
+run_result(const Run *run, PyObject *found, RunEnd why)
+{
+    return Py_BuildValue("(NnLi)", found, (Py_ssize_t)(run->at - run->begin), (long long)run->previous_last, (int)why);
+}
+
+PyDoc_STRVAR(read_run_doc, "read_run(buffer, position, previous_last, next_segment, start, stop, limit_bytes, "
+                           "is_filtering, on_demand) -> (records, position, previous_last, why)");
+
+static PyObject *
+read_run(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
+{
+    Py_buffer buffer;
+    if (!has_count(count, 9))
+        return NULL;
+    int on_demand = PyObject_IsTrue(arguments[8]);
+    Run *run = on_demand < 0 ? NULL : begin_run(arguments, &buffer);
+    if (run == NULL)
+        return NULL;
+    run->section = on_demand && PyBytes_Check(arguments[0]) ? arguments[0] : NULL;
+    RunEnd why = walk_run(run);
     HeaderCache cache;
     begin_header_cache(&cache, module_state(module));
-    run->section = numbers[7] && PyBytes_Check(arguments[0]) ? arguments[0] : NULL;
-    list = decode_run(&cache, run, &why);
+    PyObject *list = decode_run(&cache, run, &why);
     clear_header_cache(&cache);
-    if (list != NULL)
-        result = Py_BuildValue("(NnLi)", list, (Py_ssize_t)(run->at - bytes), (long long)run->previous_last, (int)why);
-done:
+    PyObject *result = list == NULL ? NULL : run_result(run, list, why);
     PyMem_Free(run);
     PyBuffer_Release(&buffer);
     return result;

@@ -30,7 +30,8 @@ execute(PyObject *module)
         return -1;
     if (add_positions(module) < 0 || add_record(module) < 0 || add_rows(module) < 0 || add_encode(module) < 0 ||
         add_append(module) < 0 || add_lookup(module) < 0 || add_columns(module) < 0 || add_checksum(module) < 0 ||
-        add_scan(module) < 0 || add_index_run(module) < 0 || add_pages(module) < 0 || add_offset_map(module) < 0)
+        add_scan(module) < 0 || add_index_run(module) < 0 || add_pages(module) < 0 || add_offset_map(module) < 0 ||
+        add_latest(module) < 0)
         return -1;
     return 0;
 }
@@ -44,6 +45,7 @@ traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->empty_tuple);
     Py_VISIT(state->buffer_type);
     Py_VISIT(state->region_type);
+    Py_VISIT(state->offset_map_type);
     return 0;
 }
 
@@ -56,6 +58,7 @@ clear(PyObject *module)
     Py_CLEAR(state->empty_tuple);
     Py_CLEAR(state->buffer_type);
     Py_CLEAR(state->region_type);
+    Py_CLEAR(state->offset_map_type);
     free(state->spare_region);
     state->spare_region = NULL;
     state->spare_region_bytes = 0;

@@ -25,8 +25,8 @@ from logstore.format.header import HEADER_BYTES, BatchHeader
 from logstore.format.index import OffsetPosition
 from logstore.format.offset_map import PLAIN_KEY_BYTES, OffsetMap, PlainTable
 from logstore.format.run import IndexProgress, RunPlace, RunRules
-from logstore.model import Isolation, NewRecord, TimestampType
-from logstore.partition import reading
+from logstore.model import Isolation, NewRecord, TimestampType, TopicPartition
+from logstore.partition import latest, reading
 from logstore.partition.columns import Columns, columns_of
 from logstore.partition.encoding import RowEncoder
 from logstore.partition.view import LogView
@@ -793,4 +793,39 @@ def read_segment(chance):
     numbers = [chance.number() for _ in range(8)]
     call_with(compiled.read_run, chance.exact(data), *numbers)
     records, *_ = compiled.read_run(data, 0, -1, -1, 0, end, 1 << 20, 0, on_demand)
+    return bool(records)
+
+
+class MemoryLog:
+    """What a table view asks of a log."""
+
+    partition = TopicPartition("memory", 0)
+
+    def _newer_view(self, seen, error):
+        raise error
+
+
+@target("put_run", "latest_run")
+def table_of_a_segment(chance):
+    """The latest record of each key, in runs and batch by batch: the same records, and the same error."""
+    data = chance.batches()
+    first = max(int.from_bytes(data[:8], "big", signed=True), 0) % (1 << 60)
+    end = first + chance.choice((400, 1 << 61, chance.randrange(200)))
+    segment = MemorySegment(data, chance.choice((first, 0)))
+    start = max(chance.choice((0, first, chance.near(first))), 0)
+    view = LogView((segment,), (segment.base_offset,), len(data), start, end, end, end, end)
+    table = latest.LatestView(MemoryLog(), view, Isolation.LOG_END, 1 << 20)
+    found = [[], []]
+    for rows, run in zip(found, ((latest.put_run, latest.latest_run), (None, None)), strict=True):
+        with patch.object(latest, "put_run", run[0]), patch.object(latest, "latest_run", run[1]):
+            rows.append(outcome(lambda rows=rows: rows.extend(table)))
+    ours, plains = ([row and tuple(row) for row in rows] for rows in found)
+    assert ours == plains, (len(data), start, end, ours[-2:], plains[-2:])
+    numbers = [chance.number() for _ in range(7)]
+    maps = [compiled.OffsetMap(chance.choice((48, 5000)), bytes(16), 1, 3), compiled.OffsetMap(48, bytes(16))]
+    call_with(compiled.put_run, chance.exact(data), *numbers, maps[0])
+    call_with(compiled.latest_run, chance.exact(data), *numbers, maps)
+    for offset_map in maps:
+        compiled.put_run(data, 0, -1, -1, 0, end, 1 << 20, 0, offset_map)
+    records, *_ = compiled.latest_run(data, 0, -1, -1, 0, end, 1 << 20, 0, maps)
     return bool(records)

@@ -34,6 +34,8 @@ def way(request, monkeypatch):
     """Each test runs with the compiled map, if there is one, and with the plain one."""
     if request.param == "plain":
         monkeypatch.setattr(build, "compiled", None)
+        monkeypatch.setattr(latest, "put_run", None)
+        monkeypatch.setattr(latest, "latest_run", None)
     return request.param
 
 
@@ -312,9 +314,9 @@ def test_the_maps_take_no_more_than_the_memory_given(log, monkeypatch, small_fir
     made = []
 
     class Noted(latest.OffsetMap):
-        def __init__(self, memory_bytes, seed):
+        def __init__(self, memory_bytes, *arguments):
             made.append(memory_bytes)
-            super().__init__(memory_bytes, seed)
+            super().__init__(memory_bytes, *arguments)
 
     monkeypatch.setattr(latest, "OffsetMap", Noted)
     list(log.latest(map_bytes=10**7))
@@ -329,20 +331,12 @@ def test_the_maps_take_no_more_than_the_memory_given(log, monkeypatch, small_fir
 def test_few_records_take_little_memory_of_much(log, monkeypatch):
     put(log, (b"a", b"1"), (b"b", b"1"))
     made = []
-    monkeypatch.setattr(latest, "OffsetMap", lambda size, seed: made.append(size) or latest_map(size, seed))
+    monkeypatch.setattr(latest, "OffsetMap", lambda size, *rest: made.append(size) or latest_map(size, *rest))
     assert table(log) == {b"a": b"1", b"b": b"1"}
     assert made == [SMALL]
 
 
 latest_map = latest.OffsetMap
-
-
-def test_classes_of_keys_share_them_out():
-    keys = [b"%d" % number for number in range(1000)]
-    everything = latest.KeyClass(0, 1)
-    classes = [part for whole in everything.divided(3) for part in whole.divided(4)]
-    assert [sum(part.holds(key) for part in classes) for key in keys] == [1] * len(keys)
-    assert not any(part.holds(None) for part in classes)
 
 
 @pytest.mark.parametrize("map_bytes", [SMALL - 1, 0, -1, 1e6, "1", True])

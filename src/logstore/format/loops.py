@@ -18,6 +18,12 @@ index_run: IndexRun | None = None
 read_run: Any = None
 """The records of a run of ordinary batches: see lookup.c. None where there is no compiled module."""
 
+put_run: Any = None
+"""Puts the keys of such a run into an offset map, a compiled one: see latest.c. None as before."""
+
+latest_run: Any = None
+"""The records of such a run that are the latest of their keys to a list of offset maps. None as before."""
+
 RUN_FULL, RUN_CUT, RUN_ODD, RUN_DONE = range(4)
 """Why a run ends: it has the bytes asked for; the piece ends too early to show the next batch and what comes
 behind; the next batch is out of the ordinary; nothing that is wanted can follow."""
@@ -58,6 +64,7 @@ else:
     find_in_section, mark_records = compiled.find_in_section, compiled.mark_records
     find_interval = compiled.find_interval
     find_record, read_run = compiled.find_record, compiled.read_run
+    put_run, latest_run = compiled.put_run, compiled.latest_run
 
 
 __all__ = [
@@ -79,9 +86,11 @@ __all__ = [
     "find_record",
     "index_run",
     "keep_records",
+    "latest_run",
     "mark_records",
     "newest_timestamp",
     "partition_for_key",
+    "put_run",
     "read_run",
     "scan_batches",
     "skip_records",

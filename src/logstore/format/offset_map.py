@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from logstore import build
 from logstore.errors import UsageError
@@ -49,11 +49,27 @@ def bytes_for(key_count: int) -> int:
     return (max(key_count, 1) * 10 // 9 + 2) * _SLOT_BYTES
 
 
+class KeyClass(NamedTuple):
+    """The keys whose hash, divided by ``divisor``, leaves ``remainder``. For one seed, each key belongs to
+    exactly one of the classes of a divisor."""
+
+    remainder: int
+    divisor: int
+
+    def divided(self, part_count: int) -> list[KeyClass]:
+        """Classes that share out the keys of this one."""
+        divisor = self.divisor
+        return [KeyClass(self.remainder + part * divisor, divisor * part_count) for part in range(part_count)]
+
+
+ALL_KEYS: Final = KeyClass(0, 1)
+
+
 class Standing(IntEnum):
     """What a record is to the map: one byte each in what :meth:`OffsetMap.classify_section` answers."""
 
     SUPERSEDED = 0
-    """The map knows a later record of this key."""
+    """The map knows a later record of this key; or the key is none of its class."""
     LATEST = 1
     """The latest of its key; it has a value."""
     TOMBSTONE = 2
@@ -67,9 +83,9 @@ class Standing(IntEnum):
 class PlainTable:
     """The table in plain Python: a dict with a bound."""
 
-    __slots__ = ("_digest", "_offsets", "capacity", "latest_offset")
+    __slots__ = ("_digest", "_divisor", "_offsets", "_remainder", "capacity", "latest_offset")
 
-    def __init__(self, memory_bytes: int, seed: bytes) -> None:
+    def __init__(self, memory_bytes: int, seed: bytes, remainder: int = 0, divisor: int = 1) -> None:
         from hashlib import blake2b  # 3 ms, and only compaction without the compiled module needs it
 
         def digest(key: bytes) -> bytes:
@@ -79,20 +95,25 @@ class PlainTable:
         self._offsets: dict[bytes, int] = {}
         self.capacity = memory_bytes // PLAIN_KEY_BYTES
         self.latest_offset = NO_OFFSET
+        self._remainder, self._divisor = remainder, divisor
 
     @property
     def count(self) -> int:
         return len(self._offsets)
 
+    def holds(self, key: bytes) -> bool:
+        """Whether it is about the key."""
+        return self._divisor == 1 or hash(key) % self._divisor == self._remainder
+
     def put(self, key: bytes, offset: int) -> bool:
         _check_offset(offset)
-        key = self._known_as(key)
-        offsets = self._offsets
-        known = offsets.get(key)
-        if known is None and len(offsets) >= self.capacity:
-            return False
-        if known is None or offset > known:
-            offsets[key] = offset
+        if self.holds(key):
+            key, offsets = self._known_as(key), self._offsets
+            known = offsets.get(key)
+            if known is None and len(offsets) >= self.capacity:
+                return False
+            if known is None or offset > known:
+                offsets[key] = offset
         if offset > self.latest_offset:
             self.latest_offset = offset
         return True
@@ -140,21 +161,27 @@ def _check_offset(offset: int) -> None:
 class OffsetMap:
     """The latest offset of each key, in at most ``memory_bytes`` (rounded down to whole slots).
 
-    ``seed`` is 16 random bytes; take new ones for every map. UsageError if the memory holds no key. Takes no
-    lock: a call while another thread is inside one raises RuntimeError (only the compiled table lets other
-    threads run during a call).
+    ``seed`` is 16 random bytes; take new ones for every map, or for maps that share out the keys among them:
+    a map passes over keys that are not of its class. UsageError if the memory holds no key. Takes no lock: a
+    call while another thread is inside one raises RuntimeError (only the compiled table lets other threads
+    run during a call).
     """
 
     __slots__ = ("_table",)
 
-    def __init__(self, memory_bytes: int, seed: bytes) -> None:
+    def __init__(self, memory_bytes: int, seed: bytes, keys: KeyClass = ALL_KEYS) -> None:
         if len(seed) != SEED_BYTES:
             raise UsageError(f"a seed of {len(seed)} bytes; it must have {SEED_BYTES}")
         make = PlainTable if build.compiled is None else build.compiled.OffsetMap
         least_bytes = PLAIN_KEY_BYTES if build.compiled is None else 48
         if memory_bytes < least_bytes:
             raise UsageError(f"{memory_bytes} bytes hold no key; {least_bytes} hold one")
-        self._table: Any = make(memory_bytes, seed)
+        self._table: Any = make(memory_bytes, seed, *keys)
+
+    @property
+    def table(self) -> Any:
+        """What is under it: the compiled one is what ``loops.put_run`` and ``loops.latest_run`` take."""
+        return self._table
 
     @property
     def count(self) -> int:
@@ -178,7 +205,8 @@ class OffsetMap:
         return int(self._table.latest_offset)
 
     def put(self, key: bytes, offset: int) -> bool:
-        """The offset of a key; False, and nothing happens, if the key is new and the map is full.
+        """The offset of a key; False, and nothing happens, if the key is new and the map is full. True for a
+        key of another class, which is passed over.
 
         Below the offset that is there it changes nothing: offsets of a key only rise. (Kafka's map takes
         whatever comes last, which for records in order is the same.)
@@ -252,7 +280,7 @@ class OffsetMap:
             return Standing.BEYOND
         if record.key is None:
             return Standing.KEYLESS
-        if self.get(record.key) > record.offset:
+        if self.get(record.key) > record.offset or not self._table.holds(record.key):
             return Standing.SUPERSEDED
         return Standing.TOMBSTONE if record.value is None else Standing.LATEST
 

@@ -21,18 +21,19 @@ import secrets
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import chain, compress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from logstore.errors import CorruptionError, StorageError, UsageError
 from logstore.format.compression import MAX_DECOMPRESSED_BYTES, decompress
 from logstore.format.header import CODEC_MASK, HEADER_BYTES, MAGIC, TIMESTAMP_TYPE_BIT
-from logstore.format.loops import decode_records
-from logstore.format.offset_map import SEED_BYTES, OffsetMap, Standing, bytes_for
+from logstore.format.loops import decode_records, latest_run, put_run
+from logstore.format.offset_map import ALL_KEYS, SEED_BYTES, KeyClass, OffsetMap, Standing, bytes_for
 from logstore.model import Bytes, Isolation, Record, TopicPartition
 from logstore.partition.reading import (
     FoundBatch,
     aborted_transactions,
-    iterate_batches,
+    ends_at_base,
+    segment_runs,
     telling_of_truncation,
     truncated_meanwhile,
 )
@@ -83,7 +84,21 @@ class LatestView:
 
     def __iter__(self) -> Iterator[Record]:
         """The records, in the order of their offsets; see ``Log.latest`` for what it costs."""
-        return chain.from_iterable(batch.latest_records() for batch in self.batches())
+        return chain.from_iterable(self.record_lists())
+
+    def record_lists(self) -> Iterator[list[Record]]:
+        """The records in lists, of which none is empty."""
+        scan = _Scan(self._log, self._view, self.end_offset)
+        seed = secrets.token_bytes(SEED_BYTES)
+        classes = deque([ALL_KEYS])
+        while classes:
+            keys = classes.popleft()
+            table = _KeyTable(keys, seed, self._map_bytes, scan.stop - scan.start)
+            reached = _fill(table, scan)
+            if reached is None:
+                yield from _latest_lists(table, scan)
+            else:
+                classes.extendleft(reversed(keys.divided(_part_count(scan, reached))))
 
     def iterate_arrow(
         self,
@@ -96,52 +111,10 @@ class LatestView:
         from logstore.partition import arrow, latest_arrow  # pyarrow is optional, and slow to import
 
         plan = arrow.plan_columns(columns, batch_rows, batch_bytes)
-        return arrow.reader_of(plan, latest_arrow.iterate_latest_columns(self.batches(), plan))
-
-    def batches(self) -> Iterator[ClassifiedBatch]:
-        """Every batch that has a record which is the latest of its key, and which records those are."""
-        scan = _Scan(self._log, self._view, self.end_offset)
-        classes = deque([KeyClass(0, 1)])
-        while classes:
-            keys = classes.popleft()
-            table = _KeyTable(keys, self._map_bytes)
-            reached = _fill(table, scan)
-            if reached is None:
-                yield from _latest_batches(table, scan, keys)
-            else:
-                classes.extendleft(reversed(keys.divided(_part_count(scan, reached))))
+        return arrow.reader_of(plan, latest_arrow.columns_of_lists(self.record_lists(), plan))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.partition} as of offset {self.end_offset}>"
-
-
-# Classes of keys --------------------------------------------------------------------------------------------
-
-
-class KeyClass(NamedTuple):
-    """The keys whose hash leaves this remainder: of a division, each key belongs to exactly one class."""
-
-    remainder: int
-    divisor: int
-
-    @property
-    def is_all(self) -> bool:
-        return self.divisor == 1
-
-    def holds(self, key: bytes | None) -> bool:
-        return key is not None and hash(key) % self.divisor == self.remainder  # the hash is keyed
-
-    def divided(self, part_count: int) -> list[KeyClass]:
-        """Classes that share out the keys of this one."""
-        divisor = self.divisor
-        return [KeyClass(self.remainder + part * divisor, divisor * part_count) for part in range(part_count)]
-
-
-def _part_count(scan: _Scan, reached: int) -> int:
-    """Into how many classes to divide keys of which the memory held those below ``reached``: as if the rest
-    of the log had as many new ones. Of too large a class there will be smaller ones."""
-    seen, left = reached - scan.start, scan.stop - reached
-    return min(max(-(-left * 11 // (max(seen, 1) * 10)) + 1, 2), _MOST_PARTS)
 
 
 # Passes -----------------------------------------------------------------------------------------------------
@@ -157,34 +130,44 @@ class _Scan:
         self.start = view.log_start_offset
         self.stop = stop
 
-    def __iter__(self) -> Iterator[_Batch]:
+    def runs(self, run: Any) -> Iterator[Any]:
+        """What ``run`` makes of runs of ordinary batches, lists of records or nothing; and the other batches,
+        each as a :class:`_Batch`. See :func:`~logstore.partition.reading.segment_runs`."""
         position = self.start
         while position < self.stop:
             view = self._view
             try:
-                with telling_of_truncation(view):
-                    for found in self._shown(view, position):
-                        yield _Batch(found, position, self.stop)
-                        position = max(position, found.header.next_offset)
+                for made in self._runs_of_view(view, position, run):
+                    if isinstance(made, FoundBatch):
+                        yield _Batch(made, position, self.stop)
+                        position = max(position, made.header.next_offset)
+                    else:
+                        position = made[-1].offset + 1
+                        yield made
                 return
             except (StorageError, CorruptionError) as error:
                 self._view = self._log._newer_view(view, error)
                 position = max(position, self._view.log_start_offset)
 
-    def _shown(self, view: LogView, position: int) -> Iterator[FoundBatch]:
-        found_aborted = aborted_transactions(view, position, self.stop)
-        aborted = AbortedFilter(entry for entry in found_aborted if entry.last_offset < self.stop)
-        for found in iterate_batches(view, position, self.stop):
+    def _runs_of_view(self, view: LogView, position: int, run: Any) -> Iterator[Any]:
+        with telling_of_truncation(view):
+            all_aborted = aborted_transactions(view, position, self.stop)
+            aborted = AbortedFilter(entry for entry in all_aborted if entry.last_offset < self.stop)
+            for number in range(view.floor(position), len(view.segments)):
+                if view.bases[number] >= self.stop:
+                    break
+                for made in segment_runs(view, number, position, self.stop, aborted, run, None):
+                    if view.was_truncated:
+                        break
+                    yield made
             if view.was_truncated:
                 raise truncated_meanwhile()
-            if not aborted.hides(found.header, found) and not found.header.is_control:
-                yield found
 
 
 class _Batch:
     """A checked batch: its records section as bytes, or its records where they must be made first."""
 
-    __slots__ = ("_found", "_records", "header", "section", "start")
+    __slots__ = ("_found", "_records", "_section", "header", "start")
 
     def __init__(self, found: FoundBatch, start: int, stop: int) -> None:
         """
@@ -193,14 +176,14 @@ class _Batch:
         """
         self._found = found
         self._records: list[Record] | None = None
-        self.start = start
-        """Its first record has this offset or a later one."""
         header = self.header = found.header
-        self.section: tuple[Bytes, int, int] | None = None
+        self.start = max(start, start if ends_at_base(header) else header.base_offset)
+        """Its first record has this offset or a later one."""
+        self._section: tuple[Bytes, int, int] | None = None
         """The section uncompressed, and where it begins and ends, if all of it is wanted."""
         if header.magic == MAGIC and start <= header.base_offset and header.last_offset < stop:
-            self.section = _section_of(found)
-        if self.section is None:
+            self._section = _section_of(found)
+        if self._section is None:
             self._records = found.decode_range(start, stop)
 
     @property
@@ -211,12 +194,12 @@ class _Batch:
         return self._records
 
     def _decode(self) -> list[Record]:
-        assert self.section is not None
+        assert self._section is not None
         header = self.header
         is_append_time = header.attributes & TIMESTAMP_TYPE_BIT
         try:
             return decode_records(
-                *self.section,
+                *self._section,
                 header.record_count,
                 header.base_offset,
                 header.base_timestamp_ms,
@@ -228,29 +211,25 @@ class _Batch:
 
     def put_into(self, offset_map: OffsetMap) -> bool:
         """Put all keys into the map; False if it has no room for them."""
-        if self.section is None:
+        if self._section is None:
             return _put(self.records, offset_map)
         header = self.header
         try:
             taken = offset_map.put_section(
-                *self.section, header.record_count, header.base_offset, header.last_offset_delta
+                *self._section, header.record_count, header.base_offset, header.last_offset_delta
             )
         except CorruptionError:
             return _put(self._found.decode(), offset_map)
         return taken == header.record_count
 
-    def put_class_into(self, offset_map: OffsetMap, keys: KeyClass) -> bool:
-        """The same for the keys of one class."""
-        return _put([record for record in self.records if keys.holds(record.key)], offset_map)
-
     def classify(self, offset_map: OffsetMap) -> bytes:
         """The standing of each record."""
-        if self.section is None:
+        if self._section is None:
             return offset_map.classify(self.records)
         header = self.header
         try:
             return offset_map.classify_section(
-                *self.section, header.record_count, header.base_offset, header.last_offset_delta
+                *self._section, header.record_count, header.base_offset, header.last_offset_delta
             )
         except CorruptionError:
             return offset_map.classify(self._found.decode())
@@ -266,28 +245,12 @@ def _section_of(found: FoundBatch) -> tuple[Bytes, int, int] | None:
     begin, end = found.position + HEADER_BYTES, found.position + found.header.size_bytes
     if not found.header.attributes & CODEC_MASK:
         return found.buffer, begin, end
+    packed = memoryview(found.buffer)[begin:end]
     try:
-        section = decompress(found.header.codec, memoryview(found.buffer)[begin:end], MAX_DECOMPRESSED_BYTES)
+        section = decompress(found.header.codec, packed, MAX_DECOMPRESSED_BYTES)
     except CorruptionError:
         return None  # decoding it to records says what is wrong
     return section, 0, len(section)
-
-
-class ClassifiedBatch(NamedTuple):
-    """A batch with at least one record that is the latest of its key."""
-
-    batch: _Batch
-    standings: bytes
-    """Of each record."""
-
-    @property
-    def is_latest(self) -> bytes:
-        """For each record 1 if it is given, else 0."""
-        return self.standings.translate(_IS_LATEST)
-
-    def latest_records(self) -> Iterable[Record]:
-        """The records that are the latest of their keys."""
-        return compress(self.batch.records, self.is_latest)
 
 
 # The latest offsets -----------------------------------------------------------------------------------------
@@ -300,24 +263,14 @@ class _KeyTable:
     the next takes over, with the batch that did not fit. A record is superseded if any of them says so.
     """
 
-    def __init__(self, keys: KeyClass, limit_bytes: int) -> None:
+    def __init__(self, keys: KeyClass, seed: bytes, limit_bytes: int, most_keys: int) -> None:
+        """For a log that has at most so many keys."""
         self._keys = keys
+        self._seed = seed
         self._left_bytes = limit_bytes
-        self._next_bytes = _FIRST_MAP_BYTES if keys.is_all else limit_bytes
+        self._next_bytes = _FIRST_MAP_BYTES if keys == ALL_KEYS else limit_bytes
         self._maps: list[OffsetMap] = []
-
-    def put(self, batch: _Batch, most_keys: int) -> bool:
-        """Take in the next batch, of a log with at most so many keys from here on. False if the memory is
-        full."""
-        while not self._maps or not self._put_into(self._maps[-1], batch):
-            if not self._add_map(most_keys):
-                return False
-        return True
-
-    def _put_into(self, offset_map: OffsetMap, batch: _Batch) -> bool:
-        if self._keys.is_all:
-            return batch.put_into(offset_map)
-        return batch.put_class_into(offset_map, self._keys)
+        self._add_map(most_keys)
 
     def _add_map(self, most_keys: int) -> bool:
         left = self._left_bytes
@@ -325,48 +278,67 @@ class _KeyTable:
             return False
         size = left if left < 2 * self._next_bytes else self._next_bytes
         size = min(size, max(bytes_for(most_keys), LEAST_MAP_BYTES))
-        self._maps.append(OffsetMap(size, secrets.token_bytes(SEED_BYTES)))
+        self._maps.append(OffsetMap(size, self._seed, self._keys))
         self._left_bytes -= size
         self._next_bytes = size * _GROWTH
         return True
 
+    def put(self, batch: _Batch, most_keys: int) -> bool:
+        """Take in the next batch, of a log with at most so many keys from here on. False if the memory is
+        full."""
+        while not batch.put_into(self._maps[-1]):
+            if not self._add_map(most_keys):
+                return False
+        return True
+
+    def put_run(self, *arguments: Any) -> Any:
+        """The same for a run of batches, as far as there is room."""
+        return put_run(*arguments[:-1], self._maps[-1].table)
+
     def finish(self, end_offset: int) -> None:
         """Everything below this offset was put."""
-        if self._maps:
-            self._maps[-1].advance_to(end_offset - 1)
+        self._maps[-1].advance_to(max(end_offset - 1, 0))
 
     def classify(self, batch: _Batch) -> bytes:
         """The standing of each record. Batches come in the order in which they were put."""
-        maps = self._maps
-        while len(maps) > 1 and maps[0].latest_offset < batch.header.base_offset:
-            del maps[0]  # it knows nothing of this batch, nor of what follows
-        standings = [batch.classify(offset_map) for offset_map in maps]
+        self._drop_below(batch.header.base_offset)
+        standings = [batch.classify(offset_map) for offset_map in self._maps]
         if len(standings) == 1:
             return standings[0]
         return bytes(map(min, zip(*standings, strict=True)))  # superseded is least, beyond a map is most
 
+    def latest_run(self, *arguments: Any) -> Any:
+        """The records of a run that are the latest of their keys."""
+        previous_last: int = arguments[2]
+        self._drop_below(previous_last + 1)
+        return latest_run(*arguments[:-1], [offset_map.table for offset_map in self._maps])
+
+    def _drop_below(self, offset: int) -> None:
+        """Let go of maps that know nothing of what is here and behind."""
+        while len(self._maps) > 1 and self._maps[0].latest_offset < offset:
+            del self._maps[0]
+
 
 def _fill(table: _KeyTable, scan: _Scan) -> int | None:
     """Put all keys into the table; if it cannot hold them, the offset to which it came."""
-    for batch in scan:
+    for batch in scan.runs(None if put_run is None else table.put_run):
         if not table.put(batch, scan.stop - batch.start):
-            return batch.start
+            start: int = batch.start
+            return start
     table.finish(scan.stop)
     return None
 
 
-def _latest_batches(table: _KeyTable, scan: _Scan, keys: KeyClass) -> Iterator[ClassifiedBatch]:
-    for batch in scan:
-        standings = table.classify(batch)
-        if not keys.is_all:
-            standings = _without_others(standings, batch, keys)
-        if Standing.LATEST in standings:
-            yield ClassifiedBatch(batch, standings)
+def _latest_lists(table: _KeyTable, scan: _Scan) -> Iterator[list[Record]]:
+    for found in scan.runs(None if latest_run is None else table.latest_run):
+        if not isinstance(found, _Batch):
+            yield found
+        elif Standing.LATEST in (standings := table.classify(found)):
+            yield list(compress(found.records, standings.translate(_IS_LATEST)))
 
 
-def _without_others(standings: bytes, batch: _Batch, keys: KeyClass) -> bytes:
-    """The keys of other classes are no concern of this one, and no other class's table knows them."""
-    return bytes(
-        standing if standing != Standing.LATEST or keys.holds(record.key) else Standing.SUPERSEDED
-        for standing, record in zip(standings, batch.records, strict=True)
-    )
+def _part_count(scan: _Scan, reached: int) -> int:
+    """Into how many classes to divide keys of which the memory held those below ``reached``: as if the rest
+    of the log had as many new ones. A class that is too large still is divided again."""
+    seen, left = max(reached - scan.start, 1), scan.stop - reached
+    return min(max(-(-left * 11 // (seen * 10)) + 1, 2), _MOST_PARTS)

@@ -18,7 +18,7 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from logstore.errors import CorruptionError, OffsetOutOfRangeError, StorageError
 from logstore.format import batch as batches
@@ -154,13 +154,22 @@ class _SegmentReader:
 
     def record_lists(self, aborted: AbortedFilter, *, on_demand: bool = False) -> Iterator[list[Record]]:
         """The records, without control records and those that ``aborted`` hides; lists are not empty."""
+        for found in self.runs(aborted, read_run, on_demand):
+            records = self._decode(found) if isinstance(found, FoundBatch) else found
+            if records:
+                yield records
+
+    def runs(self, aborted: AbortedFilter, run: Any, option: Any) -> Iterator[Any]:
+        """What ``run`` makes of runs of ordinary batches, the first of the values that it returns, if that is
+        true; and those of the other batches that are shown, one by one. ``run`` is called as the compiled
+        ``read_run``, with ``option`` as its last argument; None takes no batch."""
         while self._can_follow():
             before = self._position
             limit = len(self._buffer)
-            if read_run is not None:
-                records, why = self._next_run(aborted, on_demand)
-                if records:
-                    yield records
+            if run is not None:
+                made, why = self._next_run(aborted, run, option)
+                if made:
+                    yield made
                 if why == RUN_DONE:
                     return
                 if why == RUN_FULL or not self._can_follow():
@@ -171,9 +180,7 @@ class _SegmentReader:
                 limit = self._end_of_batch()
             for found in self._checked_batches(limit):
                 if not aborted.hides(found.header, found) and not found.header.is_control:
-                    records = self._decode(found)
-                    if records:
-                        yield records
+                    yield found
             if self._is_done:
                 return
             if self._position == before and not self._read_piece():
@@ -237,11 +244,11 @@ class _SegmentReader:
 
     # Runs of ordinary batches, all at once
 
-    def _next_run(self, aborted: AbortedFilter, on_demand: bool) -> tuple[list[Record], int]:
-        """What the compiled module takes from the place on, and why it stopped."""
+    def _next_run(self, aborted: AbortedFilter, run: Any, option: Any) -> tuple[Any, int]:
+        """What the compiled module makes of the batches from the place on, and why it stopped."""
         piece_position = self._piece_position
         reaches_end = piece_position + len(self._buffer) == self._end
-        records, at, self._previous_last, why = read_run(
+        made, at, self._previous_last, why = run(
             self._buffer,
             self._position - piece_position,
             self._previous_last,
@@ -250,10 +257,10 @@ class _SegmentReader:
             self._stop,
             RUN_BYTES,
             aborted.has_any,
-            on_demand,
+            option,
         )
         self._position = piece_position + at
-        return records, why
+        return made, why
 
     # Any batch, one by one
 
@@ -343,6 +350,13 @@ def ends_at_base(header: BatchHeader) -> bool:
 
 
 # Records ----------------------------------------------------------------------------------------------------
+
+
+def segment_runs(
+    view: LogView, number: int, start: int, stop: int, aborted: AbortedFilter, run: Any, option: Any
+) -> Iterator[Any]:
+    """See :meth:`_SegmentReader.runs`."""
+    return _SegmentReader(view, number, start, stop).runs(aborted, run, option)
 
 
 def iterate_records(view: LogView, start: int, stop: int, isolation: Isolation) -> Iterator[Record]:

@@ -1,0 +1,84 @@
+/* Runs of ordinary batches, as lookup.c walks them. What ordinary means is said there. */
+
+#ifndef LOGSTORE_RUN_H
+#define LOGSTORE_RUN_H
+
+#include "compiled.h"
+#include "reader.h"
+
+enum {
+    MAX_BATCHES = 512,          /* of one run */
+    LONG_WORK_BYTES = 16 * 1024 /* from here on a checksum takes more than some microseconds */
+};
+
+typedef struct {
+    const uint8_t *at;
+    const uint8_t *stop;
+    int64_t base_offset;
+    int64_t last_offset;
+    int64_t previous_last; /* of the batch before it */
+    int32_t attributes;
+    int32_t record_count;
+} Batch;
+
+/* How the records of a batch get their offset and timestamp. */
+typedef struct {
+    int64_t base_offset;
+    int64_t base_timestamp_ms;
+    int64_t append_time_ms;
+    int is_append_time;
+} Base;
+
+static inline Base
+base_of(const Batch *batch)
+{
+    Base base = {batch->base_offset, read_int64(batch->at + BASE_TIMESTAMP_AT),
+                 read_int64(batch->at + MAX_TIMESTAMP_AT), (batch->attributes & TIMESTAMP_TYPE_BIT) != 0};
+    return base;
+}
+
+static inline int64_t
+timestamp_of(const Base *base, const RawRecord *raw)
+{
+    return base->is_append_time ? base->append_time_ms
+                                : add_wrapping(base->base_timestamp_ms, raw->timestamp_delta);
+}
+
+/* Why a run ends where it does. Held against the names in loops by a test. */
+typedef enum {
+    RUN_FULL = 0, /* as many bytes as asked for */
+    RUN_CUT = 1,  /* the buffer ends before the next batch does, or does not show what follows it */
+    RUN_ODD = 2,  /* in front of something out of the ordinary */
+    RUN_DONE = 3  /* nothing behind it is below stop */
+} RunEnd;
+
+typedef struct {
+    const uint8_t *begin; /* of the buffer */
+    const uint8_t *end;
+    int64_t next_segment;
+    int64_t previous_last;
+    int64_t start;
+    int64_t stop;
+    Py_ssize_t limit_bytes;
+    int is_filtering;
+    int is_whole_only; /* a batch that reaches out of start to stop is odd */
+    PyObject *section; /* of records that are made on demand, else NULL */
+    const uint8_t *at;
+    int batch_count;
+    Batch batches[MAX_BATCHES];
+} Run;
+
+/* The arguments buffer, position, previous_last, next_segment, start, stop, limit_bytes, is_filtering. NULL with the
+   exception; else to be freed with PyMem_Free, and the buffer to be released. */
+Run *begin_run(PyObject *const *arguments, Py_buffer *buffer);
+
+/* Takes in ordinary batches and moves behind them; lets other threads run meanwhile. */
+RunEnd walk_run(Run *run);
+
+/* The batch of this number is not for the run: it ends in front of it, with RUN_ODD. */
+void end_run_before(Run *run, int number);
+
+/* (found, position, previous_last, why), which takes the reference to found. */
+PyObject *run_result(const Run *run, PyObject *found, RunEnd why);
+
+#endif
