@@ -19,6 +19,7 @@ PUBLIC = {
     "FencedError",
     "Isolation",
     "Log",
+    "LogCleaner",
     "LogstoreError",
     "NewRecord",
     "OffsetIndex",
@@ -128,7 +129,7 @@ def public_members(owner):
             yield name, member
 
 
-@pytest.mark.parametrize("owner", [logstore.Store, logstore.Topic, logstore.Log])
+@pytest.mark.parametrize("owner", [logstore.Store, logstore.Topic, logstore.Log, logstore.LogCleaner])
 def test_every_public_method_is_described(owner):
     bare = [
         name

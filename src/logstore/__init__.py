@@ -11,6 +11,8 @@
             print(record.offset, record.key, record.value)
 """
 
+from typing import TYPE_CHECKING, Any
+
 from logstore import _version
 from logstore.build import build_info
 from logstore.config import StoreConfig, TopicConfig
@@ -36,7 +38,20 @@ from logstore.partition.segment import Segment
 from logstore.store import Store, Topic
 from logstore.store import open_store as open
 
+if TYPE_CHECKING:
+    from logstore.logdir.cleaner import LogCleaner
+
 __version__ = _version.VERSION
+
+
+def __getattr__(name: str) -> Any:
+    """What few programs need is imported when they do."""
+    if name == "LogCleaner":
+        from logstore.logdir.cleaner import LogCleaner
+
+        return LogCleaner
+    raise AttributeError(f"module 'logstore' has no attribute {name!r}")
+
 
 __all__ = [
     "CompactionReport",
@@ -44,6 +59,7 @@ __all__ = [
     "FencedError",
     "Isolation",
     "Log",
+    "LogCleaner",
     "LogstoreError",
     "NewRecord",
     "OffsetIndex",

@@ -16,6 +16,9 @@ from logstore.errors import InvalidConfigError
 UNLIMITED = 2**63 - 1
 """Kafka's spelling of "never" for intervals and counts."""
 
+LEAST_CLEANER_MAP_BYTES = 1024 * 1024
+"""Memory for the keys that a thread of the log cleaner has at least, as in Kafka."""
+
 _POLICIES = {"delete", "compact", "compact,delete", "delete,compact"}
 _COMPRESSION_TYPES = {"producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"}
 _TIMESTAMP_TYPES = {"CreateTime", "LogAppendTime"}
@@ -58,6 +61,10 @@ _STORE_RANGES = (
     ("batch_cache_bytes", 0, 2**40),
     ("scrub_interval_ms", -1, UNLIMITED),
     ("scrub_bytes_per_second", 1, 2**40),
+    ("log_cleaner_threads", 1, 256),
+    ("log_cleaner_dedupe_buffer_size", LEAST_CLEANER_MAP_BYTES, 2**40),
+    ("log_cleaner_io_max_bytes_per_second", 1, UNLIMITED),
+    ("log_cleaner_backoff_ms", 1, UNLIMITED),
     ("producer_id_expiration_ms", 1, UNLIMITED),
     ("producer_id_expiration_check_interval_ms", 1, UNLIMITED),
 )
@@ -240,6 +247,19 @@ class StoreConfig:
     scrub_bytes_per_second: int = 8 * 1024 * 1024
     """The most that scrubbing reads: about a hundredth of what a disk of today gives, and 700 GB a day."""
 
+    log_cleaner_enable: bool = True
+    """Compact the logs of compacted topics in the background. Without, :meth:`Store.compact` does it."""
+    log_cleaner_threads: int = 1
+    """How many logs are compacted at a time. The threads start with the first topic that is compacted."""
+    log_cleaner_dedupe_buffer_size: int = 128 * 1024 * 1024
+    """The most memory for the keys of the logs under compaction, shared by the threads: 27 bytes for each key
+    (190 without the compiled module). A log that would need more is compacted in several rounds, and each
+    reads what lies in front of it again. Kafka's default; a log with less to clean takes less."""
+    log_cleaner_io_max_bytes_per_second: int = 32 * 1024 * 1024
+    """The most that the background compaction reads and writes, all threads together."""
+    log_cleaner_backoff_ms: int = 15_000
+    """How long the cleaner waits when no log is dirty enough, and after a first failure. Kafka's default."""
+
     producer_id_expiration_ms: int = 86_400_000
     """Forget an idle producer after this long."""
     producer_id_expiration_check_interval_ms: int = 600_000
@@ -247,6 +267,12 @@ class StoreConfig:
     def __post_init__(self) -> None:
         for setting, low, high in _STORE_RANGES:
             _check_range(self, setting, low, high)
+        _check_flag(self, "log_cleaner_enable")
+        if self.log_cleaner_dedupe_buffer_size // self.log_cleaner_threads < LEAST_CLEANER_MAP_BYTES:
+            raise InvalidConfigError(
+                f"log_cleaner_dedupe_buffer_size ({self.log_cleaner_dedupe_buffer_size}) must be at least "
+                f"{LEAST_CLEANER_MAP_BYTES} for each of {self.log_cleaner_threads} log_cleaner_threads"
+            )
         if not isinstance(self.topic, TopicConfig):
             raise InvalidConfigError(f"topic is a {type(self.topic).__name__}; it must be a TopicConfig")
 

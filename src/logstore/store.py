@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
     import pyarrow
 
+    from logstore.logdir.cleaner import LogCleaner
+    from logstore.partition.compaction_report import CompactionReport, OnCompactionProgress
     from logstore.partition.findings import OnVerifyProgress, VerifyReport
     from logstore.partition.latest import LatestView
 
@@ -206,6 +208,24 @@ class Store(Mapping[str, "Topic"]):
         """Apply the limits of every topic now; returns the number of segments deleted by partition. The store
         does it by itself each ``log_retention_check_interval_ms``."""
         return self._writable().enforce_retention(dry_run=dry_run)
+
+    @property
+    def cleaner(self) -> LogCleaner:
+        """What compacts the store's compacted topics in the background, and tells how it goes."""
+        return self._writable().cleaner
+
+    def compact(
+        self, *, now: bool = False, dry_run: bool = False, on_progress: OnCompactionProgress | None = None
+    ) -> dict[TopicPartition, CompactionReport]:
+        """:meth:`Log.compact` for every partition of every compacted topic, one after the other in the
+        calling thread; returns what was done, by partition. The store does it by itself, where a log is dirty
+        enough: see :attr:`cleaner`.
+
+        Raises:
+            CorruptionError, StorageError: of the first partition where it failed; the others were compacted
+                all the same.
+        """
+        return self._writable().compact(None, now=now, dry_run=dry_run, on_progress=on_progress)
 
     def verify(self, *, on_progress: OnVerifyProgress | None = None) -> VerifyReport:
         """Check every partition as :meth:`Log.verify` does, also those that could not be opened, and the
@@ -442,6 +462,18 @@ class Topic(Sequence[Log]):
         """
         name = self.name
         for_each(Log.flush, [log for log in self._writable().logs() if log.partition.topic == name])
+
+    def compact(
+        self, *, now: bool = False, dry_run: bool = False, on_progress: OnCompactionProgress | None = None
+    ) -> dict[TopicPartition, CompactionReport]:
+        """:meth:`Log.compact` for every partition, one after the other; see :meth:`Store.compact`.
+
+        Raises:
+            UsageError: the topic is not compacted.
+        """
+        if not self.config.compacts:
+            raise UsageError(f"topic {self.name!r} is not compacted: cleanup_policy must contain compact")
+        return self._writable().compact(self.name, now=now, dry_run=dry_run, on_progress=on_progress)
 
     def verify(self, *, on_progress: OnVerifyProgress | None = None) -> VerifyReport:
         """Check the topic's partitions as :meth:`Log.verify` does."""

@@ -36,7 +36,9 @@ from logstore.partition.recovery import RecoveryReport
 from logstore.warning import warn
 
 if TYPE_CHECKING:
+    from logstore.logdir.cleaner import LogCleaner
     from logstore.logdir.scrub import Scrubber
+    from logstore.partition.compaction_report import CompactionReport, OnCompactionProgress
     from logstore.partition.findings import VerifyReport
 
 
@@ -84,6 +86,7 @@ class LogDirectory:
         self.damaged: dict[TopicPartition, LogstoreError] = {}
         """Partitions that could not be opened, and why. The others work."""
         self._upkeep = Upkeep(self.context, self._usable_logs, self._lock)
+        self._cleaner: LogCleaner | None = None
         self._gone: list[str] = []  # directories of deleted topics, under their new names
         self._is_closed = False
         prepare_directory(self._files, self.path, create=create)
@@ -100,11 +103,28 @@ class LogDirectory:
 
             self._scrubber = Scrubber(self.context, self._usable_logs)
             self._scrubber.start()
+        with self._lock:
+            for topic in self._topics.live():
+                self._start_cleaner_for(topic)
 
     @property
     def damage_found(self) -> Mapping[TopicPartition, VerifyReport]:
         """What scrubbing has found."""
         return self._scrubber.found if self._scrubber is not None else {}
+
+    @property
+    def cleaner(self) -> LogCleaner:
+        """What compacts in the background."""
+        with self._lock:
+            if self._cleaner is None:
+                from logstore.logdir.cleaner import LogCleaner  # most stores do without
+
+                self._cleaner = LogCleaner(self.context, self.logs)
+            return self._cleaner
+
+    def _start_cleaner_for(self, topic: TopicEntry) -> None:
+        if topic.config.compacts and self.config.log_cleaner_enable:
+            self.cleaner.start()
 
     # Opening
 
@@ -182,6 +202,20 @@ class LogDirectory:
         """See :meth:`Upkeep.enforce_retention`."""
         return self._upkeep.enforce_retention(dry_run=dry_run)
 
+    def compact(
+        self, topic: str | None, *, now: bool, dry_run: bool, on_progress: OnCompactionProgress | None
+    ) -> dict[TopicPartition, CompactionReport]:
+        """Compact the logs of one topic, or of all that are compacted."""
+        cleaner = self.cleaner
+        reports: dict[TopicPartition, CompactionReport] = {}
+
+        def compact(log: Log) -> None:
+            reports[log.partition] = cleaner.compact(log, now=now, dry_run=dry_run, on_progress=on_progress)
+
+        wanted = [log for log in self.logs() if log.config.compacts and topic in (None, log.partition.topic)]
+        for_each(compact, wanted)
+        return reports
+
     def checkpoint(self) -> None:
         """See :meth:`Upkeep.checkpoint`."""
         self._upkeep.checkpoint()
@@ -234,10 +268,12 @@ class LogDirectory:
             self.check_open()
             try:
                 topic = self._topics.begin(name, partition_count, check_config(config))
-                return self._complete(topic, 0)
+                topic = self._complete(topic, 0)
             except BaseException:
                 self._topics.undo(name)
                 raise
+            self._start_cleaner_for(topic)
+            return topic
 
     def _complete(self, topic: TopicEntry, first: int) -> TopicEntry:
         """Open the logs of new partitions, and only then show them."""
@@ -280,6 +316,7 @@ class LogDirectory:
             for log in self._usable_logs():
                 if log.partition.topic == name:
                     log.reconfigure(config)
+            self._start_cleaner_for(topic)
             return topic
 
     def delete_topic(self, name: str) -> None:
@@ -355,11 +392,18 @@ class LogDirectory:
             return
         self._is_closed = True
         try:
-            self.context.scheduler.stop()
+            self._stop_background()
             with self._lock:
                 self._close_locked()
         finally:
             self.context.home.release()  # where an interrupt comes first, closing again does it
+
+    def _stop_background(self) -> None:
+        with self._lock:  # afterwards nobody makes another cleaner
+            cleaner = self._cleaner
+        if cleaner is not None:
+            cleaner.stop()
+        self.context.scheduler.stop()
 
     def _close_locked(self) -> None:
         self._topics.remove_directories(self._gone)
@@ -372,7 +416,7 @@ class LogDirectory:
 
     def _abandon(self) -> None:
         self._is_closed = True
-        self.context.scheduler.stop()
+        self._stop_background()
         for log in self.logs():
             log.abandon()
         self.context.home.release()

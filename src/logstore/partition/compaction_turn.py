@@ -7,9 +7,18 @@ from __future__ import annotations
 
 import threading
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from logstore.errors import ClosedError, UsageError
 from logstore.model import TopicPartition
+
+if TYPE_CHECKING:
+    from logstore.partition.log import Log
+
+
+def turn_of(log: Log) -> CompactionTurn:
+    """The log's."""
+    return log._compacting
 
 
 class CompactionTurn:
@@ -19,7 +28,7 @@ class CompactionTurn:
         self._partition = partition
         self._lock = threading.Lock()
         self._thread_id: int | None = None
-        self._has_ended = False
+        self._ended = threading.Event()
 
     def __enter__(self) -> None:
         if self._thread_id == threading.get_ident():
@@ -33,19 +42,33 @@ class CompactionTurn:
         self._thread_id = None
         self._lock.release()
 
+    @property
+    def is_taken(self) -> bool:
+        """Whether a compaction is under way."""
+        return self._thread_id is not None
+
+    def sleep(self, delay_ms: int) -> None:
+        """For the compaction: do nothing for a while. Ends at once when the log goes.
+
+        Raises:
+            ClosedError: it does.
+        """
+        self._ended.wait(delay_ms / 1000)
+        self.check()
+
     def check(self) -> None:
         """Called by the compaction, after every step.
 
         Raises:
             ClosedError: the log is going: leave nothing behind, at once.
         """
-        if self._has_ended:
+        if self._ended.is_set():
             raise ClosedError(f"{self._partition} was closed, or its topic deleted, while it was compacted")
 
     def end(self) -> None:
         """Make the compaction under way stop, and wait until it has cleaned up. There will be no other. Not
         for whoever holds the log's lock; what the compaction itself calls does not wait."""
-        self._has_ended = True
+        self._ended.set()
         if self._thread_id != threading.get_ident():
             with self._lock:
                 pass

@@ -1,0 +1,255 @@
+"""Compacting the logs of a directory in the background: which one is next, at what rate, and what failed.
+
+What a compaction does is the business of :mod:`~logstore.partition.compaction`, and that there is one of a
+log at a time. Here is who calls it: with the system clock a few threads, with any other clock the scheduler.
+Every cycle takes the dirtiest log that it is time to clean and that nobody is cleaning. A log that cannot be
+cleaned is tried again, ever more slowly, and never stops the others.
+
+Retention is not done here: the directory enforces that of compacted topics with all others', and a compaction
+bears it at any moment.
+
+Lock: ``_changed`` guards all that is remembered. It is not held during a round, nor while logs are asked how
+dirty they are. No lock of the directory is taken.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Final
+
+from logstore.clock import SystemClock
+from logstore.errors import ClosedError, LogstoreError, RetriableError
+from logstore.logdir.cleaning import CleanerStatus, LogCleaning
+from logstore.logdir.throttle import SharedThrottle
+from logstore.model import TopicPartition
+from logstore.partition.compaction_report import CompactionProgress, CompactionReport, OnCompactionProgress
+from logstore.partition.compaction_turn import turn_of
+from logstore.partition.context import LogContext
+from logstore.partition.dirtiness import Dirtiness, most_dirty_first
+from logstore.partition.log import Log
+from logstore.warning import warn
+
+_LONGEST_WAIT_MS: Final = 3_600_000
+
+
+class LogCleaner:
+    """What compacts the logs of a store by itself: :attr:`Store.cleaner`.
+
+    It begins with the first topic whose ``cleanup_policy`` contains ``compact``, unless
+    ``log_cleaner_enable`` is false, and ends when the store is closed; what is under way then is called off
+    and leaves nothing behind. A log that was opened alone (:meth:`Log.open`) has none: call
+    :meth:`Log.compact`. All methods may be called from many threads.
+    """
+
+    def __init__(self, context: LogContext, logs: Callable[[], Iterable[Log]]) -> None:
+        config = context.config
+        self._context = context
+        self._clock = context.clock
+        self._has_threads = isinstance(context.clock, SystemClock)
+        self._logs = logs
+        self._backoff_ms = config.log_cleaner_backoff_ms
+        self._map_bytes = config.log_cleaner_dedupe_buffer_size // config.log_cleaner_threads
+        self._throttle = SharedThrottle(config.log_cleaner_io_max_bytes_per_second, context.clock)
+        self._changed = threading.Condition()
+        self._cleanings: dict[TopicPartition, LogCleaning] = {}
+        self._wake_count = 0
+        self._is_started = False
+        self._is_stopping = False
+        self._threads: list[threading.Thread] = []
+
+    # What users see
+
+    def status(self) -> Mapping[TopicPartition, CleanerStatus]:
+        """How every compacted log fares, by partition: how dirty it is, whether it is being cleaned, what the
+        last compaction did, and what went wrong.
+
+        Cost: that of :meth:`Log.dirtiness` for each.
+        """
+        self._check_usable()
+        found = [(log, _dirtiness_of(log)) for log in self._compacted_logs()]
+        with self._changed:
+            return {
+                log.partition: self._cleaning_of_locked(log).status(dirtiness, is_taken=turn_of(log).is_taken)
+                for log, dirtiness in found
+            }
+
+    def wake(self) -> None:
+        """Look now for what to clean, instead of after ``log_cleaner_backoff_ms``. What failed still waits
+        for its time."""
+        self._check_usable()
+        with self._changed:
+            self._wake_locked()
+
+    def _check_usable(self) -> None:
+        self._context.fork_flag.check_usable(self._context.home.path, is_closed=self._is_stopping)
+
+    def compact(
+        self, log: Log, *, now: bool, dry_run: bool, on_progress: OnCompactionProgress | None
+    ) -> CompactionReport:
+        """:meth:`Log.compact` in the calling thread and at full speed; :meth:`status` shows what it did."""
+        report = log.compact(now=now, dry_run=dry_run, map_bytes=self._map_bytes, on_progress=on_progress)
+        if not dry_run:
+            with self._changed:
+                self._cleaning_of_locked(log).succeed(report, self._clock.now_ms())
+        return report
+
+    # Beginning and end
+
+    def start(self) -> None:
+        """Begin, unless the settings do not want it; if that was done, look for what is new."""
+        if not self._context.config.log_cleaner_enable:
+            return
+        with self._changed:
+            if not self._is_started and not self._is_stopping:
+                self._is_started = True
+                if self._has_threads:
+                    self._start_threads_locked()
+                else:
+                    self._context.scheduler.every(self._backoff_ms, "clean logs", self._clean_all)
+            self._wake_locked()
+
+    def _start_threads_locked(self) -> None:
+        for number in range(self._context.config.log_cleaner_threads):
+            thread = threading.Thread(target=self._run, name=f"logstore-cleaner-{number}", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # the process may have no more
+                warn("a thread of the log cleaner cannot be started: %s", error)
+                self._is_started = number > 0  # without any, the next topic that compacts tries again
+                return
+            self._threads.append(thread)
+
+    def _wake_locked(self) -> None:
+        self._wake_count += 1
+        self._changed.notify_all()
+        if self._is_started and not self._has_threads:
+            self._context.scheduler.after(0, "clean logs", self._clean_all)
+
+    def stop(self) -> None:
+        """Call off what is under way, wait for that, and begin nothing more. The logs are not compacted any
+        more afterwards, by nobody: this comes before they are closed."""
+        with self._changed:
+            self._is_stopping = True
+            self._changed.notify_all()
+            busy = [cleaning.log for cleaning in self._cleanings.values() if cleaning.is_busy]
+        for log in busy:
+            turn_of(log).end()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
+
+    # Cycles
+
+    def _run(self) -> None:
+        """What each thread does until the end. No error ends it before."""
+        while not self._is_stopping:
+            seen = self._wake_count
+            try:
+                if self._clean_next():
+                    continue
+            except BaseException as error:
+                warn("the log cleaner goes on after %s: %s", type(error).__name__, error)
+            with self._changed:
+                if not self._is_stopping and self._wake_count == seen:
+                    self._changed.wait(min(self._backoff_ms, _LONGEST_WAIT_MS) / 1000)
+
+    def _clean_all(self) -> None:
+        while self._clean_next():
+            pass
+
+    def _clean_next(self) -> bool:
+        """Clean the log whose turn it is; returns whether there was one. What fails is remembered."""
+        cleaning = self._take_dirtiest()
+        if cleaning is None:
+            return False
+        report: CompactionReport | None = None
+        failure: Exception | None = None
+        try:
+            report = self._clean(cleaning)
+        except (ClosedError, RetriableError):
+            pass  # the log goes, or its end was cut: another time
+        except Exception as error:
+            failure = error
+        finally:
+            self._end(cleaning, report, failure)
+        return True
+
+    def _clean(self, cleaning: LogCleaning) -> CompactionReport:
+        log = cleaning.log
+
+        def throttle(size_bytes: int) -> None:
+            delay_ms = self._throttle.delay_ms(size_bytes)
+            if delay_ms and self._has_threads:  # on a clock set by hand nobody would wake up
+                turn_of(log).sleep(delay_ms)
+
+        def note_progress(progress: CompactionProgress) -> None:
+            cleaning.progress = min(progress.done_bytes / max(progress.total_bytes, 1), 1.0)
+
+        return log.compact(
+            map_bytes=cleaning.map_bytes_of(self._map_bytes), throttle=throttle, on_progress=note_progress
+        )
+
+    def _end(self, cleaning: LogCleaning, report: CompactionReport | None, failure: Exception | None) -> None:
+        with self._changed:
+            cleaning.is_busy = False
+            if failure is not None:
+                self._fail_locked(cleaning, failure)
+                return
+            if report is not None:
+                cleaning.succeed(report, self._clock.now_ms())
+            if report is None or report.first_dirty_offset_after <= report.first_dirty_offset_before:
+                cleaning.rest(self._clock.monotonic_ms() + self._backoff_ms)
+
+    def _fail_locked(self, cleaning: LogCleaning, failure: Exception) -> None:
+        cleaning.fail(failure, self._clock.now_ms(), self._clock.monotonic_ms(), self._backoff_ms)
+
+    # Choosing
+
+    def _take_dirtiest(self) -> LogCleaning | None:
+        found = []
+        for log in self._due_logs():
+            try:
+                found.append((log, log.dirtiness()))
+            except ClosedError:
+                continue
+            except Exception as error:
+                with self._changed:
+                    self._fail_locked(self._cleaning_of_locked(log), error)
+        with self._changed:
+            for log in most_dirty_first(found):
+                cleaning = self._cleaning_of_locked(log)
+                if not (self._is_stopping or cleaning.is_busy or turn_of(log).is_taken):
+                    cleaning.begin()
+                    return cleaning
+        return None
+
+    def _due_logs(self) -> list[Log]:
+        """Those that may be cleaned. What is known of logs that are gone is forgotten."""
+        logs = self._compacted_logs()
+        monotonic_ms = self._clock.monotonic_ms()
+        with self._changed:
+            for partition in self._cleanings.keys() - {log.partition for log in logs}:
+                del self._cleanings[partition]
+            return [
+                log
+                for log in logs
+                if not log.needs_reopen and self._cleaning_of_locked(log).is_due(monotonic_ms)
+            ]
+
+    def _compacted_logs(self) -> list[Log]:
+        return [log for log in self._logs() if log.config.compacts and not log.is_closed]
+
+    def _cleaning_of_locked(self, log: Log) -> LogCleaning:
+        """Of a log that was opened again, or made anew under the same name, nothing is known."""
+        cleaning = self._cleanings.get(log.partition)
+        if cleaning is None or cleaning.log is not log:
+            cleaning = self._cleanings[log.partition] = LogCleaning(log)
+        return cleaning
+
+
+def _dirtiness_of(log: Log) -> Dirtiness | None:
+    with suppress(LogstoreError, MemoryError):
+        return log.dirtiness()
+    return None
