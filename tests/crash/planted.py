@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 from logstore.testing import Scenario
+from tests.crash.compacted import CompactedScenario
 from tests.crash.partition import PartitionScenario
 from tests.crash.store import StoreScenario
 
@@ -41,6 +42,10 @@ class Bug(NamedTuple):
 
 def _partition(*actions: str) -> Scenario:
     return PartitionScenario(actions=actions)
+
+
+def _compacted(*actions: str) -> Scenario:
+    return CompactedScenario(actions=actions)
 
 
 _FLUSHED = "append and flush"
@@ -215,6 +220,61 @@ BUGS = (
         (Change("logdir.topics:TopicTable._partitions_ever", "numbers.add(parsed.partition)"),),
         StoreScenario(actions=("create", "add partitions", "remove", "create")),
         3,
+    ),
+    Bug(
+        "a compacted log rolls without a flush",
+        (Change("partition.core:LogCore.roll", "old.flush()"),),
+        _compacted("append", "roll", "append"),
+    ),
+    Bug(
+        "a compacted segment not flushed",
+        (Change("partition.cleaned_segment:CleanedSegment.finish", "self._log.flush()"),),
+        _compacted(_FLUSHED, _FLUSHED, "compact", _FLUSHED),
+    ),
+    Bug(
+        "segments go before what replaces them is durable under its name",
+        (
+            Change(
+                "partition.core:LogCore.replace_segments",
+                "flush_directory(self.directory)\n            renamed =",
+                "renamed =",
+            ),
+        ),
+        _compacted(_FLUSHED, _FLUSHED, "compact", _FLUSHED),
+    ),
+    Bug(
+        "what a finished swap replaces is left there",
+        (Change("partition.leftovers:_finish_swap", "_remove_all(files, directory, replaced)"),),
+        _compacted(_FLUSHED, "roll", _FLUSHED, "roll", _FLUSHED, "compact"),
+    ),
+    Bug(
+        "an unfinished swap is finished",
+        (
+            Change(
+                "partition.leftovers:clean_leftovers",
+                "_remove_unfinished(files, directory, names)",
+            ),
+        ),
+        _compacted(_FLUSHED, "roll", _FLUSHED, "compact"),
+    ),
+    Bug(
+        "compaction of what is not yet durable",
+        (
+            Change("partition.core:LogCore.roll", "old.flush()"),
+            Change("partition.compaction:Compaction._prepare", "log.checkpoint()"),
+        ),
+        _compacted("append", "append", "compact", "append"),
+    ),
+    Bug(
+        "tombstones removed at first sight",
+        (
+            Change(
+                "partition.cleaned_batches:BatchCleaner._staying",
+                "tombstones and horizon_ms is not None and self._rules.now_ms >= horizon_ms",
+                "tombstones",
+            ),
+        ),
+        _compacted("append", "append", "append", "compact"),
     ),
 )
 

@@ -82,6 +82,7 @@ class LogCore:
         self.durable_offset = loaded.recovery_point
         self.producers = loaded.producers
         self.epochs = loaded.epochs
+        self._had_gaps = loaded.may_have_gaps
         self._are_epochs_stored = True
         """False while the file may have another history: the next append writes it first."""
         self._poison = poison
@@ -282,6 +283,9 @@ class LogCore:
 
         The new files are created, durably, before the old segment is sealed: a crash in between leaves an
         empty last segment, which is what a roll leaves anyway. If sealing fails the new files are removed.
+
+        Where recovery cannot tell a gap from a loss, the old segment is flushed first: had a power cut taken
+        its end, the records behind it would go on as if nothing had been between.
         """
         old = self.active
         if old.base_offset == base_offset:
@@ -290,6 +294,10 @@ class LogCore:
         if base_offset < old.base_offset:
             raise OffsetOutOfRangeError(f"cannot roll to {base_offset}, below the active {old.base_offset}")
         self.context.home.ensure_recovery_point(self.partition)
+        if self._had_gaps or self.config.compacts:
+            self._had_gaps = True  # also under another policy
+            with self._all_or_reopen():
+                old.flush()
         new = self.new_active(base_offset, now_ms)
         try:
             new.create()

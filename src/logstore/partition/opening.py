@@ -47,6 +47,7 @@ def open_log(
         accept_loss=accept_loss,
     )
     loaded = loader.load()
+    loaded.may_have_gaps = was_compacted or is_foreign
     if loaded.log_start_offset < (home.log_start(partition) or 0):  # it was not believed
         home.store_log_start(partition, None)
     log = Log(context, directory, partition, config, loaded)

@@ -10,7 +10,8 @@ The order follows Kafka's loader. What differs, and why:
 * Above a stored recovery point offsets follow each other without a gap, unless the topic is compacted:
   behind a gap, something was lost or an offset changed, and the log ends there. (Whatever leaves a gap in
   another topic, a truncation inside a batch or a leader's own gap, moves the recovery point past it at
-  once.) Without a recovery point, as in a directory that was copied, gaps are taken for compaction's.
+  once.) Without a recovery point, as in a directory that was copied, gaps are taken for compaction's. Where
+  gaps are no sign, a segment is flushed before the next one begins: none can lose its end and be followed.
 * Segments and indexes below the recovery point are not opened at all. An index that lies is found out by the
   reader that uses it.
 
@@ -72,6 +73,8 @@ class LoadedLog:
     producers: ProducerStates
     epochs: LeaderEpochs
     report: RecoveryReport
+    may_have_gaps: bool = False
+    """Whether nobody can tell a gap in its offsets from a loss: see :meth:`LogCore.roll`."""
 
     @property
     def active(self) -> ActiveSegment:
