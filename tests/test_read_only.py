@@ -166,6 +166,8 @@ MUTATORS = {
     "manage_high_watermark": (),
     "reconfigure": (SMALL,),
     "expire_producers": (),
+    "compact": (),
+    "dirtiness": (),
 }
 
 

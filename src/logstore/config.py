@@ -61,7 +61,7 @@ _STORE_RANGES = (
     ("batch_cache_bytes", 0, 2**40),
     ("scrub_interval_ms", -1, UNLIMITED),
     ("scrub_bytes_per_second", 1, 2**40),
-    ("log_cleaner_threads", 1, 256),
+    ("log_cleaner_threads", 1, 128),
     ("log_cleaner_dedupe_buffer_size", LEAST_CLEANER_MAP_BYTES, 2**40),
     ("log_cleaner_io_max_bytes_per_second", 1, UNLIMITED),
     ("log_cleaner_backoff_ms", 1, UNLIMITED),

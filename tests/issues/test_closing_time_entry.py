@@ -25,3 +25,15 @@ def test_a_closed_log_ends_its_time_index_with_the_largest_timestamp(tmp_path: P
         with Log.open(str(directory), config=TopicConfig(index_interval_bytes=100), clock=clock) as log:
             log.append(b"gathered until the log is closed", timestamp_ms=1_000 + offset)
         assert last_entry(directory) == (1_000 + offset, offset)
+
+
+def test_so_does_one_that_was_only_checkpointed(tmp_path: Path) -> None:
+    """A checkpoint stored the index as a growing log has it, and the close found nothing to do: no record had
+    come. Found by a compaction, which begins with a checkpoint, and was called off."""
+    directory = tmp_path / "topic-0"
+    with Log.open(str(directory), clock=ManualClock(1_000)) as log:
+        log.append(b"v", timestamp_ms=1_000)
+    for _ in range(2):
+        with Log.open(str(directory), clock=ManualClock(1_000)) as log:
+            log.checkpoint()
+        assert last_entry(directory) == (1_000, 0)

@@ -89,7 +89,8 @@ def test_a_flag_is_true_or_false(name, value):
 def test_every_setting_has_a_range_or_a_choice_or_is_a_flag():
     checked = {row[0] for row in _TOPIC_RANGES} | CHOICES.keys() | set(FLAGS)
     assert {field.name for field in fields(TopicConfig)} == checked
-    assert {field.name for field in fields(StoreConfig)} == {row[0] for row in _STORE_RANGES} | {"topic"}
+    checked = {row[0] for row in _STORE_RANGES} | {"topic", "log_cleaner_enable"}
+    assert {field.name for field in fields(StoreConfig)} == checked
 
 
 def test_lags_that_contradict_each_other_are_refused():

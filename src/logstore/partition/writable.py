@@ -287,6 +287,7 @@ class WritableLog(ReadableLog):
         """What :meth:`flush` did not do, and what was appended since. With the lock to the end: a truncation
         in between would leave a recovery point above the log."""
         core = self._core
+        self._view_of_clean_stop = None  # closing has to end the time index again
         self._drain_locked()
         self._flush_now_locked()
         core.active.store_indexes(flush=True)
