@@ -213,7 +213,7 @@ def test_appends_reads_and_retention_go_on_and_the_end_is_exact(tmp_path):
         wanted = {key: value for latest in expected for key, value in latest.items() if value is not None}
         assert found == wanted
         assert sum(map(record_count, topic)) < 4_500
-        assert store.verify().is_sound
+        assert store.verify(), store.verify()
     with open_store(tmp_path / "store", config) as store:
         assert latest_of(store["t"][0]) | latest_of(store["t"][1]) == wanted
 

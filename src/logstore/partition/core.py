@@ -95,6 +95,8 @@ class LogCore:
         self.truncations = Truncations()
         """A flush that began before one says nothing about what came after."""
         self.last_snapshot_offset = -1
+        self.replacement_count = 0
+        """How often segments were replaced; it grows when the view shows it."""
         self._retired: WeakSet[Segment] = WeakSet()
         """Segments that are no part of the log any more, and under ``.deleted`` names still have readers."""
         self.view: LogView
@@ -470,6 +472,7 @@ class LogCore:
             self.unflushed = [segment for segment in self.unflushed if segment not in there]
             self.context.batches.drop([segment.number for segment in there])
             self.publish()
+            self.replacement_count += 1
         return renamed
 
     def _begin_swap(self, paths: Sequence[str]) -> None:

@@ -302,16 +302,20 @@ class Segment:
         return True
 
     def _open_log(self) -> File:
-        """The .log file, also in the middle of :meth:`rename_files`."""
-        path = self.path
-        if self._has_lost_files:
-            raise StorageError(errno.ENOENT, "the segment was replaced, and its file removed", path)
-        try:
-            return self._files.open(path)
-        except StorageError as error:
-            if error.errno != errno.ENOENT or not self._coming_suffix:
-                raise
-            return self._files.open(path + self._coming_suffix)
+        """The .log file, also in the middle of :meth:`rename_files`. A name is looked at again after it was
+        opened: if the segment got another one meanwhile, that may be the file of what took its place."""
+        while True:
+            path = self.path
+            try:
+                file = self._files.open(path)
+            except StorageError as error:
+                if error.errno != errno.ENOENT or not self._coming_suffix:
+                    raise
+                file = self._files.open(path + self._coming_suffix)
+            if self._has_lost_files:
+                raise StorageError(errno.ENOENT, "the segment was replaced, and its file removed", path)
+            if self.path == path:
+                return file
 
     def _open(self) -> OpenFiles:
         log = self._open_log()
@@ -354,7 +358,8 @@ class Segment:
                 builder.add(header, piece.position + position)
                 last_offset = header.last_offset
         builder.close()
-        if not self._is_read_only and self._promised_offset <= last_offset:
+        is_staying = not self._is_read_only and not self._coming_suffix
+        if is_staying and self._promised_offset <= last_offset:
             _try_to_store(builder)
         return OpenFiles(log, builder.offset_index, builder.time_index)
 

@@ -101,7 +101,7 @@ def verify_log(source: Callable[[], LogFacts], clock: Clock, on_step: OnStep | N
                 Finding(
                     kind=FindingKind.CHANGED,
                     path=facts.directory,
-                    reason="the log was truncated, or its beginning deleted, meanwhile",
+                    reason="the log was truncated or compacted, or its beginning deleted, meanwhile",
                 )
             )
     return check.findings.report(clock.monotonic_ms() - started_ms)

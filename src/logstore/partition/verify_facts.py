@@ -69,7 +69,7 @@ def _facts_of_core(
         producers=core.producers.active_producers() if log._failure is None else None,
         late_producers=core.producers.late_transactions(context.clock.now_ms(), TRANSACTION_TIMEOUT_MS),
         findings=[*findings, *checkpoints.contradictions(log.partition, view.log_end_offset)],
-        stamp=_stamp_of(view),
+        stamp=_stamp_of(view, core.replacement_count),
     )
 
 
@@ -77,6 +77,7 @@ def facts_to_scrub(log: WritableLog) -> LogFacts:
     """What is known of the sealed segments below the recovery point: a prefix of the log, without what is in
     memory of producers. Takes no lock, and hurries no append."""
     core, context = log._core, log._context
+    replacement_count = core.replacement_count  # before the view: it must not know of more
     view, config, home = core.view, core.config, context.home
     recovery_point = home.recovery_point(log.partition)
     sealed = [_sealed(segment, view.next_base(number)) for number, segment in enumerate(view.segments[:-1])]
@@ -97,7 +98,7 @@ def facts_to_scrub(log: WritableLog) -> LogFacts:
         index_limit_bytes=config.segment_index_bytes,
         epochs=core.epochs,
         producers=None,
-        stamp=_stamp_of(view),
+        stamp=_stamp_of(view, replacement_count),
     )
 
 
@@ -106,8 +107,8 @@ def _was_compacted(log: WritableLog) -> bool:
     return log._core.config.compacts or log._context.home.cleaner_offset(log.partition) is not None
 
 
-def _stamp_of(view: LogView) -> object:
-    return view.truncations.count, view.log_start_offset, view.bases[0]
+def _stamp_of(view: LogView, replacement_count: int) -> object:
+    return view.truncations.count, view.log_start_offset, view.bases[0], replacement_count
 
 
 def _sealed(segment: Segment, next_base: int) -> SegmentToCheck:
