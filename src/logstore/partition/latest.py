@@ -24,11 +24,11 @@ from itertools import chain, compress
 from typing import TYPE_CHECKING, Any, Final
 
 from logstore.errors import CorruptionError, StorageError, UsageError
-from logstore.format.compression import MAX_DECOMPRESSED_BYTES, decompress
-from logstore.format.header import CODEC_MASK, HEADER_BYTES, MAGIC, TIMESTAMP_TYPE_BIT
+from logstore.format.header import MAGIC, TIMESTAMP_TYPE_BIT
 from logstore.format.loops import decode_records, latest_run, put_run
 from logstore.format.offset_map import ALL_KEYS, SEED_BYTES, KeyClass, OffsetMap, Standing, bytes_for
 from logstore.model import Bytes, Isolation, Record, TopicPartition
+from logstore.partition.cleaned_batches import records_section
 from logstore.partition.reading import (
     FoundBatch,
     aborted_transactions,
@@ -241,16 +241,11 @@ def _put(records: list[Record], offset_map: OffsetMap) -> bool:
 
 
 def _section_of(found: FoundBatch) -> tuple[Bytes, int, int] | None:
-    """None if it is not to be had."""
-    begin, end = found.position + HEADER_BYTES, found.position + found.header.size_bytes
-    if not found.header.attributes & CODEC_MASK:
-        return found.buffer, begin, end
-    packed = memoryview(found.buffer)[begin:end]
+    """None if it is not to be had: decoding the batch then says what is wrong."""
     try:
-        section = decompress(found.header.codec, packed, MAX_DECOMPRESSED_BYTES)
+        return records_section(found.buffer, found.position, found.header)
     except CorruptionError:
-        return None  # decoding it to records says what is wrong
-    return section, 0, len(section)
+        return None
 
 
 # The latest offsets -----------------------------------------------------------------------------------------
