@@ -49,6 +49,15 @@ def test_edge_buffer_keeps_its_size_while_the_line_is_down(tmp_path: Path) -> No
     assert re.search(r"line up again +0 readings wait", printed)
 
 
+def test_cache_is_warm_after_a_restart_and_its_copy_follows(tmp_path: Path) -> None:
+    printed = run("cache.py", cwd=tmp_path)
+    assert "warm: 1000 keys of 100000 records" in printed
+    assert "the copy: b'99' False 999" in printed
+    sizes = re.search(r"compacted: (\d+) to (\d+) bytes, the same table: True", printed)
+    assert sizes is not None
+    assert int(sizes[2]) < int(sizes[1]) / 10
+
+
 def test_follow_live_sees_every_record_from_another_process(tmp_path: Path) -> None:
     printed = run("follow_live.py", cwd=tmp_path)
     assert [int(offset) for offset in re.findall(r"reader: offset (\d+)", printed)] == list(range(8))

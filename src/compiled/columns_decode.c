@@ -11,6 +11,7 @@
 #include "batch.h"
 #include "column_set.h"
 #include "columns.h"
+#include "record.h"
 
 /* How take_batches ended. The same numbers stand in column_buffers.py, and a test compares. */
 enum {
@@ -815,31 +816,65 @@ append_header(ColumnSet *set, PyObject *header)
     return 0;
 }
 
-static PyObject *
-columns_append_row(PyObject *self, PyObject *args)
+/* Appends one record, or with an exception nothing. */
+static int
+append_fields(ColumnSet *set, int64_t offset, int64_t timestamp, PyObject *key, PyObject *value, PyObject *headers)
 {
-    ColumnSet *set = &((Columns *)self)->set;
-    long long offset, timestamp;
-    PyObject *key, *value, *headers;
     RawRecord record = {0};
-    if (begin((Columns *)self) < 0 ||
-        !PyArg_ParseTuple(args, "LLOOO!", &offset, &timestamp, &key, &value, &PyTuple_Type, &headers) ||
-        payload_of(key, &record.key) < 0 || payload_of(value, &record.value) < 0)
-        return NULL;
+    if (payload_of(key, &record.key) < 0 || payload_of(value, &record.value) < 0)
+        return -1;
     int64_t rows = set->row_count;
     Py_ssize_t count = set->wanted & WANTS_HEADERS ? PyTuple_Size(headers) : 0;
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *header = PyTuple_GetItem(headers, i);
         if (header == NULL || append_header(set, header) < 0) {
             forget_rows(set, rows, 1);
-            return NULL;
+            return -1;
         }
     }
     Section section = {.append_time = timestamp, .has_append_time = 1};
     int64_t room = (int64_t)(key == Py_None ? 0 : record.key.size) + (value == Py_None ? 0 : record.value.size);
     if (make_room(set, 1, room) != IS_FINE || take_row(set, &section, &record, offset) != IS_FINE) {
         forget_rows(set, rows, 1);
-        return PyErr_NoMemory();
+        PyErr_NoMemory();
+        return -1;
+    }
+    return 0;
+}
+
+static PyObject *
+columns_append_row(PyObject *self, PyObject *args)
+{
+    long long offset, timestamp;
+    PyObject *key, *value, *headers;
+    if (begin((Columns *)self) < 0 ||
+        !PyArg_ParseTuple(args, "LLOOO!", &offset, &timestamp, &key, &value, &PyTuple_Type, &headers) ||
+        append_fields(&((Columns *)self)->set, offset, timestamp, key, value, headers) < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* A list of records that are not on demand. Those in front of one that raises stay. */
+static PyObject *
+columns_append_records(PyObject *self, PyObject *records)
+{
+    const ModuleState *state = PyType_GetModuleState(Py_TYPE(self));
+    if (begin((Columns *)self) < 0)
+        return NULL;
+    if (!PyList_Check(records)) {
+        PyErr_SetString(PyExc_TypeError, "a list of records is wanted");
+        return NULL;
+    }
+    for (Py_ssize_t number = 0; number < PyList_Size(records); number++) {
+        PyObject *object = PyList_GetItem(records, number);
+        if (object == NULL || Py_TYPE(object) != state->record_type) {
+            PyErr_SetString(PyExc_TypeError, "a list of records is wanted");
+            return NULL;
+        }
+        const Record *record = (const Record *)object;
+        if (append_fields(&((Columns *)self)->set, record->offset, record->timestamp_ms, record->key, record->value,
+                          record->headers) < 0)
+            return NULL;
     }
     Py_RETURN_NONE;
 }
@@ -904,6 +939,7 @@ static PyMethodDef columns_methods[] = {
     {"take_batches", columns_take_batches, METH_VARARGS, "See column_buffers.PlainColumns."},
     {"take_section", columns_take_section, METH_VARARGS, "See column_buffers.PlainColumns."},
     {"append_row", columns_append_row, METH_VARARGS, "See column_buffers.PlainColumns."},
+    {"append_records", columns_append_records, METH_O, "See column_buffers.PlainColumns."},
     {"finish", columns_finish, METH_NOARGS, "See column_buffers.FinishedBuffers."},
     {NULL, NULL, 0, NULL},
 };

@@ -8,6 +8,7 @@ from logstore.build import compiled
 from logstore.format.batch import encode_batch
 from logstore.format.column_buffers import Ended, FinishedBuffers, PlainColumns, Wanted
 from logstore.format.compression import Codec
+from logstore.model import Record
 
 pytestmark = pytest.mark.skipif(compiled is None, reason="needs the compiled module")
 
@@ -121,6 +122,29 @@ def test_used_bytes_are_those_of_plain_columns():
             ours.append_row(*row)
             plain.append_row(*row)
         assert ours.used_bytes == plain.used_bytes
+
+
+def test_records_are_appended_as_their_fields_are():
+    rows = [Record(i, i, b"k" * i if i % 2 else None, b"v", (("é", b"x" * i),) * (i % 3)) for i in range(20)]
+    by_field, at_once, plain = compiled.Columns(ALL), compiled.Columns(ALL), PlainColumns(ALL)
+    for row in rows:
+        by_field.append_row(*row)
+    at_once.append_records(rows)
+    plain.append_records(rows)
+    assert at_once.used_bytes == by_field.used_bytes == plain.used_bytes
+    for ours, expected in zip(at_once.finish()[3:5], by_field.finish()[3:5], strict=True):
+        assert [part if isinstance(part, int) else bytes(part or b"") for part in ours] == [
+            part if isinstance(part, int) else bytes(part or b"") for part in expected
+        ]
+    assert plain.finish().keys == [row.key for row in rows]
+
+
+@pytest.mark.parametrize("wrong", [(Record(0, 0, None, None),), [(0, 0, None, None, ())], [None], None])
+def test_what_is_no_list_of_records_is_refused(wrong):
+    columns = compiled.Columns(ALL)
+    with pytest.raises(TypeError, match="list of records"):
+        columns.append_records(wrong)
+    assert columns.row_count == 0
 
 
 def test_memory_is_used_again_and_old_nulls_are_forgotten():

@@ -10,9 +10,11 @@ from __future__ import annotations
 import mmap
 import operator
 import pickle
+import random
 import struct
 from contextlib import contextmanager
 from itertools import chain
+from types import SimpleNamespace
 from unittest.mock import patch
 
 from logstore.build import compiled
@@ -800,6 +802,7 @@ class MemoryLog:
     """What a table view asks of a log."""
 
     partition = TopicPartition("memory", 0)
+    _context = SimpleNamespace(random=random.Random(3))
 
     def _newer_view(self, seen, error):
         raise error

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from logstore.format.gathered import RowRules
 from logstore.format.header import HEADER_BYTES
-from logstore.model import Bytes, Header
+from logstore.model import Bytes, Header, Record
 
 MAX_COLUMN_BYTES: Final = (1 << 31) - 1
 """What one column of keys or values holds at most: Arrow's ``binary`` counts with 32 bits."""
@@ -191,6 +191,11 @@ class PlainColumns:
         if wanted & Wanted.HEADERS:
             size += 4 + sum(8 + len(name.encode()) + len(payload or b"") for name, payload in headers)
         self.used_bytes += size
+
+    def append_records(self, records: list[Record]) -> None:
+        """Append records that were decoded, and not on demand."""
+        for record in records:
+            self.append_row(*record)
 
     def finish(self) -> FinishedLists:
         """The rows so far; begins anew."""

@@ -17,7 +17,6 @@ Knows nothing of the files. Columns are made of it in :mod:`logstore.partition.l
 
 from __future__ import annotations
 
-import secrets
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import chain, compress
@@ -89,7 +88,7 @@ class LatestView:
     def record_lists(self) -> Iterator[list[Record]]:
         """The records in lists, of which none is empty."""
         scan = _Scan(self._log, self._view, self.end_offset)
-        seed = secrets.token_bytes(SEED_BYTES)
+        seed = self._log._context.random.randbytes(SEED_BYTES)
         classes = deque([ALL_KEYS])
         while classes:
             keys = classes.popleft()

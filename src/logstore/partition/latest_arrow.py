@@ -20,8 +20,7 @@ def columns_of_lists(lists: Iterable[list[Record]], plan: ColumnPlan) -> Iterato
     columns = Columns(plan.wanted)
     try:
         for records in lists:
-            for record in records:
-                columns.append_row(*record)
+            columns.append_records(records)
             if columns.row_count >= plan.row_limit or columns.used_bytes >= plan.byte_limit:
                 yield from _finished(columns, plan)
     except CorruptionError:
