@@ -72,6 +72,7 @@ wheel: $(VENV)/.base
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.stages
+	$(BIN)/python -m benchmarks.tables
 
 # What guides the fuzzer is not there for every Python and machine: without it those tests are skipped.
 $(VENV)/.fuzz: $(VENV)/.test
