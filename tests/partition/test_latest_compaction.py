@@ -167,3 +167,22 @@ def test_aborted_records_count_neither_before_nor_after_compaction(tmp_path):
             assert table(log.latest(isolation=isolation)) == {"a": "1", "b": "2", "d": "1"}
         compact(log)
         log._context.clock.advance(2 * RETENTION_MS)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_reader_of_what_was_the_active_segment_finds_it_when_it_was_compacted(tmp_path, times):
+    """Its descriptor was given up meanwhile, and another file has its name."""
+    log = open_compacted(tmp_path / "t-0", file_delete_delay_ms=10**9)
+    put(log, z="1")
+    log.roll()
+    put(log, a="1", b="1")
+    put(log, a="2")
+    expected, reading, view = list(log.read()), log.read(), log.latest()
+    active = log._current_view().segments[-1]
+    for number in range(times):
+        put(log, a=f"{number}", c="1")
+        log.compact(now=True)
+    active.forget_files()
+    if times == 1:
+        assert list(reading) == expected
+    assert {record.offset for record in view} <= {0, 2, 3}

@@ -90,7 +90,7 @@ class ActiveSegment(Segment):
     def log_file(self) -> File:
         log = self._log  # once: another thread may forget it
         if log is None:
-            log = self._log = self._files.open(self.path, write=True)
+            log = self._log = self._open_log(write=True)
             self._cache.touch_active(self)
         return log
 
@@ -284,6 +284,7 @@ class ActiveSegment(Segment):
         self.store_indexes(flush=False)
         sealed = Segment(self._files, self.directory, self.base_offset, self._cache)
         sealed.size_bytes  # noqa: B018 - remembers the size now, before the file is ever renamed
+        sealed.remember_former(self)
         return sealed
 
 

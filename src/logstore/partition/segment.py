@@ -12,7 +12,7 @@ import itertools
 import threading
 from collections import OrderedDict
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from logstore.errors import CorruptionError, StorageError
 from logstore.files import File, Files
@@ -121,6 +121,7 @@ class Segment:
         self._promised_offset = -1
         self._rebuilt = False
         self._has_lost_files = False
+        self._former: ReferenceType[Segment] | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path!r})"
@@ -259,16 +260,27 @@ class Segment:
     def rename_files(self, suffix: str) -> list[str]:
         """Rename every file of the segment by appending ``suffix`` and return the new paths. Readers that
         hold the segment go on reading it under the new names until the files are removed."""
-        self._coming_suffix = suffix
+        for each in self._with_former():
+            each._coming_suffix = suffix
         renamed = []
         for kind in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
             path = self.path_of(kind)
             if self._files.is_file(path):
                 self._files.rename(path, path + suffix)
                 renamed.append(path + suffix)
-        self._suffix += suffix
-        self.path = self.path_of(LOG_SUFFIX)
+        for each in self._with_former():
+            each._suffix += suffix
+            each.path = each.path_of(LOG_SUFFIX)
         return renamed
+
+    def remember_former(self, former: Segment) -> None:
+        """This was that one: a reader that holds it must find these files, whatever their names are then."""
+        self._former = ref(former)
+
+    def _with_former(self) -> list[Segment]:
+        """This one, and the active one that it was, while somebody reads from that."""
+        former = None if self._former is None else self._former()
+        return [self] if former is None else [self, former]
 
     def disown_files(self) -> None:
         """Another object changes the files from now on: never write them here."""
@@ -277,7 +289,8 @@ class Segment:
     def lose_files(self) -> None:
         """Another segment's files are about to take the names of this one's. A reader that has them open goes
         on; for others they are gone, as if they were removed already."""
-        self._has_lost_files = True
+        for each in self._with_former():
+            each._has_lost_files = True
 
     def remove_indexes(self) -> bool:
         """Remove the index files of a segment that is about to go itself; returns whether there were any. Who
@@ -301,17 +314,17 @@ class Segment:
         self.forget_files()
         return True
 
-    def _open_log(self) -> File:
+    def _open_log(self, *, write: bool = False) -> File:
         """The .log file, also in the middle of :meth:`rename_files`. A name is looked at again after it was
         opened: if the segment got another one meanwhile, that may be the file of what took its place."""
         while True:
             path = self.path
             try:
-                file = self._files.open(path)
+                file = self._files.open(path, write=write)
             except StorageError as error:
                 if error.errno != errno.ENOENT or not self._coming_suffix:
                     raise
-                file = self._files.open(path + self._coming_suffix)
+                file = self._files.open(path + self._coming_suffix, write=write)
             if self._has_lost_files:
                 raise StorageError(errno.ENOENT, "the segment was replaced, and its file removed", path)
             if self.path == path:
