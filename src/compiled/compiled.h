@@ -58,6 +58,7 @@ int add_pages(PyObject *module);
 int add_lookup(PyObject *module);
 int add_latest(PyObject *module);
 int add_offset_map(PyObject *module);
+int add_keep(PyObject *module);
 
 void free_spare_columns(ModuleState *state);
 

@@ -125,6 +125,15 @@ def encode_rows(
     return batches
 
 
+def keep_records(
+    section: Bytes, position: int, end: int, stays: bytes, base_timestamp_ms: int, reserve_bytes: int
+) -> tuple[bytearray, int]:
+    """As :func:`logstore.format.plain.keep_records`. Cost: 0.01 µs per record, and copying."""
+    arguments = (section, position, end, stays, base_timestamp_ms, reserve_bytes)
+    kept: tuple[bytearray, int] | None = compiled.keep_records(*arguments)
+    return plain.keep_records(*arguments) if kept is None else kept
+
+
 def divide_rows(rows: Sequence[Any], partition_count: int) -> list[list[Any]] | None:
     """The rows, a list or tuple, by the partition of their keys; None if one has no key or anything about it
     is out of the ordinary, for plain Python to decide. Cost: 50 ns per record."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from logstore.build import compiled
-from logstore.format.plain import keep_records, skip_records
+from logstore.format.plain import skip_records
 from logstore.format.run import IndexRun
 
 index_run: IndexRun | None = None
@@ -41,6 +41,7 @@ if compiled is None or TYPE_CHECKING:
         encode_batch,
         encode_records,
         encode_rows,
+        keep_records,
         newest_timestamp,
         scan_batches,
     )
@@ -56,6 +57,7 @@ else:
         encode_records,
         encode_rows,
         index_run,
+        keep_records,
         newest_timestamp,
         partition_for_key,
         scan_batches,

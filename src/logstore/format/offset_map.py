@@ -80,6 +80,11 @@ class Standing(IntEnum):
     """Above the latest offset of the map, so nothing is known of it; with or without key and value."""
 
 
+def memory_for(key_count: int) -> int:
+    """Bytes with which an :class:`OffsetMap` holds so many keys."""
+    return max(key_count, 1) * (PLAIN_KEY_BYTES if build.compiled is None else 27) + 48
+
+
 class PlainTable:
     """The table in plain Python: a dict with a bound."""
 

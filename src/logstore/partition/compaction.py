@@ -29,7 +29,7 @@ from logstore.format.control import ControlType, decode_control_record
 from logstore.format.header import CODEC_MASK, HEADER_BYTES, MAGIC, BatchHeader, decode_header
 from logstore.format.loops import scan_batches
 from logstore.format.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
-from logstore.format.offset_map import SEED_BYTES, OffsetMap
+from logstore.format.offset_map import SEED_BYTES, OffsetMap, memory_for
 from logstore.model import NO_TIMESTAMP_MS, AbortedTransaction, Bytes
 from logstore.partition.cleaned_batches import (
     KEPT,
@@ -63,8 +63,6 @@ DEFAULT_MAP_BYTES: Final = 128 * 1024 * 1024
 """Kafka's ``log.cleaner.dedupe.buffer.size``: 5 million keys in a round."""
 
 _READ_BYTES = 1024 * 1024
-_LEAST_MAP_BYTES = 64 * 1024
-_MAP_BYTES_PER_LOG_BYTE = 8  # more than the keys of records of 10 bytes need, compressed to a third
 
 
 # What is dirty ----------------------------------------------------------------------------------------------
@@ -314,12 +312,9 @@ class Compaction:
         home, partition = self._context.home, self._log.partition
         if dirtiness.is_stored_offset_wrong or home.cleaner_offset(partition) is None:
             self._store_offset(dirty)
-        dirty_bytes = sum(
-            source.size_bytes for source in self._sources(view, end) if source.next_base_offset > dirty
-        )
-        wanted_bytes = max(dirty_bytes * _MAP_BYTES_PER_LOG_BYTE, _LEAST_MAP_BYTES)
+        map_bytes = min(self._map_bytes, memory_for(end - dirty))  # there are no more keys than offsets
         # Its seed keeps out keys that are chosen to collide; nobody sees what this generator gives.
-        offsets = OffsetMap(min(self._map_bytes, wanted_bytes), self._context.random.randbytes(SEED_BYTES))
+        offsets = OffsetMap(map_bytes, self._context.random.randbytes(SEED_BYTES))
         while True:
             dirty, is_full = self._round(offsets, dirty, end)
             if not is_full or self._is_dry_run:
