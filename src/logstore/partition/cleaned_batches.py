@@ -111,7 +111,7 @@ class BatchCleaner:
         self._rules = rules
         self._aborted: list[AbortedTransaction] = []
 
-    def clean(self, buffer: bytes, position: int, header: BatchHeader) -> bytearray | None:
+    def clean(self, buffer: Bytes, position: int, header: BatchHeader) -> bytearray | None:
         """The batch at ``position``: :data:`KEPT`, what to write in its place, or None if it goes.
 
         Raises:
@@ -154,7 +154,7 @@ class BatchCleaner:
 
     # Control batches
 
-    def _clean_control(self, buffer: bytes, position: int, header: BatchHeader) -> bytearray | None:
+    def _clean_control(self, buffer: Bytes, position: int, header: BatchHeader) -> bytearray | None:
         if not header.record_count:
             return self._without_records(header)
         records = decode_batch(buffer, position, header)
@@ -176,7 +176,7 @@ class BatchCleaner:
 
     # Data
 
-    def _clean_data(self, buffer: bytes, position: int, header: BatchHeader) -> bytearray | None:
+    def _clean_data(self, buffer: Bytes, position: int, header: BatchHeader) -> bytearray | None:
         if header.magic != MAGIC:
             return self._clean_legacy(decode_batch(buffer, position, header), header)
         section, start, end = records_section(buffer, position, header)
@@ -231,7 +231,7 @@ class BatchCleaner:
         return standings.translate(_STAYS), tombstones > 0 and horizon_ms is None
 
 
-def records_section(buffer: bytes, position: int, header: BatchHeader) -> tuple[Bytes, int, int]:
+def records_section(buffer: Bytes, position: int, header: BatchHeader) -> tuple[Bytes, int, int]:
     """The records of a batch of magic 2, not compressed: a buffer, and where in it they begin and end.
 
     Raises:

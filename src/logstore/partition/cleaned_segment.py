@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterable
-from typing import Final
 
 from logstore.errors import StorageError
 from logstore.files import File, Files
@@ -28,9 +27,6 @@ from logstore.format.names import (
 from logstore.model import AbortedTransaction, Bytes
 from logstore.partition.index_builder import IndexBuilder
 from logstore.partition.indexes import OffsetIndex, TimeIndex
-
-WRITE_BYTES: Final = 1024 * 1024
-"""What one write takes: batches are gathered up to here."""
 
 _KINDS = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, LOG_SUFFIX)
 """The log last: as long as it is there under its first name, the output is unfinished."""
@@ -71,7 +67,8 @@ class CleanedSegment:
         return log
 
     def add(self, batches: Iterable[BatchHeader], data: Bytes) -> None:
-        """Append batches, which ``data`` holds one after the other. It must not change afterwards."""
+        """Append batches, which ``data`` holds one after the other. It must not change until
+        :meth:`write`."""
         position = self.size_bytes
         for header in batches:
             self._indexes.add(header, position)
@@ -79,14 +76,13 @@ class CleanedSegment:
         self.size_bytes = position
         self._waiting.append(data)
         self._waiting_bytes += len(data)
-        if self._waiting_bytes >= WRITE_BYTES:
-            self._write()
 
     def add_aborted(self, aborted: Iterable[AbortedTransaction]) -> None:
         """Note aborted transactions whose markers were added, in their order."""
         self._aborted += aborted
 
-    def _write(self) -> None:
+    def write(self) -> None:
+        """Write what was added, in one piece."""
         if self._waiting:
             self._log.write_at(self.size_bytes - self._waiting_bytes, self._waiting)
             self._waiting, self._waiting_bytes = [], 0
@@ -94,7 +90,7 @@ class CleanedSegment:
     def finish(self, modified_ms: int) -> list[str]:
         """Write what is left and make all files durable, the log with this modification time: retention goes
         by it where no record has a timestamp. Returns their kinds, the log last."""
-        self._write()
+        self.write()
         self._indexes.close()
         self._indexes.offset_index.store(flush=True)
         self._indexes.time_index.store(flush=True)

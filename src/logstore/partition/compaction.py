@@ -52,7 +52,6 @@ from logstore.partition.grouping import GroupingFacts, plan_groups
 from logstore.partition.segment import Segment
 from logstore.partition.validate import compression_level
 from logstore.partition.view import LogView
-from logstore.partition.walk import Piece
 
 if TYPE_CHECKING:
     from logstore.partition.core import LogCore
@@ -115,6 +114,15 @@ def _oldest_of(segment: Segment) -> Callable[[], int]:
 # Reading ----------------------------------------------------------------------------------------------------
 
 
+class _Piece(NamedTuple):
+    """Some bytes of a segment, as :class:`~logstore.partition.walk.Piece`."""
+
+    buffer: memoryview
+    position: int
+    batches: list[tuple[int, BatchHeader]]
+    end: int
+
+
 class _Source(NamedTuple):
     """A segment that is read, as the view has it."""
 
@@ -122,16 +130,19 @@ class _Source(NamedTuple):
     next_base_offset: int
     size_bytes: int
 
-    def pieces(self, position: int = 0) -> Iterator[Piece]:
-        """The batches from ``position`` on, each with its checksum and its place checked.
+    def pieces(self, position: int = 0) -> Iterator[_Piece]:
+        """The batches from ``position`` on, each with its checksum and its place checked. The buffer of a
+        piece is used again for the next one: new memory for each costs as much as reading it.
 
         Raises:
             CorruptionError: one is damaged, or does not follow the one before.
         """
         path = self.segment.path
-        size, last_offset = _READ_BYTES, self.segment.base_offset - 1
+        memory = bytearray(min(_READ_BYTES, self.size_bytes - position))
+        last_offset = self.segment.base_offset - 1
         while position < self.size_bytes:
-            buffer = self.segment.read_at(position, min(size, self.size_bytes - position))
+            wanted = memoryview(memory)[: self.size_bytes - position]
+            buffer = wanted[: self.segment.read_into(position, wanted)]
             batches, stop, fault = scan_batches(buffer, 0, len(buffer), check=True)
             for at, header in batches:
                 if not last_offset < header.base_offset <= header.last_offset < self.next_base_offset:
@@ -139,14 +150,15 @@ class _Source(NamedTuple):
                     raise header.damage(reason, at).located(path, position)
                 last_offset = header.last_offset
             if batches:
-                yield Piece(buffer, position, batches, stop)
+                yield _Piece(buffer, position, batches, stop)
             if fault is not None:
                 raise fault.located(path, position)
-            size = _READ_BYTES if batches else self._size_of_large(buffer, position)
+            if not batches:
+                memory = bytearray(self._size_of_large(buffer, position))
             position += stop
 
-    def _size_of_large(self, buffer: bytes, position: int) -> int:
-        """How much to read for the batch that is larger than ``buffer``."""
+    def _size_of_large(self, buffer: memoryview, position: int) -> int:
+        """How much memory the batch takes that is larger than ``buffer``."""
         if len(buffer) >= HEADER_BYTES:
             wanted = decode_header(buffer).size_bytes
             if len(buffer) < wanted <= self.size_bytes - position:
@@ -168,7 +180,7 @@ def _aborted_in(view: LogView) -> list[AbortedTransaction]:
     return [entry for segment in view.segments for entry in segment.read_transaction_index().entries]
 
 
-def _marker_of(buffer: bytes, at: int, header: BatchHeader) -> ControlType | None:
+def _marker_of(buffer: Bytes, at: int, header: BatchHeader) -> ControlType | None:
     """ABORT or COMMIT; None of every other control batch, and of one that compaction has emptied."""
     if not header.record_count:
         return None
@@ -177,7 +189,7 @@ def _marker_of(buffer: bytes, at: int, header: BatchHeader) -> ControlType | Non
 
 
 def _place(
-    error: CorruptionError, source: _Source, piece: Piece, at: int, header: BatchHeader
+    error: CorruptionError, source: _Source, piece: _Piece, at: int, header: BatchHeader
 ) -> CorruptionError:
     """The error with the batch's place and offsets. Positions in decompressed bytes nobody can look up."""
     if header.attributes & CODEC_MASK or error.position is None:
@@ -196,6 +208,8 @@ class _Output(Protocol):
 
     def add(self, batches: Sequence[BatchHeader], data: Bytes) -> None: ...
 
+    def write(self) -> None: ...
+
     def add_aborted(self, aborted: Sequence[AbortedTransaction]) -> None: ...
 
 
@@ -207,6 +221,9 @@ class _CountedOutput:
 
     def add(self, batches: Sequence[BatchHeader], data: Bytes) -> None:
         self.size_bytes += len(data)
+
+    def write(self) -> None:
+        """Nothing is."""
 
     def add_aborted(self, aborted: Sequence[AbortedTransaction]) -> None:
         """Not kept."""
@@ -422,7 +439,7 @@ class Compaction:
         self,
         offsets: OffsetMap,
         transactions: CleanedTransactions,
-        buffer: bytes,
+        buffer: Bytes,
         at: int,
         header: BatchHeader,
         dirty: int,
@@ -493,9 +510,9 @@ class Compaction:
                 entries = source.segment.read_transaction_index().entries
                 output.add_aborted([entry for entry in entries if entry.last_offset >= end])
 
-    def _copy_piece(self, source: _Source, piece: Piece, cleaner: BatchCleaner, output: _Output) -> None:
+    def _copy_piece(self, source: _Source, piece: _Piece, cleaner: BatchCleaner, output: _Output) -> None:
         """Batches that are kept one after the other go on in one slice."""
-        buffer, data = piece.buffer, memoryview(piece.buffer)
+        buffer = piece.buffer
         kept: list[BatchHeader] = []
         kept_from = 0
         for at, header in piece.batches:
@@ -509,12 +526,13 @@ class Compaction:
                 kept.append(header)
                 continue
             if kept:
-                output.add(kept, data[kept_from:at])
+                output.add(kept, buffer[kept_from:at])
                 kept = []
             if cleaned is not None:
                 output.add([decode_header(cleaned)], cleaned)
         if kept:
-            output.add(kept, data[kept_from : piece.end])
+            output.add(kept, buffer[kept_from : piece.end])
+        output.write()
 
     def _replace(self, group: Sequence[_Source], base_offset: int, kinds: Sequence[str]) -> None:
         log = self._log
@@ -526,7 +544,7 @@ class Compaction:
 
     # Steps
 
-    def _reading(self, source: _Source, offset: int = 0) -> Iterator[Piece]:
+    def _reading(self, source: _Source, offset: int = 0) -> Iterator[_Piece]:
         """The pieces of a source, from one that begins below ``offset`` on."""
         with self._watching(source):
             pieces = source.pieces(source.segment.position_before(offset))
