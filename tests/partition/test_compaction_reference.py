@@ -13,10 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from logstore.model import Isolation, Record
+from logstore.partition import joined_batches
+from logstore.partition.joined_batches import SMALL_BYTES
 from logstore.testing import ManualClock
 from tests.partition.helpers_compaction import RETENTION_MS, end, open_compacted, reopen, row
 from tests.partition.helpers_rules import identity
@@ -186,8 +189,15 @@ steps = st.one_of(
 )
 
 
-def run_all(wanted: list[tuple[Any, ...]], codec: str, segment_bytes: int) -> Reference:
+def run_all(wanted: list[tuple[Any, ...]], codec: str, segment_bytes: int, *, joins: bool) -> Reference:
     directory = Path(tempfile.mkdtemp(dir=os.environ.get("TMPDIR")))
+    small_bytes = SMALL_BYTES if joins else 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(joined_batches, "SMALL_BYTES", small_bytes)
+        return run_in(directory, wanted, codec, segment_bytes)
+
+
+def run_in(directory: Path, wanted: list[tuple[Any, ...]], codec: str, segment_bytes: int) -> Reference:
     try:
         reference = Reference(directory / "topic-0", codec, segment_bytes)
         for step in wanted:
@@ -211,7 +221,8 @@ some = settings(max_examples=25, deadline=None, suppress_health_check=list(Healt
     st.lists(steps, min_size=12, max_size=50),
     st.sampled_from(["producer", "lz4"]),
     st.sampled_from([400, 100_000]),
+    st.booleans(),
 )
-def test_what_is_left_is_what_the_rules_say(wanted, codec, segment_bytes):
-    reference = run_all(wanted, codec, segment_bytes)
+def test_what_is_left_is_what_the_rules_say(wanted, codec, segment_bytes, joins):
+    reference = run_all(wanted, codec, segment_bytes, joins=joins)
     event(f"removed records: {min(reference.removed, 20) // 5 * 5} or more")

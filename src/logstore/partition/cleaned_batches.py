@@ -70,6 +70,7 @@ class CleaningCounts:
     read_batches: int = 0
     kept_batches: int = 0
     rewritten_batches: int = 0
+    joined_batches: int = 0
     read_records: int = 0
     kept_records: int = 0
     kept_tombstones: int = 0

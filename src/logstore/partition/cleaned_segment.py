@@ -40,11 +40,10 @@ class CleanedSegment:
     ) -> None:
         """``expected_bytes`` is how large the log may become: the index entries must last for it."""
         self.base_offset = base_offset
-        self.size_bytes = 0
+        self.size_bytes = self.written_bytes = 0
         self._files = files
         self._directory = directory
         self._waiting: list[Bytes] = []
-        self._waiting_bytes = 0
         self._aborted: list[AbortedTransaction] = []
         self._indexes = IndexBuilder(
             OffsetIndex(files, self._path_of(INDEX_SUFFIX), base_offset, index_limit_bytes),
@@ -75,7 +74,6 @@ class CleanedSegment:
             position += header.size_bytes
         self.size_bytes = position
         self._waiting.append(data)
-        self._waiting_bytes += len(data)
 
     def add_aborted(self, aborted: Iterable[AbortedTransaction]) -> None:
         """Note aborted transactions whose markers were added, in their order."""
@@ -84,8 +82,8 @@ class CleanedSegment:
     def write(self) -> None:
         """Write what was added, in one piece."""
         if self._waiting:
-            self._log.write_at(self.size_bytes - self._waiting_bytes, self._waiting)
-            self._waiting, self._waiting_bytes = [], 0
+            self._log.write_at(self.written_bytes, self._waiting)
+            self._waiting, self.written_bytes = [], self.size_bytes
 
     def finish(self, modified_ms: int) -> list[str]:
         """Write what is left and make all files durable, the log with this modification time: retention goes

@@ -21,26 +21,26 @@ import contextlib
 import errno
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final
 
 from logstore.errors import CorruptionError, RetriableError, StorageError, UsageError
 from logstore.format.batch import decode_batch
 from logstore.format.control import ControlType, decode_control_record
-from logstore.format.header import CODEC_MASK, HEADER_BYTES, MAGIC, BatchHeader, decode_header
-from logstore.format.loops import scan_batches
+from logstore.format.header import HEADER_BYTES, MAGIC, BatchHeader, decode_header
 from logstore.format.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from logstore.format.offset_map import SEED_BYTES, OffsetMap, memory_for
 from logstore.model import NO_TIMESTAMP_MS, AbortedTransaction, Bytes
 from logstore.partition.cleaned_batches import (
-    KEPT,
     BatchCleaner,
     CleaningCounts,
     CleaningRules,
     last_of_producers,
     records_section,
 )
+from logstore.partition.cleaned_group import CountedOutput, GroupCopy
 from logstore.partition.cleaned_segment import CleanedSegment
 from logstore.partition.cleaned_transactions import CleanedTransactions
+from logstore.partition.cleaning_source import Source, SourcePiece, sources_below
 from logstore.partition.compaction_report import (
     CompactionProgress,
     CompactionReport,
@@ -49,8 +49,9 @@ from logstore.partition.compaction_report import (
 )
 from logstore.partition.dirtiness import CleanableFacts, Dirtiness, plan_cleaning
 from logstore.partition.grouping import GroupingFacts, plan_groups
+from logstore.partition.joined_batches import JoiningRules, Output
 from logstore.partition.segment import Segment
-from logstore.partition.validate import compression_level
+from logstore.partition.validate import compression_level, largest_batch_bytes
 from logstore.partition.view import LogView
 
 if TYPE_CHECKING:
@@ -111,70 +112,6 @@ def _oldest_of(segment: Segment) -> Callable[[], int]:
     return oldest_ms
 
 
-# Reading ----------------------------------------------------------------------------------------------------
-
-
-class _Piece(NamedTuple):
-    """Some bytes of a segment, as :class:`~logstore.partition.walk.Piece`."""
-
-    buffer: memoryview
-    position: int
-    batches: list[tuple[int, BatchHeader]]
-    end: int
-
-
-class _Source(NamedTuple):
-    """A segment that is read, as the view has it."""
-
-    segment: Segment
-    next_base_offset: int
-    size_bytes: int
-
-    def pieces(self, position: int = 0) -> Iterator[_Piece]:
-        """The batches from ``position`` on, each with its checksum and its place checked. The buffer of a
-        piece is used again for the next one: new memory for each costs as much as reading it.
-
-        Raises:
-            CorruptionError: one is damaged, or does not follow the one before.
-        """
-        path = self.segment.path
-        memory = bytearray(min(_READ_BYTES, self.size_bytes - position))
-        last_offset = self.segment.base_offset - 1
-        while position < self.size_bytes:
-            wanted = memoryview(memory)[: self.size_bytes - position]
-            buffer = wanted[: self.segment.read_into(position, wanted)]
-            batches, stop, fault = scan_batches(buffer, 0, len(buffer), check=True)
-            for at, header in batches:
-                if not last_offset < header.base_offset <= header.last_offset < self.next_base_offset:
-                    reason = f"offsets {header.base_offset} to {header.last_offset} follow {last_offset}"
-                    raise header.damage(reason, at).located(path, position)
-                last_offset = header.last_offset
-            if batches:
-                yield _Piece(buffer, position, batches, stop)
-            if fault is not None:
-                raise fault.located(path, position)
-            if not batches:
-                memory = bytearray(self._size_of_large(buffer, position))
-            position += stop
-
-    def _size_of_large(self, buffer: memoryview, position: int) -> int:
-        """How much memory the batch takes that is larger than ``buffer``."""
-        if len(buffer) >= HEADER_BYTES:
-            wanted = decode_header(buffer).size_bytes
-            if len(buffer) < wanted <= self.size_bytes - position:
-                return wanted
-        raise CorruptionError("the last batch is incomplete", position=position).located(self.segment.path)
-
-
-def _sources(view: LogView, end: int, *, rolls: bool = False) -> list[_Source]:
-    """The sealed segments that begin below ``end``; with ``rolls`` the active one as if it were sealed."""
-    return [
-        _Source(segment, view.next_base(number), view.size_of(number))
-        for number, segment in enumerate(view.segments if rolls else view.segments[:-1])
-        if segment.base_offset < end
-    ]
-
-
 def _aborted_in(view: LogView) -> list[AbortedTransaction]:
     """All aborted transactions that the indexes know of; each is read once in a round."""
     return [entry for segment in view.segments for entry in segment.read_transaction_index().entries]
@@ -186,47 +123,6 @@ def _marker_of(buffer: Bytes, at: int, header: BatchHeader) -> ControlType | Non
         return None
     kind = decode_control_record(decode_batch(buffer, at, header)[0]).control_type
     return kind if kind is ControlType.ABORT or kind is ControlType.COMMIT else None
-
-
-def _place(
-    error: CorruptionError, source: _Source, piece: _Piece, at: int, header: BatchHeader
-) -> CorruptionError:
-    """The error with the batch's place and offsets. Positions in decompressed bytes nobody can look up."""
-    if header.attributes & CODEC_MASK or error.position is None:
-        error.position = at
-    error.base_offset, error.last_offset = header.base_offset, header.last_offset
-    return error.located(source.segment.path, piece.position)
-
-
-# Writing ----------------------------------------------------------------------------------------------------
-
-
-class _Output(Protocol):
-    """Where what is kept goes."""
-
-    size_bytes: int
-
-    def add(self, batches: Sequence[BatchHeader], data: Bytes) -> None: ...
-
-    def write(self) -> None: ...
-
-    def add_aborted(self, aborted: Sequence[AbortedTransaction]) -> None: ...
-
-
-class _CountedOutput:
-    """The output of a dry run."""
-
-    def __init__(self) -> None:
-        self.size_bytes = 0
-
-    def add(self, batches: Sequence[BatchHeader], data: Bytes) -> None:
-        self.size_bytes += len(data)
-
-    def write(self) -> None:
-        """Nothing is."""
-
-    def add_aborted(self, aborted: Sequence[AbortedTransaction]) -> None:
-        """Not kept."""
 
 
 class Compaction:
@@ -282,6 +178,7 @@ class Compaction:
             read_batch_count=self._counts.read_batches,
             kept_batch_count=self._counts.kept_batches,
             rewritten_batch_count=self._counts.rewritten_batches,
+            joined_batch_count=self._counts.joined_batches,
             read_record_count=self._counts.read_records,
             kept_record_count=self._counts.kept_records,
             kept_tombstone_count=self._counts.kept_tombstones,
@@ -315,8 +212,8 @@ class Compaction:
             return dirtiness.is_eligible
         return any(source.size_bytes for source in self._sources(view, dirtiness.first_uncleanable_offset))
 
-    def _sources(self, view: LogView, end: int) -> list[_Source]:
-        return _sources(view, end, rolls=self._is_urgent and self._is_dry_run)
+    def _sources(self, view: LogView, end: int) -> list[Source]:
+        return sources_below(view, end, rolls=self._is_urgent and self._is_dry_run)
 
     # Rounds
 
@@ -352,12 +249,14 @@ class Compaction:
         mapped_end, is_full = self._fill(offsets, waiting, CleanedTransactions(aborted, dirty), dirty, end)
         self._key_count += offsets.count
         sources = self._sources(view, mapped_end)
-        cleaner = BatchCleaner(offsets, CleanedTransactions(aborted), self._rules(mapped_end))
+        rules = self._rules(mapped_end)
+        cleaner = BatchCleaner(offsets, CleanedTransactions(aborted), rules)
+        joining = JoiningRules(mapped_end, self._join_limit_bytes(), rules.producers, rules.level_of)
         try:
             for group in plan_groups(
                 [self._grouping_of(source) for source in sources], config=self._core.config
             ):
-                self._clean_group(sources[group.start : group.stop], cleaner, mapped_end)
+                self._clean_group(sources[group.start : group.stop], cleaner, joining)
         finally:
             self._add_counts(cleaner.counts)
         self._store_offset(mapped_end)
@@ -375,7 +274,10 @@ class Compaction:
             lambda codec: compression_level(config, codec),
         )
 
-    def _grouping_of(self, source: _Source) -> GroupingFacts:
+    def _join_limit_bytes(self) -> int:
+        return min(self._context.config.batch_bytes, largest_batch_bytes(self._core.config))
+
+    def _grouping_of(self, source: Source) -> GroupingFacts:
         segment, files = source.segment, self._context.files
         sizes = []
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
@@ -403,7 +305,7 @@ class Compaction:
     def _fill(
         self,
         offsets: OffsetMap,
-        sources: Sequence[_Source],
+        sources: Sequence[Source],
         transactions: CleanedTransactions,
         dirty: int,
         end: int,
@@ -422,7 +324,7 @@ class Compaction:
                     try:
                         is_taken = self._put(offsets, transactions, piece.buffer, at, header, dirty)
                     except CorruptionError as error:
-                        raise _place(error, source, piece, at, header) from None
+                        raise source.place(error, piece, at, header) from None
                     if not is_taken:
                         return max(offsets.latest_offset + 1, dirty), True
                     met = header.next_offset
@@ -465,89 +367,61 @@ class Compaction:
 
     # Groups
 
-    def _clean_group(self, group: Sequence[_Source], cleaner: BatchCleaner, end: int) -> None:
+    def _clean_group(self, group: Sequence[Source], cleaner: BatchCleaner, rules: JoiningRules) -> None:
         """Write some neighbours into one segment, which takes their place."""
+        copy = GroupCopy(
+            group,
+            cleaner,
+            rules,
+            read=lambda source, end: self._reading(source, end=end),
+            begin=lambda: self._begin_output(group),
+            wrote=self._step,
+        )
+        try:
+            copy.run()
+            if isinstance(copy.output, CleanedSegment):
+                self._replace(group, copy.output)
+        except BaseException:
+            if isinstance(copy.output, CleanedSegment) and not self._log.needs_reopen:
+                with contextlib.suppress(
+                    StorageError
+                ):  # after a failed swap the next open decides what counts
+                    copy.output.remove()
+            raise
         source_bytes = sum(source.size_bytes for source in group)
+        self._read_bytes += source_bytes
+        self._kept_bytes += source_bytes if copy.output is None else copy.output.size_bytes
+        self._written_bytes += 0 if copy.output is None else copy.output.written_bytes
+        self._saved_segments += len(group) - 1
+
+    def _begin_output(self, group: Sequence[Source]) -> Output:
         if self._is_dry_run:
-            counted = _CountedOutput()
-            self._copy_group(group, cleaner, end, counted)
-            self._note_group(group, source_bytes, counted.size_bytes)
-            return
-        output = CleanedSegment(
+            return CountedOutput()
+        return CleanedSegment(
             self._context.files,
             self._log.directory,
             group[0].segment.base_offset,
             index_limit_bytes=self._core.config.segment_index_bytes,
-            expected_bytes=source_bytes,
+            expected_bytes=sum(source.size_bytes for source in group),
         )
-        try:
-            self._copy_group(group, cleaner, end, output)
-            with self._watching(group[-1]):
-                modified_ms = group[-1].segment.modified_ms
-            kinds = output.finish(modified_ms)
-            self._replace(group, output.base_offset, kinds)
-        except BaseException:
-            if not self._log.needs_reopen:  # else the next open decides which of the files count
-                with contextlib.suppress(StorageError):
-                    output.remove()
-            raise
-        self._written_bytes += output.size_bytes
-        self._note_group(group, source_bytes, output.size_bytes)
 
-    def _note_group(self, group: Sequence[_Source], read_bytes: int, kept_bytes: int) -> None:
-        self._read_bytes += read_bytes
-        self._kept_bytes += kept_bytes
-        self._saved_segments += len(group) - 1
-
-    def _copy_group(self, group: Sequence[_Source], cleaner: BatchCleaner, end: int, output: _Output) -> None:
-        for source in group:
-            for piece in self._reading(source):
-                before_bytes = output.size_bytes
-                self._copy_piece(source, piece, cleaner, output)
-                self._step(0 if self._is_dry_run else output.size_bytes - before_bytes)
-            output.add_aborted(cleaner.take_aborted())
-            if source.next_base_offset > end:
-                entries = source.segment.read_transaction_index().entries
-                output.add_aborted([entry for entry in entries if entry.last_offset >= end])
-
-    def _copy_piece(self, source: _Source, piece: _Piece, cleaner: BatchCleaner, output: _Output) -> None:
-        """Batches that are kept one after the other go on in one slice."""
-        buffer = piece.buffer
-        kept: list[BatchHeader] = []
-        kept_from = 0
-        for at, header in piece.batches:
-            try:
-                cleaned = cleaner.clean(buffer, at, header)
-            except CorruptionError as error:
-                raise _place(error, source, piece, at, header) from None
-            if cleaned is KEPT:
-                if not kept:
-                    kept_from = at
-                kept.append(header)
-                continue
-            if kept:
-                output.add(kept, buffer[kept_from:at])
-                kept = []
-            if cleaned is not None:
-                output.add([decode_header(cleaned)], cleaned)
-        if kept:
-            output.add(kept, buffer[kept_from : piece.end])
-        output.write()
-
-    def _replace(self, group: Sequence[_Source], base_offset: int, kinds: Sequence[str]) -> None:
+    def _replace(self, group: Sequence[Source], output: CleanedSegment) -> None:
+        with self._watching(group[-1]):
+            modified_ms = group[-1].segment.modified_ms
+        kinds = output.finish(modified_ms)
         log = self._log
         with log._own_lock(), log._changing as core:
             self._check()
-            renamed = core.replace_segments([source.segment for source in group], base_offset, kinds)
-            log._schedule_removal(renamed)
+            old = [source.segment for source in group]
+            log._schedule_removal(core.replace_segments(old, output.base_offset, kinds))
             log._notify()
 
     # Steps
 
-    def _reading(self, source: _Source, offset: int = 0) -> Iterator[_Piece]:
-        """The pieces of a source, from one that begins below ``offset`` on."""
+    def _reading(self, source: Source, offset: int = 0, end: int | None = None) -> Iterator[SourcePiece]:
+        """The pieces of a source, from one that begins below ``offset`` on, up to a position."""
         with self._watching(source):
-            pieces = source.pieces(source.segment.position_before(offset))
+            pieces = source.pieces(source.segment.position_before(offset), end)
         while True:
             with self._watching(source):
                 piece = next(pieces, None)
@@ -558,7 +432,7 @@ class Compaction:
             yield piece
 
     @contextlib.contextmanager
-    def _watching(self, source: _Source) -> Iterator[None]:
+    def _watching(self, source: Source) -> Iterator[None]:
         """An error in reading the source may be due to a change of the log: then that is said."""
         try:
             yield

@@ -58,7 +58,9 @@ class CompactionReport:
     kept_batch_count: int
     """Empty ones, kept for their producer or their offset, among them."""
     rewritten_batch_count: int
-    """Kept with fewer records, with a delete horizon, or joined with others."""
+    """Kept with fewer records, with a delete horizon, or emptied."""
+    joined_batch_count: int
+    """Small ones of which larger ones were made; of ``kept_batch_count`` are those that were made."""
     read_record_count: int
     """Control records do not count; neither do those of batches that were kept without a look."""
     kept_record_count: int
