@@ -12,8 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
-from logstore import NewRecord
+from logstore import NewRecord, ProducerIdentity
 from logstore.testing import MemoryFiles, trace_lines
+from tests.crash import compaction
 from tests.crash.partition import open_partition
 from tests.crash.store import open_store
 
@@ -88,6 +89,22 @@ def _recovery(cut_bytes: int) -> list[str]:
     return trace_lines(files.trace, "/t-0")
 
 
+def _compaction() -> list[str]:
+    """Two segments become one, with an aborted transaction between them."""
+    files = MemoryFiles()
+    log = compaction.open_log(files)
+    for number in range(2):
+        log.extend([NewRecord(b"%d" % number, b"key", timestamp_ms=1_700_000_000_000)])
+        producer = ProducerIdentity(7, 0, number, transactional=True)
+        log.extend([NewRecord(b"aborted", b"key", timestamp_ms=1_700_000_000_000)], producer=producer)
+        log.append_end_marker(7, 0, committed=False)
+        log.roll()
+    log.checkpoint()
+    files.trace.clear()
+    log.compact()
+    return trace_lines(files.trace, "/t-0")
+
+
 ACTIONS: dict[str, Callable[[], list[str]]] = {
     "open_new": _open_partition,
     "append": lambda: _of_partition(_append),
@@ -107,6 +124,7 @@ ACTIONS: dict[str, Callable[[], list[str]]] = {
         lambda log: log.truncate_to(1), _append, _append_and_flush, _roll, _append_and_flush
     ),
     "new_leader_epoch": lambda: _of_partition(lambda log: log.assign_leader_epoch(1), _append),
+    "compact": lambda: _compaction(),
     "recovery": lambda: _recovery(3),
     "store_create_topic": lambda: _of_store(_create),
     "store_add_partitions": lambda: _of_store(lambda store: store["a"].add_partitions(3), _create),

@@ -8,6 +8,7 @@ everything in it is durable but its names. Knows nothing of what is kept and why
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from collections.abc import Iterable
 
@@ -57,11 +58,12 @@ class CleanedSegment:
         return f"{self._directory}/{segment_file_name(self.base_offset, kind)}{CLEANED_SUFFIX}"
 
     def _create(self) -> File:
-        log = self._files.open(self._path_of(LOG_SUFFIX), create=True)
         try:
+            log = self._files.open(self._path_of(LOG_SUFFIX), create=True)
             log.truncate(0)
         except StorageError:
-            self.remove()
+            with contextlib.suppress(StorageError):
+                self.remove()
             raise
         return log
 
@@ -110,14 +112,17 @@ class CleanedSegment:
             file.close()
 
     def remove(self) -> None:
-        """Remove what there is of it, the log last: what is left of an output that the disk does not let go
-        is removed by the next open."""
+        """Remove what there is of it. What the disk does not let go is removed in front of the next swap, and
+        by the next open."""
+        failure: StorageError | None = None
         for kind in _KINDS:
             try:
                 self._files.remove(self._path_of(kind))
             except StorageError as error:
                 if error.errno != errno.ENOENT:
-                    raise
+                    failure = failure or error
+        if failure is not None:
+            raise failure
 
 
 def _interval_bytes(index_limit_bytes: int, expected_bytes: int) -> int:

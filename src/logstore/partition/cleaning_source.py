@@ -58,16 +58,20 @@ class Source(NamedTuple):
             if fault is not None:
                 raise fault.located(self.segment.path, position)
             if not batches:
-                memory = bytearray(self._size_of_large(buffer, position, end))
+                is_cut = len(buffer) < len(wanted)
+                memory = bytearray(0 if is_cut else self._size_of_large(buffer, position, end))
+                if not memory:
+                    fault = CorruptionError("the last batch is incomplete", position=position)
+                    raise fault.located(self.segment.path)
             position += stop
 
-    def _size_of_large(self, buffer: memoryview, position: int, end: int) -> int:
-        """How much memory the batch takes that is larger than ``buffer``."""
-        if len(buffer) >= HEADER_BYTES:
-            wanted = decode_header(buffer).size_bytes
-            if len(buffer) < wanted <= end - position:
-                return wanted
-        raise CorruptionError("the last batch is incomplete", position=position).located(self.segment.path)
+    @staticmethod
+    def _size_of_large(buffer: memoryview, position: int, end: int) -> int:
+        """How much memory the batch takes that is larger than ``buffer``; 0 if it is incomplete."""
+        if len(buffer) < HEADER_BYTES:
+            return 0
+        wanted = decode_header(buffer).size_bytes
+        return wanted if len(buffer) < wanted <= end - position else 0
 
     def place(
         self, error: CorruptionError, piece: SourcePiece, at: int, header: BatchHeader

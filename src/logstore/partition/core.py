@@ -34,7 +34,12 @@ from logstore.partition.active import ActiveSegment, open_active
 from logstore.partition.context import LogContext
 from logstore.partition.indexes import MAX_RELATIVE_OFFSET
 from logstore.partition.leader_epochs import LeaderEpochs
-from logstore.partition.leftovers import list_segment_files, snapshot_offsets, undo_replacement
+from logstore.partition.leftovers import (
+    list_segment_files,
+    remove_strays,
+    snapshot_offsets,
+    undo_replacement,
+)
 from logstore.partition.producer_replay import ProducerSource, add_to_plan
 from logstore.partition.producer_state import ProducerAppend, RememberedBatch
 from logstore.partition.recovery import LoadedLog
@@ -452,8 +457,9 @@ class LogCore:
         assert self.segments[first : first + len(there)] == tuple(there)
         assert there[-1] is not self.segments[-1]
         flush_directory, files = self.context.files.flush_directory, self.context.files
-        flush_directory(self.directory)
         paths = [f"{self.directory}/{segment_file_name(base_offset, kind)}" for kind in kinds]
+        remove_strays(files, self.directory, [path + CLEANED_SUFFIX for path in paths])
+        flush_directory(self.directory)
         self._begin_swap(paths)
         with self._all_or_reopen():
             flush_directory(self.directory)

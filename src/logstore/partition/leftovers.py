@@ -14,7 +14,7 @@ wherever the order of two changes matters: a file system may make them durable i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from logstore.files import Files
 from logstore.format.names import (
@@ -106,6 +106,14 @@ def undo_replacement(files: Files, directory: str) -> None:
     """Remove what there is of a replacement that has not reached step 3: at least one file is ``.cleaned``,
     or there is none of either name."""
     _remove_unfinished(files, directory, list_segment_files(files, directory))
+
+
+def remove_strays(files: Files, directory: str, finished: Collection[str]) -> None:
+    """Before a replacement whose outputs are ``finished`` (paths of ``.cleaned`` files): remove what is left
+    of one that was given up. Else, after a crash, it would make this one look unfinished."""
+    for name, parsed in list_segment_files(files, directory).items():
+        if parsed.state in (CLEANED_SUFFIX, SWAP_SUFFIX) and f"{directory}/{name}" not in finished:
+            files.remove(f"{directory}/{name}")
 
 
 def _finish_swap(files: Files, directory: str, names: Names) -> None:
