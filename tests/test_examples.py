@@ -96,6 +96,7 @@ def test_flights_are_all_there_after_the_writer_was_killed(tmp_path: Path) -> No
     printed = run("flights/demo.py", "--rows", "5000", "--output", "out", cwd=tmp_path)
     assert "All 5,027 rows are there: each once, in order, unchanged." in printed
     assert "All arrived" in printed
+    assert "The last record of each aircraft is left" in printed
     assert (tmp_path / "out" / "flights.png").read_bytes().startswith(b"\x89PNG")
 
 

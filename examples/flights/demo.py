@@ -1,4 +1,4 @@
-"""A year of real flights through a log: load, kill the writer, recover, go on, follow, check, read, retain.
+"""A year of real flights through a log: load, kill the writer, recover, follow, check, read, compact, retain.
 
 Run it with ``make demo``, or ``python examples/flights/demo.py`` after ``pip install 'logstore[demo]'``.
 It leaves the store and ``flights.png`` in ``demo-output``. ``--rows 5000`` takes a sample of the year.
@@ -11,6 +11,7 @@ import shutil
 import time
 from pathlib import Path
 
+import aircraft
 import display
 import logstore
 import report
@@ -27,6 +28,8 @@ CONFIG = logstore.TopicConfig(
     segment_ms=400 * 86_400_000,  # a segment may span more than a year of the records' time,
     retention_ms=-1,  # which is long past
 )
+BY_HAND = logstore.StoreConfig(log_cleaner_enable=False)
+"""Compaction would begin by itself while there is still something appended, and spoil the figures."""
 
 
 def main() -> None:
@@ -40,10 +43,11 @@ def main() -> None:
     with logstore.open(directory) as store:
         store.create_topic("flights", partitions=4, config=CONFIG)
     load(directory, options.rows, flights.row_at(LIVE_FROM_MS), result)
-    with logstore.open(directory) as store:
+    with logstore.open(directory, config=BY_HAND) as store:
         follow(store, flights, result)
         check(store["flights"], flights, result)
         read(store["flights"])
+        compact(store, result)
         retain(store, result)
     draw(result, picture)
 
@@ -107,6 +111,22 @@ def read(topic: logstore.Topic) -> None:
         took_ms = (time.perf_counter() - began) * 1000
         record = report.describe(next(log.read(found)))
         display.line(f"{log.partition}, from 4 July: offset {found:,} found in {took_ms:.1f} ms: {record}")
+
+
+def compact(store: logstore.Store, result: report.Result) -> None:
+    display.heading("Compact: what is known of each aircraft, and nothing else")
+    topic = store.create_topic("aircraft", partitions=4, config=aircraft.CONFIG)
+    count = aircraft.append_states(store["flights"], topic)
+    display.line(
+        f"{count:,} arrivals were appended to a second topic, each under its aircraft's tail number."
+    )
+    result.compacted = aircraft.compact(topic)
+    display.table(["", "records", "segments", "on disk"], report.compaction_rows(result.compacted))
+    display.line(
+        "The last record of each aircraft is left, under the offset that it always had. Some of them:"
+    )
+    for record in report.last_of_each(topic):
+        display.line(f"{(record.key or b'').decode()}: {(record.value or b'').decode()}")
 
 
 def retain(store: logstore.Store, result: report.Result) -> None:

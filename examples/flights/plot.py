@@ -1,4 +1,4 @@
-"""The picture: a year of delays as the log tells it, how the load went, and what retention left."""
+"""The picture: a year of delays as the log tells it, how the load went, what is left of what was there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch
 
 from check import Grid
-from report import Result, Segments
+from report import Compacted, Result, Segments, bytes_of
 
 _INK, _FAINT, _LINE, _ALARM = "#22272e", "#8a939e", "#8c2981", "#c2410c"
 _KEPT, _LEFT_BY_SIZE, _LEFT_BY_TIME = "#8c2981", "#f9a08a", "#e6e3ea"
@@ -42,10 +42,15 @@ def draw(result: Result, path: str) -> None:
     """Write the picture as a PNG file."""
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(14, 9), dpi=110, layout=ConstrainedLayoutEngine(h_pad=0.15, w_pad=0.15))
-        panels = figure.subplot_mosaic([["year", "year"], ["load", "storage"]], height_ratios=[3, 2])
+        panels = figure.subplot_mosaic(
+            [["year"] * 3, ["load", "storage", "compaction"]],
+            height_ratios=[3, 2],
+            width_ratios=[4, 4, 3],
+        )
         _draw_year(figure, panels["year"], result)
         _draw_load(panels["load"], result)
         _draw_storage(panels["storage"], result.segments)
+        _draw_compaction(panels["compaction"], result.compacted)
         figure.savefig(path)
 
 
@@ -107,7 +112,7 @@ def _draw_load(axes: Axes, result: Result) -> None:
         textcoords="offset points",
         va="top",
     )
-    axes.set_title("Loading: records in the log, as another process sees them")
+    axes.set_title("Loading: as another process sees it")
     axes.set_xlabel("seconds")
     axes.set_ylabel("thousand records")
     axes.set_ylim(bottom=0)
@@ -133,8 +138,8 @@ def _draw_storage(axes: Axes, stages: list[Segments]) -> None:
     axes.spines["left"].set_visible(False)
     axes.set_xlabel("MB on disk, oldest records first")
     fates = {
-        _LEFT_BY_TIME: "deleted: before October",
-        _LEFT_BY_SIZE: "deleted: over retention_bytes",
+        _LEFT_BY_TIME: "before October: deleted",
+        _LEFT_BY_SIZE: "too much: deleted",
         _KEPT: "kept",
     }
     axes.legend(
@@ -143,4 +148,20 @@ def _draw_storage(axes: Axes, stages: list[Segments]) -> None:
         bbox_to_anchor=(0.5, -0.18),
         ncols=3,
         frameon=False,
+        columnspacing=1,
+        handlelength=1,
     )
+
+
+def _draw_compaction(axes: Axes, compacted: Compacted) -> None:
+    """What there was of each aircraft's states, and what is left."""
+    widths = [bytes_of(compacted.before) / 1e6, bytes_of(compacted.after) / 1e6]
+    counts = [compacted.records_before, compacted.records_after]
+    names = [f"{name}\n{count:,}\nrecords" for name, count in zip(("before", "after"), counts, strict=True)]
+    bars = axes.barh(names, widths, height=0.6, color=[_LEFT_BY_SIZE, _KEPT])
+    axes.bar_label(bars, [f"{width:.2g} MB" for width in widths], padding=3)
+    axes.invert_yaxis()
+    axes.tick_params(axis="y", length=0)
+    axes.margins(x=0.25)
+    axes.set_title("Compaction: 1 per aircraft")
+    axes.set_xlabel("MB on disk")

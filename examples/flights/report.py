@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import logstore
 from check import Grid
@@ -13,6 +14,16 @@ from writer import Run
 
 Segments = list[dict[str, int]]
 """For each partition, the bytes of each segment file by name."""
+
+
+class Compacted(NamedTuple):
+    """A topic before and after compaction."""
+
+    records_before: int
+    records_after: int
+    before: Segments
+    after: Segments
+    seconds: float
 
 
 @dataclass
@@ -31,6 +42,7 @@ class Result:
     stored_bytes: int = 0
     read_seconds: float = 0
     delays: Grid = field(default_factory=list)
+    compacted: Compacted = field(default_factory=lambda: Compacted(0, 0, [], [], 0))
     segments: list[Segments] = field(default_factory=list)
     """Before retention, after it by time, after it by size."""
 
@@ -51,6 +63,11 @@ def result_rows(result: Result) -> list[list[str]]:
         ["read", _rate(result.records, result.read_seconds), "each record as a Python object"],
         ["follow", f"{percentile(result.lags_ms, 50):.1f} ms", "median, from append to the other process"],
         ["", f"{percentile(result.lags_ms, 99):.1f} ms", "99th percentile"],
+        [
+            "compact",
+            f"{result.compacted.seconds * 1000:.0f} ms",
+            f"{result.compacted.records_before:,} states to the last {result.compacted.records_after:,}",
+        ],
     ]
 
 
@@ -69,9 +86,28 @@ def recovery_rows(topic: logstore.Topic) -> list[list[str]]:
 def retention_rows(result: Result) -> list[list[str]]:
     names = ["before", "delete_before(1 October)", "retention_bytes = 512 KiB"]
     return [
-        [name, str(sum(map(len, segments))), _megabytes(sum(sum(sizes.values()) for sizes in segments))]
+        [name, str(sum(map(len, segments))), _megabytes(bytes_of(segments))]
         for name, segments in zip(names, result.segments, strict=True)
     ]
+
+
+def compaction_rows(compacted: Compacted) -> list[list[str]]:
+    return [
+        [name, f"{records:,}", str(sum(map(len, segments))), _megabytes(bytes_of(segments))]
+        for name, records, segments in (
+            ("before", compacted.records_before, compacted.before),
+            ("after", compacted.records_after, compacted.after),
+        )
+    ]
+
+
+def last_of_each(topic: logstore.Topic) -> list[logstore.Record]:
+    """The last record of each partition."""
+    return [records[-1] for log in topic if (records := list(log.read()))]
+
+
+def bytes_of(segments: Segments) -> int:
+    return sum(sum(sizes.values()) for sizes in segments)
 
 
 def segments_of(topic: logstore.Topic) -> Segments:
