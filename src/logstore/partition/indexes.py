@@ -165,6 +165,12 @@ class _SparseIndex(ABC):
             file.close()
         self._stored_count = self.entry_count
 
+    def replace_file(self) -> None:
+        """Put a file with these entries in the place of the one that is there, durably and in one step: a
+        failure leaves that, or none, and never half an index that nobody doubts."""
+        write_small_file(self._files, self.path, bytes(self._entries[: self.size_bytes]))
+        self._stored_count = self.entry_count
+
 
 def _remove_any(files: Files, path: str) -> None:
     """Remove whatever has the name, a dangling link too."""

@@ -380,7 +380,7 @@ class Segment:
 def _try_to_store(builder: IndexBuilder) -> None:
     """Keep rebuilt indexes for the next reader. This one has them: a full disk must not stop it."""
     try:
-        builder.offset_index.store(flush=True)
-        builder.time_index.store(flush=True)
+        builder.offset_index.replace_file()
+        builder.time_index.replace_file()
     except StorageError as error:
         warn("rebuilt indexes could not be stored: %s", error)
