@@ -13,7 +13,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from logstore import build
 from logstore.errors import CorruptionError, UsageError
 from logstore.format.loops import encode_records
-from logstore.format.offset_map import PLAIN_KEY_BYTES, OffsetMap, PlainTable, Standing
+from logstore.format.offset_map import (
+    ALL_KEYS,
+    PLAIN_KEY_BYTES,
+    OffsetMap,
+    PlainTable,
+    Standing,
+    bytes_for,
+)
 from logstore.format.varint import encode_varint
 from tests.logdir.helpers import run_python
 
@@ -664,3 +671,49 @@ def test_the_compiled_hash_is_siphash_1_3(data, seed):
 def test_the_compiled_hash_of_every_size(size):
     data = bytes(n * 7 & 0xFF for n in range(size))
     assert build.compiled.hash_key(data, SEED) == siphash(data, SEED, 1, 3)
+
+
+# Classes of keys
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_maps_of_the_classes_of_a_divisor_share_out_the_keys(kind):
+    if kind == "compiled" and build.compiled is None:
+        pytest.skip("no compiled module here")
+    make = PlainTable if kind == "plain" else build.compiled.OffsetMap
+    classes = [part for whole in ALL_KEYS.divided(3) for part in whole.divided(4)]
+    tables = [make(100_000, SEED, *part) for part in classes]
+    keys = [b"%d" % number * (number % 9) for number in range(500)]
+    for offset, key in enumerate(keys):
+        assert all(table.put(key, offset) for table in tables)
+        assert sum(table.holds(key) for table in tables) == 1
+    assert [max(table.get(key) for table in tables) for key in keys] == [
+        max(offset for offset, other in enumerate(keys) if other == key) for key in keys
+    ]
+    assert sum(table.count for table in tables) == len(set(keys))
+    assert {table.latest_offset for table in tables} == {len(keys) - 1}
+
+
+@pytest.mark.skipif(build.compiled is None, reason="no compiled module here")
+def test_records_of_other_classes_are_superseded_in_a_section():
+    keys = [b"%d" % number for number in range(200)]
+    arguments = section(*keys)()
+    for part in ALL_KEYS.divided(3):
+        m = OffsetMap(100_000, SEED, part)
+        assert m.put_section(*arguments) == len(keys)
+        expected = [Standing.LATEST if m.table.holds(key) else Standing.SUPERSEDED for key in keys]
+        assert list(m.classify_section(*arguments)) == expected
+        assert m.count == expected.count(Standing.LATEST)
+
+
+@pytest.mark.parametrize("numbers", [(-1, 3), (3, 3), (0, 0), (1, -1)])
+@pytest.mark.skipif(build.compiled is None, reason="no compiled module here")
+def test_a_class_that_makes_no_sense_is_refused(numbers):
+    with pytest.raises(ValueError, match="remainder"):
+        build.compiled.OffsetMap(1000, SEED, *numbers)
+
+
+@pytest.mark.parametrize("count", [1, 2, 9, 10, 1000, 123_457])
+def test_memory_for_so_many_keys_has_room_for_them_and_for_few_more(count):
+    m = OffsetMap(bytes_for(count), SEED)
+    assert count <= m.capacity <= count + 3
