@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-    from kafka.admin import KafkaAdminClient, NewTopic
+    from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewTopic
     from kafka.structs import OffsetAndMetadata
 
 Isolation = Literal["read_uncommitted", "read_committed"]
@@ -52,6 +52,16 @@ def create_topic(bootstrap: str, topic: str, *, partitions: int = 1, config: Map
     try:
         settings = {name: str(value) for name, value in config.items()}
         admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=settings)])
+    finally:
+        admin.close()
+
+
+def alter_topic(bootstrap: str, topic: str, config: Mapping[str, object]) -> None:
+    """Change some settings of a topic, and leave the others."""
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    try:
+        settings = {name: str(value) for name, value in config.items()}
+        admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, settings)])
     finally:
         admin.close()
 

@@ -18,6 +18,8 @@ from tests.interop.clients import SeenRecord
 
 DATA = Path(__file__).resolve().parent / "data"
 EXPECTED_FILE = "expected.json"
+CLEANER_ROUNDS = DATA / "cleaner-rounds"
+"""What Kafka's cleaner found and left; `cleaner_rounds` reads it."""
 
 # A longer value is stored as a repeated piece when it is one; this keeps the codec cases small.
 REPEAT_ABOVE = 1024

@@ -8,7 +8,6 @@ every run changes them. The makers are listed in `MAKERS`.
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import random
@@ -17,11 +16,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from tests.interop import clients
+from tests.interop.cleaner_rounds import run_rounds
 from tests.interop.clients import Isolation, NewRecord, SeenRecord
-from tests.interop.fixtures import DATA, ExpectedPartition, decode_record, store_expected
+from tests.interop.fixtures import CLEANER_ROUNDS, DATA, ExpectedPartition, decode_record, store_expected
 from tests.interop.kafka import (
     KAFKA_VERSION,
     KafkaBroker,
@@ -30,6 +29,7 @@ from tests.interop.kafka import (
     unavailable_reason,
     wait_for,
 )
+from tests.interop.plan import Plan
 
 TIME_MS = 1_700_000_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -37,6 +37,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 # kafka-python needs one more package for the wrong header checksum of magic 0's lz4.
 ONE_CLIENT_ONLY = ("legacy-v0-lz4",)
 
+CLEANER_SEED = 1
 CLEANER = {"log.cleaner.backoff.ms": 100}
 SMALL_SEGMENTS = {"segment.bytes": 1024, "index.interval.bytes": 256}
 COMPACT = {
@@ -48,44 +49,6 @@ COMPACT = {
 
 
 # --- what is written ------------------------------------------------------------------------------
-
-
-class Plan:
-    """The steps of one run of Writer.java."""
-
-    def __init__(self) -> None:
-        self._producers: dict[str, dict[str, str]] = {}
-        self._steps: list[list[Any]] = []
-
-    def producer(self, name: str, **settings: str) -> str:
-        """Declare a producer; setting names are written with underscores for dots."""
-        self._producers[name] = {key.replace("_", "."): value for key, value in settings.items()}
-        return name
-
-    def transactional(self, name: str) -> str:
-        """Declare a producer with a transactional id, long enough alive for the whole run."""
-        self.producer(name, transactional_id=name, transaction_timeout_ms="600000")
-        self.do("init", name)
-        return name
-
-    def do(self, verb: str, name: str) -> None:
-        self._steps.append([verb, name])
-
-    def batch(self, name: str, topic: str, records: Iterable[NewRecord], partition: int = 0) -> None:
-        """Send the records as one batch."""
-        for record in records:
-            headers = [[key, _base64(value)] for key, value in record.headers]
-            key, value = _base64(record.key), _base64(record.value)
-            self._steps.append(["send", name, topic, partition, record.timestamp_ms, key, value, headers])
-        self.do("flush", name)
-
-    def run(self, bootstrap: str) -> None:
-        plan = {"bootstrap": bootstrap, "producers": self._producers, "steps": self._steps}
-        run_program("Writer.java", stdin=json.dumps(plan))
-
-
-def _base64(value: bytes | None) -> str | None:
-    return None if value is None else base64.b64encode(value).decode("ascii")
 
 
 def _numbered(label: str, numbers: Iterable[int]) -> list[NewRecord]:
@@ -385,12 +348,19 @@ def make_legacy(home: Path) -> None:
         shutil.copytree(written / f"{topic}-0", DATA / topic / f"{topic}-0")
 
 
+def make_cleaner(home: Path) -> None:
+    """What the cleaner found and left, round by round."""
+    shutil.rmtree(CLEANER_ROUNDS, ignore_errors=True)
+    run_rounds(home, CLEANER_ROUNDS, seed=CLEANER_SEED)
+
+
 MAKERS: dict[str, Callable[[Path], None]] = {
     "ordinary": make_ordinary,
     "epochs": make_epochs,
     "killed": make_killed,
     "log-dir": make_log_dir,
     "legacy": make_legacy,
+    "cleaner": make_cleaner,
 }
 
 

@@ -45,7 +45,7 @@ def _decode_batches(data: bytes) -> list[SeenRecord]:
     position = 0
     while position < len(data):
         header = decode_header(data, position)
-        timestamp_type = _type_name(header.timestamp_type) if header.magic else "NoTimestampType"
+        timestamp_type = type_name(header.timestamp_type) if header.magic else "NoTimestampType"
         if not header.is_control:
             records = decode_batch(data, position, header)
             seen += [as_seen(each, timestamp_type, header.partition_leader_epoch) for each in records]
@@ -79,7 +79,7 @@ def first_at_or_after(records: Sequence[SeenRecord], timestamp_ms: int) -> int |
     return next((each.offset for each in records if each.timestamp_ms >= timestamp_ms), None)
 
 
-def _type_name(timestamp_type: TimestampType) -> str:
+def type_name(timestamp_type: TimestampType) -> str:
     return "LogAppendTime" if timestamp_type is TimestampType.LOG_APPEND_TIME else "CreateTime"
 
 
