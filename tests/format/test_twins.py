@@ -519,3 +519,31 @@ def test_records_on_demand_hold_their_section_and_give_it_back():
     assert sys.getrefcount(section) == before + 9
     del records
     assert sys.getrefcount(section) == before
+
+
+# What stays of a section ------------------------------------------------------------------------------------
+
+
+@given(strategies.records(gaps=True), st.data())
+@settings(deadline=None)
+def test_the_same_records_stay(rows, data):
+    keys, values, stamps, headers, deltas = columns_of(rows)
+    section = bytes(plain.encode_records(keys, values, stamps, headers, stamps[0], deltas))
+    stays = bytes(data.draw(st.lists(st.integers(0, 1), min_size=len(rows), max_size=len(rows))))
+    arguments = (b"front" + section + b"behind", 5, 5 + len(section), stays, stamps[0], 61)
+    wanted = outcome(plain.keep_records, *arguments)
+    assert outcome(compiled.keep_records, *arguments) == wanted
+    kept, newest_ms = plain.keep_records(*arguments)
+    left = [row for row, stay in zip(rows, stays, strict=True) if stay]
+    assert newest_ms == max((row[1] for row in left), default=-1)
+    found = plain.decode_records(bytes(kept), 61, len(kept), len(left), rows[0][0], stamps[0], None)
+    assert [tuple(record) for record in found] == [(*row[:4], tuple(row[4])) for row in left]
+
+
+@given(
+    st.binary(max_size=60), st.lists(st.integers(0, 1), max_size=5), st.integers(0, 10), st.integers(0, 70)
+)
+def test_of_junk_the_same_stays(junk, stays, position, end):
+    arguments = (junk, position, min(end, len(junk)), bytes(stays), 7, 0)
+    wanted = outcome(plain.keep_records, *arguments)
+    assert outcome(compiled.keep_records, *arguments) == wanted

@@ -130,6 +130,26 @@ def newest_timestamp(chance):
     return True
 
 
+@target("keep_records")
+def keep_records(chance):
+    """Any section, and as many choices as it has records, or not."""
+    section = chance.section()
+    count = max(section.count, 0) if section.count < 10_000 else 3
+    stays = bytes(chance.randrange(2) for _ in range(chance.near(count) if chance.happens(0.1) else count))
+    where = (
+        section.buffer,
+        section.position,
+        section.end,
+        stays,
+        section.base_timestamp_ms,
+        chance.choice((0, 61)),
+    )
+    ours = outcome(loops.keep_records, *where)
+    plains = outcome(plain.keep_records, *where)
+    assert ours == plains, (section, stays, ours, plains)
+    return call_with(compiled.keep_records, *where) is not None
+
+
 @target("decode_batch")
 def decode_batch(chance):
     data, _ = chance.batch(chance.choice((0, 100, chance.randrange(1 << 63))))

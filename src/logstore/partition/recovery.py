@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from logstore.config import TopicConfig
-from logstore.errors import CorruptionError, LogstoreError
+from logstore.errors import CorruptionError, LogstoreError, UnsupportedVersionError
 from logstore.files import FilePieces, Files
 from logstore.format import loops
 from logstore.format.header import UNKNOWN_COUNT, BatchHeader
@@ -422,7 +422,7 @@ class Loader:
             if number == len(segments) or segments[number].base_offset > self.recovery_point:
                 try:
                     segment.read_transaction_index().truncate_to(self.recovery_point)
-                except CorruptionError:
+                except (CorruptionError, UnsupportedVersionError):  # an unknown version is garbage, too
                     self.files.remove(segment.path_of(TRANSACTION_INDEX_SUFFIX))
                     replay_from = min(replay_from, segment.base_offset)
         return replay_from
