@@ -395,6 +395,32 @@ def test_aborted_records_go_even_if_the_marker_is_above_the_last_stable_offset(l
     assert log.last_stable_offset == 2
 
 
+def test_aborted_records_at_or_above_the_last_stable_offset_are_left_alone(log):
+    transact(log, 8, 0, b="open")
+    transact(log, 7, 0, a="aborted")
+    end(log, 7, committed=False)
+    put(log, c="1")
+    before = batches_at(log)
+    put(log, c="2")
+    log.compact(now=True)
+    assert before.items() <= batches_at(log).items()
+    assert left(log)[1] == ("a", "aborted")
+
+
+def test_a_record_of_one_transaction_does_not_keep_the_marker_of_the_next(log, clock):
+    transact(log, 7, 0, b="1")
+    end(log, 7, committed=True)
+    transact(log, 7, 1, a="1")
+    marker = end(log, 7, committed=True)
+    transact(log, 7, 2, c="1")
+    end(log, 7, committed=True)
+    put(log, a="2")
+    for _ in range(3):
+        log.compact(now=True)
+        clock.advance(RETENTION_MS)
+    assert batches_at(log).keys() == {0, 1, marker + 1, marker + 2, marker + 3}
+
+
 def test_two_transactions_of_one_producer_are_told_apart(log):
     transact(log, 7, 0, a="1")
     end(log, 7, committed=True)
@@ -528,16 +554,20 @@ def test_a_map_that_is_too_small_takes_several_rounds(tmp_path, batch_count):
     assert report.first_dirty_offset_after == log.log_end_offset
 
 
-def test_a_gap_at_the_end_of_a_segment_does_not_hold_up_a_round(log, clock):
+def test_a_gap_at_the_end_of_a_segment_does_not_hold_up_a_round(log):
     put(log, a="1")
-    log.roll()
-    put(log, a="2")
-    log.roll()
+    put(log, b="1", c="1", d="1")
+    log.truncate_to(3)  # inside the second batch, which goes whole
+    assert bases_of(log) == [0, 3]
     log.compact()
-    assert left(log) == {1: ("a", "2")}
-    put(log, b="1")
+    assert log.dirtiness().first_dirty_offset == 3
+
+
+def test_what_was_compacted_is_below_the_recovery_point(log):
+    put(log, a="1")
+    put(log, a="2")
     log.compact(now=True)
-    assert log.dirtiness().cleanable_bytes == 0
+    assert log._context.home.recovery_point(log.partition) == 2
 
 
 def test_what_is_clean_is_remembered(log):
