@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from logstore.format.batch import decode_batch, encode_records_batch, keep_records
 from logstore.format.compression import MAX_DECOMPRESSED_BYTES, Codec, decompress
 from logstore.format.control import ControlType, decode_control_record
-from logstore.format.header import CODEC_MASK, HEADER_BYTES, MAGIC, BatchHeader
+from logstore.format.header import CODEC_MASK, CONTROL_BIT, HEADER_BYTES, MAGIC, BatchHeader
 from logstore.format.offset_map import OffsetMap, Standing
 from logstore.model import AbortedTransaction, Bytes, Record
 from logstore.partition.cleaned_transactions import CleanedTransactions
@@ -122,7 +122,7 @@ class BatchCleaner:
         counts.read_batches += 1
         if header.base_offset >= self._rules.end_offset:
             cleaned: bytearray | None = KEPT
-        elif header.is_control:
+        elif header.attributes & CONTROL_BIT:
             cleaned = self._clean_control(buffer, position, header)
         elif self._transactions.meet_data(header):
             counts.read_records += header.record_count
@@ -184,6 +184,10 @@ class BatchCleaner:
         standings = self._offsets.classify_section(
             section, start, end, header.record_count, header.base_offset, header.last_offset_delta
         )
+        if standings.count(Standing.LATEST) == len(standings):
+            self.counts.read_records += len(standings)
+            self.counts.kept_records += len(standings)
+            return KEPT
         stays, needs_horizon = self._staying(standings, header)
         left_count = stays.count(1)
         if not left_count:

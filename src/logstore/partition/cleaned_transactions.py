@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from logstore.format.control import ControlType
-from logstore.format.header import BatchHeader
+from logstore.format.header import TRANSACTIONAL_BIT, BatchHeader
 from logstore.model import AbortedTransaction
 
 
@@ -38,9 +38,9 @@ class CleanedTransactions:
 
     def meet_data(self, header: BatchHeader) -> bool:
         """A batch that is no control batch; returns whether its records are aborted."""
-        self._begin_until(header.last_offset)
-        if not header.is_transactional:
+        if not header.attributes & TRANSACTIONAL_BIT:
             return False
+        self._begin_until(header.last_offset)
         self._met.add(header.producer_id)
         return header.producer_id in self._aborted
 

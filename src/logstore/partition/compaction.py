@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 from logstore.errors import CorruptionError, RetriableError, StorageError, UsageError
 from logstore.format.batch import decode_batch
 from logstore.format.control import ControlType, decode_control_record
-from logstore.format.header import HEADER_BYTES, MAGIC, BatchHeader, decode_header
+from logstore.format.header import CONTROL_BIT, HEADER_BYTES, MAGIC, BatchHeader, decode_header
 from logstore.format.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from logstore.format.offset_map import SEED_BYTES, OffsetMap, memory_for
 from logstore.model import NO_TIMESTAMP_MS, AbortedTransaction, Bytes
@@ -347,7 +347,7 @@ class Compaction:
         dirty: int,
     ) -> bool:
         """Whether all keys of the batch are in the map. What was aborted, and control records, have none."""
-        if header.is_control:
+        if header.attributes & CONTROL_BIT:
             kind = _marker_of(buffer, at, header)
             if kind is not None:
                 transactions.meet_marker(header, kind)
