@@ -44,6 +44,8 @@ STORE_USES = {
     "checkpoint": lambda store: store.checkpoint(),
     "enforce_retention": lambda store: store.enforce_retention(),
     "run_background": lambda store: store.run_background(),
+    "compact": lambda store: store.compact(),
+    "cleaner": lambda store: store.cleaner,
 }
 TOPIC_USES = {
     "getitem": lambda topic: topic[0],
@@ -58,6 +60,7 @@ TOPIC_USES = {
     "add_partitions": lambda topic: topic.add_partitions(9),
     "reopen": lambda topic: topic.reopen(0),
     "partition_for": lambda topic: topic.partition_for(b"k"),
+    "compact": lambda topic: topic.compact(),
 }
 LOG_USES = {
     "append": lambda log: log.append(b"v"),
@@ -73,6 +76,8 @@ LOG_USES = {
     "enforce_retention": lambda log: log.enforce_retention(),
     "log_end_offset": lambda log: log.log_end_offset,
     "offset_at": lambda log: log.offset_at(5),
+    "compact": lambda log: log.compact(),
+    "dirtiness": lambda log: log.dirtiness(),
 }
 
 

@@ -219,7 +219,7 @@ class Store(Mapping[str, "Topic"]):
     ) -> dict[TopicPartition, CompactionReport]:
         """:meth:`Log.compact` for every partition of every compacted topic, one after the other in the
         calling thread; returns what was done, by partition. The store does it by itself, where a log is dirty
-        enough: see :attr:`cleaner`.
+        enough: see :attr:`cleaner`. ``on_progress`` must not create, change or delete topics.
 
         Raises:
             CorruptionError, StorageError: of the first partition where it failed; the others were compacted
