@@ -73,6 +73,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.stages
 	$(BIN)/python -m benchmarks.tables
+	$(BIN)/python -m benchmarks.compaction
 
 # What guides the fuzzer is not there for every Python and machine: without it those tests are skipped.
 $(VENV)/.fuzz: $(VENV)/.test
