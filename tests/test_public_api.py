@@ -16,6 +16,7 @@ SOURCE = Path(logstore.__file__).parent
 PUBLIC = {
     "CompactionReport",
     "CorruptionError",
+    "EraseReport",
     "FencedError",
     "Isolation",
     "Log",

@@ -32,6 +32,7 @@ from logstore.model import (
     TopicPartition,
 )
 from logstore.partition.compaction_report import CompactionReport
+from logstore.partition.erase_report import EraseReport
 from logstore.partition.indexes import OffsetIndex
 from logstore.partition.log import Log
 from logstore.partition.segment import Segment
@@ -56,6 +57,7 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "CompactionReport",
     "CorruptionError",
+    "EraseReport",
     "FencedError",
     "Isolation",
     "Log",

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from logstore.logdir.cleaner import LogCleaner
     from logstore.partition.compaction_report import CompactionReport, OnCompactionProgress
+    from logstore.partition.erase_report import EraseReport, OnEraseProgress
     from logstore.partition.findings import OnVerifyProgress, VerifyReport
     from logstore.partition.latest import LatestView
 
@@ -474,6 +475,37 @@ class Topic(Sequence[Log]):
         if not self.config.compacts:
             raise UsageError(f"topic {self.name!r} is not compacted: cleanup_policy must contain compact")
         return self._writable().compact(self.name, now=now, dry_run=dry_run, on_progress=on_progress)
+
+    def erase(
+        self,
+        *,
+        keys: Iterable[Bytes],
+        dry_run: bool = False,
+        on_progress: OnEraseProgress | None = None,
+    ) -> dict[TopicPartition, EraseReport]:
+        """Erase all records with these keys for good: :meth:`Log.erase` for every partition, one after the
+        other, since a key may be in any of them.
+
+        Raises:
+            UsageError: the keys are something else.
+            CorruptionError, StorageError: of the first partition where it failed, or that could not be
+                opened; in the others they were erased all the same.
+        """
+        from logstore.partition.erased_records import check_erased  # few programs get here
+
+        wanted = check_erased(keys, None).keys
+        self._writable()
+        reports: dict[TopicPartition, EraseReport] = {}
+        failure: LogstoreError | None = None
+        for number in range(len(self)):
+            try:
+                log = self[number]
+                reports[log.partition] = log.erase(keys=wanted, dry_run=dry_run, on_progress=on_progress)
+            except LogstoreError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        return reports
 
     def verify(self, *, on_progress: OnVerifyProgress | None = None) -> VerifyReport:
         """Check the topic's partitions as :meth:`Log.verify` does."""

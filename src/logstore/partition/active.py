@@ -49,6 +49,7 @@ class ActiveSegment(Segment):
         self.rolling_timestamp_ms = NO_ROLLING_TIMESTAMP
         self._size_bytes = 0
         self._log: File | None = None
+        self._kept_log: File | None = None
         self._is_flushed = True
         self._flush_error: BaseException | None = None
         self._has_rest = False
@@ -90,9 +91,21 @@ class ActiveSegment(Segment):
     def log_file(self) -> File:
         log = self._log  # once: another thread may forget it
         if log is None:
-            log = self._log = self._open_log(write=True)
+            log = self._log = self._kept_log or self._open_or_kept_log()
             self._cache.touch_active(self)
         return log
+
+    def _open_or_kept_log(self) -> File:
+        try:
+            return self._open_log(write=True)
+        except StorageError:
+            if self._kept_log is None:
+                raise
+            return self._kept_log
+
+    def _keep_open(self) -> None:
+        self._kept_log = self.log_file
+        self.read_transaction_index()
 
     @property
     def size_bytes(self) -> int:
@@ -184,6 +197,15 @@ class ActiveSegment(Segment):
         with contextlib.suppress(StorageError):
             self.log_file.truncate(position)
             self._has_rest = False
+
+    def cut_rest(self) -> bool:
+        """Cut off the bytes of a failed append that could not be cut off then; returns whether there were
+        any."""
+        has_rest = self.log_file.size_bytes() > self.size_bytes
+        if has_rest:
+            self.log_file.truncate(self.size_bytes)
+        self._has_rest = False
+        return has_rest
 
     def append_aborted(self, aborted: AbortedTransaction) -> None:
         """Note an aborted transaction whose marker was just appended."""
@@ -278,8 +300,7 @@ class ActiveSegment(Segment):
 
         Bytes of a failed append that could not be cut off then are cut now: a sealed segment is its file.
         """
-        if self.log_file.size_bytes() > self.size_bytes:
-            self.log_file.truncate(self.size_bytes)
+        self.cut_rest()
         self.close_indexes()
         self.store_indexes(flush=False)
         sealed = Segment(self._files, self.directory, self.base_offset, self._cache)

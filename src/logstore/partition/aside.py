@@ -36,8 +36,13 @@ def set_aside(files: Files, directory: str, base_offset: int) -> str:
     return path
 
 
+def aside_names(files: Files, directory: str) -> list[str]:
+    """The files that hold what was cut off."""
+    return sorted(e.name for e in files.list_directory(directory) if TORN_MARK in e.name)
+
+
 def _drop_oldest(files: Files, directory: str) -> None:
-    kept = [e.name for e in files.list_directory(directory) if TORN_MARK in e.name]
+    kept = aside_names(files, directory)
     by_age = sorted(kept, key=lambda name: files.modified_ms(f"{directory}/{name}"))
     for name in by_age[:-KEPT_FILES]:
         files.remove(f"{directory}/{name}")

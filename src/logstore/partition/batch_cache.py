@@ -163,6 +163,13 @@ class BatchCache:
             for batch in [kept for kept, place in self._order.items() if place[0] in wanted]:
                 self._remove_locked(batch)
 
+    def clear(self) -> None:
+        """Let go of everything."""
+        with self._lock:
+            self._order.clear()
+            self._shelves.clear()
+            self._size_bytes = 0
+
     def _remove_locked(self, batch: VerifiedBatch) -> None:
         place = self._order.pop(batch)
         self._size_bytes -= batch.size_bytes

@@ -10,6 +10,7 @@ Nothing here waits, schedules or flushes data: that is the business of :mod:`~lo
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -437,14 +438,19 @@ class LogCore:
 
     # Replacing
 
-    def replace_segments(self, old: Sequence[Segment], base_offset: int, kinds: Sequence[str]) -> list[str]:
+    def replace_segments(
+        self, old: Sequence[Segment], base_offset: int, kinds: Sequence[str], *, keeps_markers: bool = False
+    ) -> list[str]:
         """Put the ``.cleaned`` files of a segment with this base in the place of sealed segments that follow
         each other. ``kinds`` are the suffixes of its files, which are flushed, the log last. Returns the
         renamed files of those that were there, as :meth:`delete_segments` does.
 
         Retention may have taken the first of ``old`` meanwhile: the new segment then begins below the log
         start. If it took all of them there is no place for it, and nothing is changed but that its files are
-        removed.
+        removed. Readers under way go on with the old ones: see :meth:`Segment.keep_open`.
+
+        With ``keeps_markers`` all batches are there as before, with or without records: what snapshots say of
+        producers stays true.
 
         What a crash leaves at each step is told in :mod:`~logstore.partition.leftovers`. Before the last
         rename to ``.swap`` the old segments count, and a failure undoes it; from there on the new one does.
@@ -460,7 +466,7 @@ class LogCore:
         paths = [f"{self.directory}/{segment_file_name(base_offset, kind)}" for kind in kinds]
         remove_strays(files, self.directory, [path + CLEANED_SUFFIX for path in paths])
         flush_directory(self.directory)
-        self._begin_swap(paths)
+        self._begin_swap(there, paths)
         with self._all_or_reopen():
             flush_directory(self.directory)
             renamed = self._retire(there)
@@ -469,8 +475,9 @@ class LogCore:
                 files.rename(path + SWAP_SUFFIX, path)
                 if path == paths[-1]:
                     flush_directory(self.directory)
-            for segment in there:  # they may say what is open by markers that are gone
-                self._remove_snapshot_of(segment)
+            if not keeps_markers:
+                for segment in there:  # they may say what is open by markers that are gone
+                    self._remove_snapshot_of(segment)
             flush_directory(self.directory)
             new = Segment(files, self.directory, base_offset, self.context.open_segments)
             new.size_bytes  # noqa: B018 - remembers the size now, before the file is ever renamed
@@ -481,15 +488,32 @@ class LogCore:
             self.replacement_count += 1
         return renamed
 
-    def _begin_swap(self, paths: Sequence[str]) -> None:
+    def _begin_swap(self, old: Sequence[Segment], paths: Sequence[str]) -> None:
         """Rename ``.cleaned`` to ``.swap``, the log last. A failure in front of that undoes it."""
         try:
+            for segment in old:
+                segment.keep_open()
             for path in paths:
                 self.context.files.rename(path + CLEANED_SUFFIX, path + SWAP_SUFFIX)
         except StorageError:
+            for segment in old:
+                segment.stop_keeping()
             with self._all_or_reopen():
                 undo_replacement(self.context.files, self.directory)
             raise
+
+    def keep_retired_open(self) -> None:
+        """Let readers go on with segments that are no part of the log any more, when their files go."""
+        for segment in list(self._retired):
+            try:
+                segment.keep_open()
+            except StorageError as error:
+                if error.errno != errno.ENOENT:  # else it is gone already
+                    raise
+
+    def has_retired(self, segment: Segment) -> bool:
+        """Whether its files were renamed away."""
+        return segment in self._retired
 
     def _retire(self, segments: Sequence[Segment]) -> list[str]:
         """Rename segments away whose readers go on under the new names. Such a name may be taken by one that

@@ -87,6 +87,11 @@ def _deleted(names: Names) -> list[str]:
     ]
 
 
+def deleted_names(files: Files, directory: str) -> list[str]:
+    """The files that were renamed away and wait to be removed."""
+    return sorted(_deleted(list_segment_files(files, directory)))
+
+
 def _remove_unfinished(files: Files, directory: str, names: Names) -> None:
     """Undo a replacement that did not reach step 3: the ``.swap`` files at or above the smallest ``.cleaned``
     (those were renamed first), and then all ``.cleaned``: as long as one is left, the ``.swap`` are known for

@@ -21,14 +21,18 @@ from logstore.errors import (
 )
 from logstore.files import Files, PathLike
 from logstore.format.checkpoint import EpochEntry
+from logstore.model import Bytes
 from logstore.partition.appending import AppendingLog
 from logstore.partition.encoding import RowEncoder
 from logstore.partition.failed_flushes import tell_failed_flush
 from logstore.partition.readable import check_offset
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from logstore.partition.compaction_report import CompactionReport, OnCompactionProgress, Throttle
     from logstore.partition.dirtiness import Dirtiness
+    from logstore.partition.erase_report import EraseReport, OnEraseProgress
 
 _MAX_EPOCH = 2**31 - 1
 
@@ -218,6 +222,52 @@ class Log(AppendingLog):
         from logstore.partition.compaction import find_dirtiness  # few programs get here
 
         return find_dirtiness(self, self._published_view())
+
+    # Erasing
+
+    def erase(
+        self,
+        *,
+        keys: Iterable[Bytes] | None = None,
+        offsets: int | range | Iterable[int | range] | None = None,
+        dry_run: bool = False,
+        on_progress: OnEraseProgress | None = None,
+    ) -> EraseReport:
+        """Erase chosen records for good, whatever the topic's cleanup policy is: those with one of the keys,
+        tombstones too, and those at the offsets. All others keep their offsets; there is no record at the
+        erased ones any more. ``docs/erasing.md`` tells what is left of them, and what cannot be reached.
+
+        On return it is durable, and the files that held the records are removed: those of replaced segments,
+        what other changes had left to be removed later, and all that recoveries have set aside (``.torn-``).
+        Records count that were appended before the call, also those of open and of aborted transactions,
+        above the high watermark, and below the log start while their segment is there; transaction markers
+        stay. Readers under way finish with what they have; appends go on. Waits for a compaction under way.
+
+        Segments are rewritten one after the other, each by itself whole before and after: what ends the call
+        early leaves some records erased, and the next call with the same arguments the rest.
+
+        Keys or offsets that are not there are no error. Cost: with keys a pass over the log that decodes
+        only batches which have one; with offsets one over their segments. Then the segments that lose
+        records are read again and written.
+
+        Args:
+            dry_run: change nothing, remove nothing, and report what would be done.
+            on_progress: called after each step of about 1 MiB. What it raises ends the call early.
+
+        Raises:
+            UsageError: neither keys nor offsets are given, or they are something else.
+            CorruptionError: a batch that might hold such a record is damaged. Nothing is changed.
+            RetriableError: the log was truncated meanwhile.
+            ClosedError: it was closed, or its topic deleted, meanwhile.
+            StorageError: the disk refused; old bytes may be left. Call again.
+        """
+        from logstore.partition.erased_records import check_erased  # few programs get here
+        from logstore.partition.erasing import Erasure
+
+        erased = check_erased(keys, offsets)
+        self._check_usable()
+        with self._compacting:
+            return Erasure(self, erased, dry_run=dry_run, on_progress=on_progress).run()
 
     # Replication
 

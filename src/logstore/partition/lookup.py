@@ -31,6 +31,7 @@ from logstore.partition.reading import (
     iterate_batches,
     truncated_meanwhile,
 )
+from logstore.partition.segment import Segment
 from logstore.partition.view import LogView
 
 KEPT_FROM_BYTES: Final = 32 * 1024
@@ -68,7 +69,7 @@ def record_at(view: LogView, offset: int, isolation: Isolation, cache: BatchCach
             if type(found) is not VerifiedBatch:
                 return None if found is False else cast("Record", found)
             batch = found
-            cache.add(place, batch)
+            _keep(cache, view.segments[number], place, batch)
         if is_filtering and _is_aborted(view, batch.header, offset):
             return None
         record = batch.find(offset)
@@ -170,14 +171,16 @@ def _find_carefully(
     if is_filtering and _is_aborted(view, found.header, offset):
         return None
     if found.header.magic == MAGIC:
-        record = _find_in_batch(found, offset, place, cache)
+        record = _find_in_batch(found, offset, view, place, cache)
         if record is not None:
             return None if record is False else record
     records = found.decode_range(offset, offset + 1)
     return records[0] if records else None
 
 
-def _find_in_batch(found: FoundBatch, offset: int, place: Place, cache: BatchCache) -> _Answer | None:
+def _find_in_batch(
+    found: FoundBatch, offset: int, view: LogView, place: Place, cache: BatchCache
+) -> _Answer | None:
     header = found.header
     try:
         batch = VerifiedBatch(found.buffer, found.position, header)
@@ -185,8 +188,15 @@ def _find_in_batch(found: FoundBatch, offset: int, place: Place, cache: BatchCac
         return None
     record = batch.find(offset)
     if record is not None and (header.attributes & CODEC_MASK or header.size_bytes >= KEPT_FROM_BYTES):
-        cache.add(place, batch)
+        _keep(cache, view.segments[view.floor(offset)], place, batch)
     return record
+
+
+def _keep(cache: BatchCache, segment: Segment, place: Place, batch: VerifiedBatch) -> None:
+    """Keep a batch for the next read; not of a segment that was replaced meanwhile, perhaps to erase it."""
+    cache.add(place, batch)
+    if segment.is_retired:
+        cache.drop([place[0]])
 
 
 def _is_aborted(view: LogView, header: BatchHeader, offset: int) -> bool:

@@ -122,9 +122,16 @@ class Segment:
         self._rebuilt = False
         self._has_lost_files = False
         self._former: ReferenceType[Segment] | None = None
+        self._kept: OpenFiles | None = None
+        self._kept_transactions: TransactionIndex | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path!r})"
+
+    @property
+    def is_retired(self) -> bool:
+        """Whether it is no part of the log any more: what is read from it is not remembered."""
+        return bool(self._coming_suffix)
 
     def path_of(self, suffix: str) -> str:
         return f"{self.directory}/{segment_file_name(self.base_offset, suffix)}{self._suffix}"
@@ -151,7 +158,10 @@ class Segment:
 
     def read_transaction_index(self) -> TransactionIndex:
         """The aborted transactions whose markers lie here; read anew each time (most segments have none)."""
-        return TransactionIndex.open(self._files, self.path_of(TRANSACTION_INDEX_SUFFIX), self.base_offset)
+        path = self.path_of(TRANSACTION_INDEX_SUFFIX)
+        index = TransactionIndex.open(self._files, path, self.base_offset)
+        kept = self._kept_transactions  # last: the file may be gone since
+        return index if kept is None else kept
 
     @property
     def largest_timestamp(self) -> TimestampOffset:
@@ -234,9 +244,36 @@ class Segment:
     def _files_open(self) -> OpenFiles:
         opened = self._opened
         if opened is None:
-            opened = self._opened = self._open()
+            opened = self._opened = self._kept or self._open_or_kept()
         self._cache.touch(self)
+        if self._kept is not None:
+            self._cache.discard(self)  # it would keep the files beyond the last reader
         return opened
+
+    def _open_or_kept(self) -> OpenFiles:
+        try:
+            return self._open()
+        except StorageError:
+            if self._kept is None:  # else another thread has opened them before their names went
+                raise
+            return self._kept
+
+    def keep_open(self) -> None:
+        """Open the files for good: their names are about to go. Who reads from this object goes on; the files
+        are closed, and the disk frees their bytes, with the last reference to it."""
+        for each in self._with_former():
+            each._keep_open()
+
+    def _keep_open(self) -> None:
+        if self._kept is None:
+            transactions = self.read_transaction_index()
+            self._kept = self._files_open()
+            self._kept_transactions = transactions
+        self._cache.discard(self)
+
+    def stop_keeping(self) -> None:
+        """The files stay where they are after all."""
+        self._kept = self._kept_transactions = None
 
     def flush(self) -> None:
         """Make the log, the indexes and the aborted transactions durable."""

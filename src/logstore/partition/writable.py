@@ -252,10 +252,12 @@ class WritableLog(ReadableLog):
                 raise
 
     def _was_removed(self, segment: Segment, truncation_count: int) -> bool:
-        """Whether retention or a truncation took the segment meanwhile."""
+        """Whether retention or a truncation took the segment meanwhile, or a durable one its place."""
         core = self._core
         return (
-            segment.base_offset < core.segments[0].base_offset or truncation_count != core.truncations.count
+            segment.base_offset < core.segments[0].base_offset
+            or truncation_count != core.truncations.count
+            or core.has_retired(segment)
         )
 
     def _publish_durable_locked(self, plan: _FlushPlan) -> None:
