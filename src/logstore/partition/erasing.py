@@ -28,7 +28,7 @@ from logstore.partition.cleaning_source import Source, SourcePiece, sources_belo
 from logstore.partition.erase_report import EraseProgress, EraseReport, OnEraseProgress
 from logstore.partition.erased_records import BatchEraser, ErasedRecords
 from logstore.partition.joined_batches import Output
-from logstore.partition.leftovers import deleted_names, undo_replacement
+from logstore.partition.leftovers import deleted_names, remove_strays
 from logstore.partition.validate import compression_level
 from logstore.partition.view import LogView
 
@@ -206,7 +206,7 @@ class Erasure:
         with self._log._own_lock(), self._log._changing as core:
             self._check()
             core.keep_retired_open()
-            undo_replacement(files, directory)
+            remove_strays(files, directory, ())
             names = self._list_leftovers()
             for name in names:
                 files.remove(f"{directory}/{name}")
