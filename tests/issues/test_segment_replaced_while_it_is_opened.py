@@ -1,6 +1,7 @@
 """A reader met a segment that was never read before, and opened its file in the moment in which compaction
 put another one under that name: it took the new file for the old segment's, and reported damage where there
-was none. Verifying did the same, and did not look again. Found by reading and verifying beside the log
+was none; or it asked for the size in that moment. Verifying did the same, and did not look again. Found by
+reading and verifying beside the log
 cleaner.
 """
 
@@ -21,12 +22,19 @@ class DisturbedFiles(QuickFiles):
 
     ending, action = "", None
 
-    def open(self, path, *, write=False, create=False):
+    def _disturb(self, path):
         action = self.action
         if action is not None and path.endswith(self.ending):
             self.action = None
             action()
+
+    def open(self, path, *, write=False, create=False):
+        self._disturb(path)
         return super().open(path, write=write, create=create)
+
+    def size_bytes(self, path):
+        self._disturb(path)
+        return super().size_bytes(path)
 
 
 @pytest.fixture
@@ -54,6 +62,15 @@ def test_a_reader_gets_the_segment_of_its_view(log, files):
     disturb(log, files, lambda: log.compact(now=True))
     assert [record.offset for record in log.read()] == list(range(40))
     assert [record.offset for record in log.read()] == [37, 38, 39]
+
+
+def test_a_reader_gets_the_size_of_that_segment(log, files):
+    """It is asked when it is first needed."""
+    segment = log._core.view.segments[0]
+    size_bytes, segment._size_bytes = segment.size_bytes, None
+    disturb(log, files, lambda: log.compact(now=True))
+    assert segment.size_bytes == size_bytes
+    assert files.action is None
 
 
 def test_a_reader_that_comes_for_a_file_whose_name_went_on_is_told_that_it_is_gone(log, files):

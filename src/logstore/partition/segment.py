@@ -11,7 +11,8 @@ import errno
 import itertools
 import threading
 from collections import OrderedDict
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from logstore.errors import CorruptionError, StorageError
@@ -33,6 +34,7 @@ from logstore.warning import warn
 
 _MAX_ATTEMPTS = 32  # segments that are asked to close their files when another is opened
 _numbers = itertools.count()
+_Answer = TypeVar("_Answer")
 _REBUILT_INTERVAL_BYTES = 4096  # the default of index_interval_bytes; density is nothing a reader depends on
 
 
@@ -140,7 +142,7 @@ class Segment:
     def size_bytes(self) -> int:
         """Size of the .log file."""
         if self._size_bytes is None:
-            self._size_bytes = self._files.size_bytes(self.path)
+            self._size_bytes = self._of_log(self._files.size_bytes)
         return self._size_bytes
 
     @property
@@ -185,7 +187,7 @@ class Segment:
 
     @property
     def modified_ms(self) -> int:
-        return self._files.modified_ms(self.path)
+        return self._of_log(self._files.modified_ms)
 
     def read_at(self, position: int, size_bytes: int) -> bytes:
         """Bytes of the .log file; fewer than asked only at its end."""
@@ -352,20 +354,24 @@ class Segment:
         return True
 
     def _open_log(self, *, write: bool = False) -> File:
-        """The .log file, also in the middle of :meth:`rename_files`. A name is looked at again after it was
-        opened: if the segment got another one meanwhile, that may be the file of what took its place."""
+        return self._of_log(lambda path: self._files.open(path, write=write))
+
+    def _of_log(self, ask: Callable[[str], _Answer]) -> _Answer:
+        """What ``ask`` finds under the name of the .log file, also in the middle of :meth:`rename_files`. The
+        name is looked at again afterwards: if the segment got another one meanwhile, the answer may be that
+        of the file which took its place."""
         while True:
             path = self.path
             try:
-                file = self._files.open(path, write=write)
+                answer = ask(path)
             except StorageError as error:
                 if error.errno != errno.ENOENT or not self._coming_suffix:
                     raise
-                file = self._files.open(path + self._coming_suffix, write=write)
+                answer = ask(path + self._coming_suffix)
             if self._has_lost_files:
                 raise StorageError(errno.ENOENT, "the segment was replaced, and its file removed", path)
             if self.path == path:
-                return file
+                return answer
 
     def _open(self) -> OpenFiles:
         log = self._open_log()
