@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from logstore.config import TopicConfig
 from logstore.format.batch import encode_batch
 from logstore.format.header import BatchHeader
+from logstore.model import Isolation, ProducerIdentity
 from logstore.partition.log import Log
 from logstore.testing import ManualClock, MemoryFiles
 from tests.crash.partition import abandon, open_partition
@@ -40,6 +41,8 @@ class Appending(NamedTuple):
 
     offset: int
     records: tuple[Keyed, ...]
+    is_aborted: bool = False
+    """They belong to a transaction that is never committed."""
 
 
 class Durable(NamedTuple):
@@ -75,6 +78,8 @@ class History:
 
     def __init__(self, said: Iterable[Any]) -> None:
         self.durable = 0
+        self.aborted: set[int] = set()
+        """Offsets of what was never committed."""
         self._line: Contents = {}
         """What is in the log if nothing is lost and nothing is taken."""
         self._allowed: dict[int, set[Keyed]] = {}
@@ -88,13 +93,14 @@ class History:
             for offset, record in enumerate(note.records, note.offset):
                 self._line[offset] = record
                 self._allowed.setdefault(offset, set()).add(record)
+                (self.aborted.add if note.is_aborted else self.aborted.discard)(offset)
         elif isinstance(note, Durable):
             for offset in self._line.keys() & range(self.durable, note.offset):
                 self._allowed[offset] = {self._line[offset]}
             self.durable = max(self.durable, note.offset)
         elif isinstance(note, Compacting):
             self._rounds.append(note)
-            self._may_go = removable(self._line, self._rounds)
+            self._may_go = removable(self._line, self._rounds, self.aborted)
         elif isinstance(note, Compacted):
             self._keep_only(dict(note.contents))
         elif isinstance(note, Opened):
@@ -124,7 +130,7 @@ class History:
                 assert offset in self._may_go, f"LOST: offset {offset}, {self._line[offset]}, is gone"
 
 
-def removable(contents: Contents, rounds: Sequence[Compacting]) -> set[int]:
+def removable(contents: Contents, rounds: Sequence[Compacting], aborted: set[int]) -> set[int]:
     """What the last of these rounds may take."""
     this = rounds[-1]
     later: set[bytes] = set()
@@ -132,6 +138,9 @@ def removable(contents: Contents, rounds: Sequence[Compacting]) -> set[int]:
     for offset in sorted(contents, reverse=True):
         key, value = contents[offset]
         if offset >= this.end:
+            continue
+        if offset in aborted:
+            found.add(offset)
             continue
         if key in later or (value is None and _is_expired(offset, rounds)):
             found.add(offset)
@@ -149,13 +158,13 @@ def open_compacted(files: MemoryFiles, clock: ManualClock | None = None) -> Log:
     return open_partition(files, config=CONFIG, clock=clock or ManualClock())
 
 
-def contents_of(log: Log) -> Contents:
-    return {record.offset: (record.key or b"", record.value) for record in log.read()}
+def contents_of(log: Log, isolation: Isolation = Isolation.LOG_END) -> Contents:
+    return {record.offset: (record.key or b"", record.value) for record in log.read(isolation=isolation)}
 
 
-def latest_of(contents: Contents) -> dict[bytes, bytes]:
+def latest_of(contents: Contents, aborted: set[int]) -> dict[bytes, bytes]:
     """Key -> value, without those that are deleted."""
-    table = {key: value for _, (key, value) in sorted(contents.items())}
+    table = {key: value for offset, (key, value) in sorted(contents.items()) if offset not in aborted}
     return {key: value for key, value in table.items() if value is not None}
 
 
@@ -168,15 +177,20 @@ class CompactedSession:
         self.say = files.note
         self.clock = ManualClock()
         self._number = 1_000 * len(said)
+        self._aborted = History(said).aborted
         self._open()
 
     def _open(self) -> None:
+        """What the last session has left open of transactions is aborted."""
         self.log = open_compacted(self.files, self.clock)
         contents = contents_of(self.log)
         self.say(Opened(tuple(contents.items()), self.log.log_end_offset, self.log.durable_offset))
+        for producer_id, state in self.log._core.producers.active_producers().items():
+            if state.transaction_first_offset is not None:
+                self.log.append_end_marker(producer_id, 0, committed=False)
         self._sequences: dict[int, int] = {}
 
-    def _records(self, count: int) -> list[Keyed]:
+    def _records(self, count: int, *, is_aborted: bool = False) -> list[Keyed]:
         """The next ones, which are about to be appended."""
         made: list[Keyed] = []
         for _ in range(count):
@@ -185,7 +199,11 @@ class CompactedSession:
             size_bytes = self.rng.choice((5, 50, 400))
             value = None if is_tombstone else b"%d" % self._number + b"." * size_bytes
             made.append((self.rng.choice(KEYS), value))
-        self.say(Appending(self.log.log_end_offset, tuple(made)))
+        offset = self.log.log_end_offset
+        self._aborted -= {*range(offset, offset + count)}
+        if is_aborted:
+            self._aborted |= {*range(offset, offset + count)}
+        self.say(Appending(offset, tuple(made), is_aborted))
         return made
 
     def append(self, *, flush: bool = False) -> None:
@@ -202,6 +220,16 @@ class CompactedSession:
         self._sequences[producer_id] += 2
         self.say(Durable(self.log.durable_offset))
 
+    def abort(self) -> None:
+        """A transaction of a producer of its own that is not committed."""
+        records = self._records(2, is_aborted=True)
+        producer_id = self._number
+        self.log.extend(records, producer=ProducerIdentity(producer_id, 0, 0, transactional=True))
+        if self.rng.random() < 0.5:
+            self.append()
+        self.log.append_end_marker(producer_id, 0, committed=False)
+        self.say(Durable(self.log.durable_offset))
+
     def roll(self) -> None:
         self.log.roll()
         self.say(Durable(self.log.durable_offset))
@@ -212,7 +240,7 @@ class CompactedSession:
         self.say(compacting)
         report = self.log.compact(now=True, map_bytes=_MAP_BYTES)
         after = contents_of(self.log)
-        left = after.keys() & superseded(before)
+        left = after.keys() & superseded(before, self._aborted)
         assert not left, f"a round has left {left}, which are not the latest of their keys: {report}"
         self.say(Durable(self.log.durable_offset))
         self.say(Compacted(tuple(after.items())))
@@ -233,10 +261,11 @@ class CompactedSession:
         self._open()
 
 
-def superseded(contents: Contents) -> set[int]:
-    """Offsets of records that are not the latest of their keys."""
-    latest = {key: offset for offset, (key, _) in sorted(contents.items())}
-    return {offset for offset, (key, _) in contents.items() if latest[key] != offset}
+def superseded(contents: Contents, aborted: set[int]) -> set[int]:
+    """Offsets of records that are not the latest of their keys, or that were aborted."""
+    committed = {offset: key for offset, (key, _) in sorted(contents.items()) if offset not in aborted}
+    latest = {key: offset for offset, key in committed.items()}
+    return contents.keys() - set(latest.values())
 
 
 def keyed_batch(records: Sequence[Keyed], now_ms: int, producer_id: int, sequence: int) -> bytes:
@@ -257,7 +286,7 @@ def check_sequences(log: Log) -> None:
     """The last batch of each producer is known again, also where compaction has emptied it."""
     last: dict[int, BatchHeader] = {}
     for _, header in batches_of(log):
-        if header.producer_id >= 0:
+        if header.producer_id >= 0 and not header.is_transactional:
             last[header.producer_id] = header
     end = log.log_end_offset
     for producer_id, header in last.items():
@@ -274,6 +303,7 @@ ACTIONS: dict[str, tuple[int, Callable[[CompactedSession], None]]] = {
     "append": (5, CompactedSession.append),
     "append and flush": (4, lambda s: s.append(flush=True)),
     "append as producer": (2, CompactedSession.append_as_producer),
+    "abort": (2, CompactedSession.abort),
     "roll": (2, CompactedSession.roll),
     "compact": (4, CompactedSession.compact),
     "wait": (1, CompactedSession.wait),
@@ -304,7 +334,11 @@ class CompactedScenario:
     def _check(files: MemoryFiles, said: Sequence[Any]) -> None:
         log = open_compacted(files)
         contents, end = contents_of(log), log.log_end_offset
-        History(said).check(contents, end)
+        history = History(said)
+        history.check(contents, end)
+        aborted = {offset for offset in history.aborted if offset < end}
+        shown = contents_of(log, Isolation.COMMITTED).keys() & aborted
+        assert not shown, f"offsets {shown} were aborted"
         report = log.verify()
         assert report, str(report)
         for offset, (key, value) in contents.items():
@@ -313,9 +347,10 @@ class CompactedScenario:
             assert (record.key, record.value) == (key, value), f"offset {offset} leads to {record}"
         check_sequences(log)
         log.compact(now=True)
-        assert latest_of(contents_of(log)) == latest_of(contents)
+        table = latest_of(contents, aborted)
+        assert latest_of(contents_of(log), aborted) == table
         log.extend([(b"z", b"more")], flush=True)
         abandon(log)
         again = open_compacted(MemoryFiles(files.now()))
         assert again.recovery.cut_bytes == 0
-        assert latest_of(contents_of(again)) == latest_of(contents) | {b"z": b"more"}
+        assert latest_of(contents_of(again), aborted) == table | {b"z": b"more"}

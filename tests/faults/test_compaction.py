@@ -1,5 +1,5 @@
-"""Power cuts and faults at every point of compactions: of each key the latest record stays, and what was
-aborted stays gone."""
+"""Each file operation of a compaction fails: of each key the latest record stays, and what was aborted stays
+gone."""
 
 from __future__ import annotations
 
@@ -8,25 +8,14 @@ import itertools
 import pytest
 
 from logstore.errors import LogstoreError
-from logstore.testing import FAULTS, FaultyFiles, MemoryFiles, explore
-from tests.crash.compaction import CompactionScenario, open_log
-from tests.crash.exploring import explore_many
+from logstore.testing import FAULTS, FaultyFiles, MemoryFiles
+from tests.crash.compacted import open_compacted
+from tests.crash.partition import abandon
 from tests.partition.helpers_compaction import end, left, put, transact
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_single_cuts(seed):
-    assert explore(CompactionScenario(), seed=seed, max_states=400).state_count >= 50
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("first_seed", [20_000, 21_000])
-def test_chains_of_cuts(first_seed):
-    explore_many("crash states of compactions", CompactionScenario(), first_seed, 4_000)
-
-
 def _prepared(files):
-    log = open_log(files)
+    log = open_compacted(files)
     for number in range(3):
         put(log, a=f"{number}", b=None if number else "0", **{f"key {number}": "1"})
         transact(log, 7, 2 * number, a="aborted", c="aborted")
@@ -59,10 +48,8 @@ def test_whatever_operation_fails_nothing_is_lost(fault):
         files.heal()
         assert after.items() <= left(log).items() <= before.items()
         if log.needs_reopen:
-            log.abandon()
-            log._context.scheduler.stop()
-            log._context.home.release()
-            log = open_log(files)
+            abandon(log)
+            log = open_compacted(files)
         assert after.items() <= left(log).items() <= before.items()
         put(log, new="1")  # so that no segment is left alone
         log.compact(now=True)
