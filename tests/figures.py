@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import os
 import platform
+import subprocess
 from datetime import UTC, datetime
+from functools import cache
 
 
 def report(name: str, *, count: int, failures: int, seconds: float, detail: str = "") -> None:
@@ -24,6 +26,14 @@ def report(name: str, *, count: int, failures: int, seconds: float, detail: str 
         "detail": detail,
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "python": platform.python_version(),
+        "commit": _commit(),
     }
     with open(path, "a", encoding="utf-8") as file:
         file.write(json.dumps(row) + "\n")
+
+
+@cache
+def _commit() -> str:
+    command = ["git", "rev-parse", "--short=12", "HEAD"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    return found.stdout.strip() or "unknown"

@@ -1,14 +1,13 @@
 """Writes the figures of the long runs into ``docs/reliability.md``.
 
 ``python -m tests.reliability_page FIGURES COMMAND`` reads the lines that :mod:`tests.figures` wrote during
-the command, adds up what belongs together, and replaces the table on the page.
+the command, adds up what belongs together, and replaces the command's table on the page.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,9 +16,8 @@ from typing import Any
 from benchmarks.process import describe_machine
 
 PAGE = Path(__file__).parent.parent / "docs" / "reliability.md"
-START = "<!-- figures: from here on written by `python -m tests.reliability_page` -->"
-END = "<!-- figures: end of what is written by `python -m tests.reliability_page` -->"
-SKIPPED = "skipped tests"
+START = "<!-- figures of {}: from here on written by `python -m tests.reliability_page` -->"
+END = "<!-- figures of {}: end of what is written by `python -m tests.reliability_page` -->"
 _MOST_DETAILS = 3
 
 
@@ -57,23 +55,18 @@ def render(rows: list[dict[str, Any]], command: str) -> str:
     machine = describe_machine(str(PAGE.parent))
     facts = ", ".join(machine[name] for name in ("cpu", "file system", "kernel", "python"))
     dates = sorted({row["date"] for row in rows})
-    origin = f"Written by `{command}`, {' and '.join(dates)}, on {facts}; commit {_commit()}."
-    return f"{START}\n\n{table(rows)}\n\n{origin}\n\n{END}"
-
-
-def _commit() -> str:
-    found = subprocess.run(
-        ["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=False
-    )
-    return found.stdout.strip() or "unknown"
+    commits = sorted({row["commit"] for row in rows})
+    origin = f"Written by `{command}`, {' and '.join(dates)}, on {facts}; commit {' and '.join(commits)}."
+    return f"{START.format(command)}\n\n{table(rows)}\n\n{origin}\n\n{END.format(command)}"
 
 
 def main(path: str, command: str) -> None:
     rows = read_rows(Path(path).read_text(encoding="utf-8").splitlines())
     page = PAGE.read_text(encoding="utf-8")
-    region = re.compile(f"{re.escape(START)}.*{re.escape(END)}", re.DOTALL)
+    start, end = (re.escape(mark.format(command)) for mark in (START, END))
+    region = re.compile(f"{start}.*{end}", re.DOTALL)
     if not region.search(page):
-        raise SystemExit(f"{PAGE} has no place for the figures")
+        raise SystemExit(f"{PAGE} has no place for the figures of {command}")
     PAGE.write_text(region.sub(lambda _: render(rows, command), page), encoding="utf-8")
 
 
