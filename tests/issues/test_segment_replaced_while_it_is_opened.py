@@ -1,8 +1,7 @@
 """A reader met a segment that was never read before, and opened its file in the moment in which compaction
 put another one under that name: it took the new file for the old segment's, and reported damage where there
 was none; or it asked for the size in that moment. Verifying did the same, and did not look again. Found by
-reading and verifying beside the log
-cleaner.
+reading and verifying beside the log cleaner.
 """
 
 from __future__ import annotations
