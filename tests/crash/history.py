@@ -11,6 +11,8 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 FIRST = b"none"
+ERASED = b"erased"
+"""Stands where a record was erased."""
 
 
 class Appending(NamedTuple):
@@ -48,6 +50,18 @@ class Truncated(NamedTuple):
     """The log ends at ``end``, durably."""
 
     end: int
+
+
+class Erasing(NamedTuple):
+    """The records at these offsets may go from now on."""
+
+    offsets: tuple[int, ...]
+
+
+class Erased(NamedTuple):
+    """They are gone for good, and nothing on the disk tells what they were."""
+
+    offsets: tuple[int, ...]
 
 
 class Refused(NamedTuple):
@@ -99,6 +113,9 @@ class History:
         self.durable = 0
         self.start_low = 0
         self.start_high = 0
+        self.erased: set[bytes] = set()
+        """Values of which nothing may be left on the disk."""
+        self._may_go: set[int] = set()
         self._allowed: dict[int, set[bytes]] = {}
         for note in said:
             self._fold(note)
@@ -115,7 +132,7 @@ class History:
             self.end = note.offset + len(note.values)
         elif isinstance(note, Durable):
             for offset in self.line.keys() & range(self.durable, note.offset):
-                self._allowed[offset] = {self.line[offset]}
+                self._allowed[offset] = {self.line[offset]} | ({ERASED} if offset in self._may_go else set())
             self.durable = max(self.durable, note.offset)
         elif isinstance(note, Deleting):
             self.start_high = max(self.start_high, note.before)
@@ -125,6 +142,16 @@ class History:
             self.durable = min(self.durable, note.floor)
         elif isinstance(note, Truncated):
             self._cut(note.end)
+        elif isinstance(note, Erasing):
+            self._may_go |= set(note.offsets)
+            for offset in note.offsets:
+                self._allowed[offset].add(ERASED)
+        elif isinstance(note, Erased):
+            self._may_go = set()
+            for offset in note.offsets:
+                self.erased.add(self.line[offset])
+                self._allowed[offset] = {ERASED}
+                self.line[offset] = ERASED
         elif isinstance(note, Refused):
             for offset in range(note.end, self.end):
                 del self.line[offset]
@@ -137,6 +164,9 @@ class History:
         self._cut(end)
         for offset, value in enumerate(note.values, note.start):
             self.line[offset] = value
+            if offset in self._may_go or value == ERASED:
+                self._allowed[offset] = {value}  # an erasure that was cut off goes neither back nor on
+        self._may_go = set()
         self.end = end
         self._fold(Durable(min(note.durable, end)))
         self._fold(Deleted(note.start))
@@ -170,6 +200,8 @@ class History:
     @staticmethod
     def _check_line(values: Sequence[bytes]) -> None:
         for first, second in pairwise(values):
+            if ERASED in (first, second):
+                continue
             assert previous_of(second) == name_of(first), (
                 f"MIXED: {second[:30]!r} follows {first[:30]!r}, which it was not appended behind"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Sequence
 from threading import Event, Thread, current_thread
 from typing import Any
@@ -108,8 +109,17 @@ ACTIONS: dict[str, tuple[int, Callable[[Session], None]]] = {
     "truncate": (1, Session.truncate),
     "remove deleted": (1, Session.remove_deleted),
     "new epoch": (1, Session.new_epoch),
+    "erase": (1, Session.erase),
     "reopen": (1, Session.reopen),
 }
+
+
+def check_erased(files: MemoryFiles, history: History) -> None:
+    """Nothing that was erased for good is in any file."""
+    for path, data in files.now().paths().items():
+        for value in history.erased:
+            whole = rb"(?<![0-9])" + re.escape(value)  # not the end of a larger number
+            assert not re.search(whole, data), f"ERASED: {value[:30]!r} is still in {path}"
 
 
 class PartitionScenario:
@@ -133,6 +143,7 @@ class PartitionScenario:
     @staticmethod
     def _check(files: MemoryFiles, said: Sequence[Any]) -> None:
         history = History(said)
+        check_erased(files, history)
         log = open_partition(files)
         found = found_in(log)
         history.check(found)

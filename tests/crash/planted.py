@@ -222,6 +222,30 @@ BUGS = (
         3,
     ),
     Bug(
+        "the old files of an erasure left to be removed later",
+        (
+            Change("partition.erasing:Erasure._replace", "log._remove(renamed)"),
+            Change("partition.erasing:Erasure._remove_leftovers", 'files.remove(f"{directory}/{name}")'),
+        ),
+        _partition(_FLUSHED, "append", "erase"),
+    ),
+    Bug(
+        "removal by an erasure not made durable",
+        (Change("partition.erasing:Erasure._remove_leftovers", "files.flush_directory(directory)"),),
+        _partition(_FLUSHED, "append", "erase"),
+    ),
+    Bug(
+        "batches that lose all records go, and what is dense gets a hole",
+        (
+            Change(
+                "partition.erasing:Erasure._copy",
+                "output.add([decode_header(batch)], batch)",
+                "output.add([decode_header(batch)], batch) if decode_header(batch).record_count else None",
+            ),
+        ),
+        _partition(_FLUSHED, "append", "roll", "append", "erase", "truncate", "append"),
+    ),
+    Bug(
         "a compacted log rolls without a flush",
         (Change("partition.core:LogCore.roll", "old.flush()"),),
         _compacted("append", "roll", "append"),

@@ -14,7 +14,7 @@ from unittest import mock
 
 from logstore import NewRecord, ProducerIdentity
 from logstore.testing import MemoryFiles, trace_lines
-from tests.crash import compaction
+from tests.crash.compacted import open_compacted
 from tests.crash.partition import open_partition
 from tests.crash.store import open_store
 
@@ -92,7 +92,7 @@ def _recovery(cut_bytes: int) -> list[str]:
 def _compaction() -> list[str]:
     """Two segments become one, with an aborted transaction between them."""
     files = MemoryFiles()
-    log = compaction.open_log(files)
+    log = open_compacted(files)
     for number in range(2):
         log.extend([NewRecord(b"%d" % number, b"key", timestamp_ms=1_700_000_000_000)])
         producer = ProducerIdentity(7, 0, number, transactional=True)
@@ -123,6 +123,11 @@ ACTIONS: dict[str, Callable[[], list[str]]] = {
     "truncate_across_segments": lambda: _of_partition(
         lambda log: log.truncate_to(1), _append, _append_and_flush, _roll, _append_and_flush
     ),
+    "erase": lambda: _of_partition(lambda log: log.erase(offsets=[0]), _append, _append_and_flush),
+    "erase_sealed": lambda: _of_partition(
+        lambda log: log.erase(offsets=[0]), _append, _roll, _append_and_flush, lambda log: log.checkpoint()
+    ),
+    "erase_what_is_not_there": lambda: _of_partition(lambda log: log.erase(offsets=[7]), _append_and_flush),
     "new_leader_epoch": lambda: _of_partition(lambda log: log.assign_leader_epoch(1), _append),
     "compact": lambda: _compaction(),
     "recovery": lambda: _recovery(3),

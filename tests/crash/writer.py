@@ -12,11 +12,14 @@ from logstore.format.loops import scan_batches
 from logstore.partition.log import Log
 from logstore.testing import ManualClock
 from tests.crash.history import (
+    ERASED,
     FIRST,
     Appending,
     Deleted,
     Deleting,
     Durable,
+    Erased,
+    Erasing,
     Found,
     Opened,
     Truncated,
@@ -129,6 +132,21 @@ class Writer:
         last = list(self.log.read(self.end - 1)) if self.end > self.log.log_start_offset else []
         self._last = (last[0].value or b"") if last else FIRST
 
+    def erase(self) -> None:
+        """Some records here and there, or all of a stretch."""
+        start, end = self.log.log_start_offset, self.end
+        if self.rng.random() < 0.5:
+            first = self.rng.randint(start, end)
+            offsets = tuple(range(first, self.rng.randint(first, end)))
+        else:
+            offsets = tuple(sorted({self.rng.randrange(start, end) for _ in range(3)} if start < end else ()))
+        offsets = tuple(offset for offset in offsets if self.log.record_at(offset) is not None)
+        self.say(Erasing(offsets))
+        report = self.log.erase(offsets=offsets)
+        assert report.offsets == offsets
+        self.say(Erased(offsets))
+        self.say_durable()
+
     def new_epoch(self) -> None:
         self.log.assign_leader_epoch(max(self.log.leader_epoch, 0) + 1)
 
@@ -137,17 +155,21 @@ class Writer:
 
 
 def found_in(log: Log) -> Found:
-    records = list(log.read())
-    start = log.log_start_offset
-    offsets = [record.offset for record in records]
-    assert offsets == list(range(start, log.log_end_offset)), f"offsets {offsets} from {start}"
-    return Found(start, tuple(record.value or b"" for record in records))
+    """What can be read; ERASED where there is nothing, which the history must allow."""
+    values = {record.offset: record.value or b"" for record in log.read()}
+    start, end = log.log_start_offset, log.log_end_offset
+    assert list(values) == sorted(values)
+    assert not values or start <= min(values) <= max(values) < end, f"{list(values)} from {start} to {end}"
+    return Found(start, tuple(values.get(offset, ERASED) for offset in range(start, end)))
 
 
 def check_lookups(log: Log, found: Found) -> None:
     """The indexes lead to every record."""
     for offset, value in enumerate(found.values, found.start):
         record = log.record_at(offset)
+        if value == ERASED:
+            assert record is None, f"offset {offset} leads to {record}"
+            continue
         assert record is not None
         assert record.value == value, f"offset {offset} leads to {record}"
 
@@ -160,6 +182,15 @@ def check_producers(log: Log) -> tuple[bytes, ...]:
         if header.producer_id >= 0:
             last[header.producer_id] = data, header
     for data, header in last.values():
+        if header.record_count != count_of(header):  # the producer sent those that are erased, too
+            data = encode_batch(
+                [None] * count_of(header),
+                [b"again"] * count_of(header),
+                header.max_timestamp_ms,
+                producer_id=header.producer_id,
+                producer_epoch=header.producer_epoch,
+                base_sequence=header.base_sequence,
+            )
         result = log.append_batch(bytes(8) + data[8:])  # the base offset is the leader's to give
         assert result is not None
         assert result.is_duplicate, f"the batch of producer {header.producer_id} was appended twice"
@@ -171,7 +202,7 @@ def check_producers(log: Log) -> tuple[bytes, ...]:
             header.max_timestamp_ms,
             producer_id=producer_id,
             producer_epoch=header.producer_epoch,
-            base_sequence=header.base_sequence + header.record_count,
+            base_sequence=header.base_sequence + count_of(header),
         )
         end = log.log_end_offset
         result = log.append_batch(bytes(batch))
@@ -181,6 +212,11 @@ def check_producers(log: Log) -> tuple[bytes, ...]:
         )
         assert result.base_offset == end
     return (b"next",) * len(last)
+
+
+def count_of(header: BatchHeader) -> int:
+    """The records that the batch was appended with."""
+    return header.last_offset_delta + 1
 
 
 def batches_of(log: Log) -> Iterator[tuple[bytes, BatchHeader]]:

@@ -235,6 +235,8 @@ WORKLOADS = {
     "truncate active": Workload(lambda s: s.truncate_to(s._borders[-2])),
     "truncate sealed": Workload(lambda s: s.truncate_to(3)),
     "start over": Workload(Session.start_over),
+    "erase": Workload(Session.erase),
+    "erase sealed": Workload(Session.erase, prepare=Session.roll),
     "new epoch": Workload(Session.new_epoch),
     "read": Workload(Session.read_everywhere),
     "close": Workload(Session.close),
