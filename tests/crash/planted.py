@@ -243,7 +243,7 @@ BUGS = (
                 "output.add([decode_header(batch)], batch) if decode_header(batch).record_count else None",
             ),
         ),
-        _partition(_FLUSHED, "append", "roll", "append", "erase", "truncate", "append"),
+        _partition(_FLUSHED, "append", "append", "append", "erase", "truncate", _FLUSHED),
     ),
     Bug(
         "a compacted log rolls without a flush",
