@@ -235,17 +235,6 @@ BUGS = (
         _partition(_FLUSHED, "append", "erase"),
     ),
     Bug(
-        "batches that lose all records go, and what is dense gets a hole",
-        (
-            Change(
-                "partition.erasing:Erasure._copy",
-                "output.add([decode_header(batch)], batch)",
-                "output.add([decode_header(batch)], batch) if decode_header(batch).record_count else None",
-            ),
-        ),
-        _partition(_FLUSHED, "append", "append", "append", "erase", "truncate", _FLUSHED),
-    ),
-    Bug(
         "a compacted log rolls without a flush",
         (Change("partition.core:LogCore.roll", "old.flush()"),),
         _compacted("append", "roll", "append"),
