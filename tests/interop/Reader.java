@@ -28,7 +28,8 @@ public final class Reader {
                 "isolation.level", isolation,
                 "enable.auto.commit", "false",
                 "exclude.internal.topics", "false",
-                "auto.offset.reset", "none");
+                "auto.offset.reset", "none",
+                "fetch.max.wait.ms", "20");
             try (var consumer = new KafkaConsumer<>(
                     config, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
                 for (int at = 1; at + 1 < args.length; at += 2) {

@@ -6,8 +6,8 @@ horizons that the first has set for tombstones: some have passed, some have not.
 the second round, the first that meets no data of its transaction; the third, of those topics, meets that.
 
 A folder of rounds is laid out as `<round>/before/<topic>-0/` and `<round>/after/<topic>-0/`, with the files
-that say something: .log, .txnindex, and before the round .snapshot and the leader epochs. `rounds.json` has
-the settings of the topics, and of each round the broker's clock and the cleaner's offsets before and after.
+that say something: .log, .txnindex, and before the round .snapshot and the leader epochs. `round.json` has,
+of each topic, the settings, the broker's clock, the log end, and the cleaner's offsets before and after.
 """
 
 from __future__ import annotations
@@ -30,10 +30,16 @@ SHORT_MS: Final = 1
 LONG_MS: Final = 86_400_000
 """`delete.retention.ms`: over in the second round, and not over."""
 
-ROUNDS_FILE: Final = "rounds.json"
+ROUND_FILE: Final = "round.json"
 CLEANER_OFFSETS_FILE: Final = "cleaner-offset-checkpoint"
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 SEGMENT_BYTES: Final = 1024
+CLEANABLE: Final[Mapping[str, object]] = {
+    "segment.bytes": SEGMENT_BYTES,
+    "min.cleanable.dirty.ratio": 0,
+    "file.delete.delay.ms": 0,
+}
+"""Settings of topics whose dirty part is cleaned as soon as their policy becomes "compact"."""
 
 _KEPT_BEFORE = (".log", ".txnindex", ".snapshot")
 _KEPT_AFTER = (".log", ".txnindex")
@@ -190,16 +196,10 @@ ROUNDS: Final[Mapping[int, Sequence[str]]] = {
 
 
 def run_rounds(home: Path, target: Path, *, seed: int) -> None:
-    """Write the topics, let the cleaner of a broker in `home` go over them, twice, and fill `target`."""
-    settings = {
-        topic: {"segment.bytes": SEGMENT_BYTES, "min.cleanable.dirty.ratio": 0, "file.delete.delay.ms": 0}
-        | dict(config)
-        for topic, (_, config) in TOPICS.items()
-    }
-    target.mkdir(parents=True, exist_ok=True)
-    story = []
+    """Write the topics, let the cleaner of a broker in `home` go over them, and fill `target`."""
+    configs = {topic: {**CLEANABLE, **config} for topic, (_, config) in TOPICS.items()}
     with KafkaBroker(home, config={"log.cleaner.backoff.ms": 50}) as broker:
-        for topic, config in settings.items():
+        for topic, config in configs.items():
             broker.create_topic(topic, config=config)
         for turn, topics in ROUNDS.items():
             rows = _Rows(random.Random(seed * 10 + turn), int(time.time() * 1000))
@@ -207,40 +207,40 @@ def run_rounds(home: Path, target: Path, *, seed: int) -> None:
             for topic in topics:
                 TOPICS[topic][0](plan, topic, rows, turn)
             plan.run(broker.bootstrap)
-            story.append(_clean(broker, topics, target / str(turn)))
-    stored = {"kafka_version": KAFKA_VERSION, "seed": seed, "topics": settings, "rounds": story}
-    (target / ROUNDS_FILE).write_text(json.dumps(stored, indent=1) + "\n")
+            clean(broker, {topic: configs[topic] for topic in topics}, target / str(turn))
 
 
-def _clean(broker: KafkaBroker, topics: Sequence[str], target: Path) -> dict[str, object]:
-    """One round of the cleaner over each topic."""
+def clean(broker: KafkaBroker, configs: Mapping[str, Mapping[str, object]], target: Path) -> None:
+    """One round of the cleaner over each of these topics, of one partition each and not compacted so far,
+    with their settings; fills `target`."""
     checkpoint = broker.log_dir / CLEANER_OFFSETS_FILE
     before = read_checkpoint(checkpoint)
-    ends, log_ends = {}, {}
-    for topic in topics:
+    story: dict[str, dict[str, object]] = {}
+    for topic, config in configs.items():
         directory = broker.partition_dir(topic)
-        _, log_ends[topic] = clients.offset_range(broker.bootstrap, topic)
+        _, log_end_offset = clients.offset_range(broker.bootstrap, topic)
         _, stable = clients.offset_range(broker.bootstrap, topic, isolation="read_committed")
         bases = [int(path.stem) for path in directory.glob("*.log")]
-        # It cleans whole segments: neither the active one nor the one with the last stable offset.
-        ends[topic, 0] = max(base for base in bases if base <= stable)
+        story[topic] = {
+            "config": dict(config),
+            "now_ms": int(time.time() * 1000),
+            "log_end_offset": log_end_offset,
+            "offset_before": before.get((topic, 0)),
+            # It cleans whole segments: neither the active one nor the one with the last stable offset.
+            "offset_after": max(before.get((topic, 0), 0), *(base for base in bases if base <= stable)),
+        }
         _copy(directory, target / "before" / directory.name, _KEPT_BEFORE)
-    now_ms = int(time.time() * 1000)
-    for topic in topics:
-        clients.alter_topic(broker.bootstrap, topic, {"cleanup.policy": "compact"})
+    ends = {(topic, 0): told["offset_after"] for topic, told in story.items()}
+    clients.alter_topics(broker.bootstrap, list(configs), {"cleanup.policy": "compact"})
     wait_for(
         lambda: ends.items() <= read_checkpoint(checkpoint).items(), "the cleaner to finish", timeout_s=60
     )
-    for topic in topics:
-        clients.alter_topic(broker.bootstrap, topic, {"cleanup.policy": "delete"})
+    clients.alter_topics(broker.bootstrap, list(configs), {"cleanup.policy": "delete"})
+    for topic in configs:
         directory = broker.partition_dir(topic)
         _copy(directory, target / "after" / directory.name, _KEPT_AFTER)
-    return {
-        "now_ms": now_ms,
-        "log_end_offsets": log_ends,
-        "cleaner_offsets_before": {topic: before.get((topic, 0)) for topic in topics},
-        "cleaner_offsets_after": {topic: ends[topic, 0] for topic in topics},
-    }
+    stored = {"kafka_version": KAFKA_VERSION, "topics": story}
+    (target / ROUND_FILE).write_text(json.dumps(stored, indent=1) + "\n")
 
 
 def _copy(source: Path, target: Path, suffixes: tuple[str, ...]) -> None:
@@ -265,7 +265,6 @@ class CleanerRound:
     """One topic in one round."""
 
     topic: str
-    turn: int
     before: Path
     after: Path
     config: Mapping[str, object]
@@ -280,21 +279,21 @@ class CleanerRound:
         return int(str(self.config["delete.retention.ms"]))
 
 
+def load_round(folder: Path) -> dict[str, CleanerRound]:
+    """By topic."""
+    stored = json.loads((folder / ROUND_FILE).read_text())
+    return {
+        topic: CleanerRound(
+            topic=topic,
+            before=folder / "before" / f"{topic}-0",
+            after=folder / "after" / f"{topic}-0",
+            **told,
+        )
+        for topic, told in stored["topics"].items()
+    }
+
+
 def load_rounds(folder: Path) -> dict[tuple[str, int], CleanerRound]:
     """By topic and round."""
-    stored = json.loads((folder / ROUNDS_FILE).read_text())
-    return {
-        (topic, turn): CleanerRound(
-            topic=topic,
-            turn=turn,
-            before=folder / str(turn) / "before" / f"{topic}-0",
-            after=folder / str(turn) / "after" / f"{topic}-0",
-            config=stored["topics"][topic],
-            now_ms=round_["now_ms"],
-            log_end_offset=round_["log_end_offsets"][topic],
-            offset_before=round_["cleaner_offsets_before"][topic],
-            offset_after=round_["cleaner_offsets_after"][topic],
-        )
-        for (turn, topics), round_ in zip(ROUNDS.items(), stored["rounds"], strict=True)
-        for topic in topics
-    }
+    rounds = {turn: load_round(folder / str(turn)) for turn in ROUNDS}
+    return {(topic, turn): rounds[turn][topic] for turn, topics in ROUNDS.items() for topic in topics}

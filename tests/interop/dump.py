@@ -26,6 +26,8 @@ _RECORD = re.compile(
 _FIELD = re.compile(r"(\w+): (\S+)")
 _FAULTS = ("isvalid: false", "isValid: false", "invalid bytes at the end of")
 _GAPS = "Non-consecutive offsets in "
+_MISMATCHES = "Found timestamp mismatch in "
+_NO_RECORDS = " log timestamp: -1"
 
 
 class DumpError(AssertionError):
@@ -66,24 +68,29 @@ def dump_log(
     deep: bool = True,
     index_sanity: bool = True,
     allow_gaps: bool = False,
+    allow_emptied: bool = False,
+    decoder: str | None = None,
 ) -> dict[Path, DumpedFile]:
     """Dump files, or all segment files of partition directories; DumpError when the tool finds fault.
 
     The tool compares each index entry with the batch it points to, each time index entry with the batch's
     records, and checks batch checksums; with `deep` also every record. `index_sanity` adds a run of the check
-    that a broker makes of indexes. `allow_gaps` accepts missing offsets, as compaction leaves them (seen only
-    with `deep`). An index needs its .log beside it, a time index also its .index.
+    that a broker makes of indexes. Compaction leaves gaps and emptied batches: `allow_gaps` accepts missing
+    offsets (seen only with `deep`), `allow_emptied` time index entries of batches that have kept their
+    timestamp and no record. `decoder` is the option that makes it decode the records of an internal topic.
+    An index needs its .log beside it, a time index also its .index.
     """
     files = _segment_files([paths] if isinstance(paths, Path) else paths)
-    dumped = _parse(
-        _run(files, ["--deep-iteration", "--print-data-log"] if deep else [], allow_gaps=allow_gaps)
-    )
+    options = ["--deep-iteration", "--print-data-log"] if deep else []
+    if decoder is not None:
+        options.append(decoder)
+    dumped = _parse(_run(files, options, allow_gaps=allow_gaps, allow_emptied=allow_emptied))
     missing = set(files) - set(dumped)
     if missing:
         raise DumpError(f"the tool passed over {sorted(missing)}")
     indexes = [path for path in files if path.suffix in {".index", ".timeindex"}]
     if index_sanity and indexes:
-        _run(indexes, ["--index-sanity-check"], allow_gaps=False)
+        _run(indexes, ["--index-sanity-check"])
     return dumped
 
 
@@ -97,13 +104,15 @@ def _segment_files(paths: Iterable[Path]) -> list[Path]:
     return files
 
 
-def _run(files: list[Path], options: list[str], *, allow_gaps: bool) -> str:
+def _run(
+    files: list[Path], options: list[str], *, allow_gaps: bool = False, allow_emptied: bool = False
+) -> str:
     """The tool's stdout, once its status, stdout and stderr show no fault."""
     names = ",".join(os.fspath(path) for path in files)
     if names.count(",") != len(files) - 1:
         raise ValueError(f"the tool separates names by commas, so it cannot take {names}")
     done = run_java("kafka.tools.DumpLogSegments", *options, "--files", names)
-    complaints = list(_complaints(done.stderr, allow_gaps=allow_gaps))
+    complaints = list(_complaints(done.stderr, allow_gaps=allow_gaps, allow_emptied=allow_emptied))
     # A payload may hold these words too; the tests' payloads do not.
     faults = [line for line in done.stdout.splitlines() if any(fault in line for fault in _FAULTS)]
     if done.returncode != 0 or complaints or faults:
@@ -114,12 +123,16 @@ def _run(files: list[Path], options: list[str], *, allow_gaps: bool) -> str:
     return done.stdout
 
 
-def _complaints(stderr: str, *, allow_gaps: bool) -> Iterator[str]:
-    in_gaps = False
+def _complaints(stderr: str, *, allow_gaps: bool, allow_emptied: bool) -> Iterator[str]:
+    heading = ""
     for line in stderr.splitlines():
-        in_gaps = line.startswith(_GAPS) or (in_gaps and line.startswith("  "))
+        if not line.startswith("  "):
+            heading = line
         # The JVM itself names the options it takes from the environment.
-        if line and not line.startswith("Picked up ") and not (in_gaps and allow_gaps):
+        is_gap = heading.startswith(_GAPS)
+        is_emptied = heading.startswith(_MISMATCHES) and (line is heading or line.endswith(_NO_RECORDS))
+        is_allowed = (is_gap and allow_gaps) or (is_emptied and allow_emptied)
+        if line and not line.startswith("Picked up ") and not is_allowed:
             yield line
 
 

@@ -7,28 +7,16 @@ log that another has cleaned. What a cleaner may do as it likes is told in `clea
 from __future__ import annotations
 
 import random
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from logstore import Log, TopicConfig
 from logstore.format.control import ControlType
-from logstore.partition.compaction_report import CompactionReport
-from logstore.testing import ManualClock
-from tests.interop.cleaned import Left, left_in
-from tests.interop.cleaner_rounds import (
-    CLEANER_OFFSETS_FILE,
-    ROUNDS,
-    SEGMENT_BYTES,
-    CleanerRound,
-    load_rounds,
-    run_rounds,
-)
+from tests.interop.cleaned import Left, check_round, left_in
+from tests.interop.cleaner_rounds import ROUNDS, CleanerRound, load_rounds, run_rounds
 from tests.interop.fixtures import CLEANER_ROUNDS
-from tests.interop.kafka import require_kafka, write_checkpoint
-from tests.interop.ours import add_checkpoints
+from tests.interop.kafka import require_kafka
 
 every_round = pytest.mark.parametrize(
     ("topic", "turn"), [(topic, turn) for turn, topics in ROUNDS.items() for topic in topics]
@@ -40,65 +28,6 @@ Rounds = Mapping[tuple[str, int], CleanerRound]
 @pytest.fixture(scope="module")
 def rounds() -> Rounds:
     return load_rounds(CLEANER_ROUNDS)
-
-
-def compact(round_: CleanerRound, directory: Path) -> tuple[Left, CompactionReport]:
-    """Compact a copy of the log, at the time when the broker's cleaner did, and see what is left."""
-    config = TopicConfig(
-        cleanup_policy="compact",
-        segment_bytes=SEGMENT_BYTES,
-        min_cleanable_dirty_ratio=0,
-        delete_retention_ms=round_.delete_retention_ms,
-        file_delete_delay_ms=0,
-        message_timestamp_type=str(round_.config.get("message.timestamp.type", "CreateTime")),
-    )
-    copy = directory / round_.before.name
-    shutil.copytree(round_.before, copy)
-    # As if closed: a recovery would build the transaction indexes anew, from what is left of a transaction.
-    add_checkpoints(copy, 0, round_.log_end_offset)
-    if round_.offset_before is not None:
-        write_checkpoint(copy / CLEANER_OFFSETS_FILE, {(round_.topic, 0): round_.offset_before})
-    with Log.open(str(copy), config=config, clock=ManualClock(clock_of(round_))) as log:
-        assert log.recovery.was_clean
-        report = log.compact()
-        assert log.verify()
-    return left_in(copy), report
-
-
-def clock_of(round_: CleanerRound) -> int:
-    """When the broker's cleaner was there, to the millisecond: the horizons that it has set say so."""
-    new_ms = left_in(round_.after).horizons_ms - left_in(round_.before).horizons_ms
-    assert len(new_ms) <= 1
-    return new_ms.pop() - round_.delete_retention_ms if new_ms else round_.now_ms
-
-
-def check_round(round_: CleanerRound, directory: Path) -> None:
-    """Compact and compare."""
-    theirs = left_in(round_.after)
-    ours, report = compact(round_, directory)
-    if report.first_dirty_offset_after > round_.offset_after:
-        check_further(ours, theirs, report.first_dirty_offset_after)
-        return
-    assert report.first_dirty_offset_after == round_.offset_after
-    assert ours.records == theirs.records
-    assert ours.tombstones == theirs.tombstones
-    assert ours.markers == theirs.markers
-    assert ours.producers == theirs.producers
-    assert ours.aborted == theirs.aborted
-    assert ours.base_offsets == theirs.base_offsets
-
-
-def check_further(ours: Left, theirs: Left, end: int) -> None:
-    """Kafka's cleaner stops in front of the segment that has the last stable offset, and we at that offset,
-    ``end``: the keys in between supersede more records."""
-    assert end not in theirs.base_offsets
-    latest = {record.key: record.offset for record in theirs.records if record.offset < end}
-    left = [each for each in theirs.records if each.offset >= end or latest[each.key] == each.offset]
-    assert ours.records == tuple(left)
-    assert len(left) < len(theirs.records)
-    assert ours.markers == theirs.markers
-    assert ours.aborted == theirs.aborted
-    assert ours.base_offsets == theirs.base_offsets
 
 
 @every_round
