@@ -98,7 +98,7 @@ def left_in(directory: Path) -> Left:
             if header.is_control:
                 markers += _markers(data, header)
                 continue
-            name = type_name(header.timestamp_type)
+            name = type_name(header.timestamp_type) if header.magic else "NoTimestampType"
             for record in decode_batch(data, 0, header) if header.record_count else ():
                 records.append(as_seen(record, name, header.partition_leader_epoch))
                 if record.value is None:
@@ -161,13 +161,16 @@ def _markers(data: bytes, header: BatchHeader) -> list[LeftMarker]:
 # --- comparing ------------------------------------------------------------------------------------
 
 
-def check_round(round_: CleanerRound, directory: Path) -> None:
-    """Compact, in a folder, what a broker's cleaner found in a round, and compare with what it left.
+def check_round(round_: CleanerRound, directory: Path, *, is_legacy: bool = False) -> None:
+    """Compact, in a folder, what a broker's cleaner found in a round, and compare with what it left. With
+    `is_legacy` there are records of magic 0 and 1, which we keep in batches of magic 2 where others go.
 
     Raises AssertionError, with what only one of the two left.
     """
     theirs = left_in(round_.after)
     ours, end = _compact(round_, directory)
+    if is_legacy:
+        ours, theirs = _without_format(ours), _without_format(theirs)
     if end > round_.offset_after:
         theirs = _further(theirs, end)
         ours = replace(ours, tombstones=(), producers=())  # more have horizons, and fewer records
@@ -179,6 +182,12 @@ def check_round(round_: CleanerRound, directory: Path) -> None:
             only_ours = [each for each in one if each not in other]
             only_theirs = [each for each in other if each not in one]
             raise AssertionError(f"{round_.topic}, {field.name}: {only_ours=}, {only_theirs=}")
+
+
+def _without_format(left: Left) -> Left:
+    """Without what a record of magic 0 or 1 has not: a horizon, a timestamp and its type, a leader epoch."""
+    records = tuple(each._replace(timestamp_type="", leader_epoch=-1) for each in left.records)
+    return replace(left, records=records, tombstones=())
 
 
 def _further(left: Left, end: int) -> Left:

@@ -49,11 +49,18 @@ class NewRecord(NamedTuple):
     timestamp_ms: int | None = None
 
 
-def create_topic(bootstrap: str, topic: str, *, partitions: int = 1, config: Mapping[str, object]) -> None:
+def create_topics(
+    bootstrap: str, partitions: Mapping[str, int], config: Mapping[str, Mapping[str, object]]
+) -> None:
+    """Create topics with their numbers of partitions, and the settings that some have."""
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     try:
-        settings = {name: str(value) for name, value in config.items()}
-        admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=settings)])
+        settings = {
+            topic: {name: str(value) for name, value in config.get(topic, {}).items()} for topic in partitions
+        }
+        admin.create_topics(
+            [NewTopic(topic, count, 1, topic_configs=settings[topic]) for topic, count in partitions.items()]
+        )
     finally:
         admin.close()
 

@@ -351,11 +351,21 @@ class KafkaBroker:
         self, topic: str, *, partitions: int = 1, config: Mapping[str, object] | None = None
     ) -> None:
         """Create a topic and wait until its partition directories, topic id included, are on the disk."""
-        clients.create_topic(self.bootstrap, topic, partitions=partitions, config=config or {})
-        directories = [self.partition_dir(topic, partition) for partition in range(partitions)]
+        self.create_topics({topic: partitions}, {topic: config or {}})
+
+    def create_topics(
+        self, partitions: Mapping[str, int], config: Mapping[str, Mapping[str, object]]
+    ) -> None:
+        """Several at once: topic -> number of partitions, and topic -> settings."""
+        clients.create_topics(self.bootstrap, partitions, config)
+        directories = [
+            self.partition_dir(topic, number)
+            for topic, count in partitions.items()
+            for number in range(count)
+        ]
         wait_for(
             lambda: all((directory / "partition.metadata").exists() for directory in directories),
-            f"the partition directories of {topic}",
+            f"the partition directories of {', '.join(partitions)}",
         )
 
     def place_partition(

@@ -30,6 +30,7 @@ from tests.interop.cleaner_rounds import CLEANABLE, CLEANER_OFFSETS_FILE, clean,
 from tests.interop.clients import OUT_OF_ORDER_SEQUENCE, NewRecord, Produced
 from tests.interop.compacted_scripts import (
     CLOSED,
+    CONFIG,
     IDLE,
     IDLE_COUNT,
     KILLED,
@@ -39,7 +40,7 @@ from tests.interop.compacted_scripts import (
     Compacted,
     write_compacted,
 )
-from tests.interop.dump import dump_log
+from tests.interop.dump import DumpError, dump_log
 from tests.interop.fixtures import decode_record, load_case
 from tests.interop.kafka import (
     RECOVERY_POINT_FILE,
@@ -53,6 +54,9 @@ from tests.interop.ours import TIME_MS, as_record, encode
 
 pytestmark = pytest.mark.interop
 
+LEGACY = ("legacy-mixed", "legacy-v0-gzip", "legacy-v0-none", "legacy-v1-lz4", "legacy-v1-none")
+"""Logs of old formats, that the broker serves too: both cleaners begin with the same."""
+
 Topics = dict[str, list[Compacted]]
 
 
@@ -62,7 +66,8 @@ def topics(tmp_path_factory: pytest.TempPathFactory) -> Topics:
     return write_compacted(tmp_path_factory.mktemp("ours"))
 
 
-def settings_of(config: TopicConfig) -> dict[str, object]:
+def settings_of(topics: Topics, topic: str) -> dict[str, object]:
+    config = topics[topic][CLOSED].config if topic in topics else CONFIG
     return {
         **CLEANABLE,
         "delete.retention.ms": config.delete_retention_ms,
@@ -70,17 +75,19 @@ def settings_of(config: TopicConfig) -> dict[str, object]:
     }
 
 
-@pytest.fixture(scope="module")
-def broker(topics: Topics, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+@pytest.fixture
+def broker(topics: Topics, tmp_path: Path) -> Iterator[KafkaBroker]:
     """Serves every directory, without compacting so far."""
-    running = KafkaBroker(tmp_path_factory.mktemp("kafka"), config={"log.cleaner.backoff.ms": 50})
+    running = KafkaBroker(tmp_path / "kafka", config={"log.cleaner.backoff.ms": 50})
     with running:
-        for topic, partitions in topics.items():
-            running.create_topic(topic, partitions=len(partitions), config=settings_of(partitions[0].config))
+        counts = {topic: len(partitions) for topic, partitions in topics.items()} | dict.fromkeys(LEGACY, 1)
+        running.create_topics(counts, {topic: settings_of(topics, topic) for topic in counts})
         assert running.stop()
         for topic, partitions in topics.items():
             for number, each in enumerate(partitions):
                 running.place_partition(topic, number, each.directory)
+        for topic in LEGACY:
+            running.place_partition(topic, 0, load_case(topic).partitions[0].directory)
         for name in (RECOVERY_POINT_FILE, CLEANER_OFFSETS_FILE):
             entries = read_checkpoint(running.log_dir / name)
             for topic in TOPICS:
@@ -134,10 +141,25 @@ def test_the_tool_decodes_internal_topics_that_we_compacted(topic: str, decoder:
     assert all("key: " in record.text for record in listed)
 
 
+# --- the broker -----------------------------------------------------------------------------------
+
+
+def test_a_broker_serves_what_we_compacted_and_goes_on(
+    topics: Topics, broker: KafkaBroker, tmp_path: Path
+) -> None:
+    """In one test, for the broker's sake: where the suite runs in parallel, each would start its own."""
+    check_clients_read_what_we_read(topics, broker)
+    check_reading_begins_anywhere_in_a_cleaned_segment(topics, broker)
+    check_the_broker_finds_no_fault(topics, broker)
+    check_a_producer_whose_last_batch_was_emptied_goes_on(topics, broker)
+    check_the_brokers_cleaner_goes_on_and_does_as_we_do(topics, broker, tmp_path)
+    check_we_go_on_where_the_broker_stops(broker, tmp_path)
+
+
 # --- what clients read ----------------------------------------------------------------------------
 
 
-def test_clients_read_what_we_read(topics: Topics, broker: KafkaBroker) -> None:
+def check_clients_read_what_we_read(topics: Topics, broker: KafkaBroker) -> None:
     views = read_all(broker, topics)
     for topic, partitions in topics.items():
         for number, each in enumerate(partitions):
@@ -166,7 +188,7 @@ def read_all(broker: KafkaBroker, topics: Topics) -> dict[str, Any]:
     return views
 
 
-def test_reading_begins_anywhere_in_a_cleaned_segment(topics: Topics, broker: KafkaBroker) -> None:
+def check_reading_begins_anywhere_in_a_cleaned_segment(topics: Topics, broker: KafkaBroker) -> None:
     """By our indexes, at offsets that are there and at ones that are gone."""
     for topic in ("one-segment", "codec-zstd"):
         records = topics[topic][CLOSED].records
@@ -178,7 +200,7 @@ def test_reading_begins_anywhere_in_a_cleaned_segment(topics: Topics, broker: Ka
             assert clients.offset_for_time(broker.bootstrap, topic, record.timestamp_ms) == wanted_offset
 
 
-def test_the_broker_finds_no_fault(topics: Topics, broker: KafkaBroker) -> None:
+def check_the_broker_finds_no_fault(topics: Topics, broker: KafkaBroker) -> None:
     log = broker.log_file.read_text(errors="replace")
     names = [f"{topic}-{number}" for topic, partitions in topics.items() for number in range(len(partitions))]
     named = re.compile(rf"(?<![\w.-])({'|'.join(map(re.escape, names))})(?![\w.-])")
@@ -190,7 +212,7 @@ def test_the_broker_finds_no_fault(topics: Topics, broker: KafkaBroker) -> None:
 # --- what goes on ---------------------------------------------------------------------------------
 
 
-def test_a_producer_whose_last_batch_was_emptied_goes_on(topics: Topics, broker: KafkaBroker) -> None:
+def check_a_producer_whose_last_batch_was_emptied_goes_on(topics: Topics, broker: KafkaBroker) -> None:
     """The broker knows the sequence from the empty batch, or from the snapshot, alone."""
     for number, partition in enumerate(topics["producers"]):
         [last] = [batch for batch in left_in(partition.directory).emptied if batch.producer_id == IDLE]
@@ -209,24 +231,24 @@ def send_as_idle(broker: KafkaBroker, partition: int, sequence: int) -> Produced
     return clients.produce_batch(broker.bootstrap, "producers", bytes(batch), partition=partition)
 
 
-def test_the_brokers_cleaner_goes_on_and_does_as_we_do(
+def check_the_brokers_cleaner_goes_on_and_does_as_we_do(
     topics: Topics, broker: KafkaBroker, tmp_path: Path
 ) -> None:
     """After clients have appended, it cleans what we have cleaned; and we clean a copy."""
-    names = [topic for topic in TOPICS if topic != "nothing-left"]
+    names = [topic for topic in (*TOPICS, *LEGACY) if topic != "nothing-left"]
     for topic in names:
+        key = b"key-%d" if topic in LEGACY else b"%d"
         batches = [
-            [NewRecord(str((turn * 3 + n) % 8).encode(), b"theirs" * 20) for n in range(4)]
-            for turn in range(6)
+            [NewRecord(key % ((turn * 3 + n) % 8), b"theirs" * 20) for n in range(4)] for turn in range(6)
         ]
         clients.produce(broker.bootstrap, topic, batches)
     committed, aborted = [NewRecord(b"1", b"committed" * 100)], [NewRecord(b"2", b"aborted" * 100)]
     clients.produce_transactions(
         broker.bootstrap, "transactions", [(committed, True), (aborted, False)] * 2, transactional_id="theirs"
     )
-    clean(broker, {topic: settings_of(topics[topic][CLOSED].config) for topic in names}, tmp_path / "round")
+    clean(broker, {topic: settings_of(topics, topic) for topic in names}, tmp_path / "round")
     for topic, round_ in load_round(tmp_path / "round").items():
-        check_round(round_, tmp_path / f"ours-{topic}")
+        check_round(round_, tmp_path / f"ours-{topic}", is_legacy=topic in LEGACY)
         seen = clients.consume(broker.bootstrap, topic)
         assert tuple(seen) == left_in(round_.after).records
         is_held_up = topic == "open-transaction"
@@ -234,10 +256,13 @@ def test_the_brokers_cleaner_goes_on_and_does_as_we_do(
     assert "Uncleanable" not in broker.log_file.read_text(errors="replace")
 
 
-def test_we_go_on_where_the_broker_stops(topics: Topics, broker: KafkaBroker, tmp_path: Path) -> None:
-    """The last test: it stops the broker. Its log directory opens as a store, which compacts everything."""
+def check_we_go_on_where_the_broker_stops(broker: KafkaBroker, tmp_path: Path) -> None:
+    """The last step: it stops the broker. Its log directory opens as a store, which compacts everything."""
     seen = {topic: clients.consume(broker.bootstrap, topic, isolation="read_committed") for topic in TOPICS}
     assert broker.stop()
+    with pytest.raises(DumpError, match="log timestamp: -1"):  # what we may leave, theirs leaves too
+        dump_log(broker.partition_dir("producers"), allow_gaps=True)
+    dump_log(broker.partition_dir("producers"), allow_gaps=True, allow_emptied=True)
     path = shutil.copytree(broker.log_dir, tmp_path / "log-dir", ignore=shutil.ignore_patterns(".lock"))
     with logstore.open(path, config=logstore.StoreConfig(log_cleaner_enable=False)) as store:
         assert store.was_clean
