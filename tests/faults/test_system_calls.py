@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import itertools
 import os
 import random
@@ -74,6 +75,7 @@ class Session(Writer):
 def failing_calls(monkeypatch, number, at):
     """Call number ``at`` to the system fails. Yields a list of those that were made."""
     made = []
+    gc.collect()  # what closes files by itself does so now
 
     def failing(name, call):
         def instead(*arguments, **options):
