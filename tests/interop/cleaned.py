@@ -68,14 +68,14 @@ class Left:
     records: tuple[SeenRecord, ...]
     tombstones: tuple[LeftTombstone, ...]
     markers: tuple[LeftMarker, ...]
-    producers: tuple[BatchFacts, ...]
-    """The batches that have a producer, empty ones among them: nobody joins those."""
+    batches: tuple[BatchFacts, ...]
+    """Those that have a producer, or no record: nobody joins them."""
     aborted: tuple[tuple[int, AbortedTransaction], ...]
     """With the base offset of the segment."""
 
     @property
     def emptied(self) -> tuple[BatchFacts, ...]:
-        return tuple(batch for batch in self.producers if not batch.record_count)
+        return tuple(batch for batch in self.batches if not batch.record_count)
 
     @property
     def horizons_ms(self) -> set[int]:
@@ -88,13 +88,13 @@ def left_in(directory: Path) -> Left:
     records: list[SeenRecord] = []
     tombstones: list[LeftTombstone] = []
     markers: list[LeftMarker] = []
-    producers: list[BatchFacts] = []
+    batches: list[BatchFacts] = []
     aborted: list[tuple[int, AbortedTransaction]] = []
     logs = sorted(directory.glob("*.log"))
     for path in logs:
-        for data, header in _batches(path.read_bytes()):
-            if header.has_producer:
-                producers.append(_facts(header))
+        for data, header in _split(path.read_bytes()):
+            if header.has_producer or not header.record_count:
+                batches.append(_facts(header))
             if header.is_control:
                 markers += _markers(data, header)
                 continue
@@ -113,12 +113,12 @@ def left_in(directory: Path) -> Left:
         records=tuple(records),
         tombstones=tuple(tombstones),
         markers=tuple(markers),
-        producers=tuple(producers),
+        batches=tuple(batches),
         aborted=tuple(aborted),
     )
 
 
-def _batches(data: bytes) -> list[tuple[bytes, BatchHeader]]:
+def _split(data: bytes) -> list[tuple[bytes, BatchHeader]]:
     found = []
     position = 0
     while position < len(data):
@@ -173,7 +173,7 @@ def check_round(round_: CleanerRound, directory: Path, *, is_legacy: bool = Fals
         ours, theirs = _without_format(ours), _without_format(theirs)
     if end > round_.offset_after:
         theirs = _further(theirs, end)
-        ours = replace(ours, tombstones=(), producers=())  # more have horizons, and fewer records
+        ours = replace(ours, tombstones=(), batches=())  # more have horizons, and fewer records
     elif end < round_.offset_after:
         raise AssertionError(f"{round_.topic}: clean up to {end}, theirs up to {round_.offset_after}")
     for field in fields(Left):
@@ -201,7 +201,7 @@ def _further(left: Left, end: int) -> Left:
         left,
         records=tuple(each for each in left.records if each.offset in stays),
         tombstones=(),
-        producers=(),
+        batches=(),
     )
 
 

@@ -65,6 +65,9 @@ def test_the_rounds_hold_what_there_is_to_decide(rounds: Rounds) -> None:
     assert afters["transactions-long", 2].aborted
     assert len(afters["producers", 1].emptied) >= 3
     assert len(afters["producers", 2].emptied) >= 3
+    assert any(
+        batch.producer_id < 0 for batch in afters["codecs-long", 1].emptied
+    )  # for where the round ended
     keyless = [each for each in befores["codecs-long", 1].records if each.key is None]
     assert set(keyless) - set(afters["codecs-long", 1].records)
     assert {each.timestamp_type for each in afters["append-time", 2].records} == {"LogAppendTime"}
