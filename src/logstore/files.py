@@ -54,6 +54,15 @@ class DirectoryEntry(NamedTuple):
     is_directory: bool
 
 
+class FileStamp(NamedTuple):
+    """Another one when another file has the name, or when the file was changed."""
+
+    number: int
+    """Of the file, whatever its name."""
+    size_bytes: int
+    changed_ns: int
+
+
 class File(Protocol):
     """An open file. Safe to use from many threads: no method depends on a current position."""
 
@@ -122,6 +131,10 @@ class Files(Protocol):
 
     def changed_ns(self, path: str) -> int:
         """A number that changes when the directory's names change; for followers in other processes."""
+        ...
+
+    def stamp(self, path: str) -> FileStamp:
+        """What tells a file from one that takes its name; for readers in other processes."""
         ...
 
     def rename(self, old: str, new: str) -> None:
@@ -408,6 +421,11 @@ class OsFiles:
     def changed_ns(self, path: str) -> int:
         with _reported(path, "reading the time of"):
             return os.stat(path).st_mtime_ns
+
+    def stamp(self, path: str) -> FileStamp:
+        with _reported(path, "looking at"):
+            status = os.stat(path)
+        return FileStamp(status.st_ino, status.st_size, status.st_ctime_ns)
 
     def rename(self, old: str, new: str) -> None:
         with _reported(old, "renaming"):

@@ -162,9 +162,13 @@ class ActiveSegment(Segment):
         return Walk(self.log_file.read_at, position, end, check=check, piece_bytes=piece_bytes)
 
     def read_transaction_index(self) -> TransactionIndex:
-        if self._transactions is None:
-            self._transactions = super().read_transaction_index()
-        return self._transactions
+        transactions = self._transactions
+        if transactions is None:
+            with self._index_lock:  # of two that read it only one is kept: it must be the one appended to
+                transactions = self._transactions
+                if transactions is None:
+                    transactions = self._transactions = super().read_transaction_index()
+        return transactions
 
     def append(self, planned: PlannedAppend) -> None:
         """Write batches at the end.

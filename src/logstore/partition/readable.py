@@ -2,17 +2,28 @@
 
 A subclass says how to get the current :class:`~logstore.partition.view.LogView` and how to wait for a newer
 one; everything here works on views and takes no lock.
+
+The segments of a view may be replaced by compaction, or deleted, while somebody reads from it. Files that
+are open stay readable. Where one is gone that was not yet opened, every way of reading does the same: it
+takes a newer view (:meth:`ReadableLog._newer_view`) and goes on at the offset where it was. Records keep
+their offsets and their order, so nothing comes twice or too late; what is missing is what was taken away.
 """
 
 from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from logstore.errors import LogstoreError, OffsetOutOfRangeError, StorageError, UsageError
+from logstore.errors import (
+    CorruptionError,
+    LogstoreError,
+    OffsetOutOfRangeError,
+    StorageError,
+    UsageError,
+)
 from logstore.model import Bytes, Isolation, OffsetAndTimestamp, Record, TopicPartition
 from logstore.partition import lookup, reading
 from logstore.partition.context import LogContext
@@ -27,6 +38,8 @@ if TYPE_CHECKING:
     from logstore.partition.latest import LatestView
     from logstore.partition.verify import LogFacts
     from logstore.partition.verify_files import StoredCheckpoints
+
+T = TypeVar("T")
 
 MAX_FETCH_BYTES = 1024 * 1024
 """What :meth:`ReadableLog.fetch` returns at most, unless asked for more."""
@@ -55,10 +68,19 @@ class ReadableLog(ABC):
     def _newer_view(self, seen: LogView, error: LogstoreError) -> LogView:
         """What is there now, if a file that ``seen`` names is gone because other segments took its place;
         else the error."""
-        view = self._current_view()
+        view = self._published_view()
         if not isinstance(error, StorageError) or view.segments == seen.segments:
             raise error
         return view
+
+    def _look(self, action: Callable[[LogView], T]) -> T:
+        """The result of an action on a view; of a newer one, if what it looked at was taken away."""
+        view = self._current_view()
+        while True:
+            try:
+                return action(view)
+            except (StorageError, CorruptionError) as error:
+                view = self._newer_view(view, error)
 
     # Offsets
 
@@ -121,7 +143,8 @@ class ReadableLog(ABC):
         kept. Without the compiled module, and for compressed batches, it does nothing.
 
         Raises:
-            OffsetOutOfRangeError: ``start`` is below the log start or above the log end.
+            OffsetOutOfRangeError: ``start`` is below the log start or above the log end. While iterating:
+                what is next was deleted or cut off meanwhile.
             CorruptionError: while iterating: a batch is damaged. Nothing of it is returned.
         """
         view, start, stop = self._range_to_read(start, stop, isolation)
@@ -141,13 +164,23 @@ class ReadableLog(ABC):
     def _record_lists(
         self, view: LogView, start: int, stop: int, isolation: Isolation, *, on_demand: bool = False
     ) -> Iterator[list[Record]]:
-        """The records of a view in ``[start, stop)``, in lists: see :func:`.reading.record_lists`."""
+        """The records of a view in ``[start, stop)``, in lists: see :func:`.reading.record_lists`. Where
+        files of it are gone, those of a newer one."""
         if stop - start == 1:
             record = self._record_at(view, start, isolation)
             if record is not None:
                 yield [record]
-        else:
-            yield from reading.record_lists(view, start, stop, isolation, on_demand=on_demand)
+            return
+        while True:
+            try:
+                for records in reading.record_lists(view, start, stop, isolation, on_demand=on_demand):
+                    start = records[-1].offset + 1
+                    yield records
+                return
+            except (StorageError, CorruptionError) as error:
+                view = self._newer_view(view, error)
+                view.check_in_range(start)
+                stop = min(stop, view.limit_of(isolation))
 
     def record_at(self, offset: int, *, isolation: Isolation = Isolation.HIGH_WATERMARK) -> Record | None:
         """The record at an offset; None if there is none and never will be: compaction or a truncation left a
@@ -177,10 +210,8 @@ class ReadableLog(ABC):
         while True:
             try:
                 return lookup.record_at(view, offset, isolation, self._context.batches)
-            except StorageError:
-                seen, view = view, self._current_view()
-                if view.segments == seen.segments:
-                    raise
+            except (StorageError, CorruptionError) as error:
+                view = self._newer_view(view, error)
                 check_shown(view, offset, isolation)
 
     # The table view
@@ -299,10 +330,19 @@ class ReadableLog(ABC):
         self, view: LogView, start: int, stop: int, isolation: Isolation, plan: ColumnPlan
     ) -> Iterator[tuple[pyarrow.RecordBatch, int]]:
         """The records of a view in ``[start, stop)`` as record batches, each with the offset to go on
-        from."""
+        from. Where files of it are gone, those of a newer one."""
         from logstore.partition import arrow
 
-        return arrow.iterate_columns(view, start, stop, isolation, plan)
+        while True:
+            try:
+                for batch, after in arrow.iterate_columns(view, start, stop, isolation, plan):
+                    start = after
+                    yield batch, after
+                return
+            except (StorageError, CorruptionError) as error:
+                view = self._newer_view(view, error)
+                view.check_in_range(start)
+                stop = min(stop, view.limit_of(isolation))
 
     def fetch(
         self,
@@ -322,7 +362,9 @@ class ReadableLog(ABC):
         check_isolation(isolation)
         if type(max_bytes) is not int or max_bytes < 0:
             raise UsageError(f"max_bytes is {max_bytes!r}; it must be a whole number, 0 or above")
-        return reading.fetch(self._current_view(), offset, max_bytes, isolation, min_one_batch=min_one_batch)
+        return self._look(
+            lambda view: reading.fetch(view, offset, max_bytes, isolation, min_one_batch=min_one_batch)
+        )
 
     def follow(
         self,
@@ -423,11 +465,11 @@ class ReadableLog(ABC):
         """
         if type(timestamp_ms) is not int or timestamp_ms < 0:
             raise UsageError(f"timestamp_ms is {timestamp_ms!r}; it must be whole milliseconds, 0 or above")
-        return reading.find_timestamp(self._current_view(), timestamp_ms)
+        return self._look(lambda view: reading.find_timestamp(view, timestamp_ms))
 
     def find_max_timestamp(self) -> OffsetAndTimestamp | None:
         """The first record that carries the largest timestamp; None if no record has one."""
-        return reading.find_max_timestamp(self._current_view())
+        return self._look(reading.find_max_timestamp)
 
     def __iter__(self) -> Iterator[Record]:
         return self.read()

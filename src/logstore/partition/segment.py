@@ -159,11 +159,33 @@ class Segment:
         return opened.log, opened.offset_index
 
     def read_transaction_index(self) -> TransactionIndex:
-        """The aborted transactions whose markers lie here; read anew each time (most segments have none)."""
-        path = self.path_of(TRANSACTION_INDEX_SUFFIX)
-        index = TransactionIndex.open(self._files, path, self.base_offset)
+        """The aborted transactions whose markers lie here; read anew each time (most segments have none).
+
+        Raises:
+            StorageError: ENOENT: the segment's files are gone. A log that is open reads on, but nobody knows
+                any more which of its records were aborted.
+        """
+        index = None
+        try:
+            index = self._of_log(self._read_transactions)
+        except StorageError:
+            if self._kept_transactions is None:
+                raise
         kept = self._kept_transactions  # last: the file may be gone since
-        return index if kept is None else kept
+        if kept is not None:
+            return kept
+        assert index is not None
+        return index
+
+    def _read_transactions(self, log_path: str) -> TransactionIndex:
+        """What lies beside the .log file of this name. There may be none; but a segment's log is renamed and
+        removed before the files beside it, so if that is there, none was missed."""
+        state = log_path.removeprefix(f"{self.directory}/{segment_file_name(self.base_offset, LOG_SUFFIX)}")
+        name = segment_file_name(self.base_offset, TRANSACTION_INDEX_SUFFIX)
+        index = TransactionIndex.open(self._files, f"{self.directory}/{name}{state}", self.base_offset)
+        if not index.entries:
+            self._files.size_bytes(log_path)
+        return index
 
     @property
     def largest_timestamp(self) -> TimestampOffset:

@@ -6,13 +6,15 @@ Knows one file at a time; which segments make up a log is the business of
 
 from __future__ import annotations
 
+import errno
 import threading
 
 from logstore.clock import Clock
+from logstore.errors import StorageError
 from logstore.files import File, Files
 from logstore.format.header import HEADER_BYTES, BatchHeader
 from logstore.format.index import TimestampOffset
-from logstore.format.names import TRANSACTION_INDEX_SUFFIX
+from logstore.format.names import LOG_SUFFIX, SWAP_SUFFIX, TRANSACTION_INDEX_SUFFIX
 from logstore.model import AbortedTransaction
 from logstore.partition.home import LogHome
 from logstore.partition.index_builder import IndexBuilder
@@ -64,6 +66,48 @@ class WatchedCheckpoints:
         return self._home
 
 
+class StampedSegment(Segment):
+    """A sealed segment of a log that somebody else writes. It never changes, but another one may take its
+    names, by compaction or an erasure or after a truncation. It is that of the file that was there when this
+    object was made: what is read for it is given only if that is there still."""
+
+    def __init__(
+        self, files: Files, directory: str, base_offset: int, cache: OpenSegments, state: str = ""
+    ) -> None:
+        """``state``: what the names of its files end with."""
+        super().__init__(files, directory, base_offset, cache, is_read_only=True)
+        self._suffix = state
+        self.path = self.path_of(LOG_SUFFIX)
+        self.stamp = files.stamp(self.path)
+        self._size_bytes = self.stamp.size_bytes
+        self.is_swapped_in_part = False
+        """Its log has its plain name, and its aborted transactions have not."""
+
+    def _open(self) -> OpenFiles:
+        opened = super()._open()
+        self._check_in_place()
+        return opened
+
+    def _read_transactions(self, log_path: str) -> TransactionIndex:
+        index = super()._read_transactions(log_path)
+        if self.is_swapped_in_part and not index.entries:
+            path = f"{self.path_of(TRANSACTION_INDEX_SUFFIX)}{SWAP_SUFFIX}"
+            index = TransactionIndex.open(self._files, path, self.base_offset)
+            if not index.entries:  # it got its plain name between the two looks
+                index = super()._read_transactions(log_path)
+        self._check_in_place()
+        return index
+
+    def _check_in_place(self) -> None:
+        """Called last: a log that has the name now had it all the time."""
+        if self._files.stamp(self.path) != self.stamp:
+            raise _replaced(self.path)
+
+
+def _replaced(path: str) -> StorageError:
+    return StorageError(errno.ENOENT, "the segment was replaced, and its file removed", path)
+
+
 class WatchedSegment(Segment):
     """The last segment of a log that somebody else writes: it grows, and its index files lag behind."""
 
@@ -94,8 +138,10 @@ class WatchedSegment(Segment):
         return self._indexes.largest
 
     def _open(self) -> OpenFiles:
-        indexes = self._indexes
-        return OpenFiles(self._files.open(self.path), indexes.offset_index, indexes.time_index)
+        indexes, file = self._indexes, self._files.open(self.path)
+        if not self.begins(file):
+            raise _replaced(self.path)
+        return OpenFiles(file, indexes.offset_index, indexes.time_index)
 
     def rebuild_indexes(self) -> bool:
         return False  # they were built from the batches themselves by this reader

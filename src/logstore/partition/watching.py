@@ -7,7 +7,8 @@ or stale indexes are replaced in memory only.
 
 The writer also takes away: it deletes segments, cuts the log's end, empties it, deletes the topic. A reader
 that is in the middle of what went finds a file missing or bytes that do not fit; it then looks again, and
-only what is still wrong is an error.
+only what is still wrong is an error. Compaction and erasures replace segments by others of the same names:
+what is read of a segment counts only if the file is still the one that was found with the others.
 
 Waiting is by looking, every few milliseconds: three system calls. Lock: ``_lock`` guards the refresh.
 """
@@ -18,7 +19,6 @@ import errno
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from logstore.config import TopicConfig
@@ -30,30 +30,33 @@ from logstore.errors import (
     UnknownTopicError,
 )
 from logstore.format.header import BatchHeader
-from logstore.format.names import LOG_SUFFIX, SWAP_SUFFIX
-from logstore.model import Isolation, OffsetAndTimestamp, Record, TopicPartition
+from logstore.format.names import SWAP_SUFFIX, TRANSACTION_INDEX_SUFFIX, segment_file_name
+from logstore.model import TopicPartition
 from logstore.partition.context import LogContext
-from logstore.partition.leftovers import Names, list_segment_files, segment_bases, snapshot_offsets
+from logstore.partition.leftovers import (
+    Names,
+    current_logs,
+    list_segment_files,
+    segment_bases,
+    snapshot_offsets,
+)
 from logstore.partition.producer_replay import ProducerSource, replay_batch
 from logstore.partition.producer_state import ProducerStates
-from logstore.partition.readable import MAX_FETCH_BYTES, ReadableLog, check_shown
-from logstore.partition.reading import Fetched
+from logstore.partition.readable import ReadableLog
 from logstore.partition.segment import Segment
 from logstore.partition.sidecars import read_topic_id
 from logstore.partition.view import LogView
 from logstore.partition.walk import PIECE_BYTES, Piece, Walk
-from logstore.partition.watched_files import Watch, WatchedCheckpoints, WatchedSegment
+from logstore.partition.watched_files import StampedSegment, Watch, WatchedCheckpoints, WatchedSegment
 
 if TYPE_CHECKING:
-    import pyarrow
-
-    from logstore.partition.arrow import ColumnPlan
     from logstore.partition.verify import LogFacts
     from logstore.partition.verify_files import StoredCheckpoints
 
 POLL_MS = 2
 """How often a waiting follower looks."""
-_TRIES = 5  # looks at a directory that changes under one's eyes
+_TRIES = 5  # looks at what may be damage, or the writer in the middle of something
+_PATIENCE_S = 2.0  # with a writer who is in the middle of something for sure; it takes him some fsyncs
 
 T = TypeVar("T")
 
@@ -81,7 +84,6 @@ class ReadOnlyLog(ReadableLog):
         self._topic_id: uuid.UUID | None = None
         self._segments: tuple[Segment, ...] = ()
         self._bases: tuple[int, ...] = ()
-        self._stamps: dict[int, tuple[int, int]] = {}  # size and time of each sealed segment's file, by base
         self._producers = ProducerStates()
         self._view: LogView | None = None
         self._is_closed = False
@@ -115,42 +117,6 @@ class ReadOnlyLog(ReadableLog):
 
     # Reading, while the writer goes on
 
-    def _record_lists(
-        self, view: LogView, start: int, stop: int, isolation: Isolation, *, on_demand: bool = False
-    ) -> Iterator[list[Record]]:
-        while True:
-            try:
-                for records in super()._record_lists(view, start, stop, isolation, on_demand=on_demand):
-                    start = records[-1].offset + 1
-                    yield records
-                return
-            except (StorageError, CorruptionError) as error:
-                view = self._newer_view(view, error)
-                view.check_in_range(start)
-                stop = min(stop, view.limit_of(isolation))
-
-    def _columns(
-        self, view: LogView, start: int, stop: int, isolation: Isolation, plan: ColumnPlan
-    ) -> Iterator[tuple[pyarrow.RecordBatch, int]]:
-        while True:
-            try:
-                for batch, after in super()._columns(view, start, stop, isolation, plan):
-                    start = after
-                    yield batch, after
-                return
-            except (StorageError, CorruptionError) as error:
-                view = self._newer_view(view, error)
-                view.check_in_range(start)
-                stop = min(stop, view.limit_of(isolation))
-
-    def _record_at(self, view: LogView, offset: int, isolation: Isolation) -> Record | None:
-        while True:
-            try:
-                return super()._record_at(view, offset, isolation)
-            except (StorageError, CorruptionError) as error:
-                view = self._newer_view(view, error)
-                check_shown(view, offset, isolation)
-
     def _newer_view(self, seen: LogView, error: LogstoreError) -> LogView:
         """What is there now, if other segments than before explain the error; else the error."""
         with self._lock:
@@ -159,38 +125,6 @@ class ReadOnlyLog(ReadableLog):
         if view.segments == seen.segments:
             raise error
         return view
-
-    def _look(self, action: Callable[[], T]) -> T:
-        """The result of a look; of another one, if the writer took away what it was looking at."""
-        view = self._current_view()
-        while True:
-            try:
-                return action()
-            except (StorageError, CorruptionError) as error:
-                view = self._newer_view(view, error)
-
-    def fetch(
-        self,
-        offset: int,
-        *,
-        max_bytes: int = MAX_FETCH_BYTES,
-        isolation: Isolation = Isolation.HIGH_WATERMARK,
-        min_one_batch: bool = True,
-    ) -> Fetched:
-        """See :meth:`ReadableLog.fetch`."""
-        fetch = super().fetch
-        return self._look(
-            lambda: fetch(offset, max_bytes=max_bytes, isolation=isolation, min_one_batch=min_one_batch)
-        )
-
-    def find_timestamp(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
-        """See :meth:`ReadableLog.find_timestamp`."""
-        find = super().find_timestamp
-        return self._look(lambda: find(timestamp_ms))
-
-    def find_max_timestamp(self) -> OffsetAndTimestamp | None:
-        """See :meth:`ReadableLog.find_max_timestamp`."""
-        return self._look(super().find_max_timestamp)
 
     def _facts(self, checkpoints: StoredCheckpoints) -> LogFacts:
         """As the files say; the view ends where they do not read on, which is what a check looks for."""
@@ -209,15 +143,27 @@ class ReadOnlyLog(ReadableLog):
     def _current_view(self) -> LogView:
         self._check_usable()  # first: in a forked child the lock may be held for ever
         with self._lock:
-            for _ in range(_TRIES - 1):
+            deadline = None
+            tries = 0
+            while True:
                 try:
                     return self._refresh_locked()
-                except _ChangingError:  # the writer is in the middle of something
-                    time.sleep(POLL_MS / 1000)
-                except StorageError as error:  # a file went between listing and opening it
-                    self._check_there(error)
+                except (StorageError, CorruptionError) as error:
+                    tries += 1
+                    deadline = deadline or time.monotonic() + _PATIENCE_S
+                    is_passing = self._is_passing(error)
+                    if time.monotonic() > deadline or (not is_passing and tries == _TRIES):
+                        raise
+                time.sleep(POLL_MS / 1000)
+                self._check_usable()
                 self._forget_locked()
-            return self._refresh_locked()
+
+    def _is_passing(self, error: StorageError | CorruptionError) -> bool:
+        """Whether it is sure that the writer was in the middle of something, or took it away meanwhile."""
+        if isinstance(error, CorruptionError):
+            return isinstance(error, _ReplacingError)
+        self._check_there(error)
+        return True
 
     def _check_there(self, error: StorageError) -> None:
         if error.errno != errno.ENOENT:
@@ -272,20 +218,27 @@ class ReadOnlyLog(ReadableLog):
 
     def _list_locked(self) -> None:
         """Find the segments again. The last one is watched; what was watched and is no longer last is
-        sealed."""
+        sealed.
+
+        The names are listed before and after the files were looked at: a listing during a renaming may miss a
+        file, and a segment that is missing would look like one whose records were all superseded.
+        """
         self._check_topic_id()
         names = list_segment_files(self._files, self.directory)
-        bases = self._checked_bases(names)
+        logs = self._checked_logs(names)
+        bases = tuple(logs)
         known = dict(zip(self._bases, self._segments, strict=True))
-        sealed = [self._sealed(base, known.get(base)) for base in bases[:-1]]
+        sealed = [self._sealed(base, logs[base], known.get(base), names) for base in bases[:-1]]
         last = known.get(bases[-1])
         is_known = isinstance(last, WatchedSegment)
         if last is None or not is_known:
             last = self._new_watched(bases[-1])
+        if list_segment_files(self._files, self.directory) != names:
+            raise _ReplacingError("files come, go or are renamed", path=self.directory)
         last.forget_files()  # they may be others of the same name
-        self._bases, self._segments = tuple(bases), (*sealed, last)
         if not is_known:
-            self._load_producers_locked(names)
+            self._producers = self._producers_at(bases[-1], (*sealed, last), names)
+        self._bases, self._segments = bases, (*sealed, last)
 
     def _check_topic_id(self) -> None:
         """A topic that was deleted and created again is another one."""
@@ -294,37 +247,36 @@ class ReadOnlyLog(ReadableLog):
             raise UnknownTopicError(f"{self.partition} was deleted; there is a new topic of its name")
         self._topic_id = topic_id
 
-    def _checked_bases(self, names: Names) -> list[int]:
-        """The base offsets, unless the writer is just replacing segments."""
-        bases = segment_bases(names)
-        swaps = [n.base_offset for n in names.values() if n.suffix == LOG_SUFFIX and n.state == SWAP_SUFFIX]
-        if swaps and min(swaps) not in bases:
-            raise _ChangingError(
-                "segments are being replaced; if that was interrupted, an open for writing finishes it",
+    def _checked_logs(self, names: Names) -> dict[int, str]:
+        """Base offsets and states of the segments' logs; of those that take the others' place, if the writer
+        is just replacing some, or died over it."""
+        logs = current_logs(self._files, self.directory, names)
+        if not logs:
+            raise _ChangingError("holds no segment", path=self.directory)
+        if logs[max(logs)]:  # it would have to be watched under a name that it is about to lose
+            raise _ReplacingError(
+                "the last segment is being replaced; an open for writing finishes it, if nobody does",
                 path=self.directory,
             )
-        if not bases:
-            raise _ChangingError("holds no segment", path=self.directory)
-        return bases
+        return logs
 
-    def _sealed(self, base: int, known: Segment | None) -> Segment:
+    def _sealed(self, base: int, state: str, known: Segment | None, names: Names) -> Segment:
         """The sealed segment at a base: the one known, unless its file was replaced."""
-        fresh = Segment(self._files, self.directory, base, self._context.open_segments, is_read_only=True)
-        stamp = (fresh.size_bytes, self._files.changed_ns(fresh.path))
-        if known is None or isinstance(known, WatchedSegment) or self._stamps.get(base) != stamp:
-            known = fresh
-        self._stamps[base] = stamp
-        return known
+        found = StampedSegment(self._files, self.directory, base, self._context.open_segments, state)
+        if isinstance(known, StampedSegment) and known.stamp == found.stamp and known.path == found.path:
+            found = known
+        swapped = segment_file_name(base, TRANSACTION_INDEX_SUFFIX) + SWAP_SUFFIX
+        found.is_swapped_in_part = not state and swapped in names
+        return found
 
     def _new_watched(self, base: int) -> WatchedSegment:
         context = self._context
         return WatchedSegment(self._files, context.clock, self.directory, base, context.open_segments)
 
-    def _load_producers_locked(self, names: Names) -> None:
+    def _producers_at(self, base: int, segments: tuple[Segment, ...], names: Names) -> ProducerStates:
         """The producers' state at the base of the watched segment; scanning brings it up to date."""
-        base = self._bases[-1]
-        source = ProducerSource(self._files, self.directory, self._segments, base, 0)
-        self._producers = source.rebuild(
+        source = ProducerSource(self._files, self.directory, segments, base, 0)
+        return source.rebuild(
             [offset for offset in snapshot_offsets(names) if offset <= base], store_aborted=False
         )
 
@@ -333,8 +285,7 @@ class ReadOnlyLog(ReadableLog):
         file = self._files.open(self._watched.path)
         try:
             if not self._watched.begins(file):
-                self._segments = (*self._segments[:-1], self._new_watched(self._bases[-1]))
-                self._load_producers_locked(list_segment_files(self._files, self.directory))
+                self._start_watching_anew_locked()
             watched = self._watched
             walk = Walk(
                 file.read_at, watched.size_bytes, file.size_bytes(), check=True, piece_bytes=PIECE_BYTES
@@ -346,6 +297,16 @@ class ReadOnlyLog(ReadableLog):
                     self._take_in_locked(watched, header, piece, position)
         finally:
             file.close()
+
+    def _start_watching_anew_locked(self) -> None:
+        """The watched file is another one. If it is still the last segment's, the log was cut there."""
+        names = list_segment_files(self._files, self.directory)
+        base = self._bases[-1]
+        if segment_bases(names)[-1:] != [base]:
+            raise _ReplacingError("the last segment was sealed and replaced", path=self.directory)
+        segments = (*self._segments[:-1], self._new_watched(base))
+        self._producers = self._producers_at(base, segments, names)
+        self._segments = segments
 
     def _take_in_locked(
         self, watched: WatchedSegment, header: BatchHeader, piece: Piece, position: int
@@ -363,3 +324,7 @@ class ReadOnlyLog(ReadableLog):
 
 class _ChangingError(CorruptionError):
     """What the directory holds is no log, but may be in a moment."""
+
+
+class _ReplacingError(_ChangingError):
+    """The writer was seen in the middle of something."""

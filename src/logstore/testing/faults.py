@@ -28,7 +28,7 @@ from enum import Enum
 from typing import Final, NamedTuple, NoReturn
 
 from logstore.errors import storage_error
-from logstore.files import DirectoryEntry, File, Files, Lock, MappedBytes
+from logstore.files import DirectoryEntry, File, Files, FileStamp, Lock, MappedBytes
 from logstore.model import Bytes
 
 ACTIONS: Final = {
@@ -221,6 +221,10 @@ class FaultyFiles:
     def changed_ns(self, path: str) -> int:
         self.begin("stat", path)
         return self.files.changed_ns(path)
+
+    def stamp(self, path: str) -> FileStamp:
+        self.begin("stat", path)
+        return self.files.stamp(path)
 
     def rename(self, old: str, new: str) -> None:
         fault = self.begin("rename", old)

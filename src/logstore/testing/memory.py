@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from logstore.errors import LockedError, StorageError, storage_error
-from logstore.files import DirectoryEntry
+from logstore.files import DirectoryEntry, FileStamp
 from logstore.model import Bytes
 from logstore.testing.operations import (
     Create,
@@ -279,6 +279,10 @@ class MemoryFiles:
 
     def changed_ns(self, path: str) -> int:
         return self._changed.get(self._find(path, "reading the time of"), 0)
+
+    def stamp(self, path: str) -> FileStamp:
+        number = self._find(path, "looking at")
+        return FileStamp(number, len(self.contents.get(number, b"")), self._changed.get(number, 0))
 
     def rename(self, old: str, new: str) -> None:
         directory, name = self._parent(old, "renaming")
