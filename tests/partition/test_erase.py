@@ -27,6 +27,7 @@ from logstore.format.compression import Codec
 from logstore.model import Isolation, NewRecord, Record
 from logstore.partition.aside import KEPT_FILES
 from logstore.partition.erase_report import MAX_LISTED_OFFSETS
+from logstore.partition.lookup import record_at
 from logstore.testing import ManualClock
 from tests.format.legacy_writer import encode_entry, encode_wrapper
 from tests.partition.helpers_compaction import end, open_compacted, put, reopen, transact
@@ -453,6 +454,28 @@ def test_no_cache_holds_what_is_gone(tmp_path):
     log.erase(keys=[KEY])
     assert not len(log._context.batches)
     assert log.record_at(4) is None
+
+
+def test_no_cache_learns_it_again_from_a_reader_under_way(tmp_path):
+    log = open_log(tmp_path / "t-0", compression_type="zstd")
+    fill(log)
+    log.roll()
+    view, cache = log._current_view(), log._context.batches
+    log.erase(keys=[KEY])
+    assert record_at(view, 4, Isolation.HIGH_WATERMARK, cache).value == SECRET + b" 4"
+    assert not len(cache)
+    assert record_at(log._current_view(), 3, Isolation.HIGH_WATERMARK, cache) is not None
+    assert len(cache)
+
+
+def test_a_flush_under_way_does_not_stumble_over_a_segment_that_was_replaced(log):
+    fill(log)
+    log.roll()
+    plan = log._plan_flush_locked()
+    assert log._core.segments[0] in plan.segments
+    log.erase(keys=[KEY])
+    log._flush_files(plan)
+    assert not log.needs_reopen
 
 
 # Files that are no part of the log --------------------------------------------------------------------------
