@@ -155,6 +155,24 @@ def write_nothing_left(to: Recorder, rows: Rows) -> None:
     to.log.compact(now=True)
 
 
+def write_erased(to: Recorder, rows: Rows) -> None:
+    """Records are erased, by key before and after a compaction, and by offset: also all of a batch."""
+    producer, transactional = Producer(6000), Producer(6001, is_transactional=True)
+    for turn in range(8):
+        to.batch(rows.take(f"turn {turn}", ["secret", turn % 5, 100 + turn]))
+        to.batch(rows.take(f"by a producer {turn}", ["secret"] * 2), producer)
+        to.batch(rows.take(f"in a transaction {turn}", ["secret", 50 + turn]), transactional)
+        to.end(transactional, committed=turn % 2 == 0)
+    assert to.log.erase(keys=[b"secret"]).record_count == 32
+    compact(to)
+    for turn in range(8):
+        to.batch(rows.take(f"again {turn}", ["secret", turn, 100 + turn]))
+    last = to.log.log_end_offset - 1
+    assert to.log.erase(keys=[b"secret", b"100"], offsets=[last]).record_count > 8
+    assert not keys_in(to.log) & {b"secret", b"100"}
+    to.batch(rows.take("active", range(3)))
+
+
 Script = Callable[[Recorder, Rows], None]
 
 CONFIG: Final = TopicConfig(
@@ -175,6 +193,7 @@ TOPICS: Final[dict[str, tuple[Script, TopicConfig]]] = {
     "open-transaction": (write_open_transaction, CONFIG),
     "rounds": (write_rounds, CONFIG),
     "nothing-left": (write_nothing_left, CONFIG),
+    "erased": (write_erased, CONFIG.with_settings(compression_type="zstd")),
 }
 
 KILLED: Final = "killed"
