@@ -82,10 +82,10 @@ class Written:
     """A store with one partition, and what was written to it. Keys are superseded within segments and across,
     transactions are committed and aborted in turn."""
 
-    def __init__(self, path, files, **settings):
+    def __init__(self, path, files, config=COMPACTED):
         self.path = path
-        self.store = open_store(path, files=files, config=StoreConfig(batch_cache_bytes=2**20), **settings)
-        self.log = self.store.create_topic("t", config=COMPACTED)[0]
+        self.store = open_store(path, files=files, config=StoreConfig(batch_cache_bytes=2**20))
+        self.log = self.store.create_topic("t", config=config)[0]
         self.truth = Truth()
         self._sequences = itertools.count()
         self._count = 0
