@@ -23,10 +23,11 @@ from pathlib import Path
 import pytest
 from tests.logdir.helpers import QuickFiles, crash
 from tests.partition.helpers_rules import identity
-from tests.partition.test_readers_swap import COMPACTED, Written, must_be_seen
+from tests.partition.test_readers_swap import COMPACTED, RETENTION_MS, Written, must_be_seen
 
 from logstore.errors import OffsetOutOfRangeError, StorageError
 from logstore.model import Isolation
+from logstore.partition.indexes import TransactionIndex
 
 COMMITTED = Isolation.COMMITTED
 
@@ -85,6 +86,22 @@ def test_a_read_that_was_begun_before_compaction_gives_no_aborted_record(written
         written.truth.check([(r.offset, r.key, r.value) for r in reading], must)
 
 
+def test_the_aborted_transactions_of_another_file_are_not_those_of_the_one_that_is_open(tmp_path):
+    """One segment takes the place of one, so that all names stay."""
+    written = Written(tmp_path / "new", QuickFiles())
+    written.fill(1)
+    log = written.watch()["t"][0]
+    list(log.read())
+    reading = log.read(isolation=COMMITTED)
+    for _ in range(3):  # at last the marker goes, and with it what is known of the transaction
+        written.compact()
+        written.store._directory.context.clock.advance(2 * RETENTION_MS)
+        written.append("later")
+    assert not list(Path(log.directory).glob("*.txnindex"))
+    written.truth.check([(r.offset, r.key, r.value) for r in reading], written.truth.latest(13))
+    written.store.close()
+
+
 def test_a_directory_whose_writer_died_between_two_renames_can_be_read(written):
     """Until somebody opens it for writing."""
 
@@ -130,10 +147,10 @@ def test_the_log_end_does_not_go_back_when_the_last_segment_is_compacted_during_
         log = watched["t"][0]
         written.append("a", "b")
         end = log.log_end_offset
-        written.append("z")
 
         def compact():
-            written.append("a", "b", "z")
+            written.log.roll()
+            written.append("a", "b", "too large for a place beside others" * 12)
             written.compact()
 
         log._names.has_changed()  # the directory has settled, as it would have after 50 ms
@@ -155,7 +172,7 @@ def test_a_follower_elsewhere_goes_on_over_a_compaction(written):
     assert {record.key for record in log.follow(log.log_end_offset - 1, timeout=0)} == {b"c"}
 
 
-def test_the_first_look_at_aborted_transactions_loses_none_that_is_just_added(tmp_path, files):
+def test_the_first_look_at_aborted_transactions_loses_none_that_is_just_added(tmp_path, files, monkeypatch):
     written = Written(tmp_path / "new", files)
     written.log.roll()  # nobody has looked yet
     written.log.extend([(b"w", b"wrong")], producer=identity(0, transactional=True))
@@ -165,7 +182,14 @@ def test_the_first_look_at_aborted_transactions_loses_none_that_is_just_added(tm
         inside.set()
         go_on.wait(0.3)
 
-    files.ending, files.action = ".txnindex", wait
+    opening = TransactionIndex.open
+
+    def slowly(*arguments):
+        found = opening(*arguments)
+        wait()
+        return found
+
+    monkeypatch.setattr(TransactionIndex, "open", slowly)
     segment = written.log._current_view().segments[-1]
     reader = threading.Thread(target=segment.read_transaction_index)
     reader.start()

@@ -120,8 +120,7 @@ class WatchedSegment(Segment):
         self.contents = Watch(files, clock, self.path)
         self.next_offset = base_offset
         self._checked_bytes = 0
-        self._last_header = b""
-        self._last_position = 0
+        self._last = (0, b"")  # position and header of the last batch, together: other threads look
         self._indexes = IndexBuilder(
             OffsetIndex(files, self.path, base_offset),
             TimeIndex(files, self.path, base_offset),
@@ -154,16 +153,14 @@ class WatchedSegment(Segment):
     def begins(self, file: File) -> bool:
         """Whether the file begins with what was found good. Cutting it and appending anew changes the header
         of the last batch: its offset, its time or its CRC."""
-        return (
-            file.size_bytes() >= self._checked_bytes
-            and file.read_at(self._last_position, len(self._last_header)) == self._last_header
-        )
+        checked_bytes = self._checked_bytes
+        position, header = self._last
+        return file.size_bytes() >= checked_bytes and file.read_at(position, len(header)) == header
 
     def accept(self, header: BatchHeader, piece: Piece, position: int) -> None:
         """Take in the next batch, which was checked."""
         at = piece.position + position
         self._indexes.add(header, at)
-        self._last_header = piece.buffer[position : position + min(HEADER_BYTES, header.size_bytes)]
-        self._last_position = at
+        self._last = (at, piece.buffer[position : position + min(HEADER_BYTES, header.size_bytes)])
         self.next_offset = header.next_offset
         self._checked_bytes = at + header.size_bytes
