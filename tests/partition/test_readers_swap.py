@@ -203,9 +203,13 @@ def test_a_reader_at_any_step_of_the_writer_sees_a_right_log(tmp_path, way, plac
     watched = written.watch()
     log = written.log if place == "the same process" else watched["t"][0]
     steps = itertools.count()
+    stride = 7 if place == "another" and way in SELDOM else 1  # to list the names again and again takes time
 
     def step():
-        if next(steps) % 3 == 0:
+        number = next(steps)
+        if number % stride:
+            return
+        if number % 3 == 0:
             written.forget_files()
             for segment in watched["t"][0]._segments:
                 segment.forget_files()
@@ -267,7 +271,7 @@ def test_iterators_from_any_step_go_on_at_any_other(tmp_path, place, action):
     ),
 )
 def test_the_writer_may_act_at_any_step_of_a_reader_elsewhere(tmp_path, way, action):
-    for at in itertools.count(1, 3):
+    for at in itertools.count(1, 3 if way == "read" else 11):
         files = SteppedLooks()
         written = Written(tmp_path / f"store {at}", QuickFiles())
         written.fill(2)
