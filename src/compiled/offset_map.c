@@ -1,10 +1,16 @@
 /* The latest offset of each key, in memory of a fixed size: what log compaction asks.
 
-   Kafka's table: open addressing, 24 bytes per slot, at most nine slots of ten in use. A slot holds the 128-bit
-   digest of a key, not the key; two keys of one digest would be taken for the same, so the digest is keyed with
-   a seed that nobody outside knows. A digest's home is found by multiplication, not by a mask, so the table
-   has as many slots as the memory allows. Keys are looked at in blocks: hash all and ask for their cache lines,
-   then look. Measured with 10 million keys of 16 bytes: 0.13 us to put one, a dict 0.57 us; 26.7 bytes per key.
+   Open addressing in groups of 16 slots, at most nine slots of ten in use. A key is known by its 128-bit digest;
+   two keys of one digest would be taken for the same, so the digest is keyed with a seed that nobody outside
+   knows. Eight bits of it are the slot's tag, in an array of all tags; the slot has the other 120, and its offset
+   relative to the table's base: 21 bytes per slot, 23.4 per key. So at least 127 bits are compared (a tag of 0 is
+   an empty slot, and digests that have it go by 1). A digest's home group is found by multiplication, not by a
+   mask, so the table has as many groups as the memory allows; a group that is full goes on in the next one.
+
+   Keys are looked at in blocks and three steps: hash all and ask for the lines of their tags; look for the tags,
+   eight at a time, and ask for the lines of the slots; then look at the slots. Nearly always that is one line of
+   the tags, which the processor's last cache holds, and one or two of a slot, which it does not.
+   Measured with sections of 10 million keys of 16 bytes: see benchmarks/maps.py.
 */
 
 #include "offset_map.h"
@@ -16,16 +22,26 @@
 #include <sys/mman.h>
 #endif
 
-typedef struct {
-    Digest digest;
-    uint64_t end_offset; /* the offset + 1; 0 is an empty slot */
-} Slot;
+enum {
+    GROUP_SLOTS = 16,
+    SLOT_BYTES = 20, /* 8 bytes of the digest, 7 more of it, 5 of the offset */
+    GROUP_BYTES = GROUP_SLOTS * (1 + SLOT_BYTES),
+    BLOCK_COUNT = 64,            /* keys hashed ahead: enough cache misses in flight, little enough stack */
+    KEEP_GIL_BELOW_BYTES = 8192, /* some microseconds */
+};
+
+/* Offsets around the first one that have room in five bytes: from so many below it to one less above it. */
+static const uint64_t WINDOW = UINT64_C(1) << 39;
+
+static const uint64_t MAX_GROUPS = UINT32_MAX; /* 1.4 TB: a home is made of 32 bits of the digest */
 
 typedef struct {
-    Slot *slots;
-    uint64_t slot_count;
+    uint8_t *tags;  /* of all slots, at the beginning of the memory; a group's fill up in order */
+    uint8_t *slots; /* behind them; means something where the tag is not 0 */
+    uint64_t group_count;
     uint64_t capacity;
     uint64_t count;
+    uint64_t base; /* what offsets are relative to; means something if count is not 0 */
     int64_t latest_offset;
     Digest seed;
     uint64_t remainder, divisor; /* of the digests of the keys that it is about */
@@ -37,64 +53,140 @@ struct OffsetMap {
     int in_use; /* a thread is at work on the slots, perhaps without the GIL */
 };
 
-enum {
-    BLOCK_COUNT = 64,             /* keys hashed ahead: enough cache misses in flight, little enough stack */
-    KEEP_GIL_BELOW_BYTES = 8192,  /* some microseconds */
-};
+static inline size_t
+size_of(const Table *table)
+{
+    return (size_t)table->group_count * GROUP_BYTES;
+}
 
-static const uint64_t MAX_SLOTS = UINT32_MAX; /* 96 GiB: the home below is made of 32 bits of the digest */
-
-/* Whether the map is about the key. Other bits than those that choose the home. */
+/* Whether the map is about the key. Other bits than those that choose the home and the tag. */
 static inline int
 is_of_class(const Table *table, Digest digest)
 {
     return table->divisor == 1 || digest.high % table->divisor == table->remainder;
 }
 
-static inline Slot *
+/* Slots: each has a number, which is the place of its tag, too. */
+
+static inline uint64_t
 home(const Table *table, Digest digest)
 {
-    return table->slots + ((digest.low >> 32) * table->slot_count >> 32);
+    return (digest.low >> 32) * table->group_count >> 32;
 }
 
-/* Ask for the slots where the digest will be looked for: two lines hold the five or so that are looked at when
-   the table is nearly full. Measured while filling a table of 4 million keys: half the time of asking for one. */
-static inline void
-prefetch(const Table *table, Digest digest)
+static inline uint8_t
+tag_of(Digest digest)
 {
-    const char *slot = (const char *)home(table, digest);
-    __builtin_prefetch(slot, 1);
-    __builtin_prefetch(slot + 64, 1);
+    uint8_t tag = (uint8_t)digest.low;
+    return tag == 0 ? 1 : tag;
 }
 
-/* The slot of the digest, or the empty one where it belongs. Ends, because one slot of ten is always empty. */
-static inline Slot *
-find(const Table *table, Digest digest)
+static inline uint8_t *
+slot_at(const Table *table, uint64_t number)
 {
-    const Slot *end = table->slots + table->slot_count;
-    Slot *slot = home(table, digest);
-    while (slot->end_offset != 0 && (slot->digest.low != digest.low || slot->digest.high != digest.high))
-        if (++slot == end)
-            slot = table->slots;
-    return slot;
+    return table->slots + number * SLOT_BYTES;
 }
 
-/* The larger of offset and what is there stays. False if the key is new and there is no room for it. */
 static inline int
-put(Table *table, Digest digest, int64_t offset)
+has_digest(const uint8_t *slot, Digest digest)
+{
+    return read_little_endian64(slot) == digest.high &&
+           (read_little_endian64(slot + 8) ^ digest.low >> 8) << 8 == 0;
+}
+
+static inline uint64_t
+relative_offset(const uint8_t *slot)
+{
+    return read_little_endian64(slot + 12) >> 24;
+}
+
+static inline void
+write_slot(uint8_t *slot, Digest digest, uint64_t relative)
+{
+    write_little_endian64(slot, digest.high);
+    write_little_endian64(slot + 8, digest.low >> 8 | relative << 56);
+    write_little_endian32(slot + 16, (uint32_t)(relative >> 8));
+}
+
+/* The highest bit of each byte that is 0. */
+static inline uint64_t
+zero_bytes(uint64_t word)
+{
+    const uint64_t low_bits = UINT64_C(0x7F7F7F7F7F7F7F7F);
+    return ~(((word & low_bits) + low_bits) | word | low_bits);
+}
+
+static inline unsigned
+lowest_byte(uint64_t bits)
+{
+    return (unsigned)__builtin_ctzll(bits) >> 3;
+}
+
+/* The slot of the digest, or the empty one where it belongs. If it need not be certain, only tags are looked at:
+   a slot of another digest is possible then, once in some twenty times. Ends, because one slot of ten is always
+   empty; none is emptied but all are, so what is behind an empty one was never put. */
+static inline uint64_t
+find(const Table *table, Digest digest, int is_certain)
+{
+    const uint64_t wanted = tag_of(digest) * UINT64_C(0x0101010101010101);
+    for (uint64_t group = home(table, digest);;) {
+        for (uint64_t first = group * GROUP_SLOTS; first < (group + 1) * GROUP_SLOTS; first += 8) {
+            uint64_t tags = read_little_endian64(table->tags + first);
+            for (uint64_t found = zero_bytes(tags ^ wanted); found != 0; found &= found - 1) {
+                uint64_t number = first + lowest_byte(found);
+                if (!is_certain || has_digest(slot_at(table, number), digest))
+                    return number;
+            }
+            uint64_t empty = zero_bytes(tags);
+            if (empty != 0)
+                return first + lowest_byte(empty);
+        }
+        if (++group == table->group_count)
+            group = 0;
+    }
+}
+
+/* The same, where ``likely`` is what was found by tags alone, perhaps before other keys were put. If it is empty
+   still, nothing has changed in front of it. */
+static inline uint64_t
+find_from(const Table *table, Digest digest, uint64_t likely)
+{
+    uint8_t tag = table->tags[likely];
+    if (tag == 0 || (tag == tag_of(digest) && has_digest(slot_at(table, likely), digest)))
+        return likely;
+    return find(table, digest, 1);
+}
+
+/* The latest offset, -1 if the slot is empty. */
+static inline int64_t
+offset_at(const Table *table, uint64_t number)
+{
+    return table->tags[number] == 0 ? -1 : (int64_t)(table->base + relative_offset(slot_at(table, number)));
+}
+
+/* The larger of offset and what is there stays. False if there is no room: the key is new and the map full, or
+   the offset is too far from the first. */
+static inline int
+put(Table *table, Digest digest, int64_t offset, uint64_t likely)
 {
     if (!is_of_class(table, digest))
         return 1;
-    Slot *slot = find(table, digest);
-    uint64_t end_offset = (uint64_t)offset + 1;
-    if (slot->end_offset == 0) {
+    if (table->count == 0)
+        table->base = (uint64_t)offset > WINDOW ? (uint64_t)offset - WINDOW : 0;
+    uint64_t relative = (uint64_t)offset - table->base;
+    if (relative >= 2 * WINDOW)
+        return 0;
+    uint64_t number = find_from(table, digest, likely);
+    uint8_t *slot = slot_at(table, number);
+    if (table->tags[number] == 0) {
         if (table->count == table->capacity)
             return 0;
-        slot->digest = digest;
+        table->tags[number] = tag_of(digest);
         table->count++;
+    } else if (relative <= relative_offset(slot)) {
+        return 1;
     }
-    if (end_offset > slot->end_offset)
-        slot->end_offset = end_offset;
+    write_slot(slot, digest, relative);
     return 1;
 }
 
@@ -123,16 +215,41 @@ check_section(Section section)
     return section.at == section.end && last_delta <= section.last_offset_delta ? 0 : -1;
 }
 
-/* Some records of a section, their keys hashed and the lines of their slots on the way. */
+/* Some records, their keys hashed and the lines of their slots on the way. */
 typedef struct {
     int count;
     struct {
         Digest digest;
         int64_t offset;
+        uint64_t likely; /* the slot, by its tag */
         int has_key;
         int has_value;
     } records[BLOCK_COUNT];
 } Block;
+
+/* The first step for one key. */
+static inline Digest
+hash(const Table *table, const uint8_t *key, size_t size)
+{
+    Digest digest = siphash(key, size, table->seed);
+    __builtin_prefetch(table->tags + home(table, digest) * GROUP_SLOTS, 1);
+    return digest;
+}
+
+/* The second step for all of them. */
+static inline void
+find_likely(const Table *table, Block *block)
+{
+    for (int i = 0; i < block->count; i++) {
+        if (!block->records[i].has_key)
+            continue;
+        uint64_t likely = find(table, block->records[i].digest, 0);
+        const uint8_t *slot = slot_at(table, likely);
+        block->records[i].likely = likely;
+        __builtin_prefetch(slot, 1);
+        __builtin_prefetch(slot + SLOT_BYTES - 1, 1);
+    }
+}
 
 /* The next records. The bytes were checked; but another thread may have changed them since, so it can fail. */
 static int
@@ -150,32 +267,49 @@ read_block(const Table *table, Section *section, Block *block)
         block->records[i].has_value = record.value.size >= 0;
         if (record.key.size < 0)
             continue;
-        Digest digest = siphash(record.key.bytes, (size_t)record.key.size, table->seed);
-        block->records[i].digest = digest;
-        prefetch(table, digest);
+        block->records[i].digest = hash(table, record.key.bytes, (size_t)record.key.size);
     }
     return 0;
 }
 
-/* How many records were taken; -1 if anything is out of the ordinary: then none was. */
+/* How many of the block's records were taken. */
+static int
+put_block(Table *table, const Block *block, int64_t start_offset)
+{
+    for (int i = 0; i < block->count; i++) {
+        int64_t offset = block->records[i].offset;
+        if (offset < start_offset)
+            continue;
+        if (block->records[i].has_key && !put(table, block->records[i].digest, offset, block->records[i].likely))
+            return i;
+        advance(table, offset);
+    }
+    return block->count;
+}
+
+/* How many records were taken; -1 if anything is out of the ordinary: then none was. A block is read while the
+   slots of the one before it are on the way. */
 static int64_t
 put_records(Table *table, Section section)
 {
     if (check_section(section) < 0)
         return -1;
     int64_t taken = 0, start_offset = section.start_offset;
-    while (section.count > 0) {
-        Block block;
-        if (read_block(table, &section, &block) < 0)
+    Block blocks[2], *block = &blocks[0], *next = &blocks[1];
+    if (read_block(table, &section, block) < 0)
+        return -1;
+    find_likely(table, block);
+    while (block->count > 0) {
+        if (read_block(table, &section, next) < 0)
             return -1;
-        for (int i = 0; i < block.count; i++, taken++) {
-            int64_t offset = block.records[i].offset;
-            if (offset < start_offset)
-                continue;
-            if (block.records[i].has_key && !put(table, block.records[i].digest, offset))
-                return taken;
-            advance(table, offset);
-        }
+        int done = put_block(table, block, start_offset);
+        taken += done;
+        if (done < block->count)
+            return taken;
+        find_likely(table, next);
+        Block *empty = block;
+        block = next;
+        next = empty;
     }
     if (section.base_offset + section.last_offset_delta >= start_offset)
         advance(table, section.base_offset + section.last_offset_delta);
@@ -191,6 +325,7 @@ classify_records(const Table *table, Section section, char *standings)
         Block block;
         if (read_block(table, &section, &block) < 0)
             return -1;
+        find_likely(table, &block);
         for (int i = 0; i < block.count; i++) {
             int64_t offset = block.records[i].offset;
             if (offset > table->latest_offset)
@@ -199,7 +334,7 @@ classify_records(const Table *table, Section section, char *standings)
                 *standings++ = KEYLESS;
             else if (!is_of_class(table, block.records[i].digest))
                 *standings++ = SUPERSEDED;
-            else if (find(table, block.records[i].digest)->end_offset > (uint64_t)offset + 1)
+            else if (offset_at(table, find_from(table, block.records[i].digest, block.records[i].likely)) > offset)
                 *standings++ = SUPERSEDED;
             else
                 *standings++ = block.records[i].has_value ? LATEST : TOMBSTONE;
@@ -352,48 +487,38 @@ classify_sections(OffsetMap *map, const Section *sections, int count, char *stan
 
 /* Memory */
 
-/* Where slots are pages of their own, not memory that a sanitizer watches. */
+/* Where the table has pages of its own, not memory that a sanitizer watches. */
 #if defined(__linux__) && !defined(__SANITIZE_ADDRESS__)
 #define HAS_PAGES 1
 #endif
 
 /* Zeroed memory, in huge pages where the system has them: a lookup is a cache miss, and need not be one of the
-   page tables too (measured: half the time of small pages). The pages are taken when they are first written. */
-static Slot *
-take_slots(size_t size)
+   page tables too (measured: half the time of small pages, and to take them first a third). The pages are taken
+   when they are first written. */
+static uint8_t *
+take_memory(size_t size)
 {
 #ifdef HAS_PAGES
-    void *slots = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (slots == MAP_FAILED)
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
         return NULL;
-    madvise(slots, size, MADV_HUGEPAGE);
-    return slots;
+    madvise(memory, size, MADV_HUGEPAGE);
+    return memory;
 #else
     return calloc(1, size);
 #endif
 }
 
 static void
-give_back_slots(Slot *slots, size_t size)
+give_back_memory(uint8_t *memory, size_t size)
 {
 #ifdef HAS_PAGES
-    if (slots != NULL)
-        munmap(slots, size);
+    if (memory != NULL)
+        munmap(memory, size);
 #else
     (void)size;
-    free(slots);
+    free(memory);
 #endif
-}
-
-/* All slots empty. Where the system can, by handing back the pages. */
-static void
-empty_slots(Slot *slots, size_t size)
-{
-#ifdef HAS_PAGES
-    if (madvise(slots, size, MADV_DONTNEED) == 0)
-        return;
-#endif
-    memset(slots, 0, size);
 }
 
 /* The type */
@@ -408,7 +533,8 @@ map_put(PyObject *self, PyObject *const *arguments, Py_ssize_t argument_count)
     if (check_argument_count(argument_count, 2) < 0 || key_argument(arguments[0], &key, &size) < 0 ||
         offset_argument(arguments[1], &offset) < 0 || enter(map) < 0)
         return NULL;
-    int taken = put(&map->table, siphash(key, size, map->table.seed), offset);
+    Digest digest = siphash(key, size, map->table.seed);
+    int taken = put(&map->table, digest, offset, find(&map->table, digest, 0));
     if (taken)
         advance(&map->table, offset);
     leave(map);
@@ -423,9 +549,9 @@ map_get(PyObject *self, PyObject *key_object)
     size_t size;
     if (key_argument(key_object, &key, &size) < 0 || enter(map) < 0)
         return NULL;
-    uint64_t end_offset = find(&map->table, siphash(key, size, map->table.seed))->end_offset;
+    int64_t offset = offset_at(&map->table, find(&map->table, siphash(key, size, map->table.seed), 1));
     leave(map);
-    return PyLong_FromLongLong((int64_t)(end_offset - 1));
+    return PyLong_FromLongLong(offset);
 }
 
 static PyObject *
@@ -475,10 +601,9 @@ read_keys(const Table *table, const Keys *keys, Py_ssize_t first, Block *block)
             continue;
         if (key_argument(key_object, &key, &size) < 0)
             return -1;
-        Digest digest = siphash(key, size, table->seed);
-        block->records[i].digest = digest;
-        prefetch(table, digest);
+        block->records[i].digest = hash(table, key, size);
     }
+    find_likely(table, block);
     return 0;
 }
 
@@ -493,7 +618,8 @@ put_keys(Table *table, const Keys *keys)
             return -1;
         for (int i = 0; i < block.count; i++, taken++) {
             int64_t offset = block.records[i].offset;
-            if (block.records[i].has_key && !put(table, block.records[i].digest, offset))
+            if (block.records[i].has_key &&
+                !put(table, block.records[i].digest, offset, block.records[i].likely))
                 return taken;
             advance(table, offset);
         }
@@ -623,9 +749,12 @@ map_clear(PyObject *self, PyObject *nothing)
     OffsetMap *map = (OffsetMap *)self;
     if (enter(map) < 0)
         return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    empty_slots(map->table.slots, (size_t)map->table.slot_count * sizeof(Slot));
-    Py_END_ALLOW_THREADS
+    /* Only the tags: the next round need not take the memory of the slots anew. */
+    if (map->table.count > 0) {
+        Py_BEGIN_ALLOW_THREADS
+        memset(map->table.tags, 0, (size_t)map->table.group_count * GROUP_SLOTS);
+        Py_END_ALLOW_THREADS
+    }
     map->table.count = 0;
     map->table.latest_offset = -1;
     leave(map);
@@ -653,10 +782,10 @@ map_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
     }
     table.remainder = (uint64_t)remainder;
     table.divisor = (uint64_t)divisor;
-    table.slot_count = memory_bytes < 0 ? 0 : (uint64_t)memory_bytes / sizeof(Slot);
-    if (table.slot_count > MAX_SLOTS)
-        table.slot_count = MAX_SLOTS;
-    table.capacity = table.slot_count / 10 * 9 + table.slot_count % 10 * 9 / 10;
+    table.group_count = memory_bytes < 0 ? 0 : (uint64_t)memory_bytes / GROUP_BYTES;
+    if (table.group_count > MAX_GROUPS)
+        table.group_count = MAX_GROUPS;
+    table.capacity = table.group_count * GROUP_SLOTS * 9 / 10;
     if (table.capacity == 0) {
         PyErr_SetString(PyExc_ValueError, "memory for no key");
         return NULL;
@@ -665,12 +794,13 @@ map_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
     OffsetMap *map = (OffsetMap *)allocate(type, 0);
     if (map == NULL)
         return NULL;
-    table.slots = take_slots((size_t)table.slot_count * sizeof(Slot));
-    map->table = table;
-    if (table.slots == NULL) {
+    table.tags = take_memory(size_of(&table));
+    if (table.tags == NULL) {
         Py_DECREF(map);
         return PyErr_NoMemory();
     }
+    table.slots = table.tags + table.group_count * GROUP_SLOTS;
+    map->table = table;
     return (PyObject *)map;
 }
 
@@ -679,7 +809,7 @@ map_dealloc(PyObject *self)
 {
     OffsetMap *map = (OffsetMap *)self;
     PyTypeObject *type = Py_TYPE(self);
-    give_back_slots(map->table.slots, (size_t)map->table.slot_count * sizeof(Slot));
+    give_back_memory(map->table.tags, size_of(&map->table));
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(self);
     Py_DECREF(type);

@@ -15,20 +15,28 @@ typedef struct {
     uint64_t low, high;
 } Digest;
 
+/* Written out: compilers make one load of it, and of a loop eight (measured: half the time of the hash). */
 static inline uint64_t
 read_little_endian64(const uint8_t *at)
 {
-    uint64_t word = 0;
-    for (int i = 0; i < 8; i++)
-        word |= (uint64_t)at[i] << (8 * i);
-    return word;
+    return (uint64_t)at[0] | (uint64_t)at[1] << 8 | (uint64_t)at[2] << 16 | (uint64_t)at[3] << 24 |
+           (uint64_t)at[4] << 32 | (uint64_t)at[5] << 40 | (uint64_t)at[6] << 48 | (uint64_t)at[7] << 56;
+}
+
+static inline void
+write_little_endian32(uint8_t *at, uint32_t word)
+{
+    at[0] = (uint8_t)word;
+    at[1] = (uint8_t)(word >> 8);
+    at[2] = (uint8_t)(word >> 16);
+    at[3] = (uint8_t)(word >> 24);
 }
 
 static inline void
 write_little_endian64(uint8_t *at, uint64_t word)
 {
-    for (int i = 0; i < 8; i++)
-        at[i] = (uint8_t)(word >> (8 * i));
+    write_little_endian32(at, (uint32_t)word);
+    write_little_endian32(at + 4, (uint32_t)(word >> 32));
 }
 
 typedef struct {
