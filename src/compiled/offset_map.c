@@ -26,12 +26,16 @@ enum {
     GROUP_SLOTS = 16,
     SLOT_BYTES = 20, /* 8 bytes of the digest, 7 more of it, 5 of the offset */
     GROUP_BYTES = GROUP_SLOTS * (1 + SLOT_BYTES),
-    BLOCK_COUNT = 64,            /* keys hashed ahead: enough cache misses in flight, little enough stack */
+    BLOCK_COUNT = 64,            /* keys that are looked up together: enough cache misses in flight */
+    READ_AHEAD_BYTES = 1024,     /* measured: a fifth less time for records that come from memory */
+    PIECE_COUNT = 1000,          /* records read at once: 24 kB of stack */
     KEEP_GIL_BELOW_BYTES = 8192, /* some microseconds */
 };
 
 /* Offsets around the first one that have room in five bytes: from so many below it to one less above it. */
 static const uint64_t WINDOW = UINT64_C(1) << 39;
+
+static const Digest NO_DIGEST = {0, 0}; /* of a record without a key: it is looked for, and then not */
 
 static const uint64_t MAX_GROUPS = UINT32_MAX; /* 1.4 TB: a home is made of 32 bits of the digest */
 
@@ -87,25 +91,37 @@ slot_at(const Table *table, uint64_t number)
     return table->slots + number * SLOT_BYTES;
 }
 
+/* Words of a slot, in the byte order of the machine: they never leave it. */
+static inline uint64_t
+read_word(const uint8_t *at)
+{
+    uint64_t word;
+    memcpy(&word, at, sizeof word);
+    return word;
+}
+
 static inline int
 has_digest(const uint8_t *slot, Digest digest)
 {
-    return read_little_endian64(slot) == digest.high &&
-           (read_little_endian64(slot + 8) ^ digest.low >> 8) << 8 == 0;
+    return read_word(slot) == digest.high && (read_word(slot + 8) ^ digest.low >> 8) << 8 == 0;
 }
 
 static inline uint64_t
 relative_offset(const uint8_t *slot)
 {
-    return read_little_endian64(slot + 12) >> 24;
+    uint32_t high;
+    memcpy(&high, slot + 16, sizeof high);
+    return (uint64_t)high << 8 | read_word(slot + 8) >> 56;
 }
 
 static inline void
 write_slot(uint8_t *slot, Digest digest, uint64_t relative)
 {
-    write_little_endian64(slot, digest.high);
-    write_little_endian64(slot + 8, digest.low >> 8 | relative << 56);
-    write_little_endian32(slot + 16, (uint32_t)(relative >> 8));
+    uint64_t low = digest.low >> 8 | relative << 56;
+    uint32_t high = (uint32_t)(relative >> 8);
+    memcpy(slot, &digest.high, 8);
+    memcpy(slot + 8, &low, 8);
+    memcpy(slot + 16, &high, 4);
 }
 
 /* The highest bit of each byte that is 0. */
@@ -122,39 +138,51 @@ lowest_byte(uint64_t bits)
     return (unsigned)__builtin_ctzll(bits) >> 3;
 }
 
-/* The slot of the digest, or the empty one where it belongs. If it need not be certain, only tags are looked at:
-   a slot of another digest is possible then, once in some twenty times. Ends, because one slot of ten is always
-   empty; none is emptied but all are, so what is behind an empty one was never put. */
 static inline uint64_t
-find(const Table *table, Digest digest, int is_certain)
+next_group(const Table *table, uint64_t group)
+{
+    return group + 1 == table->group_count ? 0 : group + 1;
+}
+
+/* The slot where the digest probably is or belongs: the first on its way that has its tag or is empty. Ends, because
+   one slot of ten is always empty. Nearly always its group is the home, and which half of it is no branch. */
+static inline uint64_t
+likely_slot(const Table *table, Digest digest)
 {
     const uint64_t wanted = tag_of(digest) * UINT64_C(0x0101010101010101);
-    for (uint64_t group = home(table, digest);;) {
-        for (uint64_t first = group * GROUP_SLOTS; first < (group + 1) * GROUP_SLOTS; first += 8) {
-            uint64_t tags = read_little_endian64(table->tags + first);
-            for (uint64_t found = zero_bytes(tags ^ wanted); found != 0; found &= found - 1) {
-                uint64_t number = first + lowest_byte(found);
-                if (!is_certain || has_digest(slot_at(table, number), digest))
-                    return number;
-            }
-            uint64_t empty = zero_bytes(tags);
-            if (empty != 0)
-                return first + lowest_byte(empty);
-        }
-        if (++group == table->group_count)
-            group = 0;
+    for (uint64_t group = home(table, digest);; group = next_group(table, group)) {
+        const uint8_t *tags = table->tags + group * GROUP_SLOTS;
+        uint64_t low = read_little_endian64(tags), high = read_little_endian64(tags + 8);
+        uint64_t in_low = zero_bytes(low ^ wanted) | zero_bytes(low);
+        uint64_t in_high = zero_bytes(high ^ wanted) | zero_bytes(high);
+        uint64_t found = in_low != 0 ? in_low : in_high;
+        if (found != 0)
+            return group * GROUP_SLOTS + (in_low != 0 ? 0 : 8) + lowest_byte(found);
     }
 }
 
-/* The same, where ``likely`` is what was found by tags alone, perhaps before other keys were put. If it is empty
-   still, nothing has changed in front of it. */
+/* The slot of the digest, or the empty one where it belongs. None is emptied unless all are: so no digest is
+   behind an empty slot on its way. */
+static uint64_t
+find_among_equal_tags(const Table *table, Digest digest)
+{
+    const uint8_t tag = tag_of(digest);
+    for (uint64_t group = home(table, digest);; group = next_group(table, group))
+        for (uint64_t number = group * GROUP_SLOTS; number < (group + 1) * GROUP_SLOTS; number++)
+            if (table->tags[number] == 0 ||
+                (table->tags[number] == tag && has_digest(slot_at(table, number), digest)))
+                return number;
+}
+
+/* The same, where ``likely`` is its likely slot, perhaps as of before other keys were put: if it is empty still,
+   nothing has changed in front of it. */
 static inline uint64_t
-find_from(const Table *table, Digest digest, uint64_t likely)
+find(const Table *table, Digest digest, uint64_t likely)
 {
     uint8_t tag = table->tags[likely];
     if (tag == 0 || (tag == tag_of(digest) && has_digest(slot_at(table, likely), digest)))
         return likely;
-    return find(table, digest, 1);
+    return find_among_equal_tags(table, digest);
 }
 
 /* The latest offset, -1 if the slot is empty. */
@@ -176,7 +204,7 @@ put(Table *table, Digest digest, int64_t offset, uint64_t likely)
     uint64_t relative = (uint64_t)offset - table->base;
     if (relative >= 2 * WINDOW)
         return 0;
-    uint64_t number = find_from(table, digest, likely);
+    uint64_t number = find(table, digest, likely);
     uint8_t *slot = slot_at(table, number);
     if (table->tags[number] == 0) {
         if (table->count == table->capacity)
@@ -197,150 +225,202 @@ advance(Table *table, int64_t offset)
         table->latest_offset = offset;
 }
 
-/* Sections of records */
+/* Keys in three steps */
 
-/* 0 if the records are what the careful reader accepts, too. */
-static int
-check_section(Section section)
-{
-    int64_t last_delta = -1;
-    for (int64_t i = 0; i < section.count; i++) {
-        RawRecord record;
-        if (read_record(&section.at, section.end, &record) < 0 || record.offset_delta <= last_delta)
-            return -1;
-        if (record.header_count > 0 && check_headers(&record) < 0)
-            return -1;
-        last_delta = record.offset_delta;
-    }
-    return section.at == section.end && last_delta <= section.last_offset_delta ? 0 : -1;
-}
+/* A record, as far as the map wants it. */
+typedef struct {
+    const uint8_t *key;
+    int64_t offset;
+    int32_t key_size; /* -1: it has none */
+    int32_t has_value;
+} Entry;
 
-/* Some records, their keys hashed and the lines of their slots on the way. */
 typedef struct {
     int count;
-    struct {
-        Digest digest;
-        int64_t offset;
-        uint64_t likely; /* the slot, by its tag */
-        int has_key;
-        int has_value;
-    } records[BLOCK_COUNT];
+    Entry entries[PIECE_COUNT];
+} Piece;
+
+/* Some of a piece's entries on their way: hashed, and then the slots found by tag. */
+typedef struct {
+    int count;
+    const Entry *entries;
+    Digest digests[BLOCK_COUNT];
+    uint64_t likely[BLOCK_COUNT];
 } Block;
 
-/* The first step for one key. */
-static inline Digest
-hash(const Table *table, const uint8_t *key, size_t size)
+/* The first step. What is asked for is asked for in loops that do nothing else: a line whose page the processor must
+   look up first holds up what comes behind it, but not the next such line. */
+static void
+hash_block(const Table *table, const Piece *piece, int first, Block *block)
 {
-    Digest digest = siphash(key, size, table->seed);
-    __builtin_prefetch(table->tags + home(table, digest) * GROUP_SLOTS, 1);
-    return digest;
+    int left = piece->count - first;
+    block->count = left < BLOCK_COUNT ? left : BLOCK_COUNT;
+    block->entries = piece->entries + first;
+    for (int i = 0; i < block->count; i++) {
+        const Entry *entry = &block->entries[i];
+        if (entry->key_size >= 0)
+            block->digests[i] = siphash(entry->key, (size_t)entry->key_size, table->seed);
+        else
+            block->digests[i] = NO_DIGEST;
+    }
+    for (int i = 0; i < block->count; i++)
+        __builtin_prefetch(table->tags + home(table, block->digests[i]) * GROUP_SLOTS, 1);
 }
 
-/* The second step for all of them. */
-static inline void
-find_likely(const Table *table, Block *block)
+/* The second step. */
+static void
+find_block(const Table *table, Block *block)
 {
+    for (int i = 0; i < block->count; i++)
+        block->likely[i] = likely_slot(table, block->digests[i]);
     for (int i = 0; i < block->count; i++) {
-        if (!block->records[i].has_key)
-            continue;
-        uint64_t likely = find(table, block->records[i].digest, 0);
-        const uint8_t *slot = slot_at(table, likely);
-        block->records[i].likely = likely;
+        const uint8_t *slot = slot_at(table, block->likely[i]);
         __builtin_prefetch(slot, 1);
         __builtin_prefetch(slot + SLOT_BYTES - 1, 1);
     }
 }
 
-/* The next records. The bytes were checked; but another thread may have changed them since, so it can fail. */
-static int
-read_block(const Table *table, Section *section, Block *block)
-{
-    block->count = section->count < BLOCK_COUNT ? (int)section->count : BLOCK_COUNT;
-    section->count -= block->count;
-    for (int i = 0; i < block->count; i++) {
-        RawRecord record;
-        if (read_record(&section->at, section->end, &record) < 0 || record.offset_delta < 0 ||
-            record.offset_delta > section->last_offset_delta)
-            return -1;
-        block->records[i].offset = section->base_offset + record.offset_delta;
-        block->records[i].has_key = record.key.size >= 0;
-        block->records[i].has_value = record.value.size >= 0;
-        if (record.key.size < 0)
-            continue;
-        block->records[i].digest = hash(table, record.key.bytes, (size_t)record.key.size);
-    }
-    return 0;
-}
+/* The third step is the caller's; the first one of the block behind it comes before, and the second one after it.
+   So while one block waits for memory another is hashed. */
 
-/* How many of the block's records were taken. */
+/* How many of the block's entries were taken. */
 static int
 put_block(Table *table, const Block *block, int64_t start_offset)
 {
     for (int i = 0; i < block->count; i++) {
-        int64_t offset = block->records[i].offset;
-        if (offset < start_offset)
+        const Entry *entry = &block->entries[i];
+        if (entry->offset < start_offset)
             continue;
-        if (block->records[i].has_key && !put(table, block->records[i].digest, offset, block->records[i].likely))
+        if (entry->key_size >= 0 && !put(table, block->digests[i], entry->offset, block->likely[i]))
             return i;
-        advance(table, offset);
+        advance(table, entry->offset);
     }
     return block->count;
 }
 
-/* How many records were taken; -1 if anything is out of the ordinary: then none was. A block is read while the
-   slots of the one before it are on the way. */
+static inline char
+standing_of(const Table *table, const Entry *entry, Digest digest, uint64_t likely)
+{
+    if (entry->offset > table->latest_offset)
+        return BEYOND;
+    if (entry->key_size < 0)
+        return KEYLESS;
+    if (!is_of_class(table, digest) || offset_at(table, find(table, digest, likely)) > entry->offset)
+        return SUPERSEDED;
+    return entry->has_value ? LATEST : TOMBSTONE;
+}
+
+/* How many of the piece's entries were taken. */
+static int
+put_piece(Table *table, const Piece *piece, int64_t start_offset)
+{
+    Block blocks[2];
+    hash_block(table, piece, 0, &blocks[0]);
+    find_block(table, &blocks[0]);
+    for (int first = 0, turn = 0; first < piece->count; first += BLOCK_COUNT, turn = !turn) {
+        Block *block = &blocks[turn], *next = &blocks[!turn];
+        hash_block(table, piece, first + block->count, next);
+        int taken = put_block(table, block, start_offset);
+        if (taken < block->count)
+            return first + taken;
+        find_block(table, next);
+    }
+    return piece->count;
+}
+
+static void
+classify_piece(const Table *table, const Piece *piece, char *standings)
+{
+    Block blocks[2];
+    hash_block(table, piece, 0, &blocks[0]);
+    find_block(table, &blocks[0]);
+    for (int first = 0, turn = 0; first < piece->count; first += BLOCK_COUNT, turn = !turn) {
+        Block *block = &blocks[turn], *next = &blocks[!turn];
+        hash_block(table, piece, first + block->count, next);
+        for (int i = 0; i < block->count; i++)
+            *standings++ = standing_of(table, &block->entries[i], block->digests[i], block->likely[i]);
+        find_block(table, next);
+    }
+}
+
+/* Sections of records */
+
+/* The next records, checked as the careful reader does it. */
+static int
+read_piece(Section *section, int32_t *last_delta, Piece *piece)
+{
+    piece->count = section->count < PIECE_COUNT ? (int)section->count : PIECE_COUNT;
+    for (int i = 0; i < piece->count; i++) {
+        RawRecord record;
+        __builtin_prefetch(section->at + READ_AHEAD_BYTES);
+        if (read_record(&section->at, section->end, &record) < 0 || record.offset_delta <= *last_delta)
+            return -1;
+        if (record.header_count > 0 && check_headers(&record) < 0)
+            return -1;
+        *last_delta = record.offset_delta;
+        Entry entry = {record.key.bytes, section->base_offset + record.offset_delta, record.key.size,
+                       record.value.size >= 0};
+        piece->entries[i] = entry;
+    }
+    section->count -= piece->count;
+    int is_right = section->count > 0 || section->at == section->end;
+    return is_right && *last_delta <= section->last_offset_delta ? 0 : -1;
+}
+
+/* The first records. 0 if all of the section are what the careful reader accepts, too: most sections are one piece
+   and read once; what is longer is checked first. */
+static int
+begin_section(Section *section, int32_t *last_delta, Piece *piece)
+{
+    if (section->count > PIECE_COUNT) {
+        Section whole = *section;
+        for (*last_delta = -1; whole.count > 0;)
+            if (read_piece(&whole, last_delta, piece) < 0)
+                return -1;
+    }
+    *last_delta = -1;
+    return read_piece(section, last_delta, piece);
+}
+
+/* How many records were taken; -1 if anything is out of the ordinary: then none was (unless another thread changes
+   the bytes of a long section meanwhile). */
 static int64_t
 put_records(Table *table, Section section)
 {
-    if (check_section(section) < 0)
+    Piece piece;
+    int32_t last_delta;
+    if (begin_section(&section, &last_delta, &piece) < 0)
         return -1;
-    int64_t taken = 0, start_offset = section.start_offset;
-    Block blocks[2], *block = &blocks[0], *next = &blocks[1];
-    if (read_block(table, &section, block) < 0)
-        return -1;
-    find_likely(table, block);
-    while (block->count > 0) {
-        if (read_block(table, &section, next) < 0)
-            return -1;
-        int done = put_block(table, block, start_offset);
+    for (int64_t taken = 0;;) {
+        int done = put_piece(table, &piece, section.start_offset);
         taken += done;
-        if (done < block->count)
+        if (done < piece.count)
             return taken;
-        find_likely(table, next);
-        Block *empty = block;
-        block = next;
-        next = empty;
+        if (section.count == 0) {
+            if (section.base_offset + section.last_offset_delta >= section.start_offset)
+                advance(table, section.base_offset + section.last_offset_delta);
+            return taken;
+        }
+        if (read_piece(&section, &last_delta, &piece) < 0)
+            return -1;
     }
-    if (section.base_offset + section.last_offset_delta >= start_offset)
-        advance(table, section.base_offset + section.last_offset_delta);
-    return taken;
 }
 
 static int
 classify_records(const Table *table, Section section, char *standings)
 {
-    if (check_section(section) < 0)
+    Piece piece;
+    int32_t last_delta;
+    if (begin_section(&section, &last_delta, &piece) < 0)
         return -1;
-    while (section.count > 0) {
-        Block block;
-        if (read_block(table, &section, &block) < 0)
+    for (;;) {
+        classify_piece(table, &piece, standings);
+        standings += piece.count;
+        if (section.count == 0)
+            return 0;
+        if (read_piece(&section, &last_delta, &piece) < 0)
             return -1;
-        find_likely(table, &block);
-        for (int i = 0; i < block.count; i++) {
-            int64_t offset = block.records[i].offset;
-            if (offset > table->latest_offset)
-                *standings++ = BEYOND;
-            else if (!block.records[i].has_key)
-                *standings++ = KEYLESS;
-            else if (!is_of_class(table, block.records[i].digest))
-                *standings++ = SUPERSEDED;
-            else if (offset_at(table, find_from(table, block.records[i].digest, block.records[i].likely)) > offset)
-                *standings++ = SUPERSEDED;
-            else
-                *standings++ = block.records[i].has_value ? LATEST : TOMBSTONE;
-        }
     }
-    return 0;
 }
 
 /* Arguments */
@@ -534,7 +614,7 @@ map_put(PyObject *self, PyObject *const *arguments, Py_ssize_t argument_count)
         offset_argument(arguments[1], &offset) < 0 || enter(map) < 0)
         return NULL;
     Digest digest = siphash(key, size, map->table.seed);
-    int taken = put(&map->table, digest, offset, find(&map->table, digest, 0));
+    int taken = put(&map->table, digest, offset, likely_slot(&map->table, digest));
     if (taken)
         advance(&map->table, offset);
     leave(map);
@@ -549,7 +629,8 @@ map_get(PyObject *self, PyObject *key_object)
     size_t size;
     if (key_argument(key_object, &key, &size) < 0 || enter(map) < 0)
         return NULL;
-    int64_t offset = offset_at(&map->table, find(&map->table, siphash(key, size, map->table.seed), 1));
+    Digest digest = siphash(key, size, map->table.seed);
+    int64_t offset = offset_at(&map->table, find_among_equal_tags(&map->table, digest));
     leave(map);
     return PyLong_FromLongLong(offset);
 }
@@ -582,28 +663,33 @@ offset_of(const Keys *keys, Py_ssize_t index, int64_t *offset)
     return object == NULL ? -1 : offset_argument(object, offset);
 }
 
-/* Up to BLOCK_COUNT keys and their offsets, hashed and asked for. A key of None is passed over. */
+/* The keys and offsets from the first on, as many as there is room for. A key of None is passed over. Python code
+   may run for an offset, but not between the keys and their use. */
 static int
-read_keys(const Table *table, const Keys *keys, Py_ssize_t first, Block *block)
+read_keys(const Keys *keys, Py_ssize_t first, Piece *piece)
 {
     Py_ssize_t left = PyList_Size(keys->keys) - first;
-    block->count = left < BLOCK_COUNT ? (int)left : BLOCK_COUNT;
-    for (int i = 0; i < block->count; i++) {
-        if (offset_of(keys, first + i, &block->records[i].offset) < 0)
+    piece->count = left < PIECE_COUNT ? (int)left : PIECE_COUNT;
+    for (int i = 0; i < piece->count; i++)
+        if (offset_of(keys, first + i, &piece->entries[i].offset) < 0)
             return -1;
+    for (int i = 0; i < piece->count; i++) {
+        Entry *entry = &piece->entries[i];
         PyObject *key_object = PyList_GetItem(keys->keys, first + i);
-        const uint8_t *key;
         size_t size;
         if (key_object == NULL)
             return -1;
-        block->records[i].has_key = key_object != Py_None;
+        entry->key_size = -1;
         if (key_object == Py_None)
             continue;
-        if (key_argument(key_object, &key, &size) < 0)
+        if (key_argument(key_object, &entry->key, &size) < 0)
             return -1;
-        block->records[i].digest = hash(table, key, size);
+        if (size > INT32_MAX) {
+            PyErr_SetString(PyExc_ValueError, "a key has at most 2**31 - 1 bytes");
+            return -1;
+        }
+        entry->key_size = (int32_t)size;
     }
-    find_likely(table, block);
     return 0;
 }
 
@@ -613,16 +699,13 @@ put_keys(Table *table, const Keys *keys)
 {
     Py_ssize_t taken = 0, count = PyList_Size(keys->keys);
     while (taken < count) {
-        Block block;
-        if (read_keys(table, keys, taken, &block) < 0)
+        Piece piece;
+        if (read_keys(keys, taken, &piece) < 0)
             return -1;
-        for (int i = 0; i < block.count; i++, taken++) {
-            int64_t offset = block.records[i].offset;
-            if (block.records[i].has_key &&
-                !put(table, block.records[i].digest, offset, block.records[i].likely))
-                return taken;
-            advance(table, offset);
-        }
+        int done = put_piece(table, &piece, 0);
+        taken += done;
+        if (done < piece.count)
+            break;
     }
     return taken;
 }

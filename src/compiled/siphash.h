@@ -24,19 +24,10 @@ read_little_endian64(const uint8_t *at)
 }
 
 static inline void
-write_little_endian32(uint8_t *at, uint32_t word)
-{
-    at[0] = (uint8_t)word;
-    at[1] = (uint8_t)(word >> 8);
-    at[2] = (uint8_t)(word >> 16);
-    at[3] = (uint8_t)(word >> 24);
-}
-
-static inline void
 write_little_endian64(uint8_t *at, uint64_t word)
 {
-    write_little_endian32(at, (uint32_t)word);
-    write_little_endian32(at + 4, (uint32_t)(word >> 32));
+    for (int i = 0; i < 8; i++)
+        at[i] = (uint8_t)(word >> (8 * i));
 }
 
 typedef struct {
