@@ -35,7 +35,8 @@ from benchmarks.figures import (
     THREADS,
     Case,
 )
-from benchmarks.plan import DECODE, ENCODE, LARGE_BATCH_RECORDS, MANY_COLUMNS, SCAN
+from benchmarks.maps import KEY_BATCH
+from benchmarks.plan import DECODE, DICT, ENCODE, LARGE_BATCH_RECORDS, MANY_COLUMNS, MAP, SCAN
 from benchmarks.records import JSON, SMALL
 from benchmarks.results import Results, Spread
 from benchmarks.scans import BATCH_RECORDS
@@ -135,6 +136,29 @@ def _import_time(name: str) -> Measure:
     return measure
 
 
+_MAP = Case(MAP, LOGSTORE, KEY_BATCH)
+
+
+def _key_bytes(results: Results) -> Spread | None:
+    found = results.summaries().get(_MAP)
+    return Spread.of([found.stored_bytes / found.per_round]) if found else None
+
+
+def _key_seconds(results: Results) -> Spread | None:
+    found = results.summaries().get(_MAP)
+    if found is None:
+        return None
+    return Spread(1 / found.rate.median, 1 / found.rate.high, 1 / found.rate.low)
+
+
+def _format_key_bytes(size: float) -> str:
+    return f"{size:.1f} bytes"
+
+
+def _format_nanoseconds(seconds: float) -> str:
+    return f"{seconds * 1e9:.0f} ns"
+
+
 _MIB = float(2**20)
 _SCAN = Case(SCAN, LOGSTORE, BATCH_RECORDS)
 
@@ -177,6 +201,9 @@ def goals_for(machine: dict[str, str]) -> tuple[Goal, ...]:
         ),
         Goal("JSON events with zstd, bytes on disk, to sqlite", 0.25, 0.22, _json_bytes, is_ceiling=True),
         Goal("Peak memory over idle", 64 * _MIB, 32 * _MIB, _memory, format_bytes, is_ceiling=True),
+        Goal("Offset map, memory for a key", 24.0, None, _key_bytes, _format_key_bytes, is_ceiling=True),
+        Goal("Offset map, time for a key", 60e-9, None, _key_seconds, _format_nanoseconds, is_ceiling=True),
+        Goal("Offset map, keys put, to a dict", 1.0, None, _ratio(MAP, DICT, batch=KEY_BATCH)),
         Goal("Import", 0.060, 0.010, _import_time("compiled_seconds"), format_seconds, is_ceiling=True),
         Goal(
             "Import without the compiled module",

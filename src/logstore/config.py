@@ -252,7 +252,7 @@ class StoreConfig:
     log_cleaner_threads: int = 1
     """How many logs are compacted at a time. The threads start with the first topic that is compacted."""
     log_cleaner_dedupe_buffer_size: int = 128 * 1024 * 1024
-    """The most memory for the keys of the logs under compaction, shared by the threads: 27 bytes for each key
+    """The most memory for the keys of the logs under compaction, shared by the threads: 24 bytes for each key
     (190 without the compiled module). A log that would need more is compacted in several rounds, and each
     reads what lies in front of it again. Kafka's default; a log with less to clean takes less."""
     log_cleaner_io_max_bytes_per_second: int = 8 * 1024 * 1024

@@ -16,6 +16,7 @@ from logstore.format.loops import encode_records
 from logstore.format.offset_map import (
     ALL_KEYS,
     PLAIN_KEY_BYTES,
+    WINDOW,
     OffsetMap,
     PlainTable,
     Standing,
@@ -25,7 +26,7 @@ from logstore.format.varint import encode_varint
 from tests.logdir.helpers import run_python
 
 SEED = bytes(range(16))
-SLOT_BYTES = 24
+GROUP_BYTES = 16 * 21
 INT64_MAX = (1 << 63) - 1
 KINDS = ("plain", "compiled")
 
@@ -46,10 +47,17 @@ def maps(kind):
 
 
 def memory_for(make, keys):
-    """Bytes that hold so many keys exactly."""
+    """The least bytes that hold so many keys."""
     if make is Plain:
         return keys * PLAIN_KEY_BYTES
-    return -(-keys * 10 // 9) * SLOT_BYTES
+    return -(-keys * 10 // (9 * 16)) * GROUP_BYTES
+
+
+def fill_up(m, room):
+    """Put keys until there is room for so many; they are at offset 0."""
+    fillers = [b"filler %d" % n for n in range(m.capacity - room)]
+    assert m.put_keys(fillers, [0] * len(fillers)) == len(fillers)
+    return fillers
 
 
 @pytest.fixture(params=KINDS)
@@ -125,19 +133,21 @@ def test_keys_are_bytes(new_map, key):
 
 def test_a_full_map_takes_known_keys_only(new_map):
     m = new_map(2)
+    fill_up(m, 2)
     assert m.put(b"a", 1)
+    assert not m.is_full
     assert m.put(b"b", 2)
     assert m.is_full
     assert not m.put(b"c", 3)
     assert m.put(b"a", 4)
-    assert (m.count, m.capacity, m.get(b"a"), m.get(b"c"), m.latest_offset) == (2, 2, 4, -1, 4)
+    assert (m.count, m.get(b"a"), m.get(b"c"), m.latest_offset) == (m.capacity, 4, -1, 4)
 
 
 def test_a_cleared_map_is_empty_and_takes_as_many_again(new_map):
     m = new_map(50)
     for _ in range(3):
-        assert m.put_keys([b"%d" % n for n in range(60)], 0) == 50
-        assert (m.is_full, m.latest_offset) == (True, 49)
+        assert m.put_keys([b"%d" % n for n in range(m.capacity + 10)], 0) == m.capacity
+        assert (m.is_full, m.latest_offset) == (True, m.capacity - 1)
         m.clear()
         assert (m.count, m.latest_offset, m.get(b"1")) == (0, -1, -1)
 
@@ -152,7 +162,7 @@ def test_advancing_says_that_everything_up_to_an_offset_was_seen(new_map):
 @pytest.mark.parametrize("kind", KINDS)
 def test_memory_for_no_key_and_seeds_of_another_size(kind, monkeypatch):
     monkeypatch.setattr(build, "compiled", build.compiled if maps(kind) is OffsetMap else None)
-    for memory_bytes in (0, -1, 1, 47):
+    for memory_bytes in (0, -1, 1, (PLAIN_KEY_BYTES if kind == "plain" else GROUP_BYTES) - 1):
         with pytest.raises(UsageError, match="hold no key"):
             OffsetMap(memory_bytes, SEED)
     with pytest.raises(UsageError, match="seed of 15 bytes"):
@@ -160,15 +170,119 @@ def test_memory_for_no_key_and_seeds_of_another_size(kind, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("slots", [2, 3, 9, 10, 11, 19, 20, 1001])
-def test_every_key_that_there_is_room_for_is_found_again(kind, slots):
+@pytest.mark.parametrize("more_bytes", [0, GROUP_BYTES - 1])
+@pytest.mark.parametrize("groups", [1, 2, 3, 9, 10, 11, 19, 20, 1001])
+def test_every_key_that_there_is_room_for_is_found_again(kind, groups, more_bytes):
     make = maps(kind)
-    m = make(slots * (SLOT_BYTES if kind == "compiled" else PLAIN_KEY_BYTES), SEED)
-    keys = [b"key %d" % n for n in range(slots + 1)]
+    memory_bytes = groups * GROUP_BYTES + more_bytes
+    m = make(memory_bytes, SEED)
+    assert m.capacity == (groups * 16 * 9 // 10 if kind == "compiled" else memory_bytes // PLAIN_KEY_BYTES)
+    keys = [b"key %d" % n for n in range(m.capacity + 1)]
     taken = m.put_keys(keys, 100)
     assert taken == m.count == m.capacity
-    assert m.capacity == (slots * 9 // 10 if kind == "compiled" else slots)
-    assert [m.get(key) for key in keys] == [100 + n if n < taken else -1 for n in range(slots + 1)]
+    assert [m.get(key) for key in keys] == [*range(100, 100 + taken), -1]
+
+
+# Groups of slots
+
+
+def home_of(key, groups):
+    return (int.from_bytes(siphash(key, SEED, 1, 3)[4:8], "little") * groups) >> 32
+
+
+def test_keys_of_the_last_group_go_on_in_the_first():
+    groups = 3
+    m = maps("compiled")(groups * GROUP_BYTES, SEED)
+    keys = [key for n in range(1000) if home_of(key := b"%d" % n, groups) == groups - 1]
+    keys = keys[: m.capacity + 1]
+    assert m.capacity > 2 * 16  # so that they fill it, the first and begin the second
+    assert m.put_section(*section(*keys)(7)) == m.capacity == len(keys) - 1
+    assert [m.get(key) for key in keys] == [*range(7, 7 + m.capacity), -1]
+    standings = m.classify_section(*section(*keys)(7))
+    assert standings == bytes([Standing.LATEST] * m.capacity + [Standing.BEYOND])
+    others = [b"other %d" % n for n in range(100)]
+    assert m.put_keys(others, 1000) == 0
+    assert {m.get(key) for key in others} == {-1}
+    m.clear()
+    assert {m.get(key) for key in keys} == {-1}
+    assert m.put_keys(others, 1000) == m.capacity
+
+
+def test_keys_of_one_group_and_one_tag_are_told_apart():
+    groups = 2
+    m = maps("compiled")(groups * GROUP_BYTES, SEED)
+    keys = []
+    for n in range(60_000):
+        key = b"%d" % n
+        if build.compiled.hash_key(key, SEED)[0] in (0, 1) and home_of(key, groups) == 1:
+            keys.append(key)
+        if len(keys) == 20:
+            break
+    assert len(keys) == 20
+    assert m.put_section(*section(*keys)(5)) == 20
+    assert m.put_section(*section(*keys[::-1])(100)) == 20
+    assert [m.get(key) for key in keys] == list(range(119, 99, -1))
+    assert m.classify_section(*section(*keys)(5)) == bytes([Standing.SUPERSEDED]) * 20
+    assert m.classify_section(*section(*keys[::-1])(100)) == bytes([Standing.LATEST]) * 20
+
+
+def test_a_key_many_times_in_one_section(new_map):
+    keys = [b"%d" % (n * n % 37) for n in range(700)]
+    m = new_map()
+    assert m.put_section(*section(*keys)(5)) == 700
+    assert m.count == len(set(keys))
+    last = {key: 5 + n for n, key in enumerate(keys)}
+    assert {key: m.get(key) for key in last} == last
+    standings = m.classify_section(*section(*keys)(5))
+    assert list(standings) == [int(last[key] == 5 + n) for n, key in enumerate(keys)]
+
+
+# The window
+
+
+@pytest.mark.parametrize("first", [0, 5, WINDOW, WINDOW + 7, INT64_MAX - WINDOW, INT64_MAX])
+def test_offsets_have_room_around_the_first(new_map, first):
+    base = max(first - WINDOW, 0)
+    end = min(base + 2 * WINDOW, INT64_MAX + 1)
+    m = new_map()
+    assert m.put(b"a", first)
+    for number, offset in enumerate((base, base + 1, end - 1)):
+        assert m.put(b"%d" % number, offset)
+        assert m.get(b"%d" % number) == offset
+    latest = m.latest_offset
+    for offset in {base - 1, end, end + 1, 0, INT64_MAX} - set(range(base, base + 2)):
+        if 0 <= offset <= INT64_MAX and not base <= offset < end:
+            assert not m.put(b"a", offset)
+            assert not m.put(b"new", offset)
+            assert m.put_keys([b"a", b"b"], [first, offset]) == 1
+            assert m.put_section(*section(b"a")(offset)) == 0
+    assert (m.get(b"a"), m.get(b"new"), m.count, m.latest_offset) == (first, -1, 4, latest)
+    assert not m.is_full
+    m.clear()
+    assert m.put(b"a", 0)
+    assert m.put(b"b", WINDOW)
+
+
+def test_a_section_stops_in_front_of_the_end_of_the_window(new_map):
+    m = new_map()
+    m.put(b"first", WINDOW)
+    assert m.put_section(*section(b"a", b"b", None, b"c")(2 * WINDOW - 2)) == 3
+    assert (m.get(b"a"), m.get(b"b"), m.get(b"c"), m.latest_offset) == (
+        2 * WINDOW - 2,
+        2 * WINDOW - 1,
+        -1,
+        2 * WINDOW,
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_map_without_a_window_takes_any_offsets(kind, monkeypatch):
+    monkeypatch.setattr(build, "compiled", build.compiled if maps(kind) is OffsetMap else None)
+    m = OffsetMap(bytes_for(3, has_window=False), SEED, has_window=False)
+    assert m.put_section(*section(b"a", b"b")(0)) == 2
+    assert m.put(b"a", INT64_MAX)
+    assert m.put(b"c", WINDOW * 2)
+    assert (m.get(b"a"), m.get(b"b"), m.get(b"c"), m.is_full) == (INT64_MAX, 1, 2 * WINDOW, True)
 
 
 # Many keys
@@ -188,8 +302,9 @@ def test_keys_with_offsets_each(new_map):
 
 def test_keys_stop_in_front_of_the_first_without_room(new_map):
     m = new_map(2)
+    fill_up(m, 2)
     assert m.put_keys([b"a", b"b", b"a", None, b"c", b"a"], 0) == 4
-    assert (m.get(b"a"), m.count, m.latest_offset) == (2, 2, 3)
+    assert (m.get(b"a"), m.count, m.latest_offset) == (2, m.capacity, 3)
 
 
 def test_columns_of_two_lengths_are_refused(new_map):
@@ -197,10 +312,10 @@ def test_columns_of_two_lengths_are_refused(new_map):
         new_map().put_keys([b"a", b"b"], [1])
 
 
-@pytest.mark.parametrize("count", [63, 64, 65, 129, 1000])
+@pytest.mark.parametrize("count", [63, 64, 65, 129, 999, 1000, 1001, 2001])
 def test_any_number_of_keys_at_once(new_map, count):
     keys = [b"%d" % n for n in range(count)]
-    m = new_map()
+    m = new_map(count)
     assert m.put_keys(keys, 5) == count
     assert [m.get(key) for key in keys] == list(range(5, 5 + count))
 
@@ -238,8 +353,9 @@ def test_a_section_inside_of_a_buffer(new_map):
 
 def test_a_section_stops_in_front_of_the_first_key_without_room(new_map):
     m = new_map(2)
+    fill_up(m, 2)
     assert m.put_section(*section(b"a", b"b", b"a", None, b"c", b"a")(10)) == 4
-    assert (m.get(b"a"), m.get(b"c"), m.count, m.latest_offset) == (12, -1, 2, 13)
+    assert (m.get(b"a"), m.get(b"c"), m.count, m.latest_offset) == (12, -1, m.capacity, 13)
 
 
 def test_records_below_the_start_are_passed_over(new_map):
@@ -262,10 +378,10 @@ def test_going_on_where_a_full_map_stopped(new_map):
     assert (taken, done) == (250, 250)
 
 
-@pytest.mark.parametrize("count", [63, 64, 65, 129, 1000])
+@pytest.mark.parametrize("count", [63, 64, 65, 129, 999, 1000, 1001, 2001, 2500])
 def test_sections_of_any_count(new_map, count):
     keys = [b"%d" % n for n in range(count)]
-    m = new_map()
+    m = new_map(count)
     assert m.put_section(*section(*keys)(5)) == count
     assert [m.get(key) for key in keys] == list(range(5, 5 + count))
     assert m.classify_section(*section(*keys)(5)) == bytes([Standing.LATEST]) * count
@@ -336,8 +452,9 @@ def test_every_byte_of_a_section_changed_gives_what_the_plain_map_gives():
             )
 
 
-def test_a_damaged_section_leaves_the_map_as_it_was(new_map):
-    encoded, *rest = section(*(b"%d" % n for n in range(200)))(0)
+@pytest.mark.parametrize("count", [200, 1000, 2500])
+def test_a_damaged_section_leaves_the_map_as_it_was(new_map, count):
+    encoded, *rest = section(*(b"%d" % n for n in range(count)))(0)
     m = new_map()
     m.put(b"0", 7)
     with pytest.raises(CorruptionError):
@@ -421,31 +538,45 @@ KEYS = st.sampled_from([b"", *(b"%d" % n for n in range(12)), b"long" * 10, b"lo
 )
 
 
+OFFSETS = (
+    st.integers(0, 50)
+    | st.integers(0, INT64_MAX)
+    | st.tuples(st.sampled_from([WINDOW, 2 * WINDOW, 3 * WINDOW]), st.integers(-10, 10)).map(sum)
+)
+
+
 class AgainstDict(RuleBasedStateMachine):
     """Any calls in any order: what the map says is what a dict with the same bound says."""
 
     kind = "plain"
 
-    @initialize(capacity=st.integers(1, 12))
-    def start(self, capacity):
+    @initialize(capacity=st.integers(1, 40), room=st.integers(0, 12))
+    def start(self, capacity, room):
         make = maps(self.kind)
         self.map = make(memory_for(make, capacity), SEED)
         self.capacity = self.map.capacity
-        self.known, self.latest = {}, -1
+        self.known, self.latest, self.base = {}, -1, 0
+        if room < self.capacity:
+            self.known = dict.fromkeys(fill_up(self.map, room), 0)
+            self.latest = 0
 
     def take(self, key, offset):
         if key is not None:
+            if not self.known:
+                self.base = max(offset - WINDOW, 0)
+            if not self.base <= offset < self.base + 2 * WINDOW:
+                return False
             if key not in self.known and len(self.known) == self.capacity:
                 return False
             self.known[key] = max(offset, self.known.get(key, -1))
         self.latest = max(self.latest, offset)
         return True
 
-    @rule(key=KEYS, offset=st.integers(0, 50) | st.integers(0, INT64_MAX))
+    @rule(key=KEYS, offset=OFFSETS)
     def put(self, key, offset):
         assert self.map.put(key, offset) == self.take(key, offset)
 
-    @rule(keys=st.lists(KEYS | st.none(), max_size=8), first=st.integers(0, 100))
+    @rule(keys=st.lists(KEYS | st.none(), max_size=8), first=OFFSETS.map(lambda offset: max(offset - 8, 0)))
     def put_keys(self, keys, first):
         taken = self.map.put_keys(keys, first)
         expected = 0
@@ -455,7 +586,7 @@ class AgainstDict(RuleBasedStateMachine):
 
     @rule(
         keys=st.lists(KEYS | st.none(), min_size=1, max_size=8),
-        base=st.integers(0, 100),
+        base=OFFSETS.map(lambda offset: max(offset - 8, 0)),
         start=st.integers(0, 110),
     )
     def put_section(self, keys, base, start):
@@ -547,11 +678,21 @@ def test_a_full_map_is_within_its_memory(kind, keys, memory_mib):
     memory_bytes = memory_mib << 20
     printed = run_python(FILL, memory_bytes, keys, env=os.environ | {"LOGSTORE_LOOPS": kind})
     count, grown_bytes = map(int, printed.split())
-    assert count == (memory_bytes // 24 * 9 // 10 if kind == "compiled" else memory_bytes // PLAIN_KEY_BYTES)
+    slots = memory_bytes // GROUP_BYTES * 16
+    assert count == (slots * 9 // 10 if kind == "compiled" else memory_bytes // PLAIN_KEY_BYTES)
     assert grown_bytes < memory_bytes + (1 << 20)
 
 
-def test_the_compiled_map_takes_27_bytes_per_key_and_none_of_pythons_memory():
+@pytest.mark.parametrize("keys", [14, 1000, 12_345, 10**6, 10**7])
+def test_a_key_takes_at_most_24_bytes(keys):
+    memory_bytes = bytes_for(keys)
+    m = maps("compiled")(memory_bytes, SEED)
+    assert m.capacity >= keys
+    assert memory_bytes / m.capacity <= 24
+    assert keys < 1000 or memory_bytes / keys <= 24
+
+
+def test_the_compiled_map_takes_24_bytes_per_key_and_none_of_pythons_memory():
     make = maps("compiled")
     tracemalloc.start()
     try:
@@ -560,7 +701,7 @@ def test_the_compiled_map_takes_27_bytes_per_key_and_none_of_pythons_memory():
         assert tracemalloc.get_traced_memory()[0] < 10_000
     finally:
         tracemalloc.stop()
-    assert (1 << 20) / m.count < 27
+    assert (1 << 20) / m.count < 24
 
 
 # Threads
@@ -716,4 +857,4 @@ def test_a_class_that_makes_no_sense_is_refused(numbers):
 @pytest.mark.parametrize("count", [1, 2, 9, 10, 1000, 123_457])
 def test_memory_for_so_many_keys_has_room_for_them_and_for_few_more(count):
     m = OffsetMap(bytes_for(count), SEED)
-    assert count <= m.capacity <= count + 3
+    assert count <= m.capacity <= count + 14  # a group has 14 or 15

@@ -25,7 +25,7 @@ from logstore.format.column_buffers import Chunk, Ended, FinishedBuffers, Payloa
 from logstore.format.gathered import GatheredRows, record_bytes
 from logstore.format.header import HEADER_BYTES, BatchHeader
 from logstore.format.index import OffsetPosition
-from logstore.format.offset_map import PLAIN_KEY_BYTES, OffsetMap, PlainTable
+from logstore.format.offset_map import PLAIN_KEY_BYTES, OffsetMap, PlainTable, bytes_for
 from logstore.format.run import IndexProgress, RunPlace, RunRules
 from logstore.model import Isolation, NewRecord, TimestampType, TopicPartition
 from logstore.partition import latest, reading
@@ -81,7 +81,7 @@ def any_arguments(chance):
 
 UNTOUCHED = {"__class__", "__new__", "__init_subclass__", "__subclasshook__", "__setattr__", "__delattr__"}
 NEW = {
-    "OffsetMap": lambda chance: compiled.OffsetMap(chance.choice((48, 100, 5000)), chance.randbytes(16)),
+    "OffsetMap": lambda chance: compiled.OffsetMap(chance.choice((336, 700, 5000)), chance.randbytes(16)),
     "GatheredRows": lambda chance: compiled.GatheredRows(
         (0, False, 5, 5, 1000), chance.choice((100, 1 << 40))
     ),
@@ -725,10 +725,15 @@ def load_pages(chance):
 @target("OffsetMap", "hash_key")
 def offset_map(chance):
     """A map and its plain twin, with room for as many keys, through some calls each."""
-    slots = chance.choice((2, 3, 10, 30, 200))
-    ours, plains = OffsetMap(slots * 24, chance.randbytes(16)), OffsetMap.__new__(OffsetMap)
+    groups = chance.choice((1, 2, 3, 10))
+    ours, plains = OffsetMap(bytes_for(14 * groups), chance.randbytes(16)), OffsetMap.__new__(OffsetMap)
     plains._table = PlainTable(ours.capacity * PLAIN_KEY_BYTES, bytes(16))
     took = False
+    if chance.happens(0.5):  # hardly any room, so groups are full
+        fillers = [b"filler %d" % number for number in range(ours.capacity - chance.randrange(4))]
+        first = chance.number()
+        found, expected = (outcome(m.put_keys, fillers, first) for m in (ours, plains))
+        assert found == expected, (first, found, expected)
     for _ in range(chance.randrange(1, 6)):
         section = chance.section()
         arguments = section[:6]
@@ -845,7 +850,10 @@ def table_of_a_segment(chance):
     ours, plains = ([row and tuple(row) for row in rows] for rows in found)
     assert ours == plains, (len(data), start, end, ours[-2:], plains[-2:])
     numbers = [chance.number() for _ in range(7)]
-    maps = [compiled.OffsetMap(chance.choice((48, 5000)), bytes(16), 1, 3), compiled.OffsetMap(48, bytes(16))]
+    maps = [
+        compiled.OffsetMap(chance.choice((336, 5000)), bytes(16), 1, 3),
+        compiled.OffsetMap(336, bytes(16)),
+    ]
     call_with(compiled.put_run, chance.exact(data), *numbers, maps[0])
     call_with(compiled.latest_run, chance.exact(data), *numbers, maps)
     for offset_map in maps:

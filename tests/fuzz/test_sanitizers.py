@@ -104,10 +104,10 @@ BUGS = {
         "return base + delta;",
         "signed integer overflow",
     ),
-    "the table of the offset map may be full": (
+    "the last group of the offset map goes on behind it": (
         "offset_map.c",
-        "if (++slot == end)",
-        "if (++slot > end)",
+        "return group + 1 == table->group_count ? 0 : group + 1;",
+        "return group == table->group_count ? 0 : group + 1;",
         "heap-buffer-overflow|SEGV|AssertionError",
     ),
 }

@@ -314,9 +314,9 @@ def test_the_maps_take_no_more_than_the_memory_given(log, monkeypatch, small_fir
     made = []
 
     class Noted(latest.OffsetMap):
-        def __init__(self, memory_bytes, *arguments):
+        def __init__(self, memory_bytes, *arguments, **options):
             made.append(memory_bytes)
-            super().__init__(memory_bytes, *arguments)
+            super().__init__(memory_bytes, *arguments, **options)
 
     monkeypatch.setattr(latest, "OffsetMap", Noted)
     list(log.latest(map_bytes=10**7))
@@ -331,12 +331,36 @@ def test_the_maps_take_no_more_than_the_memory_given(log, monkeypatch, small_fir
 def test_few_records_take_little_memory_of_much(log, monkeypatch):
     put(log, (b"a", b"1"), (b"b", b"1"))
     made = []
-    monkeypatch.setattr(latest, "OffsetMap", lambda size, *rest: made.append(size) or latest_map(size, *rest))
+
+    def noted(size, *arguments, **options):
+        made.append(size)
+        return latest_map(size, *arguments, **options)
+
+    monkeypatch.setattr(latest, "OffsetMap", noted)
     assert table(log) == {b"a": b"1", b"b": b"1"}
     assert made == [SMALL]
 
 
 latest_map = latest.OffsetMap
+
+
+@pytest.mark.parametrize("map_bytes", [SMALL, 10**6])
+def test_offsets_that_are_too_far_apart_for_one_map(way, monkeypatch, map_bytes):
+    """As if a slot had less room: the window is 100 offsets, and the log has more."""
+    monkeypatch.setattr(latest, "WINDOW", 100)
+    table = latest._KeyTable(latest.ALL_KEYS, bytes(16), map_bytes, 101)
+    assert (table.put_run, table.latest_run) == (None, None)
+    (offset_map,) = table._maps
+    assert offset_map.put(b"a", 0)
+    assert offset_map.put(b"b", (1 << 63) - 1)
+    assert offset_map.capacity >= map_bytes // 190 or offset_map.capacity >= 101
+
+
+def test_a_log_of_many_offsets_is_read_batch_by_batch(log, monkeypatch):
+    monkeypatch.setattr(latest, "WINDOW", 100)
+    expected = fill(log, 4000, 1500)
+    assert table(log) == expected
+    assert table(log, map_bytes=SMALL) == expected
 
 
 @pytest.mark.parametrize("map_bytes", [SMALL - 1, 0, -1, 1e6, "1", True])

@@ -28,7 +28,7 @@ from logstore.format.batch import decode_batch
 from logstore.format.control import ControlType, decode_control_record
 from logstore.format.header import CONTROL_BIT, HEADER_BYTES, MAGIC, BatchHeader, decode_header
 from logstore.format.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
-from logstore.format.offset_map import SEED_BYTES, OffsetMap, memory_for
+from logstore.format.offset_map import SEED_BYTES, OffsetMap, bytes_for
 from logstore.model import NO_TIMESTAMP_MS, AbortedTransaction, Bytes
 from logstore.partition.cleaned_batches import (
     BatchCleaner,
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from logstore.partition.writable import WritableLog
 
 DEFAULT_MAP_BYTES: Final = 128 * 1024 * 1024
-"""Kafka's ``log.cleaner.dedupe.buffer.size``: 5 million keys in a round."""
+"""Kafka's ``log.cleaner.dedupe.buffer.size``: 5.7 million keys in a round."""
 
 _READ_BYTES = 1024 * 1024
 
@@ -226,7 +226,7 @@ class Compaction:
         home, partition = self._context.home, self._log.partition
         if dirtiness.is_stored_offset_wrong or home.cleaner_offset(partition) is None:
             self._store_offset(dirty)
-        map_bytes = min(self._map_bytes, memory_for(end - dirty))  # there are no more keys than offsets
+        map_bytes = min(self._map_bytes, bytes_for(end - dirty))  # there are no more keys than offsets
         # Its seed keeps out keys that are chosen to collide; nobody sees what this generator gives.
         offsets = OffsetMap(map_bytes, self._context.random.randbytes(SEED_BYTES))
         while True:
@@ -311,7 +311,8 @@ class Compaction:
         end: int,
     ) -> tuple[int, bool]:
         """Put the keys from ``dirty`` to ``end`` into the map. Returns the offset up to which it knows all,
-        and whether it is full; it ends early, too, in front of a batch that reaches across ``end``."""
+        and whether it has no room for more; it ends early, too, in front of a batch that reaches across
+        ``end``."""
         met = dirty
         for source in sources:
             for piece in self._reading(source, dirty):

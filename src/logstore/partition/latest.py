@@ -25,7 +25,15 @@ from typing import TYPE_CHECKING, Any, Final
 from logstore.errors import CorruptionError, StorageError, UsageError
 from logstore.format.header import MAGIC, TIMESTAMP_TYPE_BIT
 from logstore.format.loops import decode_records, latest_run, put_run
-from logstore.format.offset_map import ALL_KEYS, SEED_BYTES, KeyClass, OffsetMap, Standing, bytes_for
+from logstore.format.offset_map import (
+    ALL_KEYS,
+    SEED_BYTES,
+    WINDOW,
+    KeyClass,
+    OffsetMap,
+    Standing,
+    bytes_for,
+)
 from logstore.model import Bytes, Isolation, Record, TopicPartition
 from logstore.partition.cleaned_batches import records_section
 from logstore.partition.reading import (
@@ -45,12 +53,12 @@ if TYPE_CHECKING:
     from logstore.partition.readable import ReadableLog
 
 MAP_BYTES: Final = 128 * 1024 * 1024
-"""Memory for keys, unless another size is given: 5 million keys (plain Python 0.7 million). As much as Kafka
-gives its cleaner."""
+"""Memory for keys, unless another size is given: 5.7 million keys (plain Python 0.7 million). As much as
+Kafka gives its cleaner."""
 
 LEAST_MAP_BYTES: Final = 4096
 
-_FIRST_MAP_BYTES = 4 * 1024 * 1024  # for 157,000 keys; page tables and caches like it, too
+_FIRST_MAP_BYTES = 4 * 1024 * 1024  # for 179,000 keys; page tables and caches like it, too
 _GROWTH = 4
 _MOST_PARTS = 64
 
@@ -258,7 +266,12 @@ class _KeyTable:
     """
 
     def __init__(self, keys: KeyClass, seed: bytes, limit_bytes: int, most_keys: int) -> None:
-        """For a log that has at most so many keys."""
+        """For a log that has at most so many offsets, and so keys.
+
+        Offsets that may be far from one another need maps without a window: another class of keys would not
+        help where a window ends.
+        """
+        self._has_window = most_keys <= WINDOW
         self._keys = keys
         self._seed = seed
         self._left_bytes = limit_bytes
@@ -271,8 +284,8 @@ class _KeyTable:
         if left < LEAST_MAP_BYTES:
             return False
         size = left if left < 2 * self._next_bytes else self._next_bytes
-        size = min(size, max(bytes_for(most_keys), LEAST_MAP_BYTES))
-        self._maps.append(OffsetMap(size, self._seed, self._keys))
+        size = min(size, max(bytes_for(most_keys, has_window=self._has_window), LEAST_MAP_BYTES))
+        self._maps.append(OffsetMap(size, self._seed, self._keys, has_window=self._has_window))
         self._left_bytes -= size
         self._next_bytes = size * _GROWTH
         return True
@@ -285,8 +298,12 @@ class _KeyTable:
                 return False
         return True
 
-    def put_run(self, *arguments: Any) -> Any:
-        """The same for a run of batches, as far as there is room."""
+    @property
+    def put_run(self) -> Any:
+        """The same for a run of batches, as far as there is room. None if batches come one by one."""
+        return self._put_run if put_run is not None and self._has_window else None
+
+    def _put_run(self, *arguments: Any) -> Any:
         return put_run(*arguments[:-1], self._maps[-1].table)
 
     def finish(self, end_offset: int) -> None:
@@ -301,8 +318,12 @@ class _KeyTable:
             return standings[0]
         return bytes(map(min, zip(*standings, strict=True)))  # superseded is least, beyond a map is most
 
-    def latest_run(self, *arguments: Any) -> Any:
-        """The records of a run that are the latest of their keys."""
+    @property
+    def latest_run(self) -> Any:
+        """The records of a run that are the latest of their keys; or None."""
+        return self._latest_run if latest_run is not None and self._has_window else None
+
+    def _latest_run(self, *arguments: Any) -> Any:
         previous_last: int = arguments[2]
         self._drop_below(previous_last + 1)
         return latest_run(*arguments[:-1], [offset_map.table for offset_map in self._maps])
@@ -315,7 +336,7 @@ class _KeyTable:
 
 def _fill(table: _KeyTable, scan: _Scan) -> int | None:
     """Put all keys into the table; if it cannot hold them, the offset to which it came."""
-    for batch in scan.runs(None if put_run is None else table.put_run):
+    for batch in scan.runs(table.put_run):
         if not table.put(batch, scan.stop - batch.start):
             start: int = batch.start
             return start
@@ -324,7 +345,7 @@ def _fill(table: _KeyTable, scan: _Scan) -> int | None:
 
 
 def _latest_lists(table: _KeyTable, scan: _Scan) -> Iterator[list[Record]]:
-    for found in scan.runs(None if latest_run is None else table.latest_run):
+    for found in scan.runs(table.latest_run):
         if not isinstance(found, _Batch):
             yield found
         elif Standing.LATEST in (standings := table.classify(found)):

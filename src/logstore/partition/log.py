@@ -192,7 +192,7 @@ class Log(AppendingLog):
             now: roll the active segment and compact whatever the ratio is; the lag is kept all the same.
             dry_run: change nothing, and report what would be saved. Where one round does not do, what the
                 first would save.
-            map_bytes: memory for the keys, 27 bytes each (without the compiled module 190); where it does not
+            map_bytes: memory for the keys, 24 bytes each (without the compiled module 190); where it does not
                 do, there are several rounds, each of which reads the log again.
             throttle: called with the number of bytes after each step of about 1 MiB; may sleep.
             on_progress: called after each step. What it raises, or ``throttle``, aborts the compaction: the
