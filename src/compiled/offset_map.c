@@ -353,7 +353,8 @@ read_piece(Section *section, int32_t *last_delta, Piece *piece)
     for (int i = 0; i < piece->count; i++) {
         RawRecord record;
         __builtin_prefetch(section->at + READ_AHEAD_BYTES);
-        if (read_record(&section->at, section->end, &record) < 0 || record.offset_delta <= *last_delta)
+        if (read_record(&section->at, section->end, &record) < 0 || record.offset_delta <= *last_delta ||
+            record.offset_delta > section->last_offset_delta)
             return -1;
         if (record.header_count > 0 && check_headers(&record) < 0)
             return -1;
@@ -363,8 +364,7 @@ read_piece(Section *section, int32_t *last_delta, Piece *piece)
         piece->entries[i] = entry;
     }
     section->count -= piece->count;
-    int is_right = section->count > 0 || section->at == section->end;
-    return is_right && *last_delta <= section->last_offset_delta ? 0 : -1;
+    return section->count > 0 || section->at == section->end ? 0 : -1;
 }
 
 /* The first records. 0 if all of the section are what the careful reader accepts, too: most sections are one piece
