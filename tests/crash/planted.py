@@ -249,7 +249,7 @@ BUGS = (
         (
             Change(
                 "partition.core:LogCore.replace_segments",
-                "flush_directory(self.directory)\n            renamed =",
+                "flush_directory(self.directory)\n        renamed =",
                 "renamed =",
             ),
         ),

@@ -28,24 +28,32 @@ class CompactionTurn:
         self._partition = partition
         self._lock = threading.Lock()
         self._thread_id: int | None = None
+        """Whose turn it is, or, where the lock is free, was when an interrupt came."""
         self._ended = threading.Event()
 
-    def __enter__(self) -> None:
-        if self._thread_id == threading.get_ident():
+    def own_lock(self) -> threading.Lock:
+        """The lock, which goes in front of the turn in a ``with`` statement: waits for the one before. The
+        interpreter releases it there by itself; an interrupt in a function of ours could leave it held.
+
+        Raises:
+            UsageError: this thread is at it already.
+        """
+        if self._lock.locked() and self._thread_id == threading.get_ident():
             raise UsageError(f"a compaction of {self._partition} was called by what its progress calls")
-        self._lock.acquire()
+        return self._lock
+
+    def __enter__(self) -> None:
         self._thread_id = threading.get_ident()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._thread_id = None
-        self._lock.release()
 
     @property
     def is_taken(self) -> bool:
         """Whether a compaction is under way."""
-        return self._thread_id is not None
+        return self._lock.locked()
 
     def sleep(self, delay_ms: int) -> None:
         """For the compaction: do nothing for a while. Ends at once when the log goes.

@@ -207,7 +207,7 @@ class Log(AppendingLog):
         from logstore.partition.compaction import Compaction  # few programs get here
 
         self._check_usable()
-        with self._compacting:
+        with self._compacting.own_lock(), self._compacting:
             return Compaction(
                 self,
                 now=now,
@@ -266,7 +266,7 @@ class Log(AppendingLog):
 
         erased = check_erased(keys, offsets)
         self._check_usable()
-        with self._compacting:
+        with self._compacting.own_lock(), self._compacting:
             return Erasure(self, erased, dry_run=dry_run, on_progress=on_progress).run()
 
     # Replication
