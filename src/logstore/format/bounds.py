@@ -15,6 +15,9 @@ bound a batch at 1 MiB by default, so this leaves a factor of 64 and still stops
 PIECE_BYTES: Final = 256 * 1024
 """What a codec decompresses at a time where the whole is large."""
 
+COUNTED_BYTES: Final = 32 * 1024
+"""The same where the pieces are only counted."""
+
 SMALL_BYTES: Final = 1024 * 1024
 """What may be held twice for a while, which is quicker than in pieces."""
 

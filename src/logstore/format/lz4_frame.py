@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from logstore.errors import CorruptionError
-from logstore.format.bounds import PIECE_BYTES, SMALL_BYTES, gather, refuse_more, too_large
+from logstore.format.bounds import COUNTED_BYTES, PIECE_BYTES, SMALL_BYTES, gather, refuse_more, too_large
 from logstore.model import Bytes
 
 LZ4_DEFAULT_LEVEL: Final = 9
@@ -66,24 +66,24 @@ def decompress_lz4(data: Bytes, limit_bytes: int, *, check_header: bool = True) 
 
 def _decompress_large_lz4(view: memoryview, expands_to_bytes: int, limit_bytes: int) -> Bytes:
     if expands_to_bytes > limit_bytes:
-        refuse_more(_lz4_pieces(view), limit_bytes)
+        refuse_more(_lz4_pieces(view, COUNTED_BYTES), limit_bytes)
     whole = gather(_lz4_pieces(view), expands_to_bytes, limit_bytes)
     if whole is None:
         raise CorruptionError(f"an lz4 frame holds more than its blocks can, {expands_to_bytes} bytes")
     return whole
 
 
-def _lz4_pieces(view: memoryview) -> Iterator[bytes]:
+def _lz4_pieces(view: memoryview, piece_bytes: int = PIECE_BYTES) -> Iterator[bytes]:
     """What comes out, in pieces, and in pieces goes in: the library copies both."""
     from lz4.frame import LZ4FrameDecompressor
 
     stream = LZ4FrameDecompressor()
     position = 0
     while not stream.eof:
-        rest = view[position : position + PIECE_BYTES] if stream.needs_input else b""
+        rest = view[position : position + piece_bytes] if stream.needs_input else b""
         position += len(rest)
         try:
-            piece: bytes = stream.decompress(rest, max_length=PIECE_BYTES)
+            piece: bytes = stream.decompress(rest, max_length=piece_bytes)
         except RuntimeError as error:
             raise CorruptionError(f"damaged lz4 frame: {error}") from error
         if not piece and not rest and not stream.eof:
