@@ -15,7 +15,7 @@ bound a batch at 1 MiB by default, so this leaves a factor of 64 and still stops
 PIECE_BYTES: Final = 256 * 1024
 """What a codec decompresses at a time where the whole is large."""
 
-COUNTED_BYTES: Final = 32 * 1024
+COUNTED_BYTES: Final = 128 * 1024
 """The same where the pieces are only counted."""
 
 SMALL_BYTES: Final = 1024 * 1024

@@ -79,6 +79,7 @@ def _lz4_pieces(view: memoryview, piece_bytes: int = PIECE_BYTES) -> Iterator[by
 
     stream = LZ4FrameDecompressor()
     position = 0
+    was_idle = False  # at the border of a block there may be a turn without output
     while not stream.eof:
         rest = view[position : position + piece_bytes] if stream.needs_input else b""
         position += len(rest)
@@ -86,8 +87,10 @@ def _lz4_pieces(view: memoryview, piece_bytes: int = PIECE_BYTES) -> Iterator[by
             piece: bytes = stream.decompress(rest, max_length=piece_bytes)
         except RuntimeError as error:
             raise CorruptionError(f"damaged lz4 frame: {error}") from error
-        if not piece and not rest and not stream.eof:
+        is_idle = not piece and not rest
+        if is_idle and was_idle and not stream.eof:
             raise CorruptionError("the lz4 frame is cut short")
+        was_idle = is_idle
         yield piece
 
 
