@@ -2,12 +2,12 @@
 
 import pytest
 
+from logstore.config import DEFAULT_MAP_BYTES
 from logstore.errors import UsageError
 from logstore.format.compression import Codec
 from logstore.format.offset_map import OffsetMap
 from logstore.model import Isolation, NewRecord, Record
 from logstore.partition import joined_batches
-from logstore.partition.compaction import DEFAULT_MAP_BYTES
 from logstore.testing import ManualClock
 from tests.format.legacy_writer import encode_entry, encode_wrapper
 from tests.partition.helpers_compaction import (

@@ -91,6 +91,11 @@ class Standing(IntEnum):
     """Above the latest offset of the map, so nothing is known of it; with or without key and value."""
 
 
+def marks_of(*standings: Standing) -> bytes:
+    """A table for ``bytes.translate``: 1 for each of these standings, 0 for the others."""
+    return bytes(standing in standings for standing in range(256))
+
+
 class PlainTable:
     """The table in plain Python: a dict with a bound."""
 

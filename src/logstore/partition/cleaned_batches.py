@@ -20,7 +20,7 @@ from logstore.format.batch import decode_batch, encode_records_batch, keep_recor
 from logstore.format.compression import MAX_DECOMPRESSED_BYTES, Codec, decompress
 from logstore.format.control import ControlType, decode_control_record
 from logstore.format.header import CODEC_MASK, CONTROL_BIT, HEADER_BYTES, MAGIC, BatchHeader
-from logstore.format.offset_map import OffsetMap, Standing
+from logstore.format.offset_map import OffsetMap, Standing, marks_of
 from logstore.model import AbortedTransaction, Bytes, Record
 from logstore.partition.cleaned_transactions import CleanedTransactions
 from logstore.partition.producer_state import ProducerState
@@ -31,13 +31,8 @@ KEPT: Final = bytearray()
 _MAX_HORIZON_MS = 2**63 - 1
 
 
-def _table(*staying: Standing) -> bytes:
-    """From a standing to 1 if the record stays, else 0."""
-    return bytes(standing in staying for standing in range(256))
-
-
-_STAYS = _table(Standing.LATEST, Standing.TOMBSTONE, Standing.BEYOND)
-_STAYS_IN_TIME = _table(Standing.LATEST, Standing.BEYOND)
+_STAYS = marks_of(Standing.LATEST, Standing.TOMBSTONE, Standing.BEYOND)
+_STAYS_IN_TIME = marks_of(Standing.LATEST, Standing.BEYOND)
 
 
 class LastOfProducer(NamedTuple):
@@ -98,15 +93,16 @@ class CleaningRules(NamedTuple):
 
 
 class BatchCleaner:
-    """One round's decisions, for batches in the order of their offsets."""
+    """One round's decisions, for batches in the order of their offsets. Adds to ``counts`` what happens."""
 
     def __init__(
         self,
         offsets: OffsetMap,
         transactions: CleanedTransactions,
         rules: CleaningRules,
+        counts: CleaningCounts,
     ) -> None:
-        self.counts = CleaningCounts()
+        self.counts = counts
         self._offsets = offsets
         self._transactions = transactions
         self._rules = rules

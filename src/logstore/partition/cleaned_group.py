@@ -106,7 +106,7 @@ class GroupCopy:
 
     def _hand_on(self, piece: SourcePiece, cleaned: Cleaned, output: Output) -> None:
         """Batches that stay one after the other go in one slice; small ones to the joiner."""
-        buffer, row = piece.buffer, _Row(output)
+        buffer, row = piece.buffer, KeptRow(output)
         for (at, header), result in zip(piece.batches, cleaned, strict=True):
             if result is None:
                 continue
@@ -140,7 +140,7 @@ class GroupCopy:
             self.output.add_aborted(aborted)
 
 
-class _Row:
+class KeptRow:
     """Batches that lie side by side in a piece and stay."""
 
     def __init__(self, output: Output) -> None:

@@ -20,8 +20,7 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from logstore.errors import CorruptionError, RetriableError, StorageError, UsageError
 from logstore.format.batch import decode_batch
@@ -50,19 +49,14 @@ from logstore.partition.compaction_report import (
 from logstore.partition.dirtiness import CleanableFacts, Dirtiness, plan_cleaning
 from logstore.partition.grouping import GroupingFacts, plan_groups
 from logstore.partition.joined_batches import JoiningRules, Output
+from logstore.partition.rewriting import Rewriting
 from logstore.partition.segment import Segment
 from logstore.partition.validate import compression_level, largest_batch_bytes
 from logstore.partition.view import LogView
 
 if TYPE_CHECKING:
-    from logstore.partition.core import LogCore
     from logstore.partition.log import Log
     from logstore.partition.writable import WritableLog
-
-DEFAULT_MAP_BYTES: Final = 128 * 1024 * 1024
-"""Kafka's ``log.cleaner.dedupe.buffer.size``: 5.7 million keys in a round."""
-
-_READ_BYTES = 1024 * 1024
 
 
 # What is dirty ----------------------------------------------------------------------------------------------
@@ -78,7 +72,7 @@ def find_dirtiness(log: WritableLog, view: LogView, *, rolls: bool = False) -> D
             segment.base_offset,
             view.next_base(number),
             view.size_of(number),
-            _newest_of(segment),
+            segment.newest_ms,
             _oldest_of(segment),
         )
         for number, segment in enumerate(view.segments)
@@ -94,14 +88,6 @@ def find_dirtiness(log: WritableLog, view: LogView, *, rolls: bool = False) -> D
         stored_offset=context.home.cleaner_offset(log.partition),
         now_ms=context.clock.now_ms(),
     )
-
-
-def _newest_of(segment: Segment) -> Callable[[], int]:
-    def newest_ms() -> int:
-        largest_ms = segment.largest_timestamp.timestamp_ms
-        return largest_ms if largest_ms >= 0 else segment.modified_ms
-
-    return newest_ms
 
 
 def _oldest_of(segment: Segment) -> Callable[[], int]:
@@ -125,7 +111,7 @@ def _marker_of(buffer: Bytes, at: int, header: BatchHeader) -> ControlType | Non
     return kind if kind is ControlType.ABORT or kind is ControlType.COMMIT else None
 
 
-class Compaction:
+class Compaction(Rewriting):
     """One call of :meth:`Log.compact`. Used once, by whoever has the log's turn."""
 
     def __init__(
@@ -138,15 +124,12 @@ class Compaction:
         throttle: Throttle | None,
         on_progress: OnCompactionProgress | None,
     ) -> None:
-        self._log = log
-        self._context = log._context
-        self._core: LogCore = log._core
+        super().__init__(log)
         self._is_urgent = now
         self._is_dry_run = dry_run
         self._map_bytes = map_bytes
         self._throttle = throttle
         self._on_progress = on_progress
-        self._truncation_count = 0
         self._counts = CleaningCounts()
         self._round_count = self._key_count = self._done_bytes = self._total_bytes = 0
         self._read_bytes = self._kept_bytes = self._written_bytes = self._saved_segments = 0
@@ -250,15 +233,11 @@ class Compaction:
         self._key_count += offsets.count
         sources = self._sources(view, mapped_end)
         rules = self._rules(mapped_end)
-        cleaner = BatchCleaner(offsets, CleanedTransactions(aborted), rules)
+        cleaner = BatchCleaner(offsets, CleanedTransactions(aborted), rules, self._counts)
         joining = JoiningRules(mapped_end, self._join_limit_bytes(), rules.producers, rules.level_of)
-        try:
-            for group in plan_groups(
-                [self._grouping_of(source) for source in sources], config=self._core.config
-            ):
-                self._clean_group(sources[group.start : group.stop], cleaner, joining)
-        finally:
-            self._add_counts(cleaner.counts)
+        facts = [self._grouping_of(source) for source in sources]
+        for group in plan_groups(facts, config=self._core.config):
+            self._clean_group(sources[group.start : group.stop], cleaner, joining)
         self._store_offset(mapped_end)
         return mapped_end, is_full
 
@@ -286,11 +265,6 @@ class Compaction:
                 size_bytes = files.size_bytes(segment.path_of(suffix))
             sizes.append(size_bytes)
         return GroupingFacts(segment.base_offset, source.next_base_offset, source.size_bytes, *sizes)
-
-    def _add_counts(self, counts: CleaningCounts) -> None:
-        for field in fields(CleaningCounts):
-            total = getattr(self._counts, field.name) + getattr(counts, field.name)
-            setattr(self._counts, field.name, total)
 
     def _store_offset(self, offset: int) -> None:
         """With the lock: a truncation lowers it, and must not be overtaken."""
@@ -383,11 +357,8 @@ class Compaction:
             if isinstance(copy.output, CleanedSegment):
                 self._replace(group, copy.output)
         except BaseException:
-            if isinstance(copy.output, CleanedSegment) and not self._log.needs_reopen:
-                with contextlib.suppress(
-                    StorageError
-                ):  # after a failed swap the next open decides what counts
-                    copy.output.remove()
+            if isinstance(copy.output, CleanedSegment):
+                self._discard(copy.output)
             raise
         source_bytes = sum(source.size_bytes for source in group)
         self._read_bytes += source_bytes
@@ -398,13 +369,8 @@ class Compaction:
     def _begin_output(self, group: Sequence[Source]) -> Output:
         if self._is_dry_run:
             return CountedOutput()
-        return CleanedSegment(
-            self._context.files,
-            self._log.directory,
-            group[0].segment.base_offset,
-            index_limit_bytes=self._core.config.segment_index_bytes,
-            expected_bytes=sum(source.size_bytes for source in group),
-        )
+        source_bytes = sum(source.size_bytes for source in group)
+        return self._new_segment(group[0].segment.base_offset, source_bytes)
 
     def _replace(self, group: Sequence[Source], output: CleanedSegment) -> None:
         with self._watching(group[-1]):
@@ -459,11 +425,8 @@ class Compaction:
                 CompactionProgress(self._log.partition, self._round_count, self._done_bytes, total_bytes)
             )
 
-    def _check(self) -> None:
-        self._log._check_usable()
-        self._log._compacting.check()
-        if self._core.truncations.count != self._truncation_count:
-            raise self._changed("its end was cut")
+    def _end_was_cut(self) -> RetriableError:
+        return self._changed("its end was cut")
 
     def _changed(self, what: str) -> RetriableError:
         return RetriableError(f"{self._log.partition} was compacted while {what}; call again")

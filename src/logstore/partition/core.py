@@ -377,7 +377,7 @@ class LogCore:
         """How many segments the topic's limits let go."""
         ends = [*(segment.base_offset for segment in self.segments[1:]), self.log_end_offset]
         facts = [
-            SegmentFacts(segment.base_offset, end, segment.size_bytes, _newest_of(segment))
+            SegmentFacts(segment.base_offset, end, segment.size_bytes, segment.newest_ms)
             for segment, end in zip(self.segments, ends, strict=True)
         ]
         return plan_retention(
@@ -511,10 +511,6 @@ class LogCore:
                 if error.errno != errno.ENOENT:  # else it is gone already
                     raise
 
-    def has_retired(self, segment: Segment) -> bool:
-        """Whether its files were renamed away."""
-        return segment in self._retired
-
     def _retire(self, segments: Sequence[Segment]) -> list[str]:
         """Rename segments away whose readers go on under the new names. Such a name may be taken by one that
         had the same base before: that one's readers must not find the other's files."""
@@ -647,11 +643,3 @@ class LogCore:
         epochs = LeaderEpochs(self.epochs.entries)
         epochs.truncate_from_end(self.log_end_offset)
         self.replace_epochs(epochs)
-
-
-def _newest_of(segment: Segment) -> Callable[[], int]:
-    def newest_ms() -> int:
-        largest = segment.largest_timestamp.timestamp_ms
-        return largest if largest >= 0 else segment.modified_ms
-
-    return newest_ms

@@ -22,34 +22,31 @@ from logstore.format.header import BatchHeader, decode_header
 from logstore.format.offset_map import SEED_BYTES
 from logstore.partition.aside import aside_names
 from logstore.partition.cleaned_batches import KEPT
-from logstore.partition.cleaned_group import CountedOutput
+from logstore.partition.cleaned_group import CountedOutput, KeptRow
 from logstore.partition.cleaned_segment import CleanedSegment
 from logstore.partition.cleaning_source import Source, SourcePiece, sources_below
 from logstore.partition.erase_report import EraseProgress, EraseReport, OnEraseProgress
 from logstore.partition.erased_records import BatchEraser, ErasedRecords
 from logstore.partition.joined_batches import Output
 from logstore.partition.leftovers import deleted_names, remove_strays
+from logstore.partition.rewriting import Rewriting
 from logstore.partition.validate import compression_level
 from logstore.partition.view import LogView
 
 if TYPE_CHECKING:
-    from logstore.partition.core import LogCore
     from logstore.partition.log import Log
 
 
-class Erasure:
+class Erasure(Rewriting):
     """One call of :meth:`Log.erase`. Used once, by whoever has the log's turn."""
 
     def __init__(
         self, log: Log, erased: ErasedRecords, *, dry_run: bool, on_progress: OnEraseProgress | None
     ) -> None:
-        self._log = log
-        self._context = log._context
-        self._core: LogCore = log._core
+        super().__init__(log)
         self._erased = erased
         self._is_dry_run = dry_run
         self._on_progress = on_progress
-        self._truncation_count = 0
         self._done_bytes = self._total_bytes = 0
         self._rewritten_count = self._saved_bytes = 0
 
@@ -141,20 +138,12 @@ class Erasure:
             self._copy(source, eraser, counted)
             self._note(source, counted.size_bytes)
             return
-        output = CleanedSegment(
-            self._context.files,
-            self._log.directory,
-            source.segment.base_offset,
-            index_limit_bytes=self._core.config.segment_index_bytes,
-            expected_bytes=source.size_bytes,
-        )
+        output = self._new_segment(source.segment.base_offset, source.size_bytes)
         try:
             self._copy(source, eraser, output)
             self._replace(source, output)
         except BaseException:
-            if not self._log.needs_reopen:  # after a failed swap the next open decides what counts
-                with contextlib.suppress(StorageError):
-                    output.remove()
+            self._discard(output)
             raise
         self._note(source, output.size_bytes)
 
@@ -165,19 +154,15 @@ class Erasure:
     def _copy(self, source: Source, eraser: BatchEraser, output: Output) -> None:
         """Batches that stay as they are go on in slices."""
         for piece in self._reading(source):
-            kept: list[BatchHeader] = []
-            kept_from = 0
+            row = KeptRow(output)
             for at, header in piece.batches:
                 batch = _erase(eraser, source, piece, at, header)
                 if batch is KEPT:
-                    kept.append(header)
-                    continue
-                if kept:
-                    output.add(kept, piece.buffer[kept_from:at])
-                output.add([decode_header(batch)], batch)
-                kept, kept_from = [], at + header.size_bytes
-            if kept:
-                output.add(kept, piece.buffer[kept_from : piece.end])
+                    row.add(piece.buffer, at, header)
+                else:
+                    row.end(piece.buffer)
+                    output.add([decode_header(batch)], batch)
+            row.end(piece.buffer)
             output.write()
         output.add_aborted(source.segment.read_transaction_index().entries)
 
@@ -236,17 +221,10 @@ class Erasure:
             if source.segment.base_offset >= self._core.view.bases[0]:
                 raise
 
-    def _check(self) -> None:
-        """
-        Raises:
-            ClosedError, RetriableError: the log changed, or goes.
-        """
-        self._log._check_usable()
-        self._log._compacting.check()
-        if self._core.truncations.count != self._truncation_count:
-            raise RetriableError(
-                f"the end of {self._log.partition} was cut while records were erased; call again"
-            )
+    def _end_was_cut(self) -> RetriableError:
+        return RetriableError(
+            f"the end of {self._log.partition} was cut while records were erased; call again"
+        )
 
 
 def _erase(

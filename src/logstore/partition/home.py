@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import threading
 
+from logstore.config import TopicConfig
 from logstore.errors import CorruptionError, UnsupportedVersionError
 from logstore.files import Files, Lock, read_small_file, write_new_file, write_small_file
 from logstore.format.checkpoint import decode_offset_checkpoint, encode_offset_checkpoint
@@ -91,11 +92,9 @@ class LogHome:
         if is_clean:
             self._files.remove(f"{self.path}/{CLEAN_MARKER_NAME}")
         self._files.flush_directory(self.path)
-        if not is_clean:
-            return False
-        # Each was flushed before it got its name, and the names are durable now.
-        self._durable = self._found
-        return True
+        if is_clean:  # each was flushed before it got its name, and the names are durable now
+            self._durable = self._found
+        return is_clean
 
     def put_clean_marker(self) -> None:
         """Declare that every log was flushed and closed and every checkpoint stored."""
@@ -142,9 +141,12 @@ class LogHome:
         return self._high_watermarks.get(partition)
 
     def cleaner_offset(self, partition: TopicPartition) -> int | None:
-        """Below it the log was compacted; None if it never was. A log that has one may have gaps in its
-        offsets, whatever its policy is now."""
+        """Below it the log was compacted; None if it never was."""
         return self._cleaner_offsets.get(partition)
+
+    def may_have_gaps(self, partition: TopicPartition, config: TopicConfig) -> bool:
+        """Whether compaction leaves gaps in the log's offsets, or has left some under another policy."""
+        return config.compacts or partition in self._cleaner_offsets
 
     def set_recovery_point(self, partition: TopicPartition, offset: int) -> None:
         """Remember it; :meth:`store_checkpoints` writes it."""

@@ -33,6 +33,7 @@ from logstore.format.offset_map import (
     OffsetMap,
     Standing,
     bytes_for,
+    marks_of,
 )
 from logstore.model import Bytes, Isolation, Record, TopicPartition
 from logstore.partition.cleaned_batches import records_section
@@ -52,17 +53,13 @@ if TYPE_CHECKING:
 
     from logstore.partition.readable import ReadableLog
 
-MAP_BYTES: Final = 128 * 1024 * 1024
-"""Memory for keys, unless another size is given: 5.7 million keys (plain Python 0.7 million). As much as
-Kafka gives its cleaner."""
-
 LEAST_MAP_BYTES: Final = 4096
 
 _FIRST_MAP_BYTES = 4 * 1024 * 1024  # for 179,000 keys; page tables and caches like it, too
 _GROWTH = 4
 _MOST_PARTS = 64
 
-_IS_LATEST = bytes([standing == Standing.LATEST for standing in range(256)])
+_IS_LATEST = marks_of(Standing.LATEST)
 
 
 class LatestView:

@@ -12,7 +12,7 @@ import contextlib
 from typing import TYPE_CHECKING, Self
 
 from logstore.clock import Clock
-from logstore.config import StoreConfig, TopicConfig
+from logstore.config import DEFAULT_MAP_BYTES, StoreConfig, TopicConfig
 from logstore.errors import (
     LogstoreError,
     OffsetOutOfRangeError,
@@ -177,7 +177,7 @@ class Log(AppendingLog):
         *,
         now: bool = False,
         dry_run: bool = False,
-        map_bytes: int = 128 * 1024 * 1024,
+        map_bytes: int = DEFAULT_MAP_BYTES,
         throttle: Throttle | None = None,
         on_progress: OnCompactionProgress | None = None,
     ) -> CompactionReport:

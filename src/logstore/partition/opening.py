@@ -33,7 +33,7 @@ def open_log(
         StorageError: the disk refused.
     """
     home = context.home
-    was_compacted = config.compacts or home.cleaner_offset(partition) is not None
+    may_have_gaps = home.may_have_gaps(partition, config) or is_foreign
     loader = Loader(
         files=context.files,
         directory=directory,
@@ -41,13 +41,13 @@ def open_log(
         cache=context.open_segments,
         now_ms=context.clock.now_ms(),
         recovery_point=home.recovery_point(partition),
-        is_dense=home.has_recovery_point(partition) and not was_compacted and not is_foreign,
+        is_dense=home.has_recovery_point(partition) and not may_have_gaps,
         log_start_offset=home.log_start(partition),
         is_clean=is_clean,
         accept_loss=accept_loss,
     )
     loaded = loader.load()
-    loaded.may_have_gaps = was_compacted or is_foreign
+    loaded.may_have_gaps = may_have_gaps
     if loaded.log_start_offset < (home.log_start(partition) or 0):  # it was not believed
         home.store_log_start(partition, None)
     log = Log(context, directory, partition, config, loaded)

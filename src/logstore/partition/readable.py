@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
+from logstore.config import DEFAULT_MAP_BYTES
 from logstore.errors import (
     CorruptionError,
     LogstoreError,
@@ -171,11 +172,29 @@ class ReadableLog(ABC):
             if record is not None:
                 yield [record]
             return
+
+        def parts(view: LogView, start: int, stop: int) -> Iterator[tuple[list[Record], int]]:
+            for records in reading.record_lists(view, start, stop, isolation, on_demand=on_demand):
+                yield records, records[-1].offset + 1
+
+        for records, _ in self._go_through(view, start, stop, isolation, parts):
+            yield records
+
+    def _go_through(
+        self,
+        view: LogView,
+        start: int,
+        stop: int,
+        isolation: Isolation,
+        parts: Callable[[LogView, int, int], Iterator[tuple[T, int]]],
+    ) -> Iterator[tuple[T, int]]:
+        """What ``parts`` gives of a view in ``[start, stop)``, each with the offset to go on from; where
+        files of it are gone, of a newer one."""
         while True:
             try:
-                for records in reading.record_lists(view, start, stop, isolation, on_demand=on_demand):
-                    start = records[-1].offset + 1
-                    yield records
+                for part in parts(view, start, stop):
+                    start = part[1]
+                    yield part
                 return
             except (StorageError, CorruptionError) as error:
                 view = self._newer_view(view, error)
@@ -243,11 +262,11 @@ class ReadableLog(ABC):
             CorruptionError: while iterating: a batch is damaged.
             OffsetOutOfRangeError: while iterating: the log was truncated meanwhile.
         """
-        from logstore.partition.latest import MAP_BYTES, LatestView  # few programs get here
+        from logstore.partition.latest import LatestView  # few programs get here
 
         check_isolation(isolation)
         return LatestView(
-            self, self._current_view(), isolation, MAP_BYTES if map_bytes is None else map_bytes
+            self, self._current_view(), isolation, DEFAULT_MAP_BYTES if map_bytes is None else map_bytes
         )
 
     def latest_arrow(
@@ -333,16 +352,10 @@ class ReadableLog(ABC):
         from. Where files of it are gone, those of a newer one."""
         from logstore.partition import arrow
 
-        while True:
-            try:
-                for batch, after in arrow.iterate_columns(view, start, stop, isolation, plan):
-                    start = after
-                    yield batch, after
-                return
-            except (StorageError, CorruptionError) as error:
-                view = self._newer_view(view, error)
-                view.check_in_range(start)
-                stop = min(stop, view.limit_of(isolation))
+        def parts(view: LogView, start: int, stop: int) -> Iterator[tuple[pyarrow.RecordBatch, int]]:
+            return arrow.iterate_columns(view, start, stop, isolation, plan)
+
+        return self._go_through(view, start, stop, isolation, parts)
 
     def fetch(
         self,

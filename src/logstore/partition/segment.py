@@ -207,6 +207,11 @@ class Segment:
         self._files_open()
         return self._promised_offset == offset
 
+    def newest_ms(self) -> int:
+        """The largest timestamp; the time of the file if no record has one."""
+        largest_ms = self.largest_timestamp.timestamp_ms
+        return largest_ms if largest_ms >= 0 else self.modified_ms
+
     @property
     def modified_ms(self) -> int:
         return self._of_log(self._files.modified_ms)

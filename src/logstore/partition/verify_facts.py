@@ -45,8 +45,8 @@ def _facts_of_core(
     log: WritableLog, core: LogCore, names: Names, findings: list[Finding], checkpoints: StoredCheckpoints
 ) -> LogFacts:
     view, context, config = core.view, log._context, core.config
-    was_compacted = _was_compacted(log)
-    is_dense = context.home.has_recovery_point(log.partition) and not was_compacted
+    may_have_gaps = context.home.may_have_gaps(log.partition, config)
+    is_dense = context.home.has_recovery_point(log.partition) and not may_have_gaps
     recovery_point = context.home.recovery_point(log.partition)
     sealed = [_sealed(segment, view.next_base(number)) for number, segment in enumerate(view.segments[:-1])]
     offsets, times = core.active.copy_indexes()
@@ -62,7 +62,7 @@ def _facts_of_core(
         recovery_point=recovery_point,
         trusted_end=EVERYTHING,
         dense_from=recovery_point if is_dense else None,
-        notes_gaps=not was_compacted,
+        notes_gaps=not may_have_gaps,
         index_interval_bytes=config.index_interval_bytes,
         index_limit_bytes=config.segment_index_bytes,
         epochs=core.epochs,
@@ -93,18 +93,13 @@ def facts_to_scrub(log: WritableLog) -> LogFacts:
         recovery_point=recovery_point,
         trusted_end=EVERYTHING,
         dense_from=None,
-        notes_gaps=not _was_compacted(log),
+        notes_gaps=not home.may_have_gaps(log.partition, config),
         index_interval_bytes=config.index_interval_bytes,
         index_limit_bytes=config.segment_index_bytes,
         epochs=core.epochs,
         producers=None,
         stamp=_stamp_of(view, replacement_count),
     )
-
-
-def _was_compacted(log: WritableLog) -> bool:
-    """Whether the log may have gaps: it is, or once was, compacted."""
-    return log._core.config.compacts or log._context.home.cleaner_offset(log.partition) is not None
 
 
 def _stamp_of(view: LogView, replacement_count: int) -> object:

@@ -257,7 +257,7 @@ class WritableLog(ReadableLog):
         return (
             segment.base_offset < core.segments[0].base_offset
             or truncation_count != core.truncations.count
-            or core.has_retired(segment)
+            or segment.is_retired
         )
 
     def _publish_durable_locked(self, plan: _FlushPlan) -> None:
