@@ -1,0 +1,188 @@
+"""The options of reads and writes: which there are, what each may be, and one clear error for what is not.
+
+Names are those of Spark's Kafka connector where it has one, and case does not matter, as in Spark. An option
+is declared once, in :data:`OPTIONS`; what it does is known where it is used.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import os
+import re
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, NoReturn
+from urllib.parse import unquote, urlsplit
+
+from logstore.errors import InvalidConfigError
+from logstore.model import Isolation
+
+
+class Use(enum.Flag):
+    """What an option may be given for."""
+
+    BATCH_READ = enum.auto()
+    STREAM_READ = enum.auto()
+    BATCH_WRITE = enum.auto()
+    STREAM_WRITE = enum.auto()
+    READ = BATCH_READ | STREAM_READ
+    WRITE = BATCH_WRITE | STREAM_WRITE
+    ANY = READ | WRITE
+
+
+_USE_NAMES: Final = {
+    Use.BATCH_READ: "spark.read",
+    Use.STREAM_READ: "spark.readStream",
+    Use.BATCH_WRITE: "df.write",
+    Use.STREAM_WRITE: "df.writeStream",
+}
+
+
+class Option(NamedTuple):
+    """One option, as users spell it."""
+
+    name: str
+    uses: Use
+
+
+OPTIONS: Final = (
+    Option("path", Use.ANY),
+    # which partitions
+    Option("subscribe", Use.READ),
+    Option("subscribePattern", Use.READ),
+    Option("assign", Use.READ),
+    # which offsets
+    Option("startingOffsets", Use.READ),
+    Option("startingOffsetsByTimestamp", Use.READ),
+    Option("startingTimestamp", Use.READ),
+    Option("startingOffsetsByTimestampStrategy", Use.READ),
+    Option("endingOffsets", Use.BATCH_READ),
+    Option("endingOffsetsByTimestamp", Use.BATCH_READ),
+    Option("endingTimestamp", Use.BATCH_READ),
+    # how they are read
+    Option("kafka.isolation.level", Use.READ),
+    Option("failOnDataLoss", Use.READ),
+    Option("includeHeaders", Use.READ),
+    Option("minPartitions", Use.READ),
+    Option("maxRecordsPerPartition", Use.READ),
+    Option("onCorruptBatch", Use.READ),
+    # how much of a stream is read at a time
+    Option("maxOffsetsPerTrigger", Use.STREAM_READ),
+    Option("minOffsetsPerTrigger", Use.STREAM_READ),
+    Option("maxTriggerDelay", Use.STREAM_READ),
+    # where it is written
+    Option("topic", Use.WRITE),
+)
+"""Every option there is."""
+
+_BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
+
+_OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "outputmode"})
+"""What Spark passes on of its own."""
+
+
+def check_names(raw: Mapping[str, str]) -> None:
+    """
+    Raises:
+        InvalidConfigError: an option that no read and no write knows.
+    """
+    for name, value in raw.items():
+        lower = name.lower()
+        if lower == "kafka.bootstrap.servers":
+            raise InvalidConfigError(
+                f"option kafka.bootstrap.servers is {value!r}: reading from a listening process is not there "
+                "yet; name the directory with option path"
+            )
+        if lower == "paths":
+            raise InvalidConfigError(f"option paths is {value!r}: a store is one directory")
+        if lower not in _BY_NAME and lower not in _OF_SPARK:
+            raise InvalidConfigError(f"option {name} is {value!r}: there is no option of this name")
+
+
+class Options:
+    """The options of one read or write. Pickles. Each method takes the option's name as users spell it."""
+
+    def __init__(self, raw: Mapping[str, str], use: Use) -> None:
+        """
+        Raises:
+            InvalidConfigError: an option that is unknown, or not for this use.
+        """
+        check_names(raw)
+        self.use = use
+        self._raw = {name.lower(): value for name, value in raw.items()}
+        for name, value in self._raw.items():
+            option = _BY_NAME.get(name)
+            if option is not None and not option.uses & use:
+                uses = ", ".join(text for flag, text in _USE_NAMES.items() if flag & option.uses)
+                self.refuse(option.name, f"it is for {uses}, not for {_USE_NAMES[use]}", value)
+
+    def __contains__(self, name: str) -> bool:
+        return name.lower() in self._raw
+
+    def text(self, name: str) -> str | None:
+        """An option as it was given; None if it was not."""
+        return self._raw.get(name.lower())
+
+    def refuse(self, name: str, reason: str, value: str | None = None) -> NoReturn:
+        """
+        Raises:
+            InvalidConfigError: always; names the option, its value and the reason.
+        """
+        raise InvalidConfigError(f"option {name} is {value or self.text(name)!r}: {reason}")
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """``true`` or ``false``."""
+        text = self.text(name)
+        if text is None:
+            return default
+        if text.strip().lower() not in ("true", "false"):
+            self.refuse(name, "it must be true or false")
+        return text.strip().lower() == "true"
+
+    def number(self, name: str, *, least: int = 1) -> int | None:
+        """A whole number of at least ``least``; None if it was not given."""
+        text = self.text(name)
+        if text is None:
+            return None
+        if not re.fullmatch(r"\s*[+-]?[0-9]{1,18}\s*", text) or int(text) < least:
+            self.refuse(name, f"it must be a whole number, {least} or above")
+        return int(text)
+
+    def choice(self, name: str, choices: tuple[str, ...], *, default: str) -> str:
+        """One of some words; case does not matter."""
+        text = self.text(name)
+        word = default if text is None else text.strip().lower()
+        if word not in choices:
+            self.refuse(name, f"it must be one of {', '.join(choices)}")
+        return word
+
+    def json(self, name: str) -> Any:
+        """What the JSON says; None if the option was not given."""
+        text = self.text(name)
+        if text is None:
+            return None
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            return self.refuse(name, f"it is no JSON ({error})")
+
+    # What several uses share
+
+    def directory(self) -> str:
+        """The absolute path of the store. Tasks run in other working directories: call it on the driver."""
+        text = self.text("path")
+        if not text:
+            raise InvalidConfigError("option path is missing: it names the store's directory")
+        parts = urlsplit(text)
+        if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+            text = unquote(parts.path)
+        elif re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", text):
+            self.refuse("path", "a store is a directory that every machine of the job has mounted")
+        return os.path.abspath(text)
+
+    def isolation(self) -> Isolation:
+        """``read_uncommitted``, as the connector's default, reads up to the high watermark."""
+        level = self.choice(
+            "kafka.isolation.level", ("read_uncommitted", "read_committed"), default="read_uncommitted"
+        )
+        return Isolation.COMMITTED if level == "read_committed" else Isolation.HIGH_WATERMARK

@@ -1,0 +1,88 @@
+"""The data source that Spark knows as ``logstore``.
+
+Spark makes one with the options of a ``spark.read`` or ``df.write``, beside the driver, and asks it for one
+of four objects. Each lives in a module of its own that is imported when it is asked for::
+
+    batch_reader.BatchReader(options, schema)                 spark.read
+    stream_reader.StreamReader(options, schema)               spark.readStream
+    batch_writer.BatchWriter(options, schema, overwrite)      df.write
+    stream_writer.StreamWriter(options, schema, overwrite)    df.writeStream
+
+``options`` is a :class:`~logstore.spark.options.Options`, parsed and checked for that use; ``schema`` a
+``pyspark.sql.types.StructType``. All four are pickled into tasks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from logstore.spark.options import Options, Use, check_names
+
+try:
+    from pyspark.sql.datasource import DataSource
+except ImportError as error:
+    raise ImportError(
+        f"the Spark data source needs pyspark: pip install 'logstore[spark]' ({error})"
+    ) from None
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceArrowWriter,
+        DataSourceReader,
+        DataSourceStreamArrowWriter,
+        DataSourceStreamReader,
+    )
+    from pyspark.sql.types import StructType
+
+
+class LogstoreSource(DataSource):
+    """``format("logstore")``: topics with the columns and options of Spark's Kafka connector."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        """
+        Raises:
+            InvalidConfigError: an unknown option.
+        """
+        super().__init__(options)
+        check_names(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """What ``format()`` takes."""
+        return "logstore"
+
+    def schema(self) -> StructType:
+        """The columns of a read for which the user named none."""
+        from logstore.spark.columns import full_schema
+
+        return full_schema(with_headers=Options(self.options, Use.ANY).flag("includeHeaders", default=False))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """``spark.read``."""
+        from logstore.spark.batch_reader import BatchReader
+
+        reader: DataSourceReader = BatchReader(Options(self.options, Use.BATCH_READ), schema)
+        return reader
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
+        """``spark.readStream``."""
+        from logstore.spark.stream_reader import StreamReader
+
+        reader: DataSourceStreamReader = StreamReader(Options(self.options, Use.STREAM_READ), schema)
+        return reader
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """``df.write``."""
+        from logstore.spark.batch_writer import BatchWriter
+
+        writer: DataSourceArrowWriter = BatchWriter(Options(self.options, Use.BATCH_WRITE), schema, overwrite)
+        return writer
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
+        """``df.writeStream``."""
+        from logstore.spark.stream_writer import StreamWriter
+
+        writer: DataSourceStreamArrowWriter = StreamWriter(
+            Options(self.options, Use.STREAM_WRITE), schema, overwrite
+        )
+        return writer
