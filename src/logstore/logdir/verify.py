@@ -58,13 +58,35 @@ def verify_topics(
         if steps is not None:
             steps.partition = partition
         reports.append(verify_log(source, context.clock, steps))
+    own = _own_report(context, checkpoints, with_store=with_store)
+    return join_reports([own, *reports], context.clock.monotonic_ms() - started_ms)
+
+
+def verify_partition(directory: LogDirectory | WatchedDirectory, partition: TopicPartition) -> VerifyReport:
+    """Check one log; for those who divide the work. :func:`verify_store_files` is the rest of it.
+
+    Raises:
+        UnknownTopicError: there is no such topic any more.
+    """
+    context = directory.context
+    checkpoints = StoredCheckpoints(context.files, context.home.path)
+    source = _source_of(directory, directory.topic(partition.topic), partition.partition, checkpoints)
+    return verify_log(source, context.clock, None)
+
+
+def verify_store_files(directory: LogDirectory | WatchedDirectory) -> VerifyReport:
+    """Check what belongs to no log: catalogue, identity, checkpoints."""
+    context = directory.context
+    return _own_report(context, StoredCheckpoints(context.files, context.home.path), with_store=True)
+
+
+def _own_report(context: LogContext, checkpoints: StoredCheckpoints, *, with_store: bool) -> VerifyReport:
     whole = Findings(partition_count=0)
     for finding in checkpoints.findings:
         whole.problem(finding)
     if with_store:
         _check_store_files(context, whole)
-    duration_ms = context.clock.monotonic_ms() - started_ms
-    return join_reports([whole.report(0), *reports], duration_ms)
+    return whole.report(0)
 
 
 def _source_of(

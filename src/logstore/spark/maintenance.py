@@ -1,0 +1,126 @@
+"""Verification and compaction of more partitions than one process should go through, as Spark jobs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from logstore.config import StoreConfig
+from logstore.errors import LogstoreError, UnknownTopicError
+from logstore.files import OsFiles, PathLike, check_path
+from logstore.logdir.verify import verify_partition, verify_store_files
+from logstore.logdir.watched import WatchedDirectory
+from logstore.model import TopicPartition
+from logstore.partition.compaction_report import CompactionReport
+from logstore.partition.findings import VerifyReport, join_reports
+from logstore.spark.parallel import run_tasks
+from logstore.store import open_store
+
+
+def verify(spark: SparkSession, path: PathLike, *, topics: Iterable[str] | None = None) -> VerifyReport:
+    """Check a store as :meth:`logstore.Store.verify` does, with a Spark task for each partition, and change
+    nothing. Another process may be writing.
+
+    Args:
+        path: the store's directory, which the executors see under the same name.
+        topics: only these; all, and the store's own files, unless given.
+
+    Raises:
+        UsageError: the path is not a store.
+        UnknownTopicError: there is no such topic.
+    """
+    began = time.monotonic()
+    directory = WatchedDirectory(OsFiles().absolute(check_path(path)))
+    try:
+        names = directory.topic_names() if topics is None else list(topics)
+        partitions = [
+            TopicPartition(name, number)
+            for name in names
+            for number in range(directory.topic(name).partition_count)
+        ]
+        own = [verify_store_files(directory)] if topics is None else []
+        store = directory.path
+    finally:
+        directory.close()
+    reports = run_tasks(spark, lambda partition: _verify(store, partition), partitions)
+    return join_reports([*own, *reports], round((time.monotonic() - began) * 1000))
+
+
+def _verify(path: str, partition: TopicPartition) -> VerifyReport:
+    """In an executor."""
+    directory = WatchedDirectory(path)
+    try:
+        return verify_partition(directory, partition)
+    except UnknownTopicError:  # deleted since
+        return VerifyReport(partition_count=0)
+    finally:
+        directory.close()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompactionJob:
+    """What a compaction of many stores did. True if none failed."""
+
+    reports: Mapping[str, Mapping[TopicPartition, CompactionReport]]
+    """By the store's path."""
+    failures: Mapping[str, Sequence[str]]
+    """What could not be compacted, and why, by the store's path. All else was."""
+    elapsed_ms: int
+
+    def __bool__(self) -> bool:
+        return not self.failures
+
+    @property
+    def saved_bytes(self) -> int:
+        return sum(report.saved_bytes for store in self.reports.values() for report in store.values())
+
+    def __str__(self) -> str:
+        logs = [report for store in self.reports.values() for report in store.values()]
+        lines = [
+            f"{len(logs)} logs of {len(self.reports)} stores in {self.elapsed_ms} ms: "
+            f"{sum(report.size_bytes_before for report in logs)} bytes became "
+            f"{sum(report.size_bytes_after for report in logs)}"
+        ]
+        lines += [f"  {path}: {reason}" for path, reasons in self.failures.items() for reason in reasons]
+        return "\n".join(lines)
+
+
+def compact(spark: SparkSession, paths: Sequence[PathLike], *, now: bool = False) -> CompactionJob:
+    """Compact the compacted topics of many stores, with a Spark task for each store.
+
+    A store has one writer, so a store's partitions are compacted by one task, one after the other; the data
+    directories of a cluster's brokers are a store each. None may be open for writing elsewhere: such a store
+    is left alone and is among the ``failures``.
+
+    Args:
+        paths: the stores' directories, which the executors see under the same names.
+        now: also what is not dirty enough yet, as in :meth:`logstore.Log.compact`.
+    """
+    began = time.monotonic()
+    stores = [OsFiles().absolute(check_path(path)) for path in paths]
+    results = run_tasks(spark, lambda path: _compact(path, now), stores)
+    reports = {path: done for path, (done, _) in zip(stores, results, strict=True)}
+    failures = {path: failed for path, (_, failed) in zip(stores, results, strict=True) if failed}
+    return CompactionJob(
+        reports=reports, failures=failures, elapsed_ms=round((time.monotonic() - began) * 1000)
+    )
+
+
+def _compact(path: str, now: bool) -> tuple[dict[TopicPartition, CompactionReport], list[str]]:
+    """In an executor: what was done, and what failed."""
+    reports: dict[TopicPartition, CompactionReport] = {}
+    failures: list[str] = []
+    try:
+        with open_store(path, create=False, config=StoreConfig(log_cleaner_enable=False)) as store:
+            for topic in store.values():
+                for number in range(len(topic)) if topic.config.compacts else ():
+                    try:
+                        reports[TopicPartition(topic.name, number)] = topic[number].compact(now=now)
+                    except LogstoreError as error:
+                        failures.append(f"{topic.name}-{number}: {type(error).__name__}: {error}")
+    except LogstoreError as error:
+        failures.append(f"{type(error).__name__}: {error}")
+    return reports, failures
