@@ -7,19 +7,28 @@ layer: it uses :mod:`logstore.store` and nothing of logstore uses it. It imports
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from logstore.spark.maintenance import CompactionJob, compact, verify
+    from logstore.spark.parquet_output import ParquetOutput
     from logstore.spark.source import LogstoreSource
+
+_MODULES = {
+    "CompactionJob": "maintenance",
+    "LogstoreSource": "source",
+    "ParquetOutput": "parquet_output",
+    "compact": "maintenance",
+    "verify": "maintenance",
+}
 
 
 def __getattr__(name: str) -> Any:
     """What needs pyspark is imported when it is asked for."""
-    if name == "LogstoreSource":
-        from logstore.spark.source import LogstoreSource
-
-        return LogstoreSource
+    if name in _MODULES:
+        return getattr(import_module(f"logstore.spark.{_MODULES[name]}"), name)
     raise AttributeError(f"module 'logstore.spark' has no attribute {name!r}")
 
 
-__all__ = ["LogstoreSource"]
+__all__ = ["CompactionJob", "LogstoreSource", "ParquetOutput", "compact", "verify"]

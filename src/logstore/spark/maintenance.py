@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
@@ -16,8 +17,10 @@ from logstore.logdir.watched import WatchedDirectory
 from logstore.model import TopicPartition
 from logstore.partition.compaction_report import CompactionReport
 from logstore.partition.findings import VerifyReport, join_reports
-from logstore.spark.parallel import run_tasks
 from logstore.store import open_store
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def verify(spark: SparkSession, path: PathLike, *, topics: Iterable[str] | None = None) -> VerifyReport:
@@ -45,7 +48,7 @@ def verify(spark: SparkSession, path: PathLike, *, topics: Iterable[str] | None 
         store = directory.path
     finally:
         directory.close()
-    reports = run_tasks(spark, lambda partition: _verify(store, partition), partitions)
+    reports = _run_tasks(spark, lambda partition: _verify(store, partition), partitions)
     return join_reports([*own, *reports], round((time.monotonic() - began) * 1000))
 
 
@@ -101,7 +104,7 @@ def compact(spark: SparkSession, paths: Sequence[PathLike], *, now: bool = False
     """
     began = time.monotonic()
     stores = [OsFiles().absolute(check_path(path)) for path in paths]
-    results = run_tasks(spark, lambda path: _compact(path, now), stores)
+    results = _run_tasks(spark, lambda path: _compact(path, now), stores)
     reports = {path: done for path, (done, _) in zip(stores, results, strict=True)}
     failures = {path: failed for path, (_, failed) in zip(stores, results, strict=True) if failed}
     return CompactionJob(
@@ -124,3 +127,9 @@ def _compact(path: str, now: bool) -> tuple[dict[TopicPartition, CompactionRepor
     except LogstoreError as error:
         failures.append(f"{type(error).__name__}: {error}")
     return reports, failures
+
+
+def _run_tasks(spark: SparkSession, action: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """``action`` of each item, each in a task of its own; the results in the order of the items. A task that
+    fails is tried again as Spark is set, so ``action`` must bear to be repeated."""
+    return spark.sparkContext.parallelize(items, max(len(items), 1)).map(action).collect()
