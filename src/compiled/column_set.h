@@ -34,13 +34,14 @@ typedef struct {
 } BinaryColumn;
 
 /* Which fields are wanted. The same numbers stand in column_buffers.py, and a test compares. */
-enum { WANTS_OFFSET = 1, WANTS_TIMESTAMP = 2, WANTS_KEY = 4, WANTS_VALUE = 8, WANTS_HEADERS = 16 };
+enum { WANTS_OFFSET = 1, WANTS_TIMESTAMP = 2, WANTS_KEY = 4, WANTS_VALUE = 8, WANTS_HEADERS = 16, WANTS_TIMESTAMP_TYPE = 32 };
 
 typedef struct ColumnSet {
     int wanted; /* what is not wanted has no memory */
     int64_t row_count;
     Memory offset;    /* int64 */
     Memory timestamp; /* int64 */
+    Memory timestamp_type; /* int32 */
     BinaryColumn key;
     BinaryColumn value;
     Memory header_ends; /* int32, one more than rows: row i has headers header_ends[i] to [i + 1] */
@@ -142,6 +143,7 @@ reserve_rows(ColumnSet *set, int64_t more_rows, int64_t more_bytes)
     int wanted = set->wanted;
     if ((wanted & WANTS_OFFSET && reserve(&set->offset, (rows + more_rows) * 8) < 0) ||
         (wanted & WANTS_TIMESTAMP && reserve(&set->timestamp, (rows + more_rows) * 8) < 0) ||
+        (wanted & WANTS_TIMESTAMP_TYPE && reserve(&set->timestamp_type, (rows + more_rows) * 4) < 0) ||
         (wanted & WANTS_KEY && reserve_payloads(&set->key, rows, more_rows, more_bytes) < 0) ||
         (wanted & WANTS_VALUE && reserve_payloads(&set->value, rows, more_rows, more_bytes) < 0))
         return -1;
@@ -205,6 +207,7 @@ used_bytes(const ColumnSet *set)
     int64_t used = ends_at(&set->header_key, headers) + ends_at(&set->header_value, headers) + headers * 8;
     used += set->wanted & WANTS_OFFSET ? rows * 8 : 0;
     used += set->wanted & WANTS_TIMESTAMP ? rows * 8 : 0;
+    used += set->wanted & WANTS_TIMESTAMP_TYPE ? rows * 4 : 0;
     used += set->wanted & WANTS_KEY ? rows * 4 + ends_at(&set->key, rows) : 0;
     used += set->wanted & WANTS_VALUE ? rows * 4 + ends_at(&set->value, rows) : 0;
     used += set->wanted & WANTS_HEADERS ? rows * 4 : 0;

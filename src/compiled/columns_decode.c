@@ -41,6 +41,7 @@ typedef struct {
     int32_t last_offset_delta;
     int32_t count;
     int has_append_time;
+    int32_t timestamp_type;
 } Section;
 
 /* Where the next payload of a column goes. */
@@ -118,6 +119,8 @@ take_row(ColumnSet *set, const Section *section, const RawRecord *record, int64_
         ((int64_t *)set->timestamp.bytes)[row] = section->has_append_time
                                                      ? section->append_time
                                                      : add_wrapping(section->base_timestamp, record->timestamp_delta);
+    if (set->wanted & WANTS_TIMESTAMP_TYPE)
+        ((int32_t *)set->timestamp_type.bytes)[row] = section->timestamp_type;
     if (set->wanted & WANTS_KEY && append_payload(&set->key, row, record->key.bytes, record->key.size) < 0)
         return NO_MEMORY;
     if (set->wanted & WANTS_VALUE && append_payload(&set->value, row, record->value.bytes, record->value.size) < 0)
@@ -266,6 +269,9 @@ take_all_rows(ColumnSet *set, const Section *section)
         if (header_ends != NULL)
             header_ends[i] = header_end;
     }
+    if (set->wanted & WANTS_TIMESTAMP_TYPE)
+        for (int32_t i = 0; i < section->count; i++)
+            ((int32_t *)set->timestamp_type.bytes)[rows + i] = section->timestamp_type;
     set->row_count = rows + section->count;
     return at == section->end ? IS_FINE : IS_ODD;
 }
@@ -373,6 +379,7 @@ take_records(ColumnSet *set, const Pass *pass, const Header *header)
         .last_offset_delta = header->last_offset_delta,
         .count = header->count,
         .has_append_time = header->attributes & TIMESTAMP_TYPE_BIT,
+        .timestamp_type = header->attributes & TIMESTAMP_TYPE_BIT ? 1 : 0,
     };
     return take_section(set, &section);
 }
@@ -558,6 +565,7 @@ for_each_memory(ColumnSet *set, EachMemory action)
 {
     action(&set->offset);
     action(&set->timestamp);
+    action(&set->timestamp_type);
     action(&set->header_ends);
     for_each_of_binary(&set->key, action);
     for_each_of_binary(&set->value, action);
@@ -615,8 +623,8 @@ start_over(ColumnSet *set)
 static int64_t
 all_spare_bytes(const ColumnSet *set)
 {
-    return spare_bytes(&set->offset) + spare_bytes(&set->timestamp) + spare_bytes(&set->header_ends) +
-           spare_bytes_of_binary(&set->key) + spare_bytes_of_binary(&set->value) +
+    return spare_bytes(&set->offset) + spare_bytes(&set->timestamp) + spare_bytes(&set->timestamp_type) +
+           spare_bytes(&set->header_ends) + spare_bytes_of_binary(&set->key) + spare_bytes_of_binary(&set->value) +
            spare_bytes_of_binary(&set->header_key) + spare_bytes_of_binary(&set->header_value);
 }
 
@@ -760,6 +768,7 @@ columns_take_section(PyObject *self, PyObject *args)
                            stop,
                            last_offset_delta,
                            count,
+                           has_append_time,
                            has_append_time};
         columns->is_busy = 1;
         if (end - position < MIN_BYTES_WITHOUT_GIL)
@@ -818,7 +827,8 @@ append_header(ColumnSet *set, PyObject *header)
 
 /* Appends one record, or with an exception nothing. */
 static int
-append_fields(ColumnSet *set, int64_t offset, int64_t timestamp, PyObject *key, PyObject *value, PyObject *headers)
+append_fields(ColumnSet *set, int64_t offset, int64_t timestamp, PyObject *key, PyObject *value, PyObject *headers,
+              int32_t timestamp_type)
 {
     RawRecord record = {0};
     if (payload_of(key, &record.key) < 0 || payload_of(value, &record.value) < 0)
@@ -832,7 +842,7 @@ append_fields(ColumnSet *set, int64_t offset, int64_t timestamp, PyObject *key, 
             return -1;
         }
     }
-    Section section = {.append_time = timestamp, .has_append_time = 1};
+    Section section = {.append_time = timestamp, .has_append_time = 1, .timestamp_type = timestamp_type};
     int64_t room = (int64_t)(key == Py_None ? 0 : record.key.size) + (value == Py_None ? 0 : record.value.size);
     if (make_room(set, 1, room) != IS_FINE || take_row(set, &section, &record, offset) != IS_FINE) {
         forget_rows(set, rows, 1);
@@ -846,10 +856,12 @@ static PyObject *
 columns_append_row(PyObject *self, PyObject *args)
 {
     long long offset, timestamp;
+    int timestamp_type = 0;
     PyObject *key, *value, *headers;
     if (begin((Columns *)self) < 0 ||
-        !PyArg_ParseTuple(args, "LLOOO!", &offset, &timestamp, &key, &value, &PyTuple_Type, &headers) ||
-        append_fields(&((Columns *)self)->set, offset, timestamp, key, value, headers) < 0)
+        !PyArg_ParseTuple(args, "LLOOO!|i", &offset, &timestamp, &key, &value, &PyTuple_Type, &headers,
+                          &timestamp_type) ||
+        append_fields(&((Columns *)self)->set, offset, timestamp, key, value, headers, timestamp_type) < 0)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -873,7 +885,7 @@ columns_append_records(PyObject *self, PyObject *records)
         }
         const Record *record = (const Record *)object;
         if (append_fields(&((Columns *)self)->set, record->offset, record->timestamp_ms, record->key, record->value,
-                          record->headers) < 0)
+                          record->headers, 0) < 0)
             return NULL;
     }
     Py_RETURN_NONE;
@@ -904,13 +916,14 @@ columns_finish(PyObject *self, PyObject *args)
     if (reserve_rows(set, 0, 0) < 0 || (set->wanted & WANTS_HEADERS && reserve_headers(set, 0, 0) < 0))
         return PyErr_NoMemory();
     PyObject *result = Py_BuildValue(
-        "(LNNNNLNNN)", (long long)rows, hand_over_numbers(state, columns, WANTS_OFFSET, &set->offset, rows * 8),
+        "(LNNNNLNNNN)", (long long)rows, hand_over_numbers(state, columns, WANTS_OFFSET, &set->offset, rows * 8),
         hand_over_numbers(state, columns, WANTS_TIMESTAMP, &set->timestamp, rows * 8),
         hand_over_payloads(state, columns, WANTS_KEY, &set->key, rows),
         hand_over_payloads(state, columns, WANTS_VALUE, &set->value, rows), (long long)headers,
         hand_over_numbers(state, columns, WANTS_HEADERS, &set->header_ends, (rows + 1) * 4),
         hand_over_payloads(state, columns, WANTS_HEADERS, &set->header_key, headers),
-        hand_over_payloads(state, columns, WANTS_HEADERS, &set->header_value, headers));
+        hand_over_payloads(state, columns, WANTS_HEADERS, &set->header_value, headers),
+        hand_over_numbers(state, columns, WANTS_TIMESTAMP_TYPE, &set->timestamp_type, rows * 4));
     start_over(set);
     return result;
 }

@@ -8,7 +8,7 @@ from logstore.build import compiled
 from logstore.format.batch import encode_batch
 from logstore.format.column_buffers import Ended, FinishedBuffers, PlainColumns, Wanted
 from logstore.format.compression import Codec
-from logstore.model import Record
+from logstore.model import Record, TimestampType
 
 pytestmark = pytest.mark.skipif(compiled is None, reason="needs the compiled module")
 
@@ -110,6 +110,7 @@ def test_what_is_not_wanted_has_no_memory(wanted):
         Wanted.KEY: finished.keys,
         Wanted.VALUE: finished.values,
         Wanted.HEADERS: finished.header_keys,
+        Wanted.TIMESTAMP_TYPE: finished.timestamp_types,
     }
     assert {field for field, buffers in found.items() if buffers is not None} == set(Wanted(wanted))
 
@@ -122,6 +123,18 @@ def test_used_bytes_are_those_of_plain_columns():
             ours.append_row(*row)
             plain.append_row(*row)
         assert ours.used_bytes == plain.used_bytes
+
+
+def test_each_row_has_the_type_of_its_batchs_timestamps():
+    columns = compiled.Columns(Wanted.TIMESTAMP_TYPE | Wanted.HEADERS)
+    stamped = {"append_time_ms": 7, "timestamp_type": TimestampType.LOG_APPEND_TIME}
+    batches = batch_at(0, **stamped) + batch_at(4) + batch_at(8, **stamped)
+    take(columns, batches, start=3, stop=10)
+    columns.append_row(20, 0, None, None, (), -1)
+    types = memoryview(FinishedBuffers._make(columns.finish()).timestamp_types).cast("B").cast("i")
+    assert list(types) == [1, 0, 0, 0, 0, 1, 1, -1]
+    columns.append_row(21, 0, None, None, (), 1)
+    assert list(memoryview(columns.finish()[-1]).cast("B").cast("i")) == [1]
 
 
 def test_records_are_appended_as_their_fields_are():

@@ -526,7 +526,7 @@ def rows_of(finished):
 @target("Columns")
 def columns(chance):
     """Batches and sections into columns: the rows are those that plain code decodes."""
-    wanted = Wanted(31) if chance.happens(0.7) else Wanted(chance.randrange(32))
+    wanted = Wanted(63) if chance.happens(0.7) else Wanted(chance.randrange(64))
     ours = loops.Columns(wanted)
     buffer, position, end = part_of(chance, chance.batches())
     end = min(end, len(buffer))
@@ -547,7 +547,7 @@ def columns(chance):
         took = ours.take_section(*arguments)
     ours.append_row(1, 2, b"k", None, (("h", b"v"),))
     finished = FinishedBuffers(*ours.finish())
-    if wanted != 31:
+    if wanted != 63:
         return row_count > 0
     rows = rows_of(finished)
     check_walk(buffer, position, after, rows[:row_count], start, stop)

@@ -28,6 +28,7 @@ class Wanted(IntFlag):
     KEY = 4
     VALUE = 8
     HEADERS = 16
+    TIMESTAMP_TYPE = 32
 
 
 class Ended(IntEnum):
@@ -65,6 +66,8 @@ class FinishedBuffers(NamedTuple):
     header_ends: Bytes | None
     header_keys: BinaryBuffers | None
     header_values: BinaryBuffers | None
+    timestamp_types: Bytes | None
+    """int32: a :class:`~logstore.model.TimestampType`, or -1 of records that have no timestamp."""
 
 
 class FinishedLists(NamedTuple):
@@ -76,6 +79,7 @@ class FinishedLists(NamedTuple):
     keys: list[bytes | None] | None
     values: list[bytes | None] | None
     headers: list[tuple[Header, ...]] | None
+    timestamp_types: list[int] | None
 
 
 class PayloadSlice(NamedTuple):
@@ -112,12 +116,22 @@ def encode_columns(chunks: list[Chunk], now_ms: int, rules: RowRules) -> list[me
     return None
 
 
+_ROW_FIELDS: Final = (
+    Wanted.OFFSET,
+    Wanted.TIMESTAMP,
+    Wanted.KEY,
+    Wanted.VALUE,
+    Wanted.HEADERS,
+    Wanted.TIMESTAMP_TYPE,
+)
+
+
 class PlainColumns:
     """Columns of records as lists. One thread at a time."""
 
     def __init__(self, wanted: int) -> None:
         self._wanted = wanted
-        self._rows: list[tuple[int, int, bytes | None, bytes | None, tuple[Header, ...]]] = []
+        self._rows: list[tuple[int, int, bytes | None, bytes | None, tuple[Header, ...], int]] = []
         self.used_bytes = 0
         """Bytes that the columns take in Arrow's layout, without bits for nulls."""
 
@@ -179,11 +193,13 @@ class PlainColumns:
         key: bytes | None,
         value: bytes | None,
         headers: tuple[Header, ...],
+        timestamp_type: int = 0,
     ) -> None:
         """Append one record."""
-        self._rows.append((offset, timestamp_ms, key, value, headers))
+        self._rows.append((offset, timestamp_ms, key, value, headers, timestamp_type))
         wanted = self._wanted
         size = 8 * bool(wanted & Wanted.OFFSET) + 8 * bool(wanted & Wanted.TIMESTAMP)
+        size += 4 * bool(wanted & Wanted.TIMESTAMP_TYPE)
         if wanted & Wanted.KEY:
             size += 4 + len(key or b"")
         if wanted & Wanted.VALUE:
@@ -200,8 +216,9 @@ class PlainColumns:
     def finish(self) -> FinishedLists:
         """The rows so far; begins anew."""
         rows, wanted = self._rows, self._wanted
-        columns: list[Any] = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(5)]
+        columns: list[Any] = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(6)]
         self._rows, self.used_bytes = [], 0
-        fields = (Wanted.OFFSET, Wanted.TIMESTAMP, Wanted.KEY, Wanted.VALUE, Wanted.HEADERS)
-        kept = [column if wanted & field else None for field, column in zip(fields, columns, strict=True)]
+        kept = [
+            column if wanted & field else None for field, column in zip(_ROW_FIELDS, columns, strict=True)
+        ]
         return FinishedLists(len(rows), *kept)

@@ -69,6 +69,9 @@ FIELDS: Final = (
 )
 """The columns of a read, in their order, and the field of a record that each is."""
 
+TIMESTAMP_TYPE: Final = (pa.field("timestamp_type", pa.int32(), nullable=False), Wanted.TIMESTAMP_TYPE)
+"""A column of a read that must be named: what few ask for."""
+
 
 class ColumnPlan(NamedTuple):
     """Which columns a read gives, and how large a batch of them may be."""
@@ -80,8 +83,11 @@ class ColumnPlan(NamedTuple):
     byte_limit: int
 
 
-def plan_columns(columns: Iterable[str] | None, batch_rows: int, batch_bytes: int) -> ColumnPlan:
-    """
+def plan_columns(
+    columns: Iterable[str] | None, batch_rows: int, batch_bytes: int, *, has_types: bool = True
+) -> ColumnPlan:
+    """``has_types``: whether the rows come from batches, which know the type of their timestamps.
+
     Raises:
         UsageError: an unknown column, one that is named twice, none at all, or a limit below 1.
     """
@@ -89,7 +95,11 @@ def plan_columns(columns: Iterable[str] | None, batch_rows: int, batch_bytes: in
         if type(limit) is not int or limit < 1:
             raise UsageError(f"{name} is {limit!r}; it must be a whole number, 1 or above")
     known = {field.name: (field, wanted) for field, wanted in FIELDS}
-    names = list(known) if columns is None else _column_names(columns, known)
+    names = list(known)
+    if has_types:
+        known[TIMESTAMP_TYPE[0].name] = TIMESTAMP_TYPE
+    if columns is not None:
+        names = _column_names(columns, known)
     wanted = Wanted(0)
     for name in names:
         wanted |= known[name][1]
@@ -308,9 +318,9 @@ class _ColumnReader:
         records = self._decode(found)
         if self._is_too_much(len(records), sum(map(_payload_bytes, records))):
             yield
-        append_row = self._columns.append_row
+        append_row, kind = self._columns.append_row, timestamp_type_of(header)
         for record in records:
-            append_row(record.offset, record.timestamp_ms, record.key, record.value, record.headers)
+            append_row(*record, kind)
 
     def _decode(self, found: _FoundBatch) -> list[Record]:
         header = found.header
@@ -431,6 +441,11 @@ def _section_of(found: _FoundBatch) -> tuple[Bytes, int, int] | None:
     return section, 0, len(section)
 
 
+def timestamp_type_of(header: BatchHeader) -> int:
+    """The type of the batch's timestamps; -1 where it has none, before magic 1."""
+    return int(header.timestamp_type) if header.magic else -1
+
+
 def _payload_bytes(record: Record) -> int:
     return len(record.key or b"") + len(record.value or b"")
 
@@ -451,8 +466,8 @@ def names_of_topic(columns: Iterable[str] | None) -> list[str]:
     Raises:
         UsageError: as :func:`plan_columns`.
     """
-    known = [PARTITION.name, *(field.name for field, _ in FIELDS)]
-    return known if columns is None else _column_names(columns, known)
+    names = [PARTITION.name, *(field.name for field, _ in FIELDS)]
+    return names if columns is None else _column_names(columns, [*names, TIMESTAMP_TYPE[0].name])
 
 
 def names_of_log(names: list[str]) -> list[str]:
@@ -462,7 +477,7 @@ def names_of_log(names: list[str]) -> list[str]:
 
 def joined(readers: Sequence[Any], names: list[str]) -> Any:
     """One reader of the readers of partitions 0, 1, 2, ..., with the partition as a column."""
-    known = {field.name: field for field in (PARTITION, *(field for field, _ in FIELDS))}
+    known = {field.name: field for field in (PARTITION, *(field for field, _ in (*FIELDS, TIMESTAMP_TYPE)))}
     schema = pa.schema([known[name] for name in names])
     return pa.RecordBatchReader.from_batches(schema, _joined(readers, schema))
 
@@ -483,7 +498,7 @@ def record_batch(finished: FinishedBuffers | FinishedLists, schema: Any) -> Any:
     arrays = (
         _arrays_of_lists(finished) if isinstance(finished, FinishedLists) else _arrays_of_buffers(finished)
     )
-    columns = dict(zip([field.name for field, _ in FIELDS], arrays, strict=True))
+    columns = dict(zip([field.name for field, _ in (*FIELDS, TIMESTAMP_TYPE)], arrays, strict=True))
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
@@ -491,20 +506,17 @@ def _arrays_of_buffers(buffers: tuple[Any, ...]) -> list[Any]:
     finished = FinishedBuffers._make(buffers)
     rows = finished.row_count
     return [
-        _int64_array(rows, finished.offsets),
-        _int64_array(rows, finished.timestamps),
+        _number_array(pa.int64(), rows, finished.offsets),
+        _number_array(pa.int64(), rows, finished.timestamps),
         _binary_array(pa.binary(), rows, finished.keys),
         _binary_array(pa.binary(), rows, finished.values),
         None if finished.header_ends is None else _headers_array(finished),
+        _number_array(pa.int32(), rows, finished.timestamp_types),
     ]
 
 
-def _int64_array(row_count: int, buffer: Bytes | None) -> Any:
-    return (
-        None
-        if buffer is None
-        else pa.Array.from_buffers(pa.int64(), row_count, [None, pa.py_buffer(buffer)], 0)
-    )
+def _number_array(kind: Any, row_count: int, buffer: Bytes | None) -> Any:
+    return None if buffer is None else pa.Array.from_buffers(kind, row_count, [None, pa.py_buffer(buffer)], 0)
 
 
 def _binary_array(kind: Any, row_count: int, column: tuple[Any, ...] | None) -> Any:
@@ -527,12 +539,12 @@ def _headers_array(finished: FinishedBuffers) -> Any:
 def _arrays_of_lists(finished: FinishedLists) -> list[Any]:
     columns: list[Any] = list(finished[1:])
     if finished.headers is not None:
-        columns[-1] = [
+        columns[4] = [
             [{"key": key, "value": value} for key, value in headers] for headers in finished.headers
         ]
     return [
         None if column is None else pa.array(column, type=field.type)
-        for column, (field, _) in zip(columns, FIELDS, strict=True)
+        for column, (field, _) in zip(columns, (*FIELDS, TIMESTAMP_TYPE), strict=True)
     ]
 
 

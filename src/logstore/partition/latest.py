@@ -114,7 +114,7 @@ class LatestView:
         """The same records as columns of Apache Arrow; see ``Log.latest_arrow``."""
         from logstore.partition import arrow, latest_arrow  # pyarrow is optional, and slow to import
 
-        plan = arrow.plan_columns(columns, batch_rows, batch_bytes)
+        plan = arrow.plan_columns(columns, batch_rows, batch_bytes, has_types=False)
         return arrow.reader_of(plan, latest_arrow.columns_of_lists(self.record_lists(), plan))
 
     def __repr__(self) -> str:

@@ -304,10 +304,11 @@ class ReadableLog(ABC):
         """The records from ``start`` up to ``stop``, as :meth:`read` has them, as one table of Apache Arrow.
 
         Columns: ``offset`` and ``timestamp_ms`` (int64), ``key`` and ``value`` (binary), ``headers`` (a list
-        of key, value for each record). ``columns`` names those that are wanted, in order; the others cost
-        nothing. Needs pyarrow: ``pip install 'logstore[arrow]'``. Cost: 0.08 µs per record of 100 bytes if
-        the log is not compressed, half of it for new memory. Memory: all that is read; :meth:`iterate_arrow`
-        takes a bounded amount, uses it again, and so takes half the time.
+        of key, value for each record); and if it is named, ``timestamp_type`` (int32). ``columns`` names
+        those that are wanted, in order; the others cost nothing. Needs pyarrow: ``pip install
+        'logstore[arrow]'``. Cost: 0.08 µs per record of 100 bytes if the log is not compressed, half of it
+        for new memory. Memory: all that is read; :meth:`iterate_arrow` takes a bounded amount, uses it again,
+        and so takes half the time.
 
         Raises:
             OffsetOutOfRangeError: ``start`` is below the log start or above the log end.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from pyspark.sql.types import (
     ArrayType,
@@ -17,6 +18,15 @@ from pyspark.sql.types import (
 )
 
 from logstore.errors import UsageError
+from logstore.model import TopicPartition
+
+try:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+except ImportError as error:
+    raise ImportError(
+        f"the Spark data source needs pyarrow: pip install 'logstore[spark]' ({error})"
+    ) from None
 
 _HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 
@@ -31,6 +41,33 @@ COLUMNS: Final[dict[str, DataType]] = {
     "headers": ArrayType(_HEADER),
 }
 """The columns of a read, in the connector's order."""
+
+
+_HEADER_TYPE: Final = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+
+ARROW_TYPES: Final = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestampType": pa.int32(),
+    "headers": pa.list_(pa.field("element", _HEADER_TYPE)),
+}
+"""What Spark takes for them; anything else it refuses."""
+
+_OF_LOG: Final = {
+    "key": "key",
+    "value": "value",
+    "offset": "offset",
+    "timestamp": "timestamp_ms",
+    "timestampType": "timestamp_type",
+    "headers": "headers",
+}
+"""The column of a log that each is made of; the others say the same in every row of a partition."""
+
+_THOUSAND: Final = pa.scalar(1000, pa.int64())
 
 
 def full_schema(*, with_headers: bool) -> StructType:
@@ -49,16 +86,86 @@ class ColumnMap:
             UsageError: a column that there is not, or of another type, or named twice; no column at all.
         """
         for number, field in enumerate(schema.fields):
-            kind = COLUMNS.get(field.name)
-            if kind is None:
-                raise UsageError(f"there is no column {field.name!r}; the columns are {', '.join(COLUMNS)}")
-            if field.dataType != kind:
-                raise UsageError(
-                    f"column {field.name!r} is asked for as {field.dataType.simpleString()}; it is "
-                    f"{kind.simpleString()}"
-                )
+            _check_field(field)
             if field.name in schema.fieldNames()[:number]:
                 raise UsageError(f"column {field.name!r} is named twice")
         if not schema.fields:
             raise UsageError("the schema has no columns; name one at least")
-        self.schema = schema
+        self._fields = tuple((field.name, field.nullable) for field in schema.fields)
+        self.of_log = tuple(_OF_LOG[field.name] for field in schema.fields if field.name in _OF_LOG)
+        """The log's columns that are needed: one at least, which says how many rows there are."""
+        if not self.of_log:
+            self.of_log = ("offset",)
+
+    def converter(self, partition: TopicPartition) -> Callable[[Any], Any]:
+        """What turns record batches of a partition's log into those of the schema."""
+        return _Converter(self._fields, partition)
+
+
+def _check_field(field: StructField) -> None:
+    kind = COLUMNS.get(field.name)
+    if kind is None:
+        raise UsageError(f"there is no column {field.name!r}; the columns are {', '.join(COLUMNS)}")
+    if field.dataType != kind:
+        raise UsageError(
+            f"column {field.name!r} is asked for as {field.dataType.simpleString()}; it is "
+            f"{kind.simpleString()}"
+        )
+    if not field.nullable and field.name in ("key", "value", "headers"):
+        raise UsageError(f"column {field.name!r} is asked for as not null; it may be null")
+
+
+class _Converter:
+    """Makes record batches of one partition. Columns that say the same in every row are made once and cut."""
+
+    def __init__(self, fields: Sequence[tuple[str, bool]], partition: TopicPartition) -> None:
+        self._schema = pa.schema(
+            [pa.field(name, ARROW_TYPES[name], nullable=nullable) for name, nullable in fields]
+        )
+        self._constants = {"topic": partition.topic, "partition": partition.partition}
+        self._cut: dict[str, Any] = {}
+
+    def __call__(self, batch: Any) -> Any:
+        arrays = [self._array(name, batch) for name in self._schema.names]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _array(self, name: str, batch: Any) -> Any:
+        if name in self._constants:
+            return self._constant(name, batch.num_rows)
+        column = batch.column(_OF_LOG[name])
+        if name == "timestamp":
+            return _microseconds(column)
+        if name == "headers":
+            return _headers(column)
+        return column
+
+    def _constant(self, name: str, row_count: int) -> Any:
+        made = self._cut.get(name)
+        if made is None or len(made) < row_count:
+            made = pa.repeat(pa.scalar(self._constants[name], ARROW_TYPES[name]), row_count)
+            self._cut[name] = made
+        return made if len(made) == row_count else made.slice(0, row_count)
+
+
+def _microseconds(milliseconds: Any) -> Any:
+    """Times as Spark counts them.
+
+    Raises:
+        CorruptionError: a timestamp is out of Spark's reach.
+    """
+    try:
+        scaled = pc.multiply_checked(milliseconds, _THOUSAND)
+    except pa.ArrowInvalid:
+        outside = pc.max(pc.abs(milliseconds)).as_py()
+        raise UsageError(f"a timestamp of {outside} ms is out of reach of Spark's timestamps") from None
+    return scaled.view(ARROW_TYPES["timestamp"])
+
+
+def _headers(column: Any) -> Any:
+    """The same lists, with the names that Spark gives to their parts; null where a record has no headers."""
+    pairs = column.values
+    keys, values = pairs.flatten()
+    named = pa.StructArray.from_arrays([keys, values], fields=list(_HEADER_TYPE))
+    ends = column.offsets
+    has_none = pc.equal(column.value_lengths(), 0)
+    return pa.ListArray.from_arrays(ends, named, type=ARROW_TYPES["headers"], mask=has_none)

@@ -1,0 +1,49 @@
+"""``spark.read``: which offsets are read is decided once, when Spark plans the read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from logstore.spark.origin import origin_of
+from logstore.spark.positions import Subscription, resolve_spans
+from logstore.spark.range_reader import RangeReader
+from logstore.spark.ranges import OffsetRange, divide
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from logstore.spark.options import Options
+
+
+class BatchReader(DataSourceReader):
+    """Reads ranges of offsets, a task for each. Has no ``pushFilters``: with Spark 4.3.0 a DataFrame that is
+    used twice would be filtered by the first use's filters in both."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        """
+        Raises:
+            InvalidConfigError, UsageError: an option or a column that cannot be had.
+        """
+        origin = origin_of(options)
+        self._options = options
+        self._subscription = Subscription(options)
+        self._reader = RangeReader(origin, options, schema)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Called once for a DataFrame, however often it is used: it is what the log held then."""
+        origin = self._reader.origin
+        try:
+            spans = resolve_spans(origin, self._subscription, self._options, self._reader.isolation)
+            return divide(origin, spans, self._options)
+        finally:
+            origin.close()
+
+    def read(self, partition: InputPartition | None) -> Iterator[Any]:
+        """In a task. Where there is nothing to read Spark asks once all the same, with a partition of its
+        own."""
+        if not isinstance(partition, OffsetRange):
+            return iter(())
+        return self._reader.read(partition)

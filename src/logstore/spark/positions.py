@@ -1,0 +1,280 @@
+"""Which partitions a read is of, and from where to where: the options that name offsets and times.
+
+``subscribe``, ``subscribePattern`` or ``assign`` say which partitions; offsets are named outright, or by
+time. What they mean is Spark's Kafka connector's: of the forms, ``startingTimestamp`` is taken before
+``startingOffsetsByTimestamp``, and that before ``startingOffsets``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from logstore.errors import InvalidConfigError, OffsetOutOfRangeError, UnknownTopicError
+from logstore.model import Isolation, TopicPartition
+from logstore.spark.ranges import Span
+
+if TYPE_CHECKING:
+    from logstore.spark.options import Options
+    from logstore.spark.origin import Origin
+
+EARLIEST: Final = -2
+"""In JSON: the first offset that there is."""
+LATEST: Final = -1
+"""In JSON: behind the last offset that there is."""
+
+_WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
+
+
+class Subscription:
+    """Which topics or partitions were asked for. Pickles."""
+
+    def __init__(self, options: Options) -> None:
+        """
+        Raises:
+            InvalidConfigError: none of the three options, or more than one, or what one says is wrong.
+        """
+        given = [name for name in ("subscribe", "subscribePattern", "assign") if name in options]
+        if len(given) != 1:
+            named = " and ".join(given) or "none"
+            raise InvalidConfigError(
+                f"one of the options subscribe, subscribePattern and assign must be given; there is {named}"
+            )
+        self._options = options
+        self._topics: frozenset[str] = frozenset()
+        self._pattern: str | None = None
+        self._assigned: frozenset[TopicPartition] = frozenset()
+        if given == ["subscribe"]:
+            self._topics = self._parse_topics()
+        elif given == ["subscribePattern"]:
+            self._pattern = self._parse_pattern()
+        else:
+            self._assigned = self._parse_assigned()
+
+    def _parse_topics(self) -> frozenset[str]:
+        names = [name.strip() for name in (self._options.text("subscribe") or "").split(",")]
+        if not all(names):
+            self._options.refuse("subscribe", "it must be topic names with commas between them")
+        return frozenset(names)
+
+    def _parse_pattern(self) -> str:
+        pattern = self._options.text("subscribePattern") or ""
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            self._options.refuse("subscribePattern", f"it is no regular expression ({error})")
+        return pattern
+
+    def _parse_assigned(self) -> frozenset[TopicPartition]:
+        parsed = self._options.json("assign")
+        well_formed = isinstance(parsed, dict) and all(
+            isinstance(numbers, list)
+            and numbers
+            and all(type(number) is int and number >= 0 for number in numbers)
+            for numbers in parsed.values()
+        )
+        if not parsed or not well_formed:
+            self._options.refuse("assign", 'it must be JSON like {"topic": [0, 1]}')
+        return frozenset(TopicPartition(topic, number) for topic in parsed for number in parsed[topic])
+
+    def partitions(self, origin: Origin) -> list[TopicPartition]:
+        """The partitions that are there now, in order. A pattern must fit the whole name, and may fit none.
+
+        Raises:
+            UnknownTopicError: a topic or partition that was named is not there.
+        """
+        counts = origin.partition_counts()
+        if self._pattern is not None:
+            pattern = re.compile(self._pattern)
+            topics: Iterable[str] = [topic for topic in counts if pattern.fullmatch(topic)]
+        else:
+            topics = self._topics or {partition.topic for partition in self._assigned}
+        for topic in sorted(topics):
+            if topic not in counts:
+                raise UnknownTopicError(f"there is no topic {topic!r} in {origin}")
+        for topic, number in sorted(self._assigned):
+            if number >= counts[topic]:
+                raise UnknownTopicError(
+                    f"there is no partition {number} of topic {topic!r} in {origin}; it has {counts[topic]}"
+                )
+        if self._assigned:
+            return sorted(self._assigned)
+        return [TopicPartition(topic, number) for topic in sorted(topics) for number in range(counts[topic])]
+
+
+class Limit(NamedTuple):
+    """Where a read begins, or where it ends, as the options ask. Pickles."""
+
+    option: str
+    """The one that asks, as users spell it."""
+    of_all: int | None
+    """For every partition: an offset, or :data:`EARLIEST` or :data:`LATEST`, or a time."""
+    of_each: Mapping[TopicPartition, int]
+    """The same for each; used where ``of_all`` is None."""
+    is_time: bool
+    is_lenient: bool
+    """Whether a time after the last record means the end; else it is an error."""
+
+    def wanted(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """
+        Raises:
+            InvalidConfigError: partitions are named that are not read, or not all that are.
+        """
+        if self.of_all is not None:
+            return dict.fromkeys(partitions, self.of_all)
+        read, named = set(partitions), set(self.of_each)
+        for wrong, reason in (
+            (named - read, "is not read"),
+            (read - named, "is missing; name all that are read"),
+        ):
+            if wrong:
+                raise InvalidConfigError(f"option {self.option}: partition {min(wrong)} {reason}")
+        return dict(self.of_each)
+
+
+def starting_limit(options: Options, *, default: int) -> Limit:
+    """Where a read begins. ``default`` is :data:`EARLIEST` or :data:`LATEST`.
+
+    Raises:
+        InvalidConfigError: an option that does not say so clearly.
+    """
+    strategy = options.choice("startingOffsetsByTimestampStrategy", ("error", "latest"), default="error")
+    return _limit(options, "starting", default, is_lenient=strategy == "latest")
+
+
+def ending_limit(options: Options) -> Limit:
+    """Where a batch read ends.
+
+    Raises:
+        InvalidConfigError: as :func:`starting_limit`.
+    """
+    return _limit(options, "ending", LATEST, is_lenient=True)
+
+
+def _limit(options: Options, side: str, default: int, *, is_lenient: bool) -> Limit:
+    name = f"{side}Timestamp"
+    if name in options:
+        return Limit(name, options.number(name, least=0), {}, True, is_lenient)
+    name = f"{side}OffsetsByTimestamp"
+    if name in options:
+        return Limit(name, None, _parse_each(options, name, least=0), True, is_lenient)
+    name = f"{side}Offsets"
+    text = options.text(name)
+    if text is None:
+        return Limit(name, default, {}, False, is_lenient)
+    word = _WORDS.get(text.strip().lower())
+    if word is not None:
+        return Limit(name, word, {}, False, is_lenient)
+    return Limit(name, None, _parse_each(options, name, least=EARLIEST), False, is_lenient)
+
+
+def _parse_each(options: Options, name: str, *, least: int) -> dict[TopicPartition, int]:
+    """``{"topic": {"0": 23, "1": -2}}``."""
+    parsed = options.json(name)
+    found: dict[TopicPartition, int] = {}
+    try:
+        for topic, numbers in parsed.items():
+            for partition, value in numbers.items():
+                found[TopicPartition(topic, _number(partition, 0))] = _number(value, least)
+    except (AttributeError, ValueError):
+        words = "earliest, latest or " if least < 0 else ""
+        options.refuse(name, f'it must be {words}JSON like {{"topic": {{"0": 23, "1": 45}}}}')
+    return found
+
+
+def _number(value: Any, least: int) -> int:
+    number = value if type(value) is int else int(str(value))
+    if isinstance(value, bool | float) or not least <= number < 2**63:
+        raise ValueError(value)
+    return number
+
+
+# Offsets ----------------------------------------------------------------------------------------------------
+
+
+def resolve_spans(
+    origin: Origin, subscription: Subscription, options: Options, isolation: Isolation
+) -> list[Span]:
+    """What a batch read is of: for each partition the offsets from where it begins to where it ends.
+
+    Raises:
+        InvalidConfigError: options that do not fit each other, or the partitions.
+        OffsetOutOfRangeError: an offset that is not there, or a beginning behind its end.
+        UnknownTopicError: a topic that is not there.
+    """
+    start_limit, end_limit = starting_limit(options, default=EARLIEST), ending_limit(options)
+    _check_batch(
+        options, start_limit, LATEST, "a batch read would be empty; it begins at earliest or at offsets"
+    )
+    _check_batch(options, end_limit, EARLIEST, "a batch read would be empty; it ends at latest or at offsets")
+    partitions = subscription.partitions(origin)
+    starts, ends = start_limit.wanted(partitions), end_limit.wanted(partitions)
+    fails = options.flag("failOnDataLoss", default=True)
+    return [
+        _span(
+            origin,
+            partition,
+            (start_limit, starts[partition]),
+            (end_limit, ends[partition]),
+            isolation,
+            fails,
+        )
+        for partition in partitions
+    ]
+
+
+def _check_batch(options: Options, limit: Limit, wrong: int, reason: str) -> None:
+    if not limit.is_time and wrong in (limit.of_all, *limit.of_each.values()):
+        options.refuse(limit.option, reason)
+
+
+def _span(
+    origin: Origin,
+    partition: TopicPartition,
+    start: tuple[Limit, int],
+    end: tuple[Limit, int],
+    isolation: Isolation,
+    fails: bool,
+) -> Span:
+    bounds = origin.bounds(partition, isolation)
+    first = resolve(origin, partition, *start, isolation)
+    stop = resolve(origin, partition, *end, isolation)
+    if fails:
+        for (limit, _), offset in ((start, first), (end, stop)):
+            if not bounds.start <= offset <= bounds.end:
+                raise OffsetOutOfRangeError(
+                    f"option {limit.option}: offset {offset} of {partition} is not there: {origin} has "
+                    f"{bounds.start} to {bounds.end}; with failOnDataLoss=false what is there would be read"
+                )
+    if first > stop:
+        raise OffsetOutOfRangeError(
+            f"options {start[0].option} and {end[0].option}: the read of {partition} begins at offset "
+            f"{first} and ends before it, at {stop}"
+        )
+    first = min(max(first, bounds.start), bounds.end)
+    return Span(partition, first, max(first, min(stop, bounds.end)))
+
+
+def resolve(
+    origin: Origin, partition: TopicPartition, limit: Limit, wanted: int, isolation: Isolation
+) -> int:
+    """The offset that a limit means for a partition: as it was asked for, be it there or not.
+
+    Raises:
+        OffsetOutOfRangeError: a time after the last record, where that is an error.
+    """
+    if not limit.is_time and wanted >= 0:
+        return wanted
+    bounds = origin.bounds(partition, isolation)
+    if not limit.is_time:
+        return bounds.start if wanted == EARLIEST else bounds.end
+    offset = origin.offset_at(partition, wanted)
+    if offset is not None and offset < bounds.end:
+        return offset
+    if limit.is_lenient:
+        return bounds.end
+    raise OffsetOutOfRangeError(
+        f"option {limit.option}: {partition} has no record at or after {wanted} ms; with "
+        "startingOffsetsByTimestampStrategy=latest it would be read from its end"
+    )
