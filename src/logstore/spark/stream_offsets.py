@@ -1,0 +1,312 @@
+"""How far a stream has read, as Spark's checkpoint keeps it, and how far it reads next. Pure: no pyspark, no
+files, no clock.
+
+Spark journals where each batch *ends*, before it runs the batch, and takes that as where the next one starts.
+Where the first batch starts it asks anew after each restart. So an end also says where its batch begins,
+wherever that is not where the batch before it ended: for every partition of the first batch, for a partition
+that is new, and for one whose records were taken away. A batch that is run again after a crash then covers the
+same records, whatever happened to the log in between; no state but Spark's own is needed. As JSON::
+
+    {"logstore": 1, "topics": {"flights": {"id": "…", "end": {"0": 120, "1": 50}, "from": {"1": 0}}}}
+
+``end`` holds next offsets, ``from`` those beginnings, ``id`` the topic's id, by which a topic that was deleted
+and created again is known. What stands for "nothing was read yet" has no ``topics`` but says what was asked
+for; it is the same each time, and no offset is taken from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, NoReturn
+
+from logstore.errors import UnsupportedVersionError, UsageError
+from logstore.model import TopicPartition
+from logstore.spark.origin import Bounds
+
+VERSION: Final = 1
+"""Of the JSON."""
+_SHOWN: Final = 200  # characters of a bad offset in its error
+
+
+Offsets = Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamOffset:
+    """Where one batch of a stream ends, and where it begins if that is not where the one before it ended."""
+
+    ends: Offsets = field(default_factory=dict)
+    starts: Offsets = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    """Not of topics whose id nobody knows."""
+
+
+class Seen(NamedTuple):
+    """What is there now, of the partitions that the stream is of."""
+
+    bounds: Mapping[TopicPartition, Bounds]
+    topic_ids: Mapping[str, str]
+
+
+class Loss(NamedTuple):
+    """Records that the stream was to read and that are, or may be, gone."""
+
+    partition: TopicPartition
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.partition}: {self.reason}"
+
+
+# JSON -------------------------------------------------------------------------------------------------------
+
+
+def initial_json(asked: Mapping[str, str]) -> dict[str, Any]:
+    """What stands for "nothing was read yet". ``asked`` are the options that say where to begin."""
+    return {"logstore": VERSION, "begin": dict(asked)}
+
+
+def format_offset(offset: StreamOffset) -> dict[str, Any]:
+    """As JSON takes it. Equal offsets give equal text: Spark compares the text."""
+    topics: dict[str, dict[str, Any]] = {}
+    for partition in sorted(offset.ends):
+        topic = topics.setdefault(partition.topic, {})
+        if not topic and partition.topic in offset.topic_ids:
+            topic["id"] = offset.topic_ids[partition.topic]
+        topic.setdefault("end", {})[str(partition.partition)] = offset.ends[partition]
+    for partition in sorted(offset.starts):
+        starts = topics[partition.topic].setdefault("from", {})
+        starts[str(partition.partition)] = offset.starts[partition]
+    return {"logstore": VERSION, "topics": topics}
+
+
+def parse_offset(parsed: Any) -> StreamOffset | None:
+    """An offset from its JSON; None if it stands for "nothing was read yet".
+
+    Raises:
+        UnsupportedVersionError: a newer logstore wrote it.
+        UsageError: it is none of ours, or damaged.
+    """
+    if not isinstance(parsed, dict) or type(parsed.get("logstore")) is not int:
+        _refuse(parsed, 'it has no "logstore"; was the checkpoint made by another source?')
+    if parsed["logstore"] != VERSION:
+        raise UnsupportedVersionError(
+            f"an offset in the stream's checkpoint is of version {parsed['logstore']}; this logstore knows "
+            f"version {VERSION}: {_shown(parsed)}"
+        )
+    topics = parsed.get("topics")
+    if topics is None and isinstance(parsed.get("begin"), dict):
+        return None
+    if not isinstance(topics, dict):
+        _refuse(parsed, 'it has neither "topics" nor "begin"')
+    ends: dict[TopicPartition, int] = {}
+    starts: dict[TopicPartition, int] = {}
+    topic_ids: dict[str, str] = {}
+    for name, topic in topics.items():
+        if not isinstance(topic, dict) or not topic.get("end"):
+            _refuse(parsed, f'topic {name!r} has no "end"')
+        ends.update(_parse_numbers(parsed, name, topic["end"]))
+        starts.update(_parse_numbers(parsed, name, topic.get("from", {})))
+        if "id" in topic:
+            if not isinstance(topic["id"], str):
+                _refuse(parsed, f"the id of topic {name!r} is no text")
+            topic_ids[name] = topic["id"]
+    for partition, start in starts.items():
+        if start > ends.get(partition, -1):
+            _refuse(parsed, f"{partition} begins at {start} and ends at {ends.get(partition)}")
+    return StreamOffset(ends=ends, starts=starts, topic_ids=topic_ids)
+
+
+def _parse_numbers(parsed: Any, topic: str, numbers: Any) -> dict[TopicPartition, int]:
+    found: dict[TopicPartition, int] = {}
+    if not isinstance(numbers, dict):
+        _refuse(parsed, f"the offsets of topic {topic!r} are no JSON object")
+    for text, offset in numbers.items():
+        if not text.isascii() or not text.isdigit() or type(offset) is not int or not 0 <= offset < 2**63:
+            _refuse(parsed, f"partition {text!r} of topic {topic!r} has offset {offset!r}")
+        found[TopicPartition(topic, int(text))] = offset
+    return found
+
+
+def _refuse(parsed: Any, reason: str) -> NoReturn:
+    raise UsageError(f"an offset in the stream's checkpoint cannot be read: {reason}: {_shown(parsed)}")
+
+
+def _shown(parsed: Any) -> str:
+    text = repr(parsed)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+
+
+# What a batch covers ----------------------------------------------------------------------------------------
+
+
+def ranges_between(start: StreamOffset | None, end: StreamOffset) -> dict[TopicPartition, range]:
+    """The offsets of each partition that lie between the ends of two batches, one after the other; those
+    where there are any.
+
+    Raises:
+        UsageError: the two cannot be one after the other: the checkpoint is damaged.
+    """
+    if start == end:
+        return {}  # else what the batch that ended there had covered
+    before = {} if start is None else start.ends
+    found = {}
+    for partition, stop in end.ends.items():
+        first = end.starts.get(partition, before.get(partition))
+        if first is None or first > stop:
+            raise UsageError(
+                f"the offsets in the stream's checkpoint do not fit each other: {partition} is to be read from "
+                f"{'nowhere' if first is None else first} to {stop}"
+            )
+        if first < stop:
+            found[partition] = range(first, stop)
+    return found
+
+
+def readable_ranges(
+    ranges: Mapping[TopicPartition, range], topic_ids: Mapping[str, str], seen: Seen
+) -> tuple[dict[TopicPartition, range], list[Loss]]:
+    """What is still there of a batch's ranges, and what is not. ``topic_ids`` are those that it was planned
+    with; ``seen`` holds the ranges' partitions, as far as they are there."""
+    found: dict[TopicPartition, range] = {}
+    losses = []
+    for partition, wanted in ranges.items():
+        bounds = seen.bounds.get(partition)
+        if bounds is None:
+            losses.append(_vanished(partition, wanted.start))
+            continue
+        if is_another(partition.topic, topic_ids, seen.topic_ids):
+            losses.append(_created_again(partition, wanted.start))
+            continue
+        if wanted.start < bounds.start:
+            losses.append(_deleted(partition, wanted.start, min(bounds.start, wanted.stop)))
+        if wanted.stop > bounds.end:
+            losses.append(_cut(partition, wanted.stop, bounds.end))
+        left = range(max(wanted.start, bounds.start), min(wanted.stop, bounds.end))
+        if left:
+            found[partition] = left
+    return found, losses
+
+
+# Where the next batch begins --------------------------------------------------------------------------------
+
+
+def next_begins(
+    last: StreamOffset, seen: Seen, is_wanted: Callable[[TopicPartition], bool]
+) -> tuple[dict[TopicPartition, int], list[Loss]]:
+    """Where the next batch begins in each partition that is there, and what was lost since the last one.
+
+    A partition that the stream has not read yet is read from its beginning; so is one of a topic that was
+    created again. Where records were deleted it goes on with the first that is left, where they were cut off,
+    at the end. ``is_wanted`` tells whether a partition that is not there is missed, or no longer asked for.
+    """
+    begins: dict[TopicPartition, int] = {}
+    losses = []
+    for partition, bounds in seen.bounds.items():
+        begins[partition], loss = _next_begin(partition, bounds, last, seen.topic_ids)
+        if loss is not None:
+            losses.append(loss)
+    missed = [partition for partition in last.ends if partition not in begins and is_wanted(partition)]
+    losses += [_vanished(partition, last.ends[partition]) for partition in missed]
+    return begins, losses
+
+
+def _next_begin(
+    partition: TopicPartition, bounds: Bounds, last: StreamOffset, topic_ids: Mapping[str, str]
+) -> tuple[int, Loss | None]:
+    end = last.ends.get(partition)
+    if end is None:
+        return bounds.start, _began_late(partition, bounds.start) if bounds.start else None
+    if is_another(partition.topic, last.topic_ids, topic_ids):
+        return bounds.start, _created_again(partition, end)
+    if end < bounds.start:
+        return bounds.start, _deleted(partition, end, bounds.start)
+    if end > bounds.end:
+        return bounds.end, _cut(partition, end, bounds.end)
+    return end, None
+
+
+def is_another(topic: str, then: Mapping[str, str], now: Mapping[str, str]) -> bool:
+    """Whether the topic was deleted and created again, as far as its ids are known."""
+    return topic in then and topic in now and then[topic] != now[topic]
+
+
+def _vanished(partition: TopicPartition, offset: int) -> Loss:
+    return Loss(partition, f"it is gone; the stream was to go on at offset {offset}")
+
+
+def _created_again(partition: TopicPartition, offset: int) -> Loss:
+    return Loss(
+        partition,
+        f"its topic was deleted and created again; in the old one the stream was to go on at offset {offset}",
+    )
+
+
+def _deleted(partition: TopicPartition, first: int, stop: int) -> Loss:
+    return Loss(partition, f"the records at offsets {first} to {stop - 1} were deleted before they were read")
+
+
+def _cut(partition: TopicPartition, stop: int, end: int) -> Loss:
+    return Loss(
+        partition, f"it was cut: the stream knows of records up to offset {stop - 1}, and it ends at {end}"
+    )
+
+
+def _began_late(partition: TopicPartition, start: int) -> Loss:
+    return Loss(partition, f"it is new to the stream, and its records below offset {start} are deleted already")
+
+
+# How far the next batch goes --------------------------------------------------------------------------------
+
+
+def record_count(begins: Offsets, ends: Offsets) -> int:
+    """Offsets between the two, over all partitions of ``begins``."""
+    return sum(ends[partition] - begin for partition, begin in begins.items())
+
+
+def limited_ends(begins: Offsets, ends: Offsets, limit: int) -> dict[TopicPartition, int]:
+    """The ends of a batch of about ``limit`` records: each partition gives in proportion to what it holds, and
+    one at least if it holds any, so that none is starved. As Spark's Kafka connector divides."""
+    total = record_count(begins, ends)
+    if total <= limit:
+        return dict(ends)
+    return {
+        partition: min(ends[partition], begin + max(1, limit * (ends[partition] - begin) // total))
+        for partition, begin in begins.items()
+    }
+
+
+def next_offset(
+    last: StreamOffset | None, begins: Offsets, ends: Offsets, seen: Seen, gone: set[TopicPartition]
+) -> StreamOffset:
+    """The end of a batch that covers ``begins`` to ``ends``, behind the batch that ended at ``last``.
+
+    Partitions that are not asked for any more keep their place, for the day that they are again; ``gone`` are
+    those that are not there any more.
+    """
+    before = StreamOffset() if last is None else last
+    resting = {
+        partition: end
+        for partition, end in before.ends.items()
+        if partition not in ends
+        and partition not in gone
+        and not is_another(partition.topic, before.topic_ids, seen.topic_ids)
+    }
+    topic_ids = {**before.topic_ids, **seen.topic_ids}
+    kept = {partition.topic for partition in (*resting, *ends)}
+    return StreamOffset(
+        ends={**resting, **ends},
+        starts={
+            partition: begin
+            for partition, begin in begins.items()
+            if before.ends.get(partition) != begin
+            or is_another(partition.topic, before.topic_ids, seen.topic_ids)
+        },
+        topic_ids={topic: topic_id for topic, topic_id in topic_ids.items() if topic in kept},
+    )
+
+
+def is_further(last: StreamOffset, following: StreamOffset) -> bool:
+    """Whether there is something to read or to remember behind ``last``."""
+    return bool(following.starts) or following.ends != last.ends

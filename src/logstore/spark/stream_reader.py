@@ -1,0 +1,273 @@
+"""``spark.readStream``: what each batch of a stream covers is decided on the driver, from what is there and from
+what Spark's checkpoint says was read; see :mod:`~logstore.spark.stream_offsets`.
+
+Keeps the store open between two triggers, so that one without new records costs some system calls for each
+partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from logstore.clock import Clock, SystemClock
+from logstore.errors import OffsetOutOfRangeError, UnknownTopicError
+from logstore.model import TopicPartition
+from logstore.spark.origin import Bounds, origin_of
+from logstore.spark.positions import LATEST, Subscription, resolve, starting_limit
+from logstore.spark.range_reader import RangeReader
+from logstore.spark.ranges import OffsetRange, Span, divide
+from logstore.spark.stream_offsets import (
+    Loss,
+    Seen,
+    StreamOffset,
+    format_offset,
+    initial_json,
+    is_further,
+    limited_ends,
+    next_begins,
+    next_offset,
+    parse_offset,
+    ranges_between,
+    readable_ranges,
+    record_count,
+)
+from logstore.warning import warn
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from logstore.spark.options import Options
+
+_MAX_DELAY_MS: Final = 15 * 60 * 1000  # the connector's
+_STARTING: Final = (
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "startingOffsets",
+)
+_NAMED_LOSSES: Final = 5  # in an error; a store may have thousands of partitions
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream of records of topics. Spark makes one on the driver for each run of a query, and pickles copies
+    of it into tasks, which only :meth:`read`."""
+
+    def __init__(self, options: Options, schema: StructType, clock: Clock | None = None) -> None:
+        """
+        Raises:
+            InvalidConfigError, UsageError: an option or a column that cannot be had.
+        """
+        self._options = options
+        self._subscription = Subscription(options)
+        self._starting = starting_limit(options, default=LATEST)
+        self._fails = options.flag("failOnDataLoss", default=True)
+        self._pace = Pace(options, clock or SystemClock())
+        self._reader = RangeReader(origin_of(options), options, schema)
+        self._origin = self._reader.origin
+        self._available: Mapping[TopicPartition, int] | None = None
+        """Where a Trigger.AvailableNow ends."""
+        self._seen = Seen({}, {})
+        self._warned: set[Loss | str] = set()
+
+    # Offsets
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  these names are Spark's
+        """What stands for "nothing was read yet". Spark asks more than once, and does not keep the answer."""
+        given = {name: text for name in _STARTING if (text := self._options.text(name)) is not None}
+        return initial_json(given or {"startingOffsets": "latest"})
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """As the options ask; :meth:`latestOffset` gets it again, or "all" for Trigger.Once."""
+        return self._pace.limit()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """The query ends when it has read what is there now."""
+        seen = self._look(self._subscription.find(self._origin)[0])
+        self._available = {partition: bounds.end for partition, bounds in seen.bounds.items()}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Where the next batch ends; ``start`` itself if there is none to be run.
+
+        Cost: 9 system calls for each partition, if nothing happened.
+
+        Raises:
+            OffsetOutOfRangeError: records that were to be read are gone, and ``failOnDataLoss`` is true.
+            UnknownTopicError: a topic that is asked for, and of which nothing was read yet, is not there.
+            UsageError: ``start`` is no offset of ours.
+        """
+        last = parse_offset(start)
+        partitions, missing = self._subscription.find(self._origin)
+        self._seen = seen = self._look(partitions)
+        if last is None:
+            begins, gone = self._first_begins(seen, missing), set()
+        else:
+            begins, gone = self._next_begins(last, seen, missing)
+        ends = self._ends(begins, seen, limit)
+        following = next_offset(last, begins, ends, seen, gone)
+        if last is not None and not is_further(last, following):
+            return start
+        return format_offset(following)
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
+        """The end of the log, for the query's progress: as :meth:`latestOffset` saw it last."""
+        ends = {partition: bounds.end for partition, bounds in self._seen.bounds.items()}
+        return format_offset(StreamOffset(ends=ends, topic_ids=self._seen.topic_ids))
+
+    def _look(self, partitions: Iterable[TopicPartition]) -> Seen:
+        """What is there of some partitions."""
+        bounds: dict[TopicPartition, Bounds] = {}
+        topic_ids: dict[str, str] = {}
+        for partition in partitions:
+            topic = partition.topic
+            try:
+                if topic not in topic_ids:
+                    topic_ids[topic] = self._origin.topic_id(topic)
+                bounds[partition] = self._origin.bounds(partition, self._reader.isolation)
+            except UnknownTopicError:
+                continue  # it is being deleted
+        return Seen(bounds, topic_ids)
+
+    def _first_begins(self, seen: Seen, missing: list[str]) -> dict[TopicPartition, int]:
+        if missing:
+            raise UnknownTopicError(f"there is no {missing[0]} in {self._origin}")
+        begins = {}
+        for partition, wanted in self._starting.wanted(seen.bounds).items():
+            offset = resolve(self._origin, partition, self._starting, wanted, self._reader.isolation)
+            bounds = seen.bounds[partition]
+            begins[partition] = min(max(offset, bounds.start), bounds.end)
+            if not bounds.start <= offset <= bounds.end:
+                self._report(
+                    [
+                        Loss(
+                            partition,
+                            f"option {self._starting.option} asks for offset {offset}; there are "
+                            f"{bounds.start} to {bounds.end}",
+                        )
+                    ]
+                )
+        return begins
+
+    def _next_begins(
+        self, last: StreamOffset, seen: Seen, missing: list[str]
+    ) -> tuple[dict[TopicPartition, int], set[TopicPartition]]:
+        begins, losses = next_begins(last, seen, self._subscription.covers)
+        self._report(losses)
+        for name in missing:
+            if self._fails:
+                raise UnknownTopicError(f"there is no {name} in {self._origin}")
+            self._warn_once(name, f"there is no {name} in {self._origin}")
+        gone = {partition for partition in last.ends if partition not in begins}
+        return begins, {partition for partition in gone if self._subscription.covers(partition)}
+
+    def _ends(
+        self, begins: Mapping[TopicPartition, int], seen: Seen, limit: ReadLimit
+    ) -> dict[TopicPartition, int]:
+        ends = {partition: max(begin, seen.bounds[partition].end) for partition, begin in begins.items()}
+        if self._available is not None:
+            for partition, begin in begins.items():
+                ends[partition] = max(begin, min(ends[partition], self._available.get(partition, begin)))
+        if isinstance(limit, ReadAllAvailable):
+            return ends
+        if self._available is None and self._pace.is_too_early(record_count(begins, ends)):
+            return dict(begins)
+        return ends if self._pace.most is None else limited_ends(begins, ends, self._pace.most)
+
+    # Batches
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of a batch. Spark may ask more than once, and asks again for a batch that a crash
+        interrupted: the answer follows from the two offsets, and from what is still there.
+
+        Raises:
+            OffsetOutOfRangeError: records of the batch are gone, and ``failOnDataLoss`` is true.
+            UsageError: the checkpoint is damaged.
+        """
+        last, planned = parse_offset(start), parse_offset(end)
+        if planned is None:
+            return []
+        ranges = ranges_between(last, planned)
+        found, losses = readable_ranges(ranges, planned.topic_ids, self._look(ranges))
+        self._report(losses)
+        spans = [Span(partition, wanted.start, wanted.stop) for partition, wanted in found.items()]
+        return divide(self._origin, spans, self._options)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """In a task: the records of a range, as Arrow batches."""
+        if not isinstance(partition, OffsetRange):
+            return iter(())
+        return self._reader.read(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing: what was read stays where it is."""
+
+    def stop(self) -> None:
+        """Close the store."""
+        self._origin.close()
+
+    # Losses
+
+    def _report(self, losses: Sequence[Loss]) -> None:
+        """
+        Raises:
+            OffsetOutOfRangeError: there are some, and ``failOnDataLoss`` is true.
+        """
+        if losses and self._fails:
+            named = "; ".join(str(loss) for loss in losses[:_NAMED_LOSSES])
+            more = f"; and {len(losses) - _NAMED_LOSSES} more" if len(losses) > _NAMED_LOSSES else ""
+            raise OffsetOutOfRangeError(
+                f"records of {self._origin} that the stream was to read are gone, or may be: {named}{more}. "
+                "Restart it with failOnDataLoss=false to go on with what is left"
+            )
+        for loss in losses:
+            self._warn_once(loss, f"{loss} ({self._origin}); the stream goes on (failOnDataLoss=false)")
+
+    def _warn_once(self, about: Loss | str, text: str) -> None:
+        if about not in self._warned:
+            self._warned.add(about)
+            warn("%s", text)
+
+
+class Pace:
+    """How many records a trigger takes: ``maxOffsetsPerTrigger``, ``minOffsetsPerTrigger`` and
+    ``maxTriggerDelay``."""
+
+    def __init__(self, options: Options, clock: Clock) -> None:
+        """
+        Raises:
+            InvalidConfigError: a bad value, or a maximum below the minimum.
+        """
+        self.most = options.number("maxOffsetsPerTrigger")
+        self.least = options.number("minOffsetsPerTrigger")
+        self._max_delay_ms = options.duration_ms("maxTriggerDelay", default=_MAX_DELAY_MS)
+        self._clock = clock
+        self._last_ms: int | None = None
+        if self.most is not None and self.least is not None and self.most < self.least:
+            options.refuse("maxOffsetsPerTrigger", f"it is below minOffsetsPerTrigger, {self.least}")
+
+    def limit(self) -> ReadLimit:
+        """The same for Spark, which has no limit that says both."""
+        if self.most is not None:
+            return ReadMaxRows(self.most)
+        return ReadAllAvailable() if self.least is None else ReadMinRows(self.least)
+
+    def is_too_early(self, available: int) -> bool:
+        """Whether a trigger waits for more records than are ``available``. The first one after a start does
+        not, so that nothing waits longer than the delay because of restarts."""
+        if self.least is None or available == 0:
+            return False
+        now_ms = self._clock.monotonic_ms()
+        is_due = self._last_ms is None or now_ms - self._last_ms >= self._max_delay_ms
+        if available < self.least and not is_due:
+            return True
+        self._last_ms = now_ms
+        return False
