@@ -422,6 +422,16 @@ def test_a_brokers_directory_without_a_catalogue_can_be_read(path):
     assert "topics.json" not in names_in(path)
 
 
+def test_a_topic_whose_id_nobody_knows_has_the_same_one_for_every_reader(path):
+    with open_store(path) as store:
+        for name in "tu":
+            store.create_topic(name)[0].append(b"v")
+    for name in ("topics.json", "t-0/partition.metadata", "u-0/partition.metadata"):
+        (path / name).unlink()
+    with logstore.open(path, read_only=True) as one, logstore.open(path, read_only=True) as other:
+        assert one["t"].topic_id == other["t"].topic_id != one["u"].topic_id
+
+
 # Transactions -----------------------------------------------------------------------------------------------
 
 

@@ -58,6 +58,22 @@ def test_the_default_isolation_is_the_high_watermark(log):
     assert log.fetch(0).data == b""
 
 
+def test_the_readable_offsets_are_those_that_a_read_gives(log):
+    log.manage_high_watermark()
+    add_batches(log, 4)
+    log.update_high_watermark(3)
+    log.delete_before(1)
+    assert log.readable_offsets() == range(1, 3)
+    assert log.readable_offsets(LOG_END) == range(1, 4)
+    assert list(log.readable_offsets()) == offsets_of(log)
+
+
+def test_the_readable_offsets_end_where_they_begin_if_there_are_none(log):
+    log.manage_high_watermark()
+    add_batches(log, 2)
+    assert log.readable_offsets() == range(0)
+
+
 @pytest.mark.parametrize("start", [1, 2])
 def test_a_read_between_the_limit_and_the_log_end_is_empty(log, start):
     log.manage_high_watermark()

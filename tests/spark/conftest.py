@@ -14,11 +14,18 @@ import sys
 import pytest
 
 
-def missing() -> str | None:
-    """What keeps Spark from running here."""
+def missing_python() -> str | None:
+    """What keeps the readers and writers from being imported."""
     for module in ("pyspark", "pyarrow"):
         if importlib.util.find_spec(module) is None:
             return f"{module} is not installed: pip install 'logstore[spark]'"
+    return None
+
+
+def missing() -> str | None:
+    """What keeps Spark from running here."""
+    if missing_python() is not None:
+        return missing_python()
     if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
         return "there is no Java: install Java 17 or newer and set JAVA_HOME"
     return None

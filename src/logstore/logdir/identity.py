@@ -27,6 +27,7 @@ from logstore.warning import warn
 
 META_PROPERTIES_NAME = "meta.properties"
 MAX_META_BYTES = 64 * 1024
+_GUESSES = uuid.UUID("7f1cf2f0-9a5d-4d0e-a5f4-5bd1be0e6c1f")  # any; the guesses' name space
 _STORE_FILES = {META_PROPERTIES_NAME, CATALOGUE_NAME, LOCK_NAME}
 
 
@@ -112,6 +113,12 @@ def stored_topic_id(files: Files, path: str, topic: str, partition_count: int) -
         if topic_id is not None:
             return topic_id
     return None
+
+
+def guessed_topic_id(topic: str) -> uuid.UUID:
+    """What a reader takes for the id of a topic whose directories have none, as a broker before 2.8 leaves
+    them: the same in every process. The first open for writing gives it a true one."""
+    return uuid.uuid5(_GUESSES, topic)
 
 
 def ensure_identity(files: Files, path: str) -> MetaProperties:

@@ -11,7 +11,12 @@ from logstore.errors import CorruptionError, LogstoreError, UnknownTopicError
 from logstore.files import Files
 from logstore.format.names import partition_directory_name
 from logstore.logdir.catalogue import TopicEntry, TopicState, read_catalogue
-from logstore.logdir.identity import prepare_directory, stored_topic_id, unknown_partition_counts
+from logstore.logdir.identity import (
+    guessed_topic_id,
+    prepare_directory,
+    stored_topic_id,
+    unknown_partition_counts,
+)
 from logstore.logdir.topics import keep_everything
 from logstore.model import TopicPartition
 from logstore.partition.context import make_context
@@ -50,7 +55,6 @@ class WatchedDirectory:
         self._topics: dict[str, TopicEntry] = {}
         self._unknown: set[str] = set()
         """Topics that no catalogue knows: nor does anybody know their settings."""
-        self._guessed_ids: dict[str, uuid.UUID] = {}
         self._logs: dict[TopicPartition, tuple[uuid.UUID, ReadOnlyLog]] = {}
         self._is_closed = False
         prepare_directory(self._files, self.path, create=False)
@@ -94,7 +98,7 @@ class WatchedDirectory:
     def _guess_locked(self, name: str, partition_count: int) -> TopicEntry:
         topic_id = stored_topic_id(self._files, self.path, name, partition_count)
         if topic_id is None:
-            topic_id = self._guessed_ids.setdefault(name, uuid.uuid4())
+            topic_id = guessed_topic_id(name)
         return TopicEntry(
             name=name,
             topic_id=topic_id,

@@ -105,6 +105,13 @@ class ReadableLog(ABC):
         """The offset below which every transaction is decided."""
         return self._current_view().last_stable_offset
 
+    def readable_offsets(self, isolation: Isolation = Isolation.HIGH_WATERMARK) -> range:
+        """From the first offset that can be read up to what the isolation shows, both as of one moment. A
+        read-only log looks at its files once, while two properties make it look twice."""
+        check_isolation(isolation)
+        view = self._current_view()
+        return range(view.log_start_offset, max(view.log_start_offset, view.limit_of(isolation)))
+
     @property
     def durable_offset(self) -> int:
         """The offset below which a power cut takes nothing."""

@@ -80,6 +80,14 @@ _BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "outputmode"})
 """What Spark passes on of its own."""
 
+_UNITS_MS: Final = {
+    **dict.fromkeys(("", "ms", "millisecond", "milliseconds"), 1),
+    **dict.fromkeys(("s", "sec", "second", "seconds"), 1_000),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60_000),
+    **dict.fromkeys(("h", "hour", "hours"), 3_600_000),
+    **dict.fromkeys(("d", "day", "days"), 86_400_000),
+}
+
 
 def check_names(raw: Mapping[str, str]) -> None:
     """
@@ -147,6 +155,17 @@ class Options:
         if not re.fullmatch(r"\s*[+-]?[0-9]{1,18}\s*", text) or int(text) < least:
             self.refuse(name, f"it must be a whole number, {least} or above")
         return int(text)
+
+    def duration_ms(self, name: str, *, default: int) -> int:
+        """A time as Spark writes it: ``500ms``, ``15m``, ``2 hours``; milliseconds where there is no unit."""
+        text = self.text(name)
+        if text is None:
+            return default
+        found = re.fullmatch(r"\s*([0-9]{1,12})\s*([a-z]*)\s*", text.lower())
+        unit_ms = _UNITS_MS.get(found[2]) if found else None
+        if found is None or unit_ms is None:
+            self.refuse(name, "it must be a time like 500ms, 30s, 15m or 2h")
+        return int(found[1]) * unit_ms
 
     def choice(self, name: str, choices: tuple[str, ...], *, default: str) -> str:
         """One of some words; case does not matter."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import logstore
 from logstore.errors import UnknownTopicError
+from logstore.logdir.identity import guessed_topic_id
 from logstore.model import Isolation, TopicPartition
 
 if TYPE_CHECKING:
@@ -36,8 +37,9 @@ class Origin(ABC):
         """The number of partitions of every topic there is now, by name."""
 
     @abstractmethod
-    def topic_id(self, topic: str) -> str:
-        """The topic's id: another one after the topic was deleted and created again.
+    def topic_id(self, topic: str) -> str | None:
+        """The topic's id: another one after the topic was deleted and created again. None if it has none,
+        which an old broker leaves.
 
         Raises:
             UnknownTopicError: there is no such topic.
@@ -110,14 +112,13 @@ class DirectoryOrigin(Origin):
     def partition_counts(self) -> dict[str, int]:
         return {name: len(topic) for name, topic in self._opened().items()}
 
-    def topic_id(self, topic: str) -> str:
-        return str(self._opened()[topic].topic_id)
+    def topic_id(self, topic: str) -> str | None:
+        topic_id = self._opened()[topic].topic_id
+        return None if topic_id == guessed_topic_id(topic) else str(topic_id)
 
     def bounds(self, partition: TopicPartition, isolation: Isolation) -> Bounds:
-        log = self._log(partition)
-        start = log.log_start_offset
-        end = log.last_stable_offset if isolation is Isolation.COMMITTED else log.high_watermark
-        return Bounds(start, max(start, end))
+        offsets = self._log(partition).readable_offsets(isolation)
+        return Bounds(offsets.start, offsets.stop)
 
     def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
         return self._log(partition).offset_at(timestamp_ms)

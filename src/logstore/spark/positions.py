@@ -84,23 +84,36 @@ class Subscription:
         Raises:
             UnknownTopicError: a topic or partition that was named is not there.
         """
+        found, missing = self.find(origin)
+        if missing:
+            raise UnknownTopicError(f"there is no {missing[0]} in {origin}")
+        return found
+
+    def find(self, origin: Origin) -> tuple[list[TopicPartition], list[str]]:
+        """The partitions that are there now, in order; and what was named and is not there."""
         counts = origin.partition_counts()
-        if self._pattern is not None:
-            pattern = re.compile(self._pattern)
-            topics: Iterable[str] = [topic for topic in counts if pattern.fullmatch(topic)]
-        else:
-            topics = self._topics or {partition.topic for partition in self._assigned}
-        for topic in sorted(topics):
-            if topic not in counts:
-                raise UnknownTopicError(f"there is no topic {topic!r} in {origin}")
-        for topic, number in sorted(self._assigned):
-            if number >= counts[topic]:
-                raise UnknownTopicError(
-                    f"there is no partition {number} of topic {topic!r} in {origin}; it has {counts[topic]}"
-                )
         if self._assigned:
-            return sorted(self._assigned)
-        return [TopicPartition(topic, number) for topic in sorted(topics) for number in range(counts[topic])]
+            found = sorted(p for p in self._assigned if p.partition < counts.get(p.topic, 0))
+            return found, [_missing(p, counts) for p in sorted(self._assigned - set(found))]
+        if self._pattern is not None:
+            topics = [topic for topic in counts if re.fullmatch(self._pattern, topic)]
+        else:
+            topics = [topic for topic in self._topics if topic in counts]
+        found = [TopicPartition(topic, number) for topic in sorted(topics) for number in range(counts[topic])]
+        return found, [f"topic {topic!r}" for topic in sorted(self._topics) if topic not in counts]
+
+    def covers(self, partition: TopicPartition) -> bool:
+        """Whether a partition is asked for, be it there or not."""
+        if self._pattern is not None:
+            return re.fullmatch(self._pattern, partition.topic) is not None
+        return partition.topic in self._topics or partition in self._assigned
+
+
+def _missing(partition: TopicPartition, counts: Mapping[str, int]) -> str:
+    topic, number = partition
+    if topic not in counts:
+        return f"topic {topic!r}"
+    return f"partition {number} of topic {topic!r}; it has {counts[topic]}:"
 
 
 class Limit(NamedTuple):

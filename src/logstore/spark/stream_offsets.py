@@ -1,17 +1,18 @@
 """How far a stream has read, as Spark's checkpoint keeps it, and how far it reads next. Pure: no pyspark, no
 files, no clock.
 
-Spark journals where each batch *ends*, before it runs the batch, and takes that as where the next one starts.
-Where the first batch starts it asks anew after each restart. So an end also says where its batch begins,
-wherever that is not where the batch before it ended: for every partition of the first batch, for a partition
-that is new, and for one whose records were taken away. A batch that is run again after a crash then covers the
-same records, whatever happened to the log in between; no state but Spark's own is needed. As JSON::
+Spark journals where each batch *ends*, before it runs the batch, and takes that as where the next one
+starts. Where the first batch starts it asks anew after each restart. So an end also says where its batch
+begins, wherever that is not where the batch before it ended: for every partition of the first batch, for a
+partition that is new, and for one whose records were taken away. A batch that is run again after a crash then
+covers the same records, whatever happened to the log in between; no state but Spark's own is needed. As
+JSON::
 
     {"logstore": 1, "topics": {"flights": {"id": "…", "end": {"0": 120, "1": 50}, "from": {"1": 0}}}}
 
-``end`` holds next offsets, ``from`` those beginnings, ``id`` the topic's id, by which a topic that was deleted
-and created again is known. What stands for "nothing was read yet" has no ``topics`` but says what was asked
-for; it is the same each time, and no offset is taken from it.
+``end`` holds next offsets, ``from`` those beginnings, ``id`` the topic's id, by which a topic that was
+deleted and created again is known. What stands for "nothing was read yet" has no ``topics`` but says what was
+asked for; it is the same each time, and no offset is taken from it.
 """
 
 from __future__ import annotations
@@ -156,8 +157,8 @@ def ranges_between(start: StreamOffset | None, end: StreamOffset) -> dict[TopicP
         first = end.starts.get(partition, before.get(partition))
         if first is None or first > stop:
             raise UsageError(
-                f"the offsets in the stream's checkpoint do not fit each other: {partition} is to be read from "
-                f"{'nowhere' if first is None else first} to {stop}"
+                f"the offsets in the stream's checkpoint do not fit each other: {partition} is to be read "
+                f"from {'nowhere' if first is None else first} to {stop}"
             )
         if first < stop:
             found[partition] = range(first, stop)
@@ -254,7 +255,9 @@ def _cut(partition: TopicPartition, stop: int, end: int) -> Loss:
 
 
 def _began_late(partition: TopicPartition, start: int) -> Loss:
-    return Loss(partition, f"it is new to the stream, and its records below offset {start} are deleted already")
+    return Loss(
+        partition, f"it is new to the stream, and its records below offset {start} are deleted already"
+    )
 
 
 # How far the next batch goes --------------------------------------------------------------------------------
@@ -266,8 +269,8 @@ def record_count(begins: Offsets, ends: Offsets) -> int:
 
 
 def limited_ends(begins: Offsets, ends: Offsets, limit: int) -> dict[TopicPartition, int]:
-    """The ends of a batch of about ``limit`` records: each partition gives in proportion to what it holds, and
-    one at least if it holds any, so that none is starved. As Spark's Kafka connector divides."""
+    """The ends of a batch of about ``limit`` records: each partition gives in proportion to what it holds,
+    and one at least if it holds any, so that none is starved. As Spark's Kafka connector divides."""
     total = record_count(begins, ends)
     if total <= limit:
         return dict(ends)

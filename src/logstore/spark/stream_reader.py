@@ -1,5 +1,5 @@
-"""``spark.readStream``: what each batch of a stream covers is decided on the driver, from what is there and from
-what Spark's checkpoint says was read; see :mod:`~logstore.spark.stream_offsets`.
+"""``spark.readStream``: what each batch of a stream covers is decided on the driver, from what is there and
+from what Spark's checkpoint says was read; see :mod:`~logstore.spark.stream_offsets`.
 
 Keeps the store open between two triggers, so that one without new records costs some system calls for each
 partition.
@@ -59,8 +59,8 @@ _NAMED_LOSSES: Final = 5  # in an error; a store may have thousands of partition
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream of records of topics. Spark makes one on the driver for each run of a query, and pickles copies
-    of it into tasks, which only :meth:`read`."""
+    """A stream of records of topics. Spark makes one on the driver for each run of a query, and pickles
+    copies of it into tasks, which only :meth:`read`."""
 
     def __init__(self, options: Options, schema: StructType, clock: Clock | None = None) -> None:
         """
@@ -108,8 +108,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         last = parse_offset(start)
         partitions, missing = self._subscription.find(self._origin)
         self._seen = seen = self._look(partitions)
+        gone: set[TopicPartition] = set()
         if last is None:
-            begins, gone = self._first_begins(seen, missing), set()
+            begins = self._first_begins(seen, missing)
         else:
             begins, gone = self._next_begins(last, seen, missing)
         ends = self._ends(begins, seen, limit)
@@ -126,7 +127,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _look(self, partitions: Iterable[TopicPartition]) -> Seen:
         """What is there of some partitions."""
         bounds: dict[TopicPartition, Bounds] = {}
-        topic_ids: dict[str, str] = {}
+        topic_ids: dict[str, str | None] = {}
         for partition in partitions:
             topic = partition.topic
             try:
@@ -135,7 +136,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 bounds[partition] = self._origin.bounds(partition, self._reader.isolation)
             except UnknownTopicError:
                 continue  # it is being deleted
-        return Seen(bounds, topic_ids)
+        return Seen(bounds, {topic: known for topic, known in topic_ids.items() if known is not None})
 
     def _first_begins(self, seen: Seen, missing: list[str]) -> dict[TopicPartition, int]:
         if missing:
