@@ -18,7 +18,7 @@ from logstore.model import Isolation, ProducerIdentity
 from logstore.partition.log import Log
 from logstore.testing import ManualClock, MemoryFiles
 from tests.crash.partition import abandon, open_partition
-from tests.crash.warnings import no_damage_ignored
+from tests.crash.scenario import RandomScenario
 from tests.crash.writer import batches_of
 
 DELETE_RETENTION_MS = 60_000
@@ -312,26 +312,15 @@ ACTIONS: dict[str, tuple[int, Callable[[CompactedSession], None]]] = {
 }
 
 
-class CompactedScenario:
-    """Sessions of random actions, or of given ones."""
+class CompactedScenario(RandomScenario):
+    """Sessions of one compacted partition."""
 
-    def __init__(self, *, actions: Sequence[str] = (), length: int = 8) -> None:
-        self._actions = actions
-        self._length = length
+    table = ACTIONS
 
-    def session(self, files: MemoryFiles, said: Sequence[Any], rng: random.Random) -> None:
-        session = CompactedSession(files, said, rng)
-        names = list(ACTIONS)
-        weights = [weight for weight, _ in ACTIONS.values()]
-        for name in self._actions or rng.choices(names, weights, k=self._length):
-            ACTIONS[name][1](session)
+    def begin(self, files: MemoryFiles, said: Sequence[Any], rng: random.Random) -> CompactedSession:
+        return CompactedSession(files, said, rng)
 
-    def check(self, files: MemoryFiles, said: Sequence[Any]) -> None:
-        with no_damage_ignored():
-            self._check(files, said)
-
-    @staticmethod
-    def _check(files: MemoryFiles, said: Sequence[Any]) -> None:
+    def check_state(self, files: MemoryFiles, said: Sequence[Any]) -> None:
         log = open_compacted(files)
         contents, end = contents_of(log), log.log_end_offset
         history = History(said)

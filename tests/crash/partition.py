@@ -13,7 +13,7 @@ from logstore.partition.log import Log
 from logstore.testing import ManualClock, MemoryFiles
 from logstore.testing.operations import FlushFile, Operation, Write
 from tests.crash.history import Appending, Durable, Found, History, next_value
-from tests.crash.warnings import no_damage_ignored
+from tests.crash.scenario import RandomScenario
 from tests.crash.writer import Writer, check_lookups, check_producers, found_in
 
 PATH = "/t-0"
@@ -122,26 +122,15 @@ def check_erased(files: MemoryFiles, history: History) -> None:
             assert not re.search(whole, data), f"ERASED: {value[:30]!r} is still in {path}"
 
 
-class PartitionScenario:
-    """Sessions of random actions, or of given ones."""
+class PartitionScenario(RandomScenario):
+    """Sessions of one partition."""
 
-    def __init__(self, *, actions: Sequence[str] = (), length: int = 8) -> None:
-        self._actions = actions
-        self._length = length
+    table = ACTIONS
 
-    def session(self, files: MemoryFiles, said: Sequence[Any], rng: random.Random) -> None:
-        session = Session(files, said, rng)
-        names = list(ACTIONS)
-        weights = [weight for weight, _ in ACTIONS.values()]
-        for name in self._actions or rng.choices(names, weights, k=self._length):
-            ACTIONS[name][1](session)
+    def begin(self, files: MemoryFiles, said: Sequence[Any], rng: random.Random) -> Session:
+        return Session(files, said, rng)
 
-    def check(self, files: MemoryFiles, said: Sequence[Any]) -> None:
-        with no_damage_ignored():
-            self._check(files, said)
-
-    @staticmethod
-    def _check(files: MemoryFiles, said: Sequence[Any]) -> None:
+    def check_state(self, files: MemoryFiles, said: Sequence[Any]) -> None:
         history = History(said)
         check_erased(files, history)
         log = open_partition(files)

@@ -11,7 +11,7 @@ import logstore
 from logstore import Store, StoreConfig, TopicConfig
 from logstore.testing import ManualClock, MemoryFiles
 from tests.crash.history import Deleted, Deleting, Durable, Found, History
-from tests.crash.warnings import no_damage_ignored
+from tests.crash.scenario import RandomScenario
 from tests.crash.writer import Writer, check_lookups, check_producers, found_in
 
 PATH = "/store"
@@ -228,26 +228,16 @@ ACTIONS: dict[str, tuple[int, Callable[[StoreSession], None]]] = {
 }
 
 
-class StoreScenario:
-    """Sessions of random actions; the first begins with a topic."""
+class StoreScenario(RandomScenario):
+    """Sessions of a store; each begins with a topic."""
 
-    def __init__(self, *, actions: Sequence[str] = (), length: int = 8) -> None:
-        self._actions = actions
-        self._length = length
+    table = ACTIONS
+    first = ("create",)
 
-    def session(self, files: MemoryFiles, said: Sequence[Any], rng: random.Random) -> None:
-        session = StoreSession(files, said, rng)
-        weights = [weight for weight, _ in ACTIONS.values()]
-        names = self._actions or ["create", *rng.choices(list(ACTIONS), weights, k=self._length)]
-        for name in names:
-            ACTIONS[name][1](session)
+    def begin(self, files: MemoryFiles, said: Sequence[Any], rng: random.Random) -> StoreSession:
+        return StoreSession(files, said, rng)
 
-    def check(self, files: MemoryFiles, said: Sequence[Any]) -> None:
-        with no_damage_ignored():
-            self._check(files, said)
-
-    @staticmethod
-    def _check(files: MemoryFiles, said: Sequence[Any]) -> None:
+    def check_state(self, files: MemoryFiles, said: Sequence[Any]) -> None:
         history = StoreHistory(said)
         store = open_store(files)
         assert store.damaged == {}
