@@ -14,12 +14,16 @@ if TYPE_CHECKING:
     from logstore.spark.maintenance import CompactionJob, compact, verify
     from logstore.spark.parquet_output import ParquetOutput
     from logstore.spark.source import LogstoreSource
+    from logstore.spark.tables import NewRecords, current_table, new_records
 
 _MODULES = {
     "CompactionJob": "maintenance",
     "LogstoreSource": "source",
+    "NewRecords": "tables",
     "ParquetOutput": "parquet_output",
     "compact": "maintenance",
+    "current_table": "tables",
+    "new_records": "tables",
     "verify": "maintenance",
 }
 
@@ -31,4 +35,13 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'logstore.spark' has no attribute {name!r}")
 
 
-__all__ = ["CompactionJob", "LogstoreSource", "ParquetOutput", "compact", "verify"]
+__all__ = [
+    "CompactionJob",
+    "LogstoreSource",
+    "NewRecords",
+    "ParquetOutput",
+    "compact",
+    "current_table",
+    "new_records",
+    "verify",
+]

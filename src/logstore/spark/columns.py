@@ -70,11 +70,10 @@ _OF_LOG: Final = {
 _THOUSAND: Final = pa.scalar(1000, pa.int64())
 
 
-def full_schema(*, with_headers: bool) -> StructType:
+def full_schema(*, with_headers: bool, with_type: bool = True) -> StructType:
     """All columns; ``headers`` only where asked for, as in the connector."""
-    return StructType(
-        [StructField(name, kind) for name, kind in COLUMNS.items() if name != "headers" or with_headers]
-    )
+    without = {"headers": not with_headers, "timestampType": not with_type}
+    return StructType([StructField(name, kind) for name, kind in COLUMNS.items() if not without.get(name)])
 
 
 class ColumnMap:

@@ -66,6 +66,7 @@ OPTIONS: Final = (
     Option("minPartitions", Use.READ),
     Option("maxRecordsPerPartition", Use.READ),
     Option("onCorruptBatch", Use.READ),
+    Option("latestByKey", Use.BATCH_READ),
     # how much of a stream is read at a time
     Option("maxOffsetsPerTrigger", Use.STREAM_READ),
     Option("minOffsetsPerTrigger", Use.STREAM_READ),

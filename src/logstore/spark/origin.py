@@ -76,6 +76,17 @@ class Origin(ABC):
         """The records of ``[start, stop)`` as :meth:`logstore.Log.iterate_arrow` gives them."""
 
     @abstractmethod
+    def read_latest(
+        self,
+        partition: TopicPartition,
+        isolation: Isolation,
+        columns: Iterable[str],
+        batch_rows: int,
+        batch_bytes: int,
+    ) -> Iterator[pyarrow.RecordBatch]:
+        """The current record of each key as :meth:`logstore.Log.latest_arrow` gives them."""
+
+    @abstractmethod
     def close(self) -> None:
         """Forget what is open. It opens again when it is asked again."""
 
@@ -145,6 +156,21 @@ class DirectoryOrigin(Origin):
                 columns=columns,
                 batch_rows=batch_rows,
                 batch_bytes=batch_bytes,
+            )
+        )
+
+    def read_latest(
+        self,
+        partition: TopicPartition,
+        isolation: Isolation,
+        columns: Iterable[str],
+        batch_rows: int,
+        batch_bytes: int,
+    ) -> Iterator[pyarrow.RecordBatch]:
+        log = self._log(partition)
+        return iter(
+            log.latest_arrow(
+                isolation=isolation, columns=columns, batch_rows=batch_rows, batch_bytes=batch_bytes
             )
         )
 

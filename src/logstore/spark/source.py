@@ -55,13 +55,20 @@ class LogstoreSource(DataSource):
         """The columns of a read for which the user named none."""
         from logstore.spark.columns import full_schema
 
-        return full_schema(with_headers=Options(self.options, Use.ANY).flag("includeHeaders", default=False))
+        options = Options(self.options, Use.ANY)
+        return full_schema(
+            with_headers=options.flag("includeHeaders", default=False),
+            with_type=not options.flag("latestByKey", default=False),
+        )
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """``spark.read``."""
         from logstore.spark.batch_reader import BatchReader
+        from logstore.spark.latest_reader import LatestReader
 
-        reader: DataSourceReader = BatchReader(Options(self.options, Use.BATCH_READ), schema)
+        options = Options(self.options, Use.BATCH_READ)
+        made = LatestReader if options.flag("latestByKey", default=False) else BatchReader
+        reader: DataSourceReader = made(options, schema)
         return reader
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name

@@ -1,0 +1,103 @@
+"""Short ways to DataFrames: a topic as its current table, and what is new since an output was written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+
+from logstore.files import OsFiles, PathLike, check_path
+from logstore.spark.options import Options, Use
+from logstore.spark.origin import origin_of
+from logstore.spark.parquet_output import ParquetOutput
+from logstore.spark.positions import EARLIEST, Subscription
+
+
+def current_table(
+    spark: SparkSession, path: PathLike, topic: str, *, isolation: str = "read_committed"
+) -> DataFrame:
+    """The current record of each key of a topic, compacted or not: columns key, value, topic, partition,
+    offset, timestamp. One task for each partition; tombstones are not in it.
+
+    Each job over it reads the topic as it is then: a stream that is joined with it sees updates with its next
+    micro-batch. ``.cache()`` keeps what was read first.
+
+    Args:
+        path: the store's directory, which the executors see under the same name.
+        isolation: ``read_committed`` or ``read_uncommitted``; aborted records are left out in both.
+    """
+    return (
+        spark.read.format("logstore")
+        .option("path", OsFiles().absolute(check_path(path)))
+        .option("subscribe", topic)
+        .option("latestByKey", "true")
+        .option("kafka.isolation.level", isolation)
+        .load()
+    )
+
+
+class NewRecords(NamedTuple):
+    """What :func:`new_records` gives."""
+
+    records: DataFrame
+    """With the columns of every read."""
+    offsets: dict[str, dict[int, int]]
+    """Up to where they go; for :meth:`ParquetOutput.commit`."""
+    after: int
+    """The number of the output's newest batch, -1 for none; for :meth:`ParquetOutput.commit`."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing new. Reads no record."""
+        return not self.offsets
+
+
+def new_records(
+    spark: SparkSession,
+    output: ParquetOutput,
+    *,
+    path: PathLike,
+    topics: Sequence[str],
+    **options: str,
+) -> NewRecords:
+    """What some topics have that is not in the output yet: from the offsets of its newest batch, or from the
+    beginning, to where they end now::
+
+        new = new_records(spark, output, path="store", topics=["orders"])
+        if not new.is_empty:
+            output.commit(summed(new.records), new.offsets, after=new.after)
+
+    Run it as often as you like: a crash anywhere leaves rows and offsets together, or neither.
+
+    Args:
+        path: the store's directory, which the executors see under the same name.
+        options: of the read, as ``includeHeaders="true"``.
+
+    Raises:
+        UnknownTopicError: there is no such topic.
+    """
+    last = output.last()
+    done = {} if last is None else last.offsets
+    wanted = {**options, "path": OsFiles().absolute(check_path(path)), "subscribe": ",".join(topics)}
+    parsed = Options(wanted, Use.BATCH_READ)
+    origin = origin_of(parsed)
+    starts: dict[str, dict[int, int]] = {}
+    ends: dict[str, dict[int, int]] = {}
+    grown: dict[str, dict[int, int]] = {}
+    try:
+        for partition in Subscription(parsed).partitions(origin):
+            topic, number = partition
+            bounds = origin.bounds(partition, parsed.isolation())
+            start = done.get(topic, {}).get(number, EARLIEST)
+            starts.setdefault(topic, {})[number] = start
+            ends.setdefault(topic, {})[number] = bounds.end
+            if bounds.end > (bounds.start if start == EARLIEST else start):
+                grown.setdefault(topic, {})[number] = bounds.end
+    finally:
+        origin.close()
+    reader = spark.read.format("logstore").options(
+        **wanted, startingOffsets=json.dumps(starts), endingOffsets=json.dumps(ends)
+    )
+    return NewRecords(reader.load(), grown, -1 if last is None else last.number)
