@@ -100,7 +100,7 @@ def test_each_record_is_new_once(spark, store, tmp_path):
     values = []
     for number in range(3):
         more = [b"%d" % (10 * number + each) for each in range(10)]
-        topic.extend(more)
+        topic.extend([(value, value) for value in more])
         values += more
         step()
         step()
