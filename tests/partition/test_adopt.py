@@ -113,7 +113,7 @@ def test_many_roll_segments(tmp_path):
 
 def test_sequences_go_on_at_zero_after_the_largest(log):
     adopt_one(log, batch(b"a", b"b"), 2**31 - 1)
-    assert log.next_sequence(PRODUCER) == 1
+    assert log.last_of_producer(PRODUCER) == (1, 1)
     adopt_one(log, batch(b"c"), 1)
 
 
@@ -157,11 +157,11 @@ def test_an_older_epoch_is_fenced(log):
 
 def test_the_next_sequence_is_known_also_after_a_crash(tmp_path):
     log = open_log(tmp_path / "s-0")
-    assert log.next_sequence(PRODUCER) is None
+    assert log.last_of_producer(PRODUCER) is None
     adopt_one(log, batch(b"a", b"b"), 4)
-    assert log.next_sequence(PRODUCER) == 6
+    assert log.last_of_producer(PRODUCER) == (6, 1)
     crash(log)
-    assert open_log(tmp_path / "s-0").next_sequence(PRODUCER) == 6
+    assert open_log(tmp_path / "s-0").last_of_producer(PRODUCER) == (6, 1)
 
 
 def test_what_the_disk_refuses_may_come_again(tmp_path):
@@ -229,7 +229,7 @@ def test_what_no_encoder_makes_is_refused_and_nothing_is_appended(log, encoded, 
     with pytest.raises(error, match=named):
         log.adopt([batch(b"fine"), encoded()], producer=who(0))
     assert log.log_end_offset == 0
-    assert log.next_sequence(PRODUCER) is None
+    assert log.last_of_producer(PRODUCER) is None
 
 
 def test_another_codec_than_the_topics_is_refused(tmp_path):

@@ -1,0 +1,408 @@
+"""From staged files to records, exactly once: the protocol of a commit.
+
+The steps, each durable before the next begins, and what a crash behind it leaves:
+
+1. Tasks have written their files. *Left: files that nobody needs; a later commit removes them.*
+2. The files are checked: each checksum, each rule of the topics. Nothing can be refused from here on but by
+   the disk. *Left: the same.*
+3. ``prepared`` is appended to the commits topic: which files, and for each log its end and the sequence with
+   which the batch begins there. **The commit point**: one batch in one log is there or is not. *Left: a batch
+   that whoever commits next, for whatever sink, finishes first.*
+4. The files' batches are appended to the logs, as those of the sink's idempotent producer. *Left: some of
+   them. What the log knows of the producer says which; the rest follows in the same order. Others may have
+   appended in between: nothing is ever cut off.*
+5. ``done`` is appended. *Left: files that nobody needs.*
+6. The sink's files go, up to this batch.
+
+A batch that is done already, or older than that, is not taken again: its new files are removed. One that is
+prepared is finished with the files it was prepared with; a repeated run may have divided its rows otherwise.
+
+Readers may see a part of a batch while it is adopted. Knows nothing of Spark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from logstore.clock import Clock, SystemClock
+from logstore.config import StoreConfig
+from logstore.errors import (
+    CorruptionError,
+    LockedError,
+    LogstoreError,
+    StorageError,
+    UnknownTopicError,
+)
+from logstore.files import Files, OsFiles
+from logstore.format.loops import scan_batches
+from logstore.model import Isolation, ProducerIdentity
+from logstore.partition.adopting import check_adopted
+from logstore.partition.log import Log
+from logstore.spark.ledger import Done, Ledger, Place, Prepared, ensure_topic
+from logstore.spark.staging import StagedFile, StagedPart, Target, is_name_of, is_staged_name, read_staged
+from logstore.store import Store, open_store
+from logstore.warning import warn
+
+STRAY_AFTER_MS: Final = 2 * 24 * 3600 * 1000
+"""A staged file that was last written so long ago belongs to a job that is dead."""
+
+_SEQUENCE_COUNT: Final = 2**31
+_FIRST_PRODUCER_ID: Final = 2**62
+"""Brokers count theirs from 0."""
+_RETRY_SECONDS: Final = 0.02
+
+reached: Callable[[str], None] = lambda step: None  # noqa: E731
+"""Called at each step with its name; tests end the process there."""
+
+
+class Outcome(enum.Enum):
+    """What became of a commit."""
+
+    COMMITTED = "committed"
+    REPEATED = "repeated"
+    """The batch was there already: nothing was appended."""
+
+
+def producer_id_of(sink: str) -> int:
+    """The id of the idempotent producer that a sink is in the logs."""
+    number = int.from_bytes(hashlib.sha256(sink.encode()).digest()[:8])
+    return _FIRST_PRODUCER_ID | number % _FIRST_PRODUCER_ID
+
+
+@contextlib.contextmanager
+def opened(
+    path: str, lock_timeout_ms: int, files: Files | None = None, clock: Clock | None = None
+) -> Iterator[Store]:
+    """The store, open for writing; waits for whoever has it open.
+
+    Raises:
+        LockedError: somebody had it open all the time; names the process.
+    """
+    deadline = time.monotonic() + lock_timeout_ms / 1000
+    config = StoreConfig(log_cleaner_enable=False)  # no threads for a moment
+    while True:
+        try:
+            store = open_store(path, create=False, config=config, files=files, clock=clock)
+            break
+        except LockedError as error:
+            if time.monotonic() >= deadline:
+                raise LockedError(f"{error}; waited {lock_timeout_ms} ms") from None
+            time.sleep(_RETRY_SECONDS)
+    with store:
+        yield store
+
+
+class Commits:
+    """Commits into one open store."""
+
+    def __init__(self, store: Store, files: Files | None = None, clock: Clock | None = None) -> None:
+        self._store = store
+        self._path = store.path
+        self._files = files or OsFiles()
+        self._clock = clock or SystemClock()
+        self._ledger = Ledger(store)
+
+    def commit(
+        self, sink: str, batch_id: int, files: Sequence[StagedFile], *, is_job: bool = False
+    ) -> Outcome:
+        """Append what staged files hold, in their order, once.
+
+        Args:
+            sink: who writes: the same for all batches, and for each repetition of one.
+            batch_id: rises from batch to batch.
+            files: what the tasks told, in their order.
+            is_job: the sink has this one batch; it is forgotten after some days.
+
+        Raises:
+            UsageError: a topic was deleted or changed while the tasks ran; or a file breaks its rules.
+            CorruptionError: a file is not what its task wrote.
+            StorageError: the disk refused. If the batch is prepared it stays so, and is finished later.
+        """
+        self._finish_others(sink)
+        state = self._ledger.states.get(sink)
+        if isinstance(state, Prepared):
+            self._finish(state)
+            state = self._ledger.states[sink]
+        if state is not None and state.batch_id >= batch_id:
+            reached("repeated")
+            self.remove_strays(sink, batch_id)
+            return Outcome.REPEATED
+        if not any(staged.parts for staged in files):
+            self.remove_strays(sink, batch_id)
+            return Outcome.COMMITTED
+        ensure_topic(self._store)
+        prepared = Prepared(sink, batch_id, is_job, tuple(files), self._plan(sink, files))
+        self._files.flush_directory(self._path)
+        reached("before prepared")
+        self._ledger.note(prepared)
+        reached("after prepared")
+        self._finish(prepared)
+        self._ledger.tidy(self._clock.now_ms())
+        return Outcome.COMMITTED
+
+    def finish_all(self) -> list[tuple[str, int]]:
+        """Finish what any sink has left prepared, and remove files of dead jobs. Returns (sink, batch id) of
+        each."""
+        prepared = self._ledger.prepared()
+        for state in prepared:
+            self._finish(state)
+        self.remove_strays()
+        return [(state.sink, state.batch_id) for state in prepared]
+
+    def give_up(self, sink: str) -> None:
+        """Let the batch that a sink has prepared count as done: what is not in the logs yet never will be."""
+        state = self._ledger.states.get(sink)
+        if isinstance(state, Prepared):
+            self._note_done(state, state.batch_id)
+            self.remove_strays(sink, state.batch_id)
+
+    def _finish_others(self, sink: str) -> None:
+        """One that cannot be finished must not stop all others."""
+        for state in self._ledger.prepared():
+            if state.sink != sink:
+                try:
+                    self._finish(state)
+                except LogstoreError as error:
+                    warn("batch %d of %s cannot be finished: %s", state.batch_id, state.sink, error)
+
+    # Before the commit point
+
+    def _plan(self, sink: str, files: Sequence[StagedFile]) -> tuple[Place, ...]:
+        """Check the files and find the places of their batches."""
+        producer_id = producer_id_of(sink)
+        counts: dict[Target, int] = {}
+        for staged in files:
+            for part in staged.parts:
+                counts[part.target] = counts.get(part.target, 0) + part.record_count
+        logs = {target: self._target_log(target) for target in counts}
+        for staged in files:
+            self._check(staged, logs)
+        places = []
+        for target, log in logs.items():
+            log.flush()  # or a power cut could take what is below the place
+            places.append(Place(target, log.log_end_offset, _next_sequence(log, producer_id), counts[target]))
+        return tuple(places)
+
+    def _target_log(self, target: Target) -> Log:
+        """
+        Raises:
+            UnknownTopicError: the topic is gone, or another one has its name.
+        """
+        topic = self._store[target.topic]
+        if str(topic.topic_id) != target.topic_id:
+            raise UnknownTopicError(
+                f"topic {target.topic!r} was deleted and made again while the rows were on their way"
+            )
+        return topic[target.partition]
+
+    def _check(self, staged: StagedFile, logs: dict[Target, Log]) -> None:
+        now_ms = self._clock.now_ms()
+        for piece in read_staged(self._files, self._path, staged):
+            for number, _, batch in piece:
+                log = logs[staged.parts[number].target]
+                try:
+                    check_adopted([batch], log.config, now_ms)
+                except LogstoreError as error:
+                    raise type(error)(f"{staged.name} for {log.partition}: {error}") from error
+
+    # Behind it
+
+    def _finish(self, prepared: Prepared) -> None:
+        """Append what is missing of a prepared batch, and note that it is done.
+
+        Files are missing of a batch that was aborted although its record came to the disk, against what the
+        disk had said. If no record of it is in a log either, it was never prepared.
+        """
+        logs = self._present_logs(prepared)
+        adoption = _Adoption(prepared, logs)
+        if adoption.is_untouched:
+            if not all(self._files.is_file(f"{self._path}/{staged.name}") for staged in prepared.files):
+                warn("batch %d of %s was aborted", prepared.batch_id, prepared.sink)
+                self._note_done(prepared, prepared.batch_id - 1)
+                return
+            adoption = _Adoption(self._in_sequence(prepared, logs), logs)
+        if not adoption.is_complete:
+            for staged in prepared.files:
+                for piece in read_staged(self._files, self._path, staged):
+                    adoption.adopt(staged.parts, piece)
+                    reached("mid-adoption")
+        adoption.flush()
+        reached("before done")
+        self._note_done(prepared, prepared.batch_id)
+        reached("after done")
+        self.remove_strays(prepared.sink, prepared.batch_id)
+        reached("after cleanup")
+
+    def _note_done(self, prepared: Prepared, batch_id: int) -> None:
+        self._ledger.note(Done(prepared.sink, batch_id, prepared.is_job, self._clock.now_ms()))
+
+    def _in_sequence(self, prepared: Prepared, logs: dict[Target, Log]) -> Prepared:
+        """The batch with the sequences that the logs expect now. They are others where a log had forgotten
+        its producers and, opened again, found them in a snapshot."""
+        producer_id = producer_id_of(prepared.sink)
+        places = [
+            place._replace(sequence=_next_sequence(logs[place.target], producer_id))
+            if place.target in logs
+            else place
+            for place in prepared.places
+        ]
+        if tuple(places) != prepared.places:
+            prepared = prepared._replace(places=tuple(places))
+            self._ledger.note(prepared)
+        return prepared
+
+    def _present_logs(self, prepared: Prepared) -> dict[Target, Log]:
+        logs = {}
+        for target in [place.target for place in prepared.places]:
+            try:
+                logs[target] = self._target_log(target)
+            except UnknownTopicError as error:
+                warn("records for %s are dropped: %s", target, error)
+        return logs
+
+    # Files
+
+    def remove_strays(self, sink: str = "", up_to: int = -1) -> None:
+        """Remove the staged files of a sink's batches up to one, and those of dead jobs; not those that a
+        prepared batch needs. What the disk refuses to remove stays for the next time."""
+        needed = self._ledger.staged_names()
+        dead_ms = self._clock.now_ms() - STRAY_AFTER_MS
+        for name, is_directory in self._files.list_directory(self._path):
+            if is_directory or name in needed or not is_staged_name(name):
+                continue
+            path = f"{self._path}/{name}"
+            with contextlib.suppress(StorageError):
+                if is_name_of(name, sink, up_to=up_to) or self._files.modified_ms(path) < dead_ms:
+                    self._files.remove(path)
+
+
+def _next_sequence(log: Log, producer_id: int) -> int:
+    last = log.last_of_producer(producer_id)
+    return 0 if last is None else last.next_sequence
+
+
+class _Adoption:
+    """The batches of a prepared batch on their way into the logs; those that are there are left out."""
+
+    def __init__(self, prepared: Prepared, logs: dict[Target, Log]) -> None:
+        self._producer_id = producer_id_of(prepared.sink)
+        self._places = {place.target: place for place in prepared.places}
+        self._logs = logs
+        self._there = {target: self._count_there(log, self._places[target]) for target, log in logs.items()}
+        self._passed = dict.fromkeys(logs, 0)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all records are there."""
+        return all(self._there[target] == self._places[target].record_count for target in self._logs)
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether none is."""
+        return not any(self._there.values())
+
+    def _count_there(self, log: Log, place: Place) -> int:
+        """How many of the batch's records a log has.
+
+        Raises:
+            CorruptionError: that cannot be told: the log was truncated, or its beginning deleted.
+        """
+        last = log.last_of_producer(self._producer_id)
+        if last is None:  # forgotten, or never known
+            next_sequence = self._next_sequence_in(log, place)
+        else:
+            next_sequence = last.next_sequence if last.last_offset >= place.end_offset else place.sequence
+        count = (next_sequence - place.sequence) % _SEQUENCE_COUNT
+        if count > place.record_count or log.log_end_offset < place.end_offset:
+            raise CorruptionError(
+                f"{log.partition} is not what it was when {place.record_count} records were to go behind "
+                f"offset {place.end_offset}: it ends at {log.log_end_offset}, and sequence {next_sequence} "
+                f"follows where {place.sequence} did",
+                path=log.directory,
+            )
+        return count
+
+    def _next_sequence_in(self, log: Log, place: Place) -> int:
+        """The same from the batches behind the place."""
+        found, offset = place.sequence, place.end_offset
+        if log.log_start_offset > offset:
+            raise CorruptionError(
+                f"{log.partition} begins at {log.log_start_offset} and has forgotten its producers: nobody "
+                f"can tell which of {place.record_count} records behind offset {offset} it had",
+                path=log.directory,
+            )
+        while offset < log.log_end_offset:
+            fetched = log.fetch(offset, isolation=Isolation.LOG_END)
+            for _, header in scan_batches(fetched.data, 0, len(fetched.data), check=False)[0]:
+                if header.producer_id == self._producer_id:
+                    found = (header.last_sequence + 1) % _SEQUENCE_COUNT
+            offset = fetched.next_offset
+        return found
+
+    def adopt(self, parts: Sequence[StagedPart], piece: Sequence[tuple[int, int, memoryview]]) -> None:
+        """Append the batches of a piece of a file that are not in their logs."""
+        wanted: dict[Target, list[memoryview]] = {}
+        sequences: dict[Target, int] = {}
+        for number, record_count, batch in piece:
+            target = parts[number].target
+            if target not in self._logs:
+                continue
+            passed = self._passed[target]
+            self._passed[target] = passed + record_count
+            if passed < self._there[target]:
+                continue
+            if target not in wanted:
+                sequences[target] = (self._places[target].sequence + passed) % _SEQUENCE_COUNT
+            wanted.setdefault(target, []).append(batch)
+        for target, batches in wanted.items():
+            producer = ProducerIdentity(self._producer_id, 0, sequences[target])
+            self._logs[target].adopt(batches, producer=producer, was_checked=True)
+
+    def flush(self) -> None:
+        for log in self._logs.values():
+            log.flush()
+
+
+def commit(
+    path: str,
+    sink: str,
+    batch_id: int,
+    files: Sequence[StagedFile],
+    *,
+    is_job: bool = False,
+    lock_timeout_ms: int = 60_000,
+) -> Outcome:
+    """Open the store, :meth:`Commits.commit`, and close it."""
+    with opened(path, lock_timeout_ms) as store:
+        return Commits(store).commit(sink, batch_id, files, is_job=is_job)
+
+
+def abort(path: str, sink: str, batch_id: int) -> None:
+    """Remove the files of a batch that failed, unless it is prepared. Needs no lock. What cannot be removed,
+    or told, stays for the next commit."""
+    with contextlib.suppress(LogstoreError), open_store(path, read_only=True) as store:
+        Commits(store).remove_strays(sink, batch_id)
+
+
+def recover(
+    path: str, *, give_up: Sequence[str] = (), lock_timeout_ms: int = 60_000
+) -> list[tuple[str, int]]:
+    """Finish what dead jobs and queries have left prepared, and remove what staged files nobody needs; the
+    next commit of any sink would do it, too. Returns (sink, batch id) of each batch that was finished.
+
+    Args:
+        path: the store's directory.
+        give_up: sinks whose prepared batch is not to be finished, but forgotten as far as it is not in the
+            logs: where an error says that it cannot be.
+        lock_timeout_ms: how long to wait for another process that has the store open.
+    """
+    with opened(path, lock_timeout_ms) as store:
+        commits = Commits(store)
+        for sink in give_up:
+            commits.give_up(sink)
+        return commits.finish_all()

@@ -1,0 +1,165 @@
+"""What the commits topic says of each sink: its last batch, and whether that is done.
+
+A compacted topic of one partition in the same store. The key of a record is the sink's id; the value is JSON.
+The last record of a sink counts::
+
+    {"version": 1, "state": "prepared", "batch": 7, "files": [...], "places": [...]}
+    {"version": 1, "state": "done", "batch": 7, "at_ms": ..., "is_job": false}
+
+``prepared`` is the point of no return: from there on this batch is what these files hold, and it goes behind
+these places of the logs. Knows nothing of how that is done.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, NamedTuple
+
+from logstore.config import TopicConfig
+from logstore.errors import CorruptionError, UnsupportedVersionError
+from logstore.model import Isolation
+from logstore.partition.log import Log
+from logstore.spark.staging import StagedFile, StagedPart, Target
+from logstore.store import Store
+
+COMMITS_TOPIC: Final = "__spark_commits"
+VERSION: Final = 1
+COMPACT_ABOVE_BYTES: Final = 1024 * 1024
+"""Reading the topic is part of each commit: so much takes about 2 ms, compacting it some 20."""
+FORGET_JOBS_MS: Final = 7 * 24 * 3600 * 1000
+"""How long a batch job's id is remembered. A stream's is remembered for ever."""
+
+_CONFIG = TopicConfig(
+    cleanup_policy="compact", max_message_bytes=64 * 1024 * 1024, segment_bytes=128 * 1024 * 1024
+)
+
+
+class Place(NamedTuple):
+    """Where the batch goes on in one log."""
+
+    target: Target
+    end_offset: int
+    """Of the log, durable, when the batch was prepared. Nothing of the batch is below."""
+    sequence: int
+    """Of the batch's first record."""
+    record_count: int
+
+
+class Prepared(NamedTuple):
+    """A batch that is decided on, and may be in the logs in part."""
+
+    sink: str
+    batch_id: int
+    is_job: bool
+    files: tuple[StagedFile, ...]
+    places: tuple[Place, ...]
+
+
+class Done(NamedTuple):
+    """A batch that is in the logs."""
+
+    sink: str
+    batch_id: int
+    is_job: bool
+    at_ms: int
+
+
+class Ledger:
+    """The commits topic of a store that is open for writing, or only for reading."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.states: dict[str, Prepared | Done] = {}
+        """By sink."""
+        log = self._log()
+        if log is not None:
+            for record in log.read(isolation=Isolation.LOG_END):
+                sink = bytes(record.key or b"").decode()
+                if record.value is None:
+                    self.states.pop(sink, None)
+                else:
+                    self.states[sink] = _decode(sink, bytes(record.value), record.offset)
+
+    def _log(self) -> Log | None:
+        return self._store[COMMITS_TOPIC][0] if COMMITS_TOPIC in self._store else None
+
+    def prepared(self) -> list[Prepared]:
+        """The batches that wait to be finished."""
+        return [state for state in self.states.values() if isinstance(state, Prepared)]
+
+    def staged_names(self) -> set[str]:
+        """The files that they need."""
+        return {staged.name for state in self.prepared() for staged in state.files}
+
+    def note(self, state: Prepared | Done) -> None:
+        """Append what is true of a sink from now on, durably.
+
+        Raises:
+            StorageError: it may be on disk all the same.
+        """
+        log = self._store[COMMITS_TOPIC][0]
+        log.extend([(state.sink.encode(), _encode(state))], flush=True)
+        self.states[state.sink] = state
+
+    def forget(self, sink: str) -> None:
+        """Append that nothing is known of a sink."""
+        log = self._log()
+        if log is not None and self.states.pop(sink, None) is not None:
+            log.extend([(sink.encode(), None)], flush=True)
+
+    def tidy(self, now_ms: int) -> None:
+        """Forget old jobs and compact the topic, if it has grown."""
+        log = self._log()
+        if log is None or log.size_bytes < COMPACT_ABOVE_BYTES:
+            return
+        for state in list(self.states.values()):
+            if isinstance(state, Done) and state.is_job and state.at_ms < now_ms - FORGET_JOBS_MS:
+                self.forget(state.sink)
+        log.compact(now=True)
+
+
+def ensure_topic(store: Store) -> None:
+    """Make the commits topic, if it is not there; one whose settings were lost gets them again."""
+    if not store.require_topic(COMMITS_TOPIC).config.compacts:
+        store[COMMITS_TOPIC].configure(_CONFIG)
+
+
+def _encode(state: Prepared | Done) -> bytes:
+    value: dict[str, Any] = {"version": VERSION, "batch": state.batch_id, "is_job": state.is_job}
+    if isinstance(state, Done):
+        value |= {"state": "done", "at_ms": state.at_ms}
+    else:
+        numbers = {place.target: number for number, place in enumerate(state.places)}
+        value |= {
+            "state": "prepared",
+            "places": [[*place.target, *place[1:]] for place in state.places],
+            "files": [
+                [*staged[:3], [[numbers[part.target], *part[1:]] for part in staged.parts]]
+                for staged in state.files
+            ],
+        }
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _decode(sink: str, encoded: bytes, offset: int) -> Prepared | Done:
+    try:
+        value = json.loads(encoded)
+        if value["version"] != VERSION:
+            raise UnsupportedVersionError(
+                f"{COMMITS_TOPIC} has a record of version {value['version']} at offset {offset}; "
+                f"this logstore knows version {VERSION}"
+            )
+        if value["state"] == "done":
+            return Done(sink, value["batch"], value["is_job"], value["at_ms"])
+        places = tuple([Place(Target(*place[:3]), *place[3:]) for place in value["places"]])
+        files = [
+            StagedFile(
+                name, size, crc, tuple([StagedPart(places[part[0]].target, *part[1:]) for part in parts])
+            )
+            for name, size, crc, parts in value["files"]
+        ]
+        return Prepared(sink, value["batch"], value["is_job"], tuple(files), places)
+    except (ValueError, LookupError, TypeError) as error:
+        raise CorruptionError(
+            f"{COMMITS_TOPIC} has a record that is no commit's: {error!r}", base_offset=offset
+        ) from None

@@ -1,0 +1,111 @@
+"""Staged files: what tasks write is what commits read, and nothing else passes."""
+
+import pytest
+
+from logstore.errors import CorruptionError, StorageError
+from logstore.format.batch import decode_batch
+from logstore.spark import staging
+from logstore.spark.staging import is_name_of, is_staged_name, read_staged, staged_name
+from tests.spark.staged import SINK, Place
+
+
+@pytest.fixture
+def place():
+    place = Place()
+    place.create()
+    return place
+
+
+def batches_of(place, staged):
+    return [
+        (found.number, [bytes(record.value) for record in decode_batch(found.batch)])
+        for piece in read_staged(place.files, place.path, staged)
+        for found in piece
+    ]
+
+
+def overwrite(place, staged, position, data):
+    place.files.open(f"{place.path}/{staged.name}", write=True).write_at(position, [data])
+
+
+def test_batches_come_back_in_their_order_each_for_its_target(place):
+    staged = place.stage({1: [b"a", b"b", b"c"], 0: [b"x"]})
+    assert [str(part.target) for part in staged.parts] == ["t-1", "t-0"]
+    assert [part[1:] for part in staged.parts] == [(2, 3), (1, 1)]
+    assert batches_of(place, staged) == [(0, [b"a", b"b"]), (1, [b"x"]), (0, [b"c"])]
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 61, 100, 150, 10_000])
+def test_pieces_of_any_size(place, monkeypatch, piece_bytes):
+    monkeypatch.setattr(staging, "PIECE_BYTES", piece_bytes)
+    staged = place.stage({0: [b"%d" % number * (number + 1) for number in range(20)]})
+    assert len(batches_of(place, staged)) == 10
+
+
+def test_a_file_is_made_with_the_first_batch(place):
+    writer = staging.StagedWriter(place.files, place.path, staged_name(SINK, 0, 0))
+    writer.append(place.target(0), [])
+    assert writer.finish() is None
+    writer.discard()
+    assert place.staged_names() == []
+
+
+def test_every_changed_byte_of_a_header_is_noticed(place):
+    staged = place.stage({0: [b"a"], 1: [b"b"]})
+    for position in range(61):
+        original = place.files.open(f"{place.path}/{staged.name}").read_at(position, 1)
+        overwrite(place, staged, position, bytes([original[0] ^ 1]))
+        with pytest.raises(CorruptionError, match=r"\.staged"):
+            list(read_staged(place.files, place.path, staged))
+        overwrite(place, staged, position, original)
+    assert len(batches_of(place, staged)) == 2
+
+
+@pytest.mark.parametrize("size", [0, 1, 60, 61, 100])
+def test_a_file_of_another_size_is_refused(place, size):
+    staged = place.stage({0: [b"a" * 100]})
+    place.files.open(f"{place.path}/{staged.name}", write=True).truncate(size)
+    with pytest.raises(CorruptionError, match="the task wrote"):
+        batches_of(place, staged)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        lambda staged: staged._replace(checksum=staged.checksum ^ 1),
+        lambda staged: staged._replace(parts=staged.parts[:1]),
+        lambda staged: staged._replace(parts=(staged.parts[0]._replace(record_count=7), staged.parts[1])),
+        lambda staged: staged._replace(parts=(staged.parts[0]._replace(batch_count=7), staged.parts[1])),
+    ],
+)
+def test_a_message_that_does_not_fit_the_file_is_refused(place, lie):
+    staged = lie(place.stage({0: [b"a"], 1: [b"b"]}))
+    with pytest.raises(CorruptionError):
+        batches_of(place, staged)
+
+
+def test_a_file_that_is_gone_is_an_error_of_the_disk(place):
+    staged = place.stage({0: [b"a"]})
+    place.files.remove(f"{place.path}/{staged.name}")
+    with pytest.raises(StorageError):
+        batches_of(place, staged)
+
+
+def test_names_tell_sink_and_batch():
+    name = staged_name("a/b c", 12, 3)
+    assert is_staged_name(name)
+    assert is_name_of(name, "a/b c", up_to=12)
+    assert not is_name_of(name, "a/b c", up_to=11)
+    assert not is_name_of(name, "other", up_to=12)
+    assert staged_name("a/b c", 12, 3) != name
+    for foreign in ("topics.json", "t-0", name + ".tmp", "x" + name, "spark-1-2-3-4.staged"):
+        assert not is_staged_name(foreign)
+        assert not is_name_of(foreign, "a/b c", up_to=99)
+
+
+def test_staged_files_are_no_part_of_the_store(place):
+    place.stage({0: [b"a"]})
+    assert place.values() == {0: [], 1: []}
+    with place.open() as store:
+        assert list(store) == ["t"]
+    place.verify()
