@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from logstore.errors import InvalidRecordError, UsageError
 from logstore.format.batch import NewBatch
 from logstore.format.column_buffers import Chunk, PayloadSlice
+from logstore.format.loops import partition_for_key
 from logstore.partition.arrow import pa, pc
 from logstore.partition.columns import Columns, check_headers, check_timestamp_types
 from logstore.partition.encoding import RowEncoder
@@ -317,3 +318,19 @@ def _divide(batch: Any, partitions: Any) -> Iterator[tuple[int, Any]]:
     for partition in sorted(counts):
         yield partition, ordered.slice(start, counts[partition])
         start += counts[partition]
+
+
+def divide_by(data: Any, partitions: Any) -> Iterator[tuple[int, Any]]:
+    """(partition, its rows in order) of a table or record batch and a number for each of its rows. Cost: 0.1
+    µs per row, and a copy."""
+    return _divide(data, partitions)
+
+
+def partitions_of_keys(keys: Any, partition_count: int) -> Any:
+    """The partition of each key of an array or chunked array, binary or text, as Kafka's murmur2 has it; null
+    where the key is. Cost: 0.1 µs per key, and 0.4 µs for each that comes for the first time."""
+    if isinstance(keys, pa.ChunkedArray):
+        keys = keys.combine_chunks()
+    encoded = _converted("key", keys, _payloads, "binary or string").dictionary_encode()
+    by_key = [partition_for_key(key, partition_count) for key in encoded.dictionary.to_pylist()]
+    return pa.array(by_key, pa.int32()).take(encoded.indices)

@@ -73,6 +73,10 @@ OPTIONS: Final = (
     Option("maxTriggerDelay", Use.STREAM_READ),
     # where it is written
     Option("topic", Use.WRITE),
+    Option("partitions", Use.WRITE),
+    Option("writeId", Use.BATCH_WRITE),
+    Option("sinkId", Use.STREAM_WRITE),
+    Option("lockTimeoutMs", Use.WRITE),
 )
 """Every option there is."""
 

@@ -1,0 +1,77 @@
+"""``df.write``: the rows of a job into topics, once."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from logstore.errors import UsageError
+from logstore.spark import commits
+from logstore.spark.options import Options
+from logstore.spark.staging import StagedFile
+from logstore.spark.writing import plan_write, stage_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+@dataclass
+class Staged(WriterCommitMessage):
+    """What a task tells the commit."""
+
+    sink: str
+    staged: StagedFile | None
+    """None if it had no rows."""
+
+
+def staged_files(messages: Sequence[Any]) -> list[StagedFile]:
+    """The files of the tasks, in their order."""
+    return [message.staged for message in messages if message is not None and message.staged is not None]
+
+
+def columns_of(schema: StructType) -> list[tuple[str, str]]:
+    """Name and type of each column."""
+    return [(field.name, field.dataType.simpleString()) for field in schema.fields]
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """One job's write. Pickled into the tasks; the commit is of the same instance."""
+
+    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
+        """
+        Raises:
+            UsageError: the save mode is ``overwrite``; or as :func:`~logstore.spark.writing.plan_write`.
+        """
+        if overwrite:
+            raise UsageError(
+                'a topic cannot be overwritten: use mode("append"); logstore.open(path).delete_topic(name) '
+                "removes a topic"
+            )
+        self._sink = options.text("writeId") or str(uuid.uuid4())
+        self._plan = plan_write(options, columns_of(schema))
+
+    def write(self, iterator: Iterator[Any]) -> Staged:
+        """In a task."""
+        task = TaskContext.get()
+        number = 0 if task is None else task.partitionId()
+        return Staged(self._sink, stage_rows(self._plan, self._sink, 0, number, iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Beside the driver, when all tasks are done."""
+        commits.commit(
+            self._plan.path,
+            self._sink,
+            0,
+            staged_files(messages),
+            is_job=True,
+            lock_timeout_ms=self._plan.lock_timeout_ms,
+        )
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Beside the driver, when a task failed for good, or the commit did."""
+        commits.abort(self._plan.path, self._sink, 0)

@@ -1,0 +1,333 @@
+"""Rows of Spark on their way into staged files: what the driver checks, and what a task does.
+
+The columns are those of the Kafka connector's sink, and a timestamp. A task gathers some megabytes of rows,
+divides them by topic and partition, encodes each part by its topic's settings, and appends the batches to its
+file; so its memory is bounded whatever it writes. Knows Arrow, and no pyspark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from logstore.clock import SystemClock
+from logstore.config import StoreConfig, TopicConfig
+from logstore.errors import InvalidConfigError, InvalidRecordError, LogstoreError, UnknownTopicError
+from logstore.files import OsFiles
+from logstore.format.names import check_topic_name
+from logstore.partition import arrow_input
+from logstore.partition.encoding import RowEncoder
+from logstore.spark.commits import opened
+from logstore.spark.ledger import COMMITS_TOPIC
+from logstore.spark.options import Options
+from logstore.spark.staging import StagedFile, StagedWriter, Target, staged_name
+from logstore.store import Store, open_store
+
+DEFAULT_LOCK_TIMEOUT_MS: Final = 60_000
+
+GATHERED_BYTES: Final = 8 * 1024 * 1024
+"""Rows that a task holds before it encodes them. More makes fuller batches where a topic has many partitions,
+and costs more cache misses: at 64 MiB a quarter of the speed."""
+_BYTES_PER_PARTITION: Final = 512 * 1024
+_MOST_GATHERED_BYTES: Final = 64 * 1024 * 1024
+
+_HEADERS: Final = "array<struct<key:string,value:binary>>"
+_TYPES: Final = {
+    "key": ("binary", "string"),
+    "value": ("binary", "string"),
+    "headers": (_HEADERS,),
+    "topic": ("string",),
+    "partition": ("int",),
+    "timestamp": ("timestamp",),
+}
+"""The columns that are written, and which types each may have."""
+_IGNORED: Final = ("offset", "timestampType")
+"""Columns of a read that mean nothing in a write."""
+
+
+class WritePlan(NamedTuple):
+    """What driver and tasks know of a write. Pickles."""
+
+    path: str
+    topic: str | None
+    """None: the column says."""
+    columns: tuple[str, ...]
+    """Those that are used."""
+    lock_timeout_ms: int
+
+
+def plan_write(options: Options, fields: Iterable[tuple[str, str]]) -> WritePlan:
+    """Check options and columns, and make the topic if that is wanted.
+
+    Args:
+        options: those of the write.
+        fields: name and type of each column, as Spark's ``simpleString`` has it.
+
+    Raises:
+        InvalidConfigError: an option is wrong or missing.
+        InvalidRecordError: a column is missing or of the wrong type.
+        UnknownTopicError: there is no such topic.
+        LockedError: the topic is to be made, and somebody has the store open for writing all the time.
+    """
+    types = {}
+    for name, kind in fields:
+        if name in types:
+            raise InvalidRecordError(f"column {name!r} is there twice")
+        types[name] = kind
+    for name, kind in types.items():
+        _check_column(name, kind)
+    topic = options.text("topic")
+    if "value" not in types:
+        raise InvalidRecordError("column 'value' is missing")
+    if topic is None and "topic" not in types:
+        raise InvalidConfigError("option topic is missing, and there is no column 'topic' either")
+    timeout_ms = options.number("lockTimeoutMs", least=0)
+    plan = WritePlan(
+        options.directory(),
+        topic,
+        tuple([name for name in types if name in _TYPES and (name != "topic" or topic is None)]),
+        DEFAULT_LOCK_TIMEOUT_MS if timeout_ms is None else timeout_ms,
+    )
+    partitions = options.number("partitions")
+    if topic is not None:
+        check_topic_name(topic)
+        if topic == COMMITS_TOPIC:
+            options.refuse("topic", "it is where logstore keeps its commits")
+        _require_topic(plan, topic, partitions)
+    elif partitions is not None:
+        options.refuse("partitions", "it is for the topic that option topic names")
+    return plan
+
+
+def _check_column(name: str, kind: str) -> None:
+    if name in _IGNORED:
+        return
+    if name not in _TYPES:
+        wanted = ", ".join(_TYPES)
+        raise InvalidRecordError(f"there is no column {name!r} to write; the columns are {wanted}")
+    if kind not in _TYPES[name]:
+        raise InvalidRecordError(f"column {name!r} is {kind}; it must be {' or '.join(_TYPES[name])}")
+
+
+def _require_topic(plan: WritePlan, topic: str, partitions: int | None) -> None:
+    """See to it that there is such a topic; with ``partitions`` it is made, and the store with it."""
+    try:
+        with open_store(plan.path, read_only=True) as store:
+            store[topic]
+        return
+    except LogstoreError:
+        if partitions is None:
+            raise
+    if not OsFiles().is_directory(plan.path):
+        open_store(plan.path).close()
+    with opened(plan.path, plan.lock_timeout_ms) as store:
+        if topic not in store:
+            store.create_topic(topic, partitions=partitions)
+
+
+# Tasks ------------------------------------------------------------------------------------------------------
+
+
+def stage_rows(
+    plan: WritePlan, sink: str, batch_id: int, task: int, batches: Iterable[Any]
+) -> StagedFile | None:
+    """Encode rows into a staged file of this task's own. None if there are none.
+
+    Args:
+        sink: whose rows they are.
+        batches: Arrow record batches.
+
+    Raises:
+        InvalidRecordError, InvalidTimestampError, RecordTooLargeError: a row cannot be a record of its topic;
+            names topic and row, counted in this task.
+        UnknownTopicError: there is no such topic or partition.
+        StorageError: the disk refused.
+    """
+    writer = StagedWriter(OsFiles(), plan.path, staged_name(sink, batch_id, task))
+    try:
+        stage = _Stage(plan, writer, first_partition=task + batch_id)
+        for batch in batches:
+            stage.add(batch)
+        stage.encode()
+        return writer.finish()
+    except BaseException:
+        writer.discard()
+        raise
+
+
+class _Stage:
+    """The rows of a task that wait to be encoded."""
+
+    def __init__(self, plan: WritePlan, writer: StagedWriter, first_partition: int) -> None:
+        self._plan = plan
+        self._writer = writer
+        self._first_partition = first_partition
+        with open_store(plan.path, read_only=True) as store:
+            self._topics = {name: _topic_of(store, name) for name in store}
+        self._gathered: list[Any] = []
+        self._gathered_bytes = 0
+        self._limit_bytes = self._gathering_limit()
+        self._row_count = 0
+        """Of rows that are encoded: what errors count from."""
+
+    def _gathering_limit(self) -> int:
+        if self._plan.topic is None:
+            return _MOST_GATHERED_BYTES // 4
+        wanted = self._topic(self._plan.topic, 0).partition_count * _BYTES_PER_PARTITION
+        return max(GATHERED_BYTES, min(wanted, _MOST_GATHERED_BYTES))
+
+    def add(self, batch: Any) -> None:
+        """Take rows; encode when there are enough of them."""
+        if not batch.num_rows:
+            return
+        self._gathered.append(batch)
+        self._gathered_bytes += batch.nbytes
+        if self._gathered_bytes >= self._limit_bytes:
+            self.encode()
+
+    def encode(self) -> None:
+        """Encode what has been gathered."""
+        batches, self._gathered, self._gathered_bytes = self._gathered, [], 0
+        if not batches:
+            return
+        data = pa.Table.from_batches(batches).select(self._plan.columns)
+        if "timestamp" in self._plan.columns:
+            data = data.rename_columns(
+                [{"timestamp": "timestamp_ms"}.get(name, name) for name in data.column_names]
+            )
+        for name, rows, numbers in self._by_topic(data):
+            topic = self._topic(name, self._row_count)
+            self._encode_topic(topic, rows, numbers)
+        self._row_count += data.num_rows
+        self._first_partition += 1
+
+    def _topic(self, name: str, row: int) -> _Topic:
+        topic = self._topics.get(name)
+        if topic is None:
+            where = "" if self._plan.topic is not None else f", which column 'topic' names behind row {row}"
+            raise UnknownTopicError(f"there is no topic {name!r} in {self._plan.path}{where}")
+        return topic
+
+    def _by_topic(self, data: Any) -> Iterator[tuple[str, Any, Any]]:
+        """(topic, its rows, their numbers in ``data`` or None for all of them)."""
+        if self._plan.topic is not None:
+            yield self._plan.topic, data, None
+            return
+        names = data.column("topic").combine_chunks()
+        if names.null_count:
+            raise InvalidRecordError(
+                f"column 'topic' is null in row {self._row_count + _first_true(names.is_null())}"
+            )
+        data = data.drop_columns(["topic"])
+        for name in pc.unique(names).to_pylist():
+            numbers = pc.indices_nonzero(pc.equal(names, name))
+            yield name, data.take(numbers), numbers
+
+    def _encode_topic(self, topic: _Topic, data: Any, numbers: Any) -> None:
+        if topic.name == COMMITS_TOPIC:
+            raise InvalidRecordError(f"topic {topic.name!r} is where logstore keeps its commits")
+        now_ms = SystemClock().now_ms()
+        rows = _Rows(topic, data, numbers, self._row_count)
+        rows.check()
+        for partition, part in rows.divide(self._first_partition):
+            target = Target(topic.name, topic.topic_id, partition)
+            try:
+                batches = arrow_input.encode(part, topic.encoder, now_ms)
+            except LogstoreError as error:
+                raise type(error)(
+                    f"topic {topic.name!r}, partition {partition}, rows from {self._row_count} on: {error}"
+                ) from error
+            self._writer.append(target, batches)
+
+
+class _Topic(NamedTuple):
+    """What a task knows of a topic."""
+
+    name: str
+    topic_id: str
+    partition_count: int
+    config: TopicConfig
+    encoder: RowEncoder
+
+
+def _topic_of(store: Store, name: str) -> _Topic:
+    topic = store[name]
+    encoder = RowEncoder(StoreConfig(), topic.config)
+    return _Topic(name, str(topic.topic_id), len(topic), topic.config, encoder)
+
+
+class _Rows:
+    """Rows for one topic."""
+
+    def __init__(self, topic: _Topic, data: Any, numbers: Any, first_row: int) -> None:
+        self._topic = topic
+        self._data = data
+        self._numbers = numbers
+        self._first_row = first_row
+
+    def _row(self, mask: Any) -> int:
+        """The number, in the task, of the first row for which a mask is true."""
+        number = _first_true(mask)
+        return self._first_row + (number if self._numbers is None else self._numbers[number].as_py())
+
+    def check(self) -> None:
+        """
+        Raises:
+            InvalidRecordError: a key is null that must not be.
+        """
+        if not self._topic.config.compacts:
+            return
+        keys = self._data.column("key") if "key" in self._data.column_names else None
+        if keys is None or keys.null_count:
+            row = self._first_row if keys is None else self._row(keys.is_null())
+            raise InvalidRecordError(
+                f"column 'key' is null in row {row}: topic {self._topic.name!r} is compacted and needs keys"
+            )
+
+    def divide(self, first_partition: int) -> Iterator[tuple[int, Any]]:
+        """The rows of each partition, in order. Rows without a key spread in runs."""
+        names = self._data.column_names
+        data = self._data.drop_columns(["partition"]) if "partition" in names else self._data
+        count = self._topic.partition_count
+        given = self._given_partitions() if "partition" in names else None
+        if given is None and count == 1:
+            yield 0, data
+        elif given is None and ("key" not in names or data.column("key").null_count == data.num_rows):
+            yield from self._runs(data, first_partition)
+        else:
+            by_key = self._by_key(data, count, first_partition % count)
+            yield from arrow_input.divide_by(data, by_key if given is None else pc.coalesce(given, by_key))
+
+    def _given_partitions(self) -> Any:
+        given = self._data.column("partition").combine_chunks()
+        if given.null_count == len(given):
+            return None
+        count = self._topic.partition_count
+        is_wrong = pc.fill_null(pc.or_(pc.less(given, 0), pc.greater_equal(given, count)), False)
+        if pc.any(is_wrong).as_py():
+            number = given[_first_true(is_wrong)].as_py()
+            raise UnknownTopicError(
+                f"column 'partition' is {number} in row {self._row(is_wrong)}: topic "
+                f"{self._topic.name!r} has {count} partitions"
+            )
+        return given
+
+    def _by_key(self, data: Any, count: int, without_key: int) -> Any:
+        if "key" not in data.column_names:
+            return pa.repeat(pa.scalar(without_key, pa.int32()), data.num_rows)
+        return pc.fill_null(arrow_input.partitions_of_keys(data.column("key"), count), without_key)
+
+    def _runs(self, data: Any, first_partition: int) -> Iterator[tuple[int, Any]]:
+        """An equal share for each partition, unless a share were less than a batch."""
+        share_bytes = max(data.nbytes // self._topic.partition_count, StoreConfig().batch_bytes, 1)
+        step = max(data.num_rows * share_bytes // max(data.nbytes, 1), 1)
+        for number, start in enumerate(range(0, data.num_rows, step)):
+            yield (first_partition + number) % self._topic.partition_count, data.slice(start, step)
+
+
+def _first_true(mask: Any) -> int:
+    found: int = pc.index(mask, True).as_py()
+    return found
