@@ -6,12 +6,14 @@ Java is missing. Such tests are marked ``slow``; what needs no session is tested
 
 from __future__ import annotations
 
+import functools
 import importlib.util
-import os
-import shutil
-import sys
 
 import pytest
+
+import logstore.spark
+from logstore.errors import UsageError
+from logstore.spark.java import find_java
 
 
 def missing_python() -> str | None:
@@ -22,12 +24,15 @@ def missing_python() -> str | None:
     return None
 
 
+@functools.cache
 def missing() -> str | None:
     """What keeps Spark from running here."""
     if missing_python() is not None:
         return missing_python()
-    if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
-        return "there is no Java: install Java 17 or newer and set JAVA_HOME"
+    try:
+        find_java()
+    except UsageError as error:
+        return str(error)
     return None
 
 
@@ -38,34 +43,25 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.filterwarnings("ignore::DeprecationWarning:pyspark"))
 
 
+def settings_in(work) -> dict[str, str]:
+    """Settings of a small session that keeps its files below ``work``."""
+    return {
+        "spark.driver.memory": "1g",
+        "spark.local.dir": str(work / "local"),
+        "spark.sql.warehouse.dir": str(work / "warehouse"),
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Dderby.system.home={work}",
+    }
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
     reason = missing()
     if reason is not None:
         pytest.skip(reason)
-    from pyspark.sql import SparkSession
-
-    from logstore.spark.source import LogstoreSource
-
     work = tmp_path_factory.mktemp("spark")
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # also where another python comes first on the PATH
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.driver.memory": "1g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.local.dir": str(work / "local"),
-        "spark.sql.warehouse.dir": str(work / "warehouse"),
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -Dderby.system.home=" + str(work),
-    }
-    builder = SparkSession.builder.master("local[2]").appName("logstore tests")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    session = logstore.spark.session("logstore tests", cluster="local[2]", settings=settings_in(work))
     session.sparkContext.setLogLevel("ERROR")
-    session.dataSource.register(LogstoreSource)
     yield session
     session.stop()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from logstore.spark.maintenance import CompactionJob, compact, verify
     from logstore.spark.parquet_output import ParquetOutput
+    from logstore.spark.sessions import register, session
     from logstore.spark.source import LogstoreSource
     from logstore.spark.tables import NewRecords, current_table, new_records
 
@@ -24,6 +25,8 @@ _MODULES = {
     "compact": "maintenance",
     "current_table": "tables",
     "new_records": "tables",
+    "register": "sessions",
+    "session": "sessions",
     "verify": "maintenance",
 }
 
@@ -43,5 +46,7 @@ __all__ = [
     "compact",
     "current_table",
     "new_records",
+    "register",
+    "session",
     "verify",
 ]

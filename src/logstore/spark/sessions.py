@@ -1,0 +1,133 @@
+"""A Spark session that has the data source, on a machine that may have no Java of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from logstore.spark.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def session(
+    name: str = "logstore", *, cluster: str | None = None, settings: Mapping[str, Any] | None = None
+) -> SparkSession:
+    """A session in which ``format("logstore")`` works; the one that runs already, where one does.
+
+    Finds Java by :func:`logstore.spark.java.find_java`, and gives it to Spark without leaving a change in
+    this process's environment. What it sets is at :func:`settings_for`; ``settings`` overrides it.
+
+    Args:
+        name: What Spark shows for this application.
+        cluster: What Spark calls the URL of a master: ``local[2]``, ``spark://host:7077``, ...; by default
+            what spark-submit was told, and all cores of this machine where there was no spark-submit.
+        settings: Spark's own, by name.
+
+    Raises:
+        UsageError: Spark has to be started here, and there is no Java for it; says what to install.
+        ImportError: no pyspark.
+    """
+    try:
+        from pyspark.core.context import SparkContext
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise ImportError(f"a Spark session needs pyspark: pip install 'logstore[spark]' ({error})") from None
+
+    chosen = {key: _as_text(value) for key, value in (settings or {}).items()}
+    cluster = cluster or chosen.pop("spark.master", None) or (None if _is_submitted() else "local[*]")
+    builder = SparkSession.builder.appName(name)
+    if SparkSession.getActiveSession() is None:
+        chosen = settings_for(cluster) | chosen
+        if cluster is not None:
+            builder = builder.master(cluster)
+    is_started = SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
+    with _environment({} if is_started else _environment_of_driver(cluster)):
+        for key, value in chosen.items():
+            builder = builder.config(key, value)
+        spark = builder.getOrCreate()
+    if not _is_known(spark):
+        register(spark)
+    return spark
+
+
+def _is_submitted() -> bool:
+    """Whether somebody else has said what Spark is to run on."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ or "PYSPARK_SUBMIT_ARGS" in os.environ
+
+
+def _is_known(spark: SparkSession) -> bool:
+    """Whether the session has found the source by itself: to register it again would log a warning."""
+    from py4j.protocol import Py4JError
+
+    try:
+        return bool(spark._jsparkSession.sessionState().dataSourceManager().dataSourceExists("logstore"))
+    except (AttributeError, Py4JError):  # Spark Connect; a broken module; another version of Spark
+        return False
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("logstore")`` known to a session.
+
+    Sessions that begin where this package is installed find it by themselves (``pyspark_logstore``). Call
+    this where they do not: another module named ``pyspark_...`` that fails to import hides all of them, and a
+    package that was shipped with ``addPyFile`` comes too late for the search.
+    """
+    from logstore.spark.source import LogstoreSource
+
+    spark.dataSource.register(LogstoreSource)
+
+
+def settings_for(cluster: str | None) -> dict[str, str]:
+    """What :func:`session` sets for a cluster, each with its reason; all but the first two for local ones."""
+    settings = {
+        # DataFrames to and from pandas as columns; by rows they take many times as long.
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if not _is_local(cluster):
+        return settings
+    return settings | {
+        # Nobody else is to reach it, and a machine's own name need not resolve.
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        # It listens on all addresses of the machine, without a password.
+        "spark.ui.enabled": "false",
+        # 200 by default, for a cluster: each costs some 30 ms of Python in every micro-batch.
+        "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
+    }
+
+
+def _is_local(cluster: str | None) -> bool:
+    """Whether all of Spark runs on this machine, started by this process: also ``local-cluster[...]``."""
+    return cluster is not None and cluster.startswith("local")
+
+
+def _environment_of_driver(cluster: str | None) -> dict[str, str]:
+    """What Spark reads when it starts its JVM, and keeps."""
+    environment = {"JAVA_HOME": find_java().home}
+    if _is_local(cluster) and "PYSPARK_PYTHON" not in os.environ:
+        environment["PYSPARK_PYTHON"] = sys.executable  # Spark's own default is the first python3 on the PATH
+    return environment
+
+
+@contextlib.contextmanager
+def _environment(changes: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _as_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
