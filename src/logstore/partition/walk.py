@@ -7,11 +7,15 @@ It knows where batches begin and end; what they mean is the caller's business.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
 
 from logstore.errors import CorruptionError
 from logstore.format.header import HEADER_BYTES, PREFIX_BYTES, BatchHeader, decode_header
 from logstore.format.loops import scan_batches
+
+if TYPE_CHECKING:
+    from logstore.partition.indexes import OffsetIndex
 
 ReadAt = Callable[[int, int], bytes]
 """``read_at(position, size_bytes) -> bytes``: fewer bytes only at the end of the file."""
@@ -21,6 +25,18 @@ FIRST_PIECE_BYTES = 64 * 1024
 PIECE_BYTES = 256 * 1024
 """What later reads take, unless one batch is larger: bounds the memory of a sequential read. This much stays
 in the second level cache, and malloc keeps the memory, so that no page is new: 1.1 times as fast as 1 MiB."""
+
+
+def positions_behind(read_at: ReadAt, index: OffsetIndex | None, position: int, end: int) -> Iterator[int]:
+    """Where a batch may begin behind a damaged one at a position: where its size says that it ends, and then
+    where the index says that some begin. Nothing if it ends at ``end``."""
+    behind = position
+    with suppress(CorruptionError):
+        behind = position + decode_header(read_at(position, HEADER_BYTES)).size_bytes
+    if position < behind < end:
+        yield behind
+    if behind != end and index is not None:
+        yield from index.positions_behind(position, end)
 
 
 class Piece(NamedTuple):

@@ -10,11 +10,11 @@ import errno
 import threading
 
 from logstore.clock import Clock
-from logstore.errors import StorageError
-from logstore.files import File, Files
+from logstore.errors import CorruptionError, StorageError
+from logstore.files import File, Files, FileStamp
 from logstore.format.header import HEADER_BYTES, BatchHeader
 from logstore.format.index import TimestampOffset
-from logstore.format.names import LOG_SUFFIX, SWAP_SUFFIX, TRANSACTION_INDEX_SUFFIX
+from logstore.format.names import INDEX_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX, TRANSACTION_INDEX_SUFFIX
 from logstore.model import AbortedTransaction
 from logstore.partition.home import LogHome
 from logstore.partition.index_builder import IndexBuilder
@@ -72,13 +72,20 @@ class StampedSegment(Segment):
     object was made: what is read for it is given only if that is there still."""
 
     def __init__(
-        self, files: Files, directory: str, base_offset: int, cache: OpenSegments, state: str = ""
+        self,
+        files: Files,
+        directory: str,
+        base_offset: int,
+        cache: OpenSegments,
+        state: str = "",
+        stamp: FileStamp | None = None,
     ) -> None:
-        """``state``: what the names of its files end with."""
+        """``state``: what the names of its files end with. ``stamp``: of the file that was found earlier,
+        unless it is the one that is there now."""
         super().__init__(files, directory, base_offset, cache, is_read_only=True)
-        self._suffix = state
+        self.state = self._suffix = state
         self.path = self.path_of(LOG_SUFFIX)
-        self.stamp = files.stamp(self.path)
+        self.stamp = stamp or files.stamp(self.path)
         self._size_bytes = self.stamp.size_bytes
         self.is_swapped_in_part = False
         """Its log has its plain name, and its aborted transactions have not."""
@@ -101,10 +108,11 @@ class StampedSegment(Segment):
     def _check_in_place(self) -> None:
         """Called last: a log that has the name now had it all the time."""
         if self._files.stamp(self.path) != self.stamp:
-            raise _replaced(self.path)
+            raise replaced(self.path)
 
 
-def _replaced(path: str) -> StorageError:
+def replaced(path: str) -> StorageError:
+    """What a reader gets whose segment's name is another file's now."""
     return StorageError(errno.ENOENT, "the segment was replaced, and its file removed", path)
 
 
@@ -139,7 +147,7 @@ class WatchedSegment(Segment):
     def _open(self) -> OpenFiles:
         indexes, file = self._indexes, self._files.open(self.path)
         if not self.begins(file):
-            raise _replaced(self.path)
+            raise replaced(self.path)
         return OpenFiles(file, indexes.offset_index, indexes.time_index)
 
     def rebuild_indexes(self) -> bool:
@@ -150,12 +158,29 @@ class WatchedSegment(Segment):
         index.entries = tuple(self.aborted)
         return index
 
+    @property
+    def last_batch(self) -> tuple[int, bytes]:
+        """Position and header of the last batch that was found good."""
+        return self._last
+
     def begins(self, file: File) -> bool:
         """Whether the file begins with what was found good. Cutting it and appending anew changes the header
         of the last batch: its offset, its time or its CRC."""
         checked_bytes = self._checked_bytes
         position, header = self._last
         return file.size_bytes() >= checked_bytes and file.read_at(position, len(header)) == header
+
+    def stored_index(self) -> OffsetIndex | None:
+        """The index as the writer has stored it; None if there is none that can be used."""
+        try:
+            index = OffsetIndex.open_sealed(self._files, self.path_of(INDEX_SUFFIX), self.base_offset)
+        except (StorageError, CorruptionError):
+            return None
+        return index if index.is_in_order else None
+
+    def skip_to(self, position: int) -> None:
+        """Leave out what cannot be read in front of the next batch."""
+        self._checked_bytes = position
 
     def accept(self, header: BatchHeader, piece: Piece, position: int) -> None:
         """Take in the next batch, which was checked."""

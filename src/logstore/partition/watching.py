@@ -31,7 +31,7 @@ from logstore.errors import (
 )
 from logstore.format.header import BatchHeader
 from logstore.format.names import SWAP_SUFFIX, TRANSACTION_INDEX_SUFFIX, segment_file_name
-from logstore.model import TopicPartition
+from logstore.model import Isolation, TopicPartition
 from logstore.partition.context import LogContext
 from logstore.partition.leftovers import (
     Names,
@@ -46,10 +46,12 @@ from logstore.partition.readable import ReadableLog
 from logstore.partition.segment import Segment
 from logstore.partition.sidecars import read_topic_id
 from logstore.partition.view import LogView
-from logstore.partition.walk import PIECE_BYTES, Piece, Walk
+from logstore.partition.walk import PIECE_BYTES, Piece, Walk, positions_behind
 from logstore.partition.watched_files import StampedSegment, Watch, WatchedCheckpoints, WatchedSegment
+from logstore.warning import warn
 
 if TYPE_CHECKING:
+    from logstore.partition.pinned import PinnedRange
     from logstore.partition.verify import LogFacts
     from logstore.partition.verify_files import StoredCheckpoints
 
@@ -87,6 +89,9 @@ class ReadOnlyLog(ReadableLog):
         self._producers = ProducerStates()
         self._view: LogView | None = None
         self._is_closed = False
+        self.passes_damage = False
+        """Whether to look for what is behind damage at the end of a log of which the checkpoints say that it
+        was longer, and to warn of what is missing. Else that is an error."""
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         """
@@ -133,6 +138,29 @@ class ReadOnlyLog(ReadableLog):
         is_clean = self._context.home.has_clean_marker()
         return facts_of_files(
             self._files, self.directory, self.partition, checkpoints, self._config, is_clean=is_clean
+        )
+
+    # For other processes
+
+    def pin(self, start: int, stop: int, *, isolation: Isolation = Isolation.HIGH_WATERMARK) -> PinnedRange:
+        """The offsets ``[start, stop)`` as they lie in files now, to be read elsewhere by a
+        :class:`~logstore.partition.pinned.PinnedReader`: another process can do that without opening the
+        store, and without checking the end of the log again.
+
+        Raises:
+            OffsetOutOfRangeError: the range is not what can be read now.
+        """
+        from logstore.partition.pinned import PinnedRange, pin_view  # few programs get here
+
+        found = self._look(lambda view: pin_view(view, start, stop, isolation))
+        return PinnedRange(
+            directory=self.directory,
+            partition=self.partition,
+            topic_id=self._topic_id,
+            start=start,
+            stop=stop,
+            isolation=isolation,
+            **found,
         )
 
     # Refreshing
@@ -182,6 +210,10 @@ class ReadOnlyLog(ReadableLog):
         home = self._checkpoints.current()  # before the scan: what they say is durable must then be there
         if self._watched.contents.has_changed():
             self._scan_locked()
+            while self.passes_damage and home.recovery_point(self.partition) > self._watched.next_offset:
+                if not self._pass_damage_locked():
+                    break
+                self._scan_locked()
         start = max(home.log_start(self.partition) or 0, self._bases[0])
         end = max(self._watched.next_offset, start)
         self._check_loss(home.recovery_point(self.partition), end)
@@ -202,7 +234,14 @@ class ReadOnlyLog(ReadableLog):
         return self._view
 
     def _check_loss(self, recovery_point: int, end: int) -> None:
-        if recovery_point > end:
+        if recovery_point > end and self.passes_damage:
+            warn(
+                "%s: data up to offset %d was durable; %d is the last that can be read",
+                self.partition,
+                recovery_point,
+                end,
+            )
+        elif recovery_point > end:
             raise _ChangingError(
                 f"data up to offset {recovery_point} was durable, but the log can only be read up to {end}",
                 path=self._watched.path,
@@ -297,6 +336,24 @@ class ReadOnlyLog(ReadableLog):
                     self._take_in_locked(watched, header, piece, position)
         finally:
             file.close()
+
+    def _pass_damage_locked(self) -> bool:
+        """Go on at the next batch behind the last good one that may be read; False if there is none. A reader
+        meets what is between them, and says so."""
+        watched = self._watched
+        file = self._files.open(watched.path)
+        try:
+            end = file.size_bytes()
+            behind = positions_behind(file.read_at, watched.stored_index(), watched.size_bytes, end)
+            for position in behind:
+                walk = Walk(file.read_at, position, end, check=True)
+                piece = next(iter(walk), None)
+                if piece is not None and piece.batches[0][1].base_offset >= watched.next_offset:
+                    watched.skip_to(position)
+                    return True
+        finally:
+            file.close()
+        return False
 
     def _start_watching_anew_locked(self) -> None:
         """The watched file is another one. If it is still the last segment's, the log was cut there."""

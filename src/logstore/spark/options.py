@@ -210,3 +210,12 @@ class Options:
             "kafka.isolation.level", ("read_uncommitted", "read_committed"), default="read_uncommitted"
         )
         return Isolation.COMMITTED if level == "read_committed" else Isolation.HIGH_WATERMARK
+
+
+def skips_corrupt_batches(options: Options) -> bool:
+    """Whether damaged batches are counted and left out; else they are errors.
+
+    Raises:
+        InvalidConfigError: ``onCorruptBatch`` is something else than ``fail`` or ``skip``.
+    """
+    return options.choice("onCorruptBatch", ("fail", "skip"), default="fail") == "skip"

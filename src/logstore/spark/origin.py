@@ -7,18 +7,22 @@ asked. Readers know no more than this class, so that another way to get at the b
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import logstore
 from logstore.errors import UnknownTopicError
 from logstore.logdir.identity import guessed_topic_id
 from logstore.model import Isolation, TopicPartition
+from logstore.partition.context import make_context
+from logstore.partition.pinned import OnDamage, PinnedRange, PinnedReader
+from logstore.partition.watching import ReadOnlyLog
+from logstore.spark.options import skips_corrupt_batches
 
 if TYPE_CHECKING:
     import pyarrow
 
-    from logstore.partition.readable import ReadableLog
+    from logstore.partition.arrow import ColumnPlan
     from logstore.spark.options import Options
 
 
@@ -29,8 +33,27 @@ class Bounds(NamedTuple):
     end: int
 
 
+class Reading(Protocol):
+    """One pass over a range."""
+
+    @property
+    def position(self) -> int:
+        """The offset to go on from: everything below was given, or is not there."""
+        ...
+
+    def columns(self, plan: ColumnPlan) -> Iterator[pyarrow.RecordBatch]:
+        """The records as :meth:`logstore.Log.iterate_arrow` gives them.
+
+        Raises:
+            CorruptionError: a batch is damaged. What is before it was given.
+            OffsetOutOfRangeError: what is next was deleted or cut off meanwhile.
+            UnknownTopicError: the topic was deleted.
+        """
+        ...
+
+
 class Origin(ABC):
-    """Topics and their records. All methods but :meth:`read` are called on the driver."""
+    """Topics and their records. :meth:`reading` is for tasks, all else for the driver."""
 
     @abstractmethod
     def partition_counts(self) -> dict[str, int]:
@@ -58,22 +81,23 @@ class Origin(ABC):
         """The offset of the first record at or after a time; None if there is none."""
 
     @abstractmethod
-    def split(self, partition: TopicPartition, start: int, stop: int, parts: int) -> list[int]:
-        """Offsets that cut ``[start, stop)`` into about ``parts`` pieces of about equal bytes, at places
-        where reading begins without a detour; fewer where there are no such places."""
+    def split(
+        self, partition: TopicPartition, start: int, stop: int, parts: int, max_count: int | None
+    ) -> list[int]:
+        """Offsets that cut a range into pieces; see :meth:`logstore.Log.split`."""
 
     @abstractmethod
-    def read(
-        self,
-        partition: TopicPartition,
-        start: int,
-        stop: int,
-        isolation: Isolation,
-        columns: Iterable[str],
-        batch_rows: int,
-        batch_bytes: int,
-    ) -> Iterator[pyarrow.RecordBatch]:
-        """The records of ``[start, stop)`` as :meth:`logstore.Log.iterate_arrow` gives them."""
+    def pin(self, partition: TopicPartition, start: int, stop: int, isolation: Isolation) -> Any:
+        """What :meth:`reading` needs to know of a range. Pickles.
+
+        Raises:
+            OffsetOutOfRangeError: the range is not what can be read now.
+        """
+
+    @abstractmethod
+    def reading(self, pinned: Any, on_damage: OnDamage | None) -> Reading:
+        """Begin to read what was pinned, in another process perhaps. ``on_damage`` is told of each damaged
+        place that is passed over; without it, damage is an error."""
 
     @abstractmethod
     def read_latest(
@@ -98,27 +122,25 @@ class Origin(ABC):
 class DirectoryOrigin(Origin):
     """A directory that every machine of the job has mounted at the same path."""
 
-    def __init__(self, path: str) -> None:
-        """``path`` is absolute."""
+    def __init__(self, path: str, *, passes_damage: bool = False) -> None:
+        """``path`` is absolute. ``passes_damage``: damage at the end of a log hides what is around it no
+        more than damage elsewhere; readers are told of it when they get there."""
         self.path = path
+        self._passes_damage = passes_damage
         self._store: logstore.Store | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path, "_store": None}
+        return self.__dict__ | {"_store": None}
 
     def _opened(self) -> logstore.Store:
         if self._store is None:
             self._store = logstore.open(self.path, read_only=True)
         return self._store
 
-    def _log(self, partition: TopicPartition) -> ReadableLog:
-        topic = self._opened()[partition.topic]
-        if partition.partition >= len(topic):
-            raise UnknownTopicError(
-                f"topic {partition.topic!r} in {self.path} has {len(topic)} partitions; there is no "
-                f"{partition.partition}"
-            )
-        return topic[partition.partition]
+    def _log(self, partition: TopicPartition) -> ReadOnlyLog:
+        log = _log_of(self._opened(), partition)
+        log.passes_damage = self._passes_damage
+        return log
 
     def partition_counts(self) -> dict[str, int]:
         return {name: len(topic) for name, topic in self._opened().items()}
@@ -134,30 +156,22 @@ class DirectoryOrigin(Origin):
     def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
         return self._log(partition).offset_at(timestamp_ms)
 
-    def split(self, partition: TopicPartition, start: int, stop: int, parts: int) -> list[int]:
-        return []
+    def split(
+        self, partition: TopicPartition, start: int, stop: int, parts: int, max_count: int | None
+    ) -> list[int]:
+        return self._log(partition).split(start, stop, parts, max_count=max_count)
 
-    def read(
-        self,
-        partition: TopicPartition,
-        start: int,
-        stop: int,
-        isolation: Isolation,
-        columns: Iterable[str],
-        batch_rows: int,
-        batch_bytes: int,
-    ) -> Iterator[pyarrow.RecordBatch]:
-        log = self._log(partition)
-        return iter(
-            log.iterate_arrow(
-                start,
-                stop,
-                isolation=isolation,
-                columns=columns,
-                batch_rows=batch_rows,
-                batch_bytes=batch_bytes,
-            )
-        )
+    def pin(self, partition: TopicPartition, start: int, stop: int, isolation: Isolation) -> PinnedRange:
+        return self._log(partition).pin(start, stop, isolation=isolation)
+
+    def reading(self, pinned: PinnedRange, on_damage: OnDamage | None) -> PinnedReader:
+        def pin_anew(position: int) -> PinnedRange:
+            with logstore.open(self.path, read_only=True) as store:
+                log = _log_of(store, pinned.partition)
+                log.passes_damage = self._passes_damage
+                return log.pin(position, pinned.stop, isolation=pinned.isolation)
+
+        return PinnedReader(pinned, make_context(self.path), pin_anew, on_damage)
 
     def read_latest(
         self,
@@ -183,6 +197,18 @@ class DirectoryOrigin(Origin):
         return self.path
 
 
+def _log_of(store: logstore.Store, partition: TopicPartition) -> ReadOnlyLog:
+    topic = store[partition.topic]
+    if partition.partition >= len(topic):
+        raise UnknownTopicError(
+            f"topic {partition.topic!r} in {store.path} has {len(topic)} partitions; there is no "
+            f"{partition.partition}"
+        )
+    log: Any = topic[partition.partition]
+    assert isinstance(log, ReadOnlyLog)
+    return log
+
+
 def origin_of(options: Options) -> Origin:
     """The origin that a read's options name."""
-    return DirectoryOrigin(options.directory())
+    return DirectoryOrigin(options.directory(), passes_damage=skips_corrupt_batches(options))

@@ -8,15 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from logstore.model import TopicPartition
+from logstore.errors import CorruptionError, OffsetOutOfRangeError, UnknownTopicError
+from logstore.partition.pinned import Damage
 from logstore.spark.columns import ColumnMap
+from logstore.spark.options import skips_corrupt_batches
+from logstore.spark.ranges import OffsetRange, Span
+from logstore.warning import warn
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from logstore.partition.arrow import ColumnPlan
     from logstore.spark.options import Options
     from logstore.spark.origin import Origin
-    from logstore.spark.ranges import OffsetRange
 
 BATCH_ROWS: Final = 65_536
 BATCH_BYTES: Final = 4 * 1024 * 1024
@@ -34,18 +38,103 @@ class RangeReader:
         self.origin = origin
         self.isolation = options.isolation()
         self._columns = ColumnMap(schema)
+        self._fails_on_loss = options.flag("failOnDataLoss", default=True)
+        self._skips = skips_corrupt_batches(options)
 
     def read(self, wanted: OffsetRange) -> Iterator[Any]:
         """The records of a range as ``pyarrow.RecordBatch`` with the schema's columns. Holds two of them, and
-        one batch of the log, whatever the size of the range."""
-        partition = TopicPartition(wanted.topic, wanted.partition)
-        batches = self.origin.read(
-            partition,
-            wanted.start,
-            wanted.stop,
-            self.isolation,
-            self._columns.of_log,
-            BATCH_ROWS,
-            BATCH_BYTES,
+        one batch of the log, whatever the size of the range.
+
+        Raises:
+            CorruptionError: a batch is damaged, and ``onCorruptBatch`` is not ``skip``.
+            OffsetOutOfRangeError, UnknownTopicError: records are gone since the read was planned, and
+                ``failOnDataLoss`` is true.
+        """
+        from logstore.partition import arrow  # the driver plans without pyarrow
+
+        plan = arrow.plan_columns(self._columns.of_log, BATCH_ROWS, BATCH_BYTES)
+        convert = self._columns.converter(wanted.span.partition)
+        return map(convert, self._batches(wanted, plan))
+
+    def _batches(self, wanted: OffsetRange, plan: ColumnPlan) -> Iterator[Any]:
+        """The log's record batches."""
+        skipped = _Skipped(wanted.span)
+        left: list[OffsetRange] = [wanted]
+        while left:
+            now = left.pop()
+            reading = self.origin.reading(now.pinned, skipped.note if self._skips else None)
+            try:
+                yield from reading.columns(plan)
+            except CorruptionError as error:
+                raise _named(error, now.span, reading.position) from error
+            except (OffsetOutOfRangeError, UnknownTopicError) as error:
+                left += self._rest(now.span, reading.position, error)
+        skipped.tell()
+
+    def _rest(self, span: Span, position: int, error: Exception) -> list[OffsetRange]:
+        """What is still there of a range of which records are gone: one range, or none."""
+        what = (
+            f"{span.partition} in {self.origin}: offsets {position} to {span.stop - 1} were there when the "
         )
-        return map(self._columns.converter(partition), batches)
+        what += f"read was planned, and are not all there now ({error})"
+        if self._fails_on_loss:
+            raise type(error)(f"{what}; with failOnDataLoss=false what is there would be read") from error
+        warn("%s", what)
+        self.origin.close()
+        try:
+            bounds = self.origin.bounds(span.partition, self.isolation)
+        except UnknownTopicError:
+            return []
+        start, stop = max(position, bounds.start), min(span.stop, bounds.end)
+        if start >= stop:
+            return []
+        if (start, stop) == (position, span.stop):
+            raise type(error)(f"{what}; nor can the rest be read") from error
+        rest = Span(span.partition, start, stop)
+        return [OffsetRange(rest, self.origin.pin(span.partition, start, stop, self.isolation))]
+
+
+def _named(error: CorruptionError, span: Span, position: int) -> CorruptionError:
+    """The error with the partition, and the offset up to which everything was read."""
+    topic, number = span.partition
+    return CorruptionError(
+        f"topic {topic!r}, partition {number}, offset {position}: {error.reason}; with onCorruptBatch=skip "
+        "the read would go on behind it",
+        path=error.path,
+        position=error.position,
+        base_offset=error.base_offset,
+        last_offset=error.last_offset,
+    )
+
+
+class _Skipped:
+    """What was passed over in one range."""
+
+    def __init__(self, span: Span) -> None:
+        self._span = span
+        self._place_count = 0
+        self._offset_count = 0
+
+    def note(self, damage: Damage) -> None:
+        """Count it, and say so."""
+        self._place_count += 1
+        self._offset_count += damage.stop - damage.start
+        warn(
+            "onCorruptBatch=skip: %s is damaged; offsets %d to %d are left out: %s",
+            self._span.partition,
+            damage.start,
+            damage.stop - 1,
+            damage.error,
+        )
+
+    def tell(self) -> None:
+        """The sum, if there is one."""
+        if self._place_count:
+            warn(
+                "onCorruptBatch=skip: of %s, %d to %d, %d places were left out, up to %d records in all",
+                self._span.partition,
+                self._span.start,
+                self._span.stop - 1,
+                self._place_count,
+                self._offset_count,
+            )

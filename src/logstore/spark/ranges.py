@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
@@ -25,15 +26,41 @@ class Span(NamedTuple):
 class OffsetRange(InputPartition):
     """What one task reads: offsets ``[start, stop)`` of one partition."""
 
-    def __init__(self, topic: str, partition: int, start: int, stop: int) -> None:
-        super().__init__((topic, partition, start, stop))
-        self.topic = topic
-        self.partition = partition
-        self.start = start
-        self.stop = stop
+    def __init__(self, span: Span, pinned: Any) -> None:
+        """``pinned``: where its origin found it."""
+        super().__init__(span)
+        self.span = span
+        self.pinned = pinned
+
+    def __repr__(self) -> str:
+        return f"<OffsetRange {self.span.partition} {self.span.start} to {self.span.stop}>"
 
 
 def divide(origin: Origin, spans: Sequence[Span], options: Options) -> list[OffsetRange]:
     """The ranges that cover some spans: one for each, or as many as ``minPartitions`` and
-    ``maxRecordsPerPartition`` ask for. Empty spans have none."""
-    return [OffsetRange(*span.partition, span.start, span.stop) for span in spans if span.start < span.stop]
+    ``maxRecordsPerPartition`` ask for. Empty spans have none.
+
+    Raises:
+        InvalidConfigError: one of the two is no number above 0.
+    """
+    least_count, max_count = options.number("minPartitions"), options.number("maxRecordsPerPartition")
+    isolation = options.isolation()
+    filled = [span for span in spans if span.start < span.stop]
+    ranges = []
+    for span, parts in zip(filled, _parts(filled, least_count or 0), strict=True):
+        partition, start, stop = span
+        cuts = (
+            [] if parts == 1 and max_count is None else origin.split(partition, start, stop, parts, max_count)
+        )
+        for first, last in pairwise([start, *cuts, stop]):
+            piece = Span(partition, first, last)
+            ranges.append(OffsetRange(piece, origin.pin(partition, first, last, isolation)))
+    return ranges
+
+
+def _parts(spans: Sequence[Span], least_count: int) -> list[int]:
+    """How many tasks read each span: in proportion to its offsets, as the connector does."""
+    if len(spans) >= least_count:
+        return [1] * len(spans)
+    total = sum(span.stop - span.start for span in spans)
+    return [max(round((span.stop - span.start) * least_count / total), 1) for span in spans]
