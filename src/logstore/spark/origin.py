@@ -7,7 +7,7 @@ asked. Readers know no more than this class, so that another way to get at the b
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import logstore
