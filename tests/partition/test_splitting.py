@@ -32,7 +32,7 @@ def test_the_pieces_are_of_about_as_many_bytes_and_begin_where_batches_do(partit
     partition.write(1_000, batch=10)
     log = partition.log
     assert log.segment_count > 3
-    cuts = log.split(0, 1_000, parts)
+    cuts = log.split(0, 1_000, parts=parts)
     assert len(cuts) == parts - 1
     assert set(cuts) <= set(bases(log))
     sizes = [stop - start for start, stop in pairwise([0, *cuts, 1_000])]
@@ -41,7 +41,7 @@ def test_the_pieces_are_of_about_as_many_bytes_and_begin_where_batches_do(partit
 
 def test_a_part_of_a_log_is_cut_inside_of_it(partition):
     partition.write(1_000, batch=10)
-    cuts = partition.log.split(333, 777, 4)
+    cuts = partition.log.split(333, 777, parts=4)
     assert len(cuts) == 3
     assert cuts == sorted(set(cuts))
     assert cuts[0] > 333
@@ -50,9 +50,9 @@ def test_a_part_of_a_log_is_cut_inside_of_it(partition):
 
 def test_there_are_no_more_pieces_than_batches(partition):
     partition.write(30, batch=30)
-    assert partition.log.split(0, 30, 10) == []
+    assert partition.log.split(0, 30, parts=10) == []
     partition.write(30, batch=30)
-    assert partition.log.split(0, 60, 10) == [30]
+    assert partition.log.split(0, 60, parts=10) == [30]
 
 
 @pytest.mark.parametrize("most", [1, 7, 25, 100, 999, 1_000])
@@ -69,8 +69,8 @@ def test_no_piece_spans_more_offsets_than_it_may(partition, most):
 
 def test_both_limits_hold_together(partition):
     partition.write(1_000, batch=10)
-    by_bytes = partition.log.split(0, 1_000, 2)
-    cuts = partition.log.split(0, 1_000, 2, max_count=100)
+    by_bytes = partition.log.split(0, 1_000, parts=2)
+    cuts = partition.log.split(0, 1_000, parts=2, max_count=100)
     assert set(by_bytes) <= set(cuts)
     assert all(stop - start <= 100 for start, stop in pairwise([0, *cuts, 1_000]))
 
@@ -79,20 +79,20 @@ def test_what_is_empty_is_not_cut(partition):
     partition.write(10)
     log = partition.log
     assert log.split(0, 10) == []
-    assert log.split(5, 5, 4, max_count=1) == []
-    assert log.split(10, 20, 4, max_count=1) == []
+    assert log.split(5, 5, parts=4, max_count=1) == []
+    assert log.split(10, 20, parts=4, max_count=1) == []
 
 
 def test_wrong_numbers_are_refused(partition):
     partition.write(10)
     log = partition.log
-    for arguments in ((0, 10, 0), (0, 10, 1.5), (0, 10, True)):
+    for parts in (0, 1.5, True):
         with pytest.raises(UsageError, match="parts is"):
-            log.split(*arguments)
+            log.split(0, 10, parts=parts)
     with pytest.raises(UsageError, match="max_count is 0"):
         log.split(0, 10, max_count=0)
     with pytest.raises(OffsetOutOfRangeError):
-        log.split(11, 20, 2)
+        log.split(11, 20, parts=2)
 
 
 @pytest.mark.damaged
@@ -101,7 +101,7 @@ def test_an_index_that_is_wrong_makes_fewer_pieces_and_no_wrong_ones(partition):
     partition.close()
     index = partition.path / f"{300:020}.index"
     index.write_bytes(bytes(index.stat().st_size))
-    cuts = partition.log.split(0, 900, 6)
+    cuts = partition.log.split(0, 900, parts=6)
     assert cuts == sorted(set(cuts))
     assert set(cuts) <= set(bases(partition.log))
     pieces = pairwise([0, *cuts, 900])

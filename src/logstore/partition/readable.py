@@ -365,7 +365,7 @@ class ReadableLog(ABC):
 
         return self._go_through(view, start, stop, isolation, parts)
 
-    def split(self, start: int, stop: int, parts: int = 1, *, max_count: int | None = None) -> list[int]:
+    def split(self, start: int, stop: int, *, parts: int = 1, max_count: int | None = None) -> list[int]:
         """Offsets that cut ``[start, stop)`` into about ``parts`` pieces of about as many bytes, for readers
         beside each other: rising, between ``start`` and ``stop``. They lie where batches begin, so that no
         batch is read twice; where there are fewer such places, there are fewer pieces. With ``max_count`` no

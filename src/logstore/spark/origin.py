@@ -159,7 +159,7 @@ class DirectoryOrigin(Origin):
     def split(
         self, partition: TopicPartition, start: int, stop: int, parts: int, max_count: int | None
     ) -> list[int]:
-        return self._log(partition).split(start, stop, parts, max_count=max_count)
+        return self._log(partition).split(start, stop, parts=parts, max_count=max_count)
 
     def pin(self, partition: TopicPartition, start: int, stop: int, isolation: Isolation) -> PinnedRange:
         return self._log(partition).pin(start, stop, isolation=isolation)
