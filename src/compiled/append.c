@@ -976,10 +976,84 @@ divide_rows(PyObject *Py_UNUSED(module), PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* A column of keys as Arrow lays it out. */
+typedef struct {
+    const uint8_t *ends, *data;
+    int64_t data_size;
+    int is_large; /* ends have 64 bits */
+} KeyColumn;
+
+static int64_t
+key_end(const KeyColumn *keys, int64_t number)
+{
+    int64_t end;
+    int32_t small_end;
+    if (keys->is_large) {
+        memcpy(&end, keys->ends + number * 8, 8);
+        return end;
+    }
+    memcpy(&small_end, keys->ends + number * 4, 4);
+    return small_end;
+}
+
+/* The partitions of row_count keys, as int32 of this machine; -1 if the ends lead out of the data. */
+static int
+hash_keys(const KeyColumn *keys, int64_t offset, int64_t row_count, uint32_t partition_count, char *partitions)
+{
+    int64_t start = key_end(keys, offset);
+    for (int64_t row = 0; row < row_count; row++) {
+        int64_t end = key_end(keys, offset + row + 1);
+        if (start < 0 || end < start || end > keys->data_size)
+            return -1;
+        uint32_t hash = murmur2(keys->data + start, (size_t)(end - start));
+        int32_t partition = (int32_t)((hash & 0x7FFFFFFFu) % partition_count);
+        memcpy(partitions + row * 4, &partition, 4);
+        start = end;
+    }
+    return 0;
+}
+
+/* partitions_for_keys(is_large, offset, row_count, ends, data, partition_count) -> bytes, or None for a column
+   that does not hold together. */
+static PyObject *
+partitions_for_keys(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    int is_large;
+    long long offset, row_count, partition_count;
+    Py_buffer ends, data;
+    if (!PyArg_ParseTuple(args, "pLLy*y*L", &is_large, &offset, &row_count, &ends, &data, &partition_count))
+        return NULL;
+    PyObject *partitions = NULL;
+    int failed = -1;
+    int64_t end_count = ends.len / (is_large ? 8 : 4);
+    if (offset >= 0 && row_count >= 0 && row_count < end_count && offset < end_count - row_count &&
+        partition_count >= 1 && partition_count <= INT32_MAX) {
+        partitions = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)row_count * 4);
+        if (partitions != NULL) {
+            KeyColumn keys = {ends.buf, data.buf, data.len, is_large};
+            char *to = PyBytes_AsString(partitions);
+            Py_BEGIN_ALLOW_THREADS
+            failed = hash_keys(&keys, offset, row_count, (uint32_t)partition_count, to);
+            Py_END_ALLOW_THREADS
+        }
+    }
+    PyBuffer_Release(&ends);
+    PyBuffer_Release(&data);
+    if (PyErr_Occurred())
+        return NULL;
+    if (failed) {
+        Py_XDECREF(partitions);
+        Py_RETURN_NONE;
+    }
+    return partitions;
+}
+
 static PyMethodDef functions[] = {
     {"encode_rows", encode_rows, METH_VARARGS,
      "The rows as sealed batches at base offset 0, or None if the plain code has to look at them."},
     {"partition_for_key", METHOD(partition_for_key), METH_FASTCALL, "The partition of a key, or None."},
+    {"partitions_for_keys", partitions_for_keys, METH_VARARGS,
+     "The partitions of a column of keys as int32, or None if its ends lead out of its data."},
     {"divide_rows", divide_rows, METH_VARARGS,
      "The rows by partition, or None if one has no key or the plain code has to look at it."},
     {NULL, NULL, 0, NULL},

@@ -272,6 +272,27 @@ def encode_rows(chance):
     return ours is not None
 
 
+@target("partitions_for_keys")
+def partitions_for_keys(chance):
+    is_large = chance.happens(0.5)
+    ends = [0]
+    for _ in range(chance.randrange(20)):
+        ends.append(ends[-1] + chance.randrange(12))
+    data = bytes(chance.randrange(256) for _ in range(ends[-1]))
+    if chance.happens(0.3):
+        ends[chance.randrange(len(ends))] = chance.choice((-1, 5, 1 << 20, INT32_MAX))
+    packed = struct.pack(f"={len(ends)}{'q' if is_large else 'i'}", *ends)
+    if chance.happens(0.2):
+        packed = packed[: chance.randrange(len(packed))]
+    offset = chance.choice((0, 0, 0, 1, -1, INT32_MAX, INT64_MAX))
+    row_count = chance.choice((len(ends) - 1, len(ends) - 1, 0, len(ends), -1, INT64_MAX))
+    arguments = (is_large, offset, row_count, packed, data, chance.choice((1, 2, 7, INT32_MAX, 0, INT64_MAX)))
+    ours = loops.partitions_for_keys(*arguments)
+    plains = partitioner.partitions_for_keys(*arguments)
+    assert ours == plains, (arguments, ours, plains)
+    return ours is not None
+
+
 @contextmanager
 def plainly():
     """Header and records of a batch are put together in Python."""

@@ -147,6 +147,16 @@ def partition_for_key(key: Bytes, partition_count: int) -> int:
     return partitioner.partition_for_key(key, partition_count) if partition is None else partition
 
 
+def partitions_for_keys(
+    is_large: bool, offset: int, row_count: int, ends: Bytes, data: Bytes, partition_count: int
+) -> bytes | None:
+    """As :func:`logstore.format.partitioner.partitions_for_keys`. Cost: 10 ns per key."""
+    partitions: bytes | None = compiled.partitions_for_keys(
+        is_large, offset, row_count, ends, data, partition_count
+    )
+    return partitions
+
+
 def scan_batches(
     buffer: Bytes, position: int, end: int, *, check: bool
 ) -> tuple[list[tuple[int, BatchHeader]], int, CorruptionError | None]:

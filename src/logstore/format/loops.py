@@ -33,7 +33,7 @@ if compiled is None or TYPE_CHECKING:
     from logstore.format.column_buffers import encode_columns
     from logstore.format.gathered import GatheredRows
     from logstore.format.lookup import find_in_section, find_interval, find_record, mark_records
-    from logstore.format.partitioner import partition_for_key
+    from logstore.format.partitioner import partition_for_key, partitions_for_keys
     from logstore.format.plain import (
         decode_batch,
         decode_records,
@@ -60,6 +60,7 @@ else:
         keep_records,
         newest_timestamp,
         partition_for_key,
+        partitions_for_keys,
         scan_batches,
     )
 
@@ -92,6 +93,7 @@ __all__ = [
     "mark_records",
     "newest_timestamp",
     "partition_for_key",
+    "partitions_for_keys",
     "put_run",
     "read_run",
     "scan_batches",

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from logstore.errors import InvalidRecordError, UsageError
 from logstore.format.batch import NewBatch
 from logstore.format.column_buffers import Chunk, PayloadSlice
-from logstore.format.loops import partition_for_key
+from logstore.format.loops import partitions_for_keys
 from logstore.partition.arrow import pa, pc
 from logstore.partition.columns import Columns, check_headers, check_timestamp_types
 from logstore.partition.encoding import RowEncoder
@@ -23,6 +23,9 @@ NAMES: Final = ("key", "value", "timestamp_ms", "headers")
 _HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
 _INT64 = pa.int64()
+
+_NO_ENDS = bytes(8)
+"""Of an array without rows, which may come without buffers."""
 
 # Types are told apart by their numbers: pyarrow's own questions take half a microsecond each, and a call that
 # appends 1,000 rows asks a dozen.
@@ -328,9 +331,26 @@ def divide_by(data: Any, partitions: Any) -> Iterator[tuple[int, Any]]:
 
 def partitions_of_keys(keys: Any, partition_count: int) -> Any:
     """The partition of each key of an array or chunked array, binary or text, as Kafka's murmur2 has it; null
-    where the key is. Cost: 0.1 µs per key, and 0.4 µs for each that comes for the first time."""
+    where the key is. Cost: compiled 15 ns per key, plain 1.5 µs.
+
+    Raises:
+        InvalidRecordError: it is no column of keys.
+    """
     if isinstance(keys, pa.ChunkedArray):
         keys = keys.combine_chunks()
-    encoded = _converted("key", keys, _payloads, "binary or string").dictionary_encode()
-    by_key = [partition_for_key(key, partition_count) for key in encoded.dictionary.to_pylist()]
-    return pa.array(by_key, pa.int32()).take(encoded.indices)
+    column = _converted("key", keys, _payloads, "binary or string")
+    if column is None:
+        return pa.nulls(len(keys), pa.int32())
+    _, ends, data = column.buffers()
+    found = partitions_for_keys(
+        column.type.id == _LARGE_BINARY,
+        column.offset,
+        len(column),
+        ends or _NO_ENDS,
+        data or b"",
+        partition_count,
+    )
+    if found is None:
+        raise InvalidRecordError("column 'key' is not valid Arrow data: its offsets lead out of its bytes")
+    partitions = pa.Array.from_buffers(pa.int32(), len(column), [None, pa.py_buffer(found)])
+    return pc.if_else(column.is_valid(), partitions, None) if column.null_count else partitions
