@@ -1,0 +1,187 @@
+"""Power cuts and failing disks at every operation of commits: each batch once, none lost; no Spark in it."""
+
+import contextlib
+from time import perf_counter
+
+import pytest
+
+from logstore.errors import LogstoreError
+from logstore.spark import commits
+from logstore.testing import FAULTS, FaultyFiles, MemoryFiles, explore
+from tests.figures import report
+from tests.spark.staged import SINK, Place
+
+BATCHES = {
+    0: {0: [b"a", b"b", b"c"], 1: [b"x"]},
+    1: {1: [b"y", b"z"]},
+    2: {0: [b"d"], 1: [b"w"]},
+}
+"""The rows of each batch, by partition."""
+
+
+def rows_up_to(last):
+    """What the partitions hold when batches up to ``last`` are there."""
+    rows = {0: [], 1: []}
+    for batch in range(last + 1):
+        for partition, values in BATCHES[batch].items():
+            rows[partition] += values
+    return rows
+
+
+def run(place, batch, tasks=2):
+    """A batch as Spark runs it: each task stages a share of the rows of each partition, then the commit."""
+    files = []
+    for task in range(tasks):
+        share = {
+            number: values[task * len(values) // tasks : (task + 1) * len(values) // tasks]
+            for number, values in BATCHES[batch].items()
+        }
+        if any(share.values()):
+            files.append(place.stage(share, batch=batch, task=task))
+    return place.commit(*files, batch=batch)
+
+
+class StreamScenario:
+    """A query that commits its batches one after another, from the first that it has not noted as committed,
+    with another split each time."""
+
+    def session(self, files, said, rng):
+        place = Place(files)
+        with place.open() as store:
+            if "t" not in store:
+                store.create_topic("t", partitions=2)
+        files.note("created")
+        for batch in range(said.count("committed"), len(BATCHES)):
+            run(place, batch, tasks=rng.choice((1, 2, 3)))
+            files.note("committed")
+
+    def check(self, files, said):
+        """What was committed is there, and whatever was begun is there once when it is run again."""
+        if "created" not in said:
+            return
+        place = Place(files)
+        committed = said.count("committed")
+        for partition, values in rows_up_to(committed - 1).items():
+            assert place.values()[partition][: len(values)] == values, "LOST"
+        if committed < len(BATCHES):
+            run(place, committed, tasks=1)
+        assert place.values() == rows_up_to(min(committed, len(BATCHES) - 1)), "not once"
+        place.verify()
+
+
+@pytest.mark.slow
+def test_every_power_cut_leaves_what_the_next_commit_completes():
+    started = perf_counter()
+    explored = explore(StreamScenario(), seed=1, max_states=2_000, depth=2, states_per_point=8)
+    assert explored.state_count >= 1_000
+    assert explored.deepest == 2
+    report(
+        "spark: power cuts in commits (states)",
+        count=explored.state_count,
+        failures=0,
+        seconds=perf_counter() - started,
+        detail=f"{explored.point_count} points, {explored.session_count} sessions",
+    )
+
+
+def test_the_control_finds_duplicates_without_the_protocol(monkeypatch):
+    """The check can fail: without what the commits topic says, a repeated batch is there twice."""
+    place = Place()
+    place.create()
+    monkeypatch.setattr(commits.Ledger, "note", lambda self, state: None)
+    run(place, 0)
+    run(place, 0)
+    assert place.values() != rows_up_to(0)
+
+
+def failing_run(place_of, action, at, fault):
+    """One batch with an operation that fails; then the disk is well again and the batch is repeated.
+    Whether anything failed."""
+    place = place_of()
+    disk = place.files
+    faulty = FaultyFiles(disk)
+    faulty.fail(fault, at=at)
+    place.files = faulty
+    try:
+        run(place, 1)
+    except LogstoreError:
+        commits_abort(place)
+    failed = bool(faulty.failures)
+    # A process whose disk failed is started anew; the kernel's pages are still there.
+    place.files = MemoryFiles(disk.now())
+    run(place, 1, tasks=1)
+    assert place.values() == rows_up_to(1)
+    run(place, 2)
+    assert place.values() == rows_up_to(2)
+    assert place.staged_names() == []
+    place.verify()
+    return failed
+
+
+def commits_abort(place):
+    """What Spark calls after a commit that failed."""
+    with contextlib.suppress(LogstoreError), place.open(read_only=True) as store:
+        place.commits(store).remove_strays(SINK, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["EIO", "ENOSPC"])
+def test_every_failing_operation_leaves_what_the_next_commit_completes(name, caplog):
+    def place_of():
+        return Place(MemoryFiles(image))
+
+    first = Place()
+    first.create()
+    run(first, 0)
+    image = first.files.now()
+    started = perf_counter()
+    count = 0
+    for at in range(1, 400):
+        if not failing_run(place_of, run, at, FAULTS[name]):
+            break
+        count += 1
+    else:
+        pytest.fail("more operations than expected")
+    assert count >= 50
+    report(
+        f"spark: commits with a failing operation ({name})",
+        count=count,
+        failures=0,
+        seconds=perf_counter() - started,
+    )
+
+
+@pytest.mark.slow
+def test_every_death_of_the_process_leaves_what_the_next_commit_completes():
+    """The process dies in front of each of its operations on the disk; the system goes on."""
+
+    class Death(BaseException):
+        pass
+
+    first = Place()
+    first.create()
+    run(first, 0)
+    image = first.files.now()
+    started = perf_counter()
+    count = 0
+    for at in range(1, 400):
+        left = [at]
+
+        def before(operation, left=left):
+            left[0] -= 1
+            if left[0] <= 0:
+                raise Death
+
+        place = Place(MemoryFiles(image, before=before))
+        with contextlib.suppress(Death, LogstoreError):  # closing, it finds out that it is dead
+            run(place, 1)
+        if left[0] > 0:
+            break
+        count += 1
+        place.files = MemoryFiles(place.files.now())
+        run(place, 1, tasks=1)
+        assert place.values() == rows_up_to(1), at
+        assert place.staged_names() == []
+        place.verify()
+    assert count >= 40
+    report("spark: commits whose process died", count=count, failures=0, seconds=perf_counter() - started)
