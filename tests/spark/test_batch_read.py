@@ -126,5 +126,11 @@ def test_a_damaged_batch_fails_the_job_or_is_left_out(spark, store):
         AnalysisException, match="data up to offset 100 was durable"
     ):  # the log's only segment
         read(spark, store, subscribe="t").count()
-    skipping = read(spark, store, subscribe="t", onCorruptBatch="skip")
-    assert skipping.count() == 95
+    spark.conf.set("spark.sql.pyspark.worker.logging.enabled", "true")
+    try:
+        assert read(spark, store, subscribe="t", onCorruptBatch="skip").count() == 95
+        logged = spark.tvf.python_worker_logs().where("logger = 'logstore'").collect()
+    finally:
+        spark.conf.unset("spark.sql.pyspark.worker.logging.enabled")
+    assert any("t-0 is damaged; offsets 65 to 69 are left out" in row.msg for row in logged)
+    assert any("1 places were left out, up to 5 records in all" in row.msg for row in logged)
