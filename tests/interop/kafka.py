@@ -94,18 +94,23 @@ def _java_problem() -> str | None:
 
 
 def jars() -> Path:
-    """The folder of Kafka's jars, fetched on first use.
+    """The folder of Kafka's jars, fetched on first use."""
+    return fetch_jars(POM, CACHE / KAFKA_VERSION)
+
+
+def fetch_jars(pom: Path, folder: Path) -> Path:
+    """The folder, with the jars that a pom lists; fetched with Maven if it is not there.
 
     A file lock lets one process fetch while the others wait. The fetch goes to a temporary folder that is
-    renamed when complete, so a folder under the final name is always whole.
+    renamed when complete, so a folder under the final name is always whole. Raises RuntimeError with what
+    Maven says.
     """
-    folder = CACHE / KAFKA_VERSION
     if folder.is_dir():
         return folder
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with _locked(CACHE / "fetch.lock"):
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(folder.parent / "fetch.lock"):
         if not folder.is_dir():
-            _fetch_jars(folder)
+            _fetch_jars(pom, folder)
     return folder
 
 
@@ -116,12 +121,12 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _fetch_jars(folder: Path) -> None:
+def _fetch_jars(pom: Path, folder: Path) -> None:
     if shutil.which("mvn") is None:
         raise RuntimeError("no mvn on the path")
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="fetch-") as scratch:
         libs = Path(scratch, "libs")
-        command = ["mvn", "-q", "-B", "-f", os.fspath(POM), "dependency:copy-dependencies"]
+        command = ["mvn", "-q", "-B", "-f", os.fspath(pom), "dependency:copy-dependencies"]
         done = subprocess.run(
             [*command, "-DincludeScope=runtime", f"-DoutputDirectory={libs}"],
             capture_output=True,
