@@ -7,7 +7,7 @@ Ratios within one run on one machine carry over to other machines, so that goals
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from benchmarks.alone import IMPORT, LARGE, LARGE_RECOVERY
@@ -218,9 +218,13 @@ def goals_for(machine: dict[str, str]) -> tuple[Goal, ...]:
 
 def format_goals(results: Results) -> str:
     """The table: what must be, what is aimed at, what was measured."""
+    return format_goal_rows([(goal, goal.measure(results)) for goal in goals_for(results.machine)])
+
+
+def format_goal_rows(goals: Sequence[tuple[Goal, Spread | None]]) -> str:
+    """The table of goals that were measured."""
     rows = []
-    for goal in goals_for(results.machine):
-        measured = goal.measure(results)
+    for goal, measured in goals:
         shown = ["" if wanted is None else _wanted(goal, wanted) for wanted in (goal.must, goal.aim)]
         found = "" if measured is None else _measured(goal, measured)
         rows.append([goal.title, goal.verdict(measured and measured.median), found, *shown])
