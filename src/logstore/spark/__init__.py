@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from logstore.spark.commits import recover
     from logstore.spark.maintenance import CompactionJob, compact, verify
     from logstore.spark.parquet_output import ParquetOutput
     from logstore.spark.sessions import register, session
@@ -25,6 +26,7 @@ _MODULES = {
     "compact": "maintenance",
     "current_table": "tables",
     "new_records": "tables",
+    "recover": "commits",
     "register": "sessions",
     "session": "sessions",
     "verify": "maintenance",
@@ -46,6 +48,7 @@ __all__ = [
     "compact",
     "current_table",
     "new_records",
+    "recover",
     "register",
     "session",
     "verify",
