@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from logstore.spark.options import Options
     from logstore.spark.origin import Origin
 
-BATCH_ROWS: Final = 65_536
-BATCH_BYTES: Final = 4 * 1024 * 1024
+BATCH_ROWS: Final = 131_072
+BATCH_BYTES: Final = 6 * 1024 * 1024
+"""Of the log's columns in one batch. Spark takes 1.1 times as long for batches of a quarter of that."""
 
 
 class RangeReader:
