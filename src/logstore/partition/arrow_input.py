@@ -353,4 +353,6 @@ def partitions_of_keys(keys: Any, partition_count: int) -> Any:
     if found is None:
         raise InvalidRecordError("column 'key' is not valid Arrow data: its offsets lead out of its bytes")
     partitions = pa.Array.from_buffers(pa.int32(), len(column), [None, pa.py_buffer(found)])
-    return pc.if_else(column.is_valid(), partitions, None) if column.null_count else partitions
+    if not column.null_count:
+        return partitions
+    return pc.if_else(column.is_valid(), partitions, pa.nulls(len(column), pa.int32()))

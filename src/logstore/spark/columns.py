@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -67,7 +68,18 @@ _OF_LOG: Final = {
 }
 """The column of a log that each is made of; the others say the same in every row of a partition."""
 
-_THOUSAND: Final = pa.scalar(1000, pa.int64())
+
+def constant(value: int | str, arrow_type: Any) -> Any:
+    """A scalar. ``pa.scalar``, ``pa.array`` of a list and numbers given to ``pyarrow.compute`` import pandas
+    where it is installed: 1.5 s of each new process, and Spark begins several for each query."""
+    text = str(value).encode()
+    ends = struct.pack("=ii", 0, len(text))
+    one = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(ends), pa.py_buffer(text)])
+    return one.cast(arrow_type)[0]
+
+
+_THOUSAND: Final = constant(1000, pa.int64())
+_NO_HEADERS: Final = constant(0, pa.int32())
 
 
 def full_schema(*, with_headers: bool, with_type: bool = True) -> StructType:
@@ -121,7 +133,7 @@ class _Converter:
         self._schema = pa.schema(
             [pa.field(name, ARROW_TYPES[name], nullable=nullable) for name, nullable in fields]
         )
-        self._constants = {"topic": partition.topic, "partition": partition.partition}
+        self._constants: dict[str, int | str] = {"topic": partition.topic, "partition": partition.partition}
         self._cut: dict[str, Any] = {}
 
     def __call__(self, batch: Any) -> Any:
@@ -141,7 +153,7 @@ class _Converter:
     def _constant(self, name: str, row_count: int) -> Any:
         made = self._cut.get(name)
         if made is None or len(made) < row_count:
-            made = pa.repeat(pa.scalar(self._constants[name], ARROW_TYPES[name]), row_count)
+            made = pa.repeat(constant(self._constants[name], ARROW_TYPES[name]), row_count)
             self._cut[name] = made
         return made if len(made) == row_count else made.slice(0, row_count)
 
@@ -166,5 +178,5 @@ def _headers(column: Any) -> Any:
     keys, values = pairs.flatten()
     named = pa.StructArray.from_arrays([keys, values], fields=list(_HEADER_TYPE))
     ends = column.offsets
-    has_none = pc.equal(column.value_lengths(), 0)
+    has_none = pc.equal(column.value_lengths(), _NO_HEADERS)
     return pa.ListArray.from_arrays(ends, named, type=ARROW_TYPES["headers"], mask=has_none)

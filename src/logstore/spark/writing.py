@@ -20,6 +20,7 @@ from logstore.files import OsFiles
 from logstore.format.names import check_topic_name
 from logstore.partition import arrow_input
 from logstore.partition.encoding import RowEncoder
+from logstore.spark.columns import constant
 from logstore.spark.commits import opened
 from logstore.spark.ledger import COMMITS_TOPIC
 from logstore.spark.options import Options
@@ -306,7 +307,8 @@ class _Rows:
         if given.null_count == len(given):
             return None
         count = self._topic.partition_count
-        is_wrong = pc.fill_null(pc.or_(pc.less(given, 0), pc.greater_equal(given, count)), False)
+        least, most = constant(0, given.type), constant(count - 1, given.type)
+        is_wrong = pc.or_(pc.less(given, least), pc.greater(given, most))
         if pc.any(is_wrong).as_py():
             number = given[_first_true(is_wrong)].as_py()
             raise UnknownTopicError(
@@ -317,8 +319,9 @@ class _Rows:
 
     def _by_key(self, data: Any, count: int, without_key: int) -> Any:
         if "key" not in data.column_names:
-            return pa.repeat(pa.scalar(without_key, pa.int32()), data.num_rows)
-        return pc.fill_null(arrow_input.partitions_of_keys(data.column("key"), count), without_key)
+            return pa.repeat(constant(without_key, pa.int32()), data.num_rows)
+        by_key = arrow_input.partitions_of_keys(data.column("key"), count)
+        return pc.fill_null(by_key, constant(without_key, pa.int32()))
 
     def _runs(self, data: Any, first_partition: int) -> Iterator[tuple[int, Any]]:
         """An equal share for each partition, unless a share were less than a batch."""
