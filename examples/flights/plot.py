@@ -17,20 +17,20 @@ from matplotlib.patches import Patch
 from check import Grid
 from report import Compacted, Result, Segments, bytes_of
 
-_INK, _FAINT, _LINE, _ALARM = "#22272e", "#8a939e", "#8c2981", "#c2410c"
+INK, FAINT, _LINE, ALARM = "#22272e", "#8a939e", "#8c2981", "#c2410c"
 _KEPT, _LEFT_BY_SIZE, _LEFT_BY_TIME = "#8c2981", "#f9a08a", "#e6e3ea"
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "font.size": 10,
-    "text.color": _INK,
-    "axes.labelcolor": _INK,
-    "axes.edgecolor": _FAINT,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": FAINT,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.titlelocation": "left",
     "axes.titleweight": "bold",
     "axes.titlepad": 12,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
 }
 _DARKEST_MINUTES = 90
 _NAMED_DAYS = 8
@@ -40,7 +40,7 @@ _DAYS_APART = 10
 
 def draw(result: Result, path: str) -> None:
     """Write the picture as a PNG file."""
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=(14, 9), dpi=110, layout=ConstrainedLayoutEngine(h_pad=0.15, w_pad=0.15))
         panels = figure.subplot_mosaic(
             [["year"] * 3, ["load", "storage", "compaction"]],
@@ -103,8 +103,8 @@ def _draw_load(axes: Axes, result: Result) -> None:
     if result.first.was_killed:
         at = (end.seconds - began, end.records / 1000)
         text = f"kill -9 at {end.records:,}"
-        axes.plot(*at, marker="X", markersize=13, color=_ALARM, markeredgecolor="white", clip_on=False)
-        axes.annotate(text, at, (-12, 6), textcoords="offset points", ha="right", color=_ALARM)
+        axes.plot(*at, marker="X", markersize=13, color=ALARM, markeredgecolor="white", clip_on=False)
+        axes.annotate(text, at, (-12, 6), textcoords="offset points", ha="right", color=ALARM)
     axes.annotate(
         f"recovered in {result.recovery_ms:.0f} ms;\na new writer starts and\nfinds its place",
         (start.seconds - began, start.records / 1000),

