@@ -109,7 +109,7 @@ class ReadOnlyLog(ReadableLog):
     enforce_retention = check_writable = assign_leader_epoch = update_high_watermark = (
         manage_high_watermark
     ) = _refuse
-    reconfigure = expire_producers = compact = dirtiness = erase = adopt = next_sequence = _refuse
+    reconfigure = expire_producers = compact = dirtiness = erase = adopt = last_of_producer = _refuse
 
     @property
     def is_closed(self) -> bool:
