@@ -276,19 +276,22 @@ class LogDirectory:
             return topic
 
     def _complete(self, topic: TopicEntry, first: int) -> TopicEntry:
-        """Open the logs of new partitions, and only then show them."""
+        """Open the logs of new partitions, and only then show them: an interrupt anywhere leaves no topic
+        that is shown without its logs."""
         opened: dict[TopicPartition, Log] = {}
         try:
             for number in range(first, topic.partition_count):
                 partition = TopicPartition(topic.name, number)
                 opened[partition] = self._open_log(partition, topic.config, is_clean=False)
-            live = self._topics.finish(topic)
+            self._logs.update(opened)
+            return self._topics.finish(topic)
         except BaseException:
-            for log in opened.values():
-                log.abandon()
+            shown = self._topics.get(topic.name)
+            if shown is None or shown.partition_count < topic.partition_count:
+                for partition, log in opened.items():
+                    self._logs.pop(partition, None)
+                    log.abandon()
             raise
-        self._logs.update(opened)
-        return live
 
     def add_partitions(self, name: str, partition_count: int) -> TopicEntry:
         """Give a topic more partitions, ``partition_count`` in all: all of them, or after a crash none.
