@@ -5,12 +5,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: help demo test check lint compiled wheel bench soak clean
+.PHONY: help demo test test-spark-oldest check lint compiled wheel bench soak clean
 
 help:
 	@echo "make demo    load real flights, kill the writer, recover, read, follow, retain"
 	@echo "make check   lint, types, import contracts and the fast tests (under a minute)"
 	@echo "make test    all tests, with the long crash, kill, fuzz and interop runs; the fast ones also in plain Python"
+	@echo "make test-spark-oldest    the tests with Spark, with the oldest PySpark that is supported"
 	@echo "make bench   measure against the peers and rewrite benchmarks/results"
 	@echo "make wheel   a wheel and a source distribution in dist/, and a check that the wheel is whole"
 	@echo "make soak    the long runs at full size"
@@ -69,6 +70,19 @@ wheel: $(VENV)/.base
 	ls dist/logstore-*-cp311-abi3-*.whl dist/logstore-*.tar.gz
 	$(BIN)/python -m zipfile -l dist/logstore-*.whl | grep "logstore/_compiled.abi3.so"
 
+# The oldest versions that pyproject.toml allows, of what the tests with Spark run on.
+OLDEST := .venv-oldest
+OLDEST_VERSIONS := pyspark==4.2.0 pyarrow==18.0.0 pandas==2.2.3
+
+$(OLDEST)/.made: pyproject.toml setup.py $(COMPILED)
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/pip install -q --no-compile --upgrade pip setuptools
+	$(OLDEST)/bin/pip install -q --no-compile -e '.[test]' $(OLDEST_VERSIONS)
+	@touch $@
+
+test-spark-oldest: $(OLDEST)/.made
+	$(OLDEST)/bin/pytest -n $(JOBS) -m "not soak and not interop" tests/spark
+
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m benchmarks.stages
@@ -89,4 +103,4 @@ soak: $(VENV)/.fuzz
 	$(BIN)/python -m tests.reliability_page $(FIGURES) "make soak"
 
 clean:
-	rm -rf $(VENV) build dist demo-output .cache
+	rm -rf $(VENV) $(OLDEST) build dist demo-output .cache

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from logstore.spark.maintenance import CompactionJob, compact, verify
     from logstore.spark.parquet_output import ParquetOutput
     from logstore.spark.sessions import register, session
+    from logstore.spark.shipping import pack
     from logstore.spark.source import LogstoreSource
     from logstore.spark.tables import NewRecords, current_table, new_records
 
@@ -26,6 +27,7 @@ _MODULES = {
     "compact": "maintenance",
     "current_table": "tables",
     "new_records": "tables",
+    "pack": "shipping",
     "recover": "commits",
     "register": "sessions",
     "session": "sessions",
@@ -48,6 +50,7 @@ __all__ = [
     "compact",
     "current_table",
     "new_records",
+    "pack",
     "recover",
     "register",
     "session",

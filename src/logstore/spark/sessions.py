@@ -46,7 +46,7 @@ def session(
         if cluster is not None:
             builder = builder.master(cluster)
     is_started = SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
-    with _environment({} if is_started else _environment_of_driver(cluster)):
+    with _environment({} if is_started else _environment_of_driver(cluster, chosen)):
         for key, value in chosen.items():
             builder = builder.config(key, value)
         spark = builder.getOrCreate()
@@ -74,8 +74,8 @@ def register(spark: SparkSession) -> None:
     """Make ``format("logstore")`` known to a session.
 
     Sessions that begin where this package is installed find it by themselves (``pyspark_logstore``). Call
-    this where they do not: another module named ``pyspark_...`` that fails to import hides all of them, and a
-    package that was shipped with ``addPyFile`` comes too late for the search.
+    this where they do not: another module named ``pyspark_...`` that fails to import hides all of them. Call
+    it after ``addPyFile``, too: what plans a read is given the files that were there at this moment.
     """
     from logstore.spark.source import LogstoreSource
 
@@ -107,9 +107,13 @@ def _is_local(cluster: str | None) -> bool:
     return cluster is not None and cluster.startswith("local")
 
 
-def _environment_of_driver(cluster: str | None) -> dict[str, str]:
+def _environment_of_driver(cluster: str | None, settings: Mapping[str, str]) -> dict[str, str]:
     """What Spark reads when it starts its JVM, and keeps."""
     environment = {"JAVA_HOME": find_java().home}
+    shipped = [path for path in settings.get("spark.submit.pyFiles", "").split(",") if os.path.isfile(path)]
+    if shipped:  # for what plans streams beside the driver: it does not find them otherwise (Spark 4.3.0)
+        paths = [*map(os.path.abspath, shipped), os.environ.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     if _is_local(cluster) and "PYSPARK_PYTHON" not in os.environ:
         environment["PYSPARK_PYTHON"] = sys.executable  # Spark's own default is the first python3 on the PATH
     return environment
