@@ -70,6 +70,8 @@ class PausingSource(LogstoreSource):
 
 
 def start_query(spark, path, query, options, trigger):
+    """Start one, and wait until it runs: Spark gives a query's Python process 10 s to start, which on a busy
+    machine is not enough for several at once, and sometimes not for one."""
     frame = spark.readStream.format("logstore").options(queryName=query, **options).load()
     wanted = frame.selectExpr("topic", "partition", "offset", "cast(value as string) as value")
 
@@ -78,7 +80,14 @@ def start_query(spark, path, query, options, trigger):
         pause(query, "written")
 
     writer = wanted.writeStream.foreachBatch(write).trigger(**trigger)
-    return writer.option("checkpointLocation", f"{path}/checkpoint/{query}").start()
+    sign = Path(os.environ["LOGSTORE_TEST_CONTROL"]) / f"started-{query}"
+    for _ in range(5):
+        started = writer.option("checkpointLocation", f"{path}/checkpoint/{query}").start()
+        while started.isActive and not sign.exists():
+            time.sleep(0.05)
+        if sign.exists():
+            return started
+    raise started.exception()
 
 
 def main(path, queries, options, trigger):
@@ -87,14 +96,12 @@ def main(path, queries, options, trigger):
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.dataSource.register(PausingSource)
-    started = []
-    for query in queries:
-        started.append(start_query(spark, path, query, options, trigger))
-        sign = Path(os.environ["LOGSTORE_TEST_CONTROL"]) / f"started-{query}"
-        while not sign.exists() and started[-1].isActive:  # Spark gives its Python processes 10 s to start
-            time.sleep(0.05)
-    for query in started:
-        query.awaitTermination()
+    started = [start_query(spark, path, query, options, trigger) for query in queries]
+    while any(query.isActive for query in started):
+        for query in started:
+            if query.exception() is not None:
+                raise query.exception()
+        time.sleep(0.1)
 
 
 if __name__ == "__main__":

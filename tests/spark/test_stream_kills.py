@@ -105,10 +105,6 @@ class Streams:
         found = self.path / "checkpoint" / query / folder
         return sorted(int(name.name) for name in found.glob("[0-9]*")) if found.is_dir() else []
 
-    def batch_count(self):
-        """Of the query that is furthest."""
-        return max(len(self.numbers(query, "offsets")) for query in QUERIES)
-
     def starts(self, query):
         """Where the query began, as the end of its first batch tells."""
         text = (self.path / "checkpoint" / query / "offsets" / "0").read_text().splitlines()[2]
@@ -137,10 +133,10 @@ def stored(store, starts):
 
 
 class Writer:
-    """Appends all the while, from this process, but not much more than is read."""
+    """Appends all the while, from this process."""
 
-    def __init__(self, store, streams, seed):
-        self.store, self.streams, self.random = store, streams, random.Random(seed)
+    def __init__(self, store, seed):
+        self.store, self.random = store, random.Random(seed)
         self.count = 0
         self.error: Exception | None = None
         self._stops = threading.Event()
@@ -157,9 +153,8 @@ class Writer:
 
     def _run(self):
         try:
-            while not self._stops.wait(0.05):
-                if self.count < 60 * (2 + self.streams.batch_count()):
-                    self.append(self.random.randrange(1, 20))
+            while not self._stops.wait(0.2):
+                self.append(self.random.randrange(1, 20))
         except Exception as error:
             self.error = error
 
@@ -176,7 +171,7 @@ def run_kills(path, rounds, seed):
     streams = Streams(path, subscribePattern="t.*", startingOffsets="latest", maxOffsetsPerTrigger="40")
     with logstore.open(path / "store") as store:
         store.create_topic("t0", partitions=2)
-        writer = Writer(store, streams, seed)
+        writer = Writer(store, seed)
         writer.append(50)
         with streams, writer:
             for number, steps in enumerate(rounds):
