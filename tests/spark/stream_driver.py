@@ -30,13 +30,14 @@ SETTINGS = {
 def pause(query, step):
     control = Path(os.environ["LOGSTORE_TEST_CONTROL"])
     try:
-        wanted = (control / f"pause-{query}").read_text()
-    except FileNotFoundError:
-        return
-    if wanted == step:
-        (control / f"reached-{query}").write_text(step)
-        time.sleep(300)
-        os._exit(3)  # nobody killed it
+        if (control / f"pause-{query}").read_text() != step:
+            return
+        with open(control / f"reached-{query}", "x"):
+            pass
+    except (FileNotFoundError, FileExistsError):
+        return  # not asked for; or another task waits: all of them would keep the threads of other queries
+    time.sleep(900)
+    os._exit(3)  # nobody killed it
 
 
 class PausingSource(LogstoreSource):
