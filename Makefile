@@ -8,7 +8,7 @@ JOBS ?= 2
 .PHONY: help demo test test-spark-oldest check lint compiled wheel bench soak clean
 
 help:
-	@echo "make demo    load real flights, kill the writer, recover, read, follow, retain"
+	@echo "make demo    load real flights, kill the writer, recover, read; then a pipeline on Spark"
 	@echo "make check   lint, types, import contracts and the fast tests (under a minute)"
 	@echo "make test    all tests, with the long crash, kill, fuzz and interop runs; the fast ones also in plain Python"
 	@echo "make test-spark-oldest    the tests with Spark, with the oldest PySpark that is supported"
@@ -40,6 +40,7 @@ $(VENV)/.bench: $(VENV)/.base
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/flights/demo.py
+	$(BIN)/python examples/pipeline/run.py
 
 # The compiled module anew, without an install; put in place in one step, for processes that have it open.
 compiled:

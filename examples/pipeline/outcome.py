@@ -10,27 +10,26 @@ from supervise import Run
 if TYPE_CHECKING:
     from compare import Compared
 
-RUN_HEADINGS = ["run", "ended", "seconds", "enriched", "its batches", "weekly", "its batches"]
+RUN_HEADINGS = ["driver", "seconds", "enriched", "batches", "weekly", "batches"]
+"""Batches are those that Spark has committed, and those that it had begun."""
 
 
 def describe_end(run: Run, total: int) -> str:
     """One line for the end of a run, and what lay about then."""
-    count = run.enriched[-1].records
     words = {"killed": "SIGKILL", "stopped": "SIGTERM, and it stopped", "finished": "It is done"}
-    text = f"{words[run.ended]}, at {count:,} of {total:,} records in enriched"
+    text = f"{words[run.ended]}, with {run.enriched[-1].records:,} of {total:,} records in enriched"
     underway = [name for name, batches in run.batches.items() if batches.begun > batches.committed]
     if underway:
-        text += f"; underway: a batch of {' and of '.join(underway)}"
+        text += f"; underway: a batch of {' and one of '.join(underway)}"
     if run.staged_count:
-        text += f"; {run.staged_count} staged files"
+        text += f", {run.staged_count} staged files"
     return f"{text}."
 
 
 def run_rows(runs: Sequence[Run]) -> list[list[str]]:
     return [
         [
-            str(number),
-            run.ended,
+            f"{number} {run.ended}",
             f"{run.seconds:.1f}",
             f"{run.enriched[-1].records:,}",
             str(run.batches["enrich"]),
@@ -44,20 +43,12 @@ def run_rows(runs: Sequence[Run]) -> list[list[str]]:
 def result_rows(runs: Sequence[Run], compared: Compared) -> list[list[str]]:
     """The final table: what, how much, and what was seen of it."""
     return [
-        ["enriched", f"{compared.enriched_count:,}", "records, as pandas joins them, each once and in order"],
-        [
-            "weekly",
-            f"{compared.weekly_count:,}",
-            f"keys, as pandas sums them up, of {compared.weekly_appended:,} records",
-        ],
+        ["enriched", f"{compared.enriched_count:,}", "records: the join, each once, in order"],
+        ["weekly", f"{compared.weekly_count:,}", f"keys of {compared.weekly_appended:,} records: the sums"],
         [
             "weeks.parquet",
             f"{compared.parquet_rows:,}",
-            f"rows of {compared.parquet_batches} batches; the newest of each key as pandas has it",
+            f"rows of {compared.parquet_batches} batches: the same sums",
         ],
-        [
-            "driver",
-            f"{sum(run.seconds for run in runs):.0f} s",
-            f"in {len(runs)} runs, with {len(runs)} starts of Spark",
-        ],
+        ["driver", f"{sum(run.seconds for run in runs):.0f} s", f"with {len(runs)} starts of Spark"],
     ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from calendar import month_abbr
 from collections.abc import Sequence
+from datetime import date
 from typing import Any
 
 import matplotlib as mpl
@@ -22,6 +24,8 @@ _MAKERS = {
 }
 _WEEKLY = "#de4968"
 _ENRICHED = "#8c2981"
+_LAST_WEEK = date(2013, 12, 30)
+"""The table has two days of it."""
 _LEAST_DEPARTURES = 20
 """A week with fewer has no mean worth drawing."""
 
@@ -31,8 +35,9 @@ def draw(runs: Sequence[Run], weeks: Any, path: str) -> None:
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(14, 9), dpi=110, layout=ConstrainedLayoutEngine(h_pad=0.15, w_pad=0.15))
         panels = figure.subplot_mosaic([["flights", "delays"], ["runs", "runs"]], height_ratios=[3, 2])
-        _draw_flights(panels["flights"], weeks)
-        _draw_delays(panels["delays"], weeks)
+        whole = weeks[weeks.index.get_level_values("week") < _LAST_WEEK]
+        _draw_flights(panels["flights"], whole)
+        _draw_delays(panels["delays"], whole)
         _draw_runs(panels["runs"], runs)
         figure.savefig(path)
 
@@ -50,9 +55,9 @@ def _draw_flights(axes: Axes, weeks: Any) -> None:
         labels=[*names, "not known, others"],
         colors=[*_MAKERS.values(), "#e6e3ea"],
     )
-    axes.set_title("Flights from New York in each week of 2013, by maker of the aircraft")
+    axes.set_title("Flights from New York in each week of 2013, by maker")
     axes.set_ylim(bottom=0)
-    axes.margins(x=0)
+    _draw_months(axes)
     axes.legend(
         loc="upper center",
         bbox_to_anchor=(0.5, -0.08),
@@ -72,6 +77,12 @@ def _draw_delays(axes: Axes, weeks: Any) -> None:
             axes.plot(list(means.index), means[maker].astype("float64"), color=color, linewidth=1.8)
     axes.set_title("How many minutes late they left, on average")
     axes.axhline(0, color=FAINT, linewidth=0.8)
+    _draw_months(axes)
+
+
+def _draw_months(axes: Axes) -> None:
+    days = [(date(2013, month, 1) - date(1970, 1, 1)).days for month in range(1, 13)]  # as matplotlib counts
+    axes.set_xticks(days, month_abbr[1:], ha="left")
     axes.margins(x=0)
 
 

@@ -22,15 +22,18 @@ from logstore.spark import ParquetOutput, current_table
 
 FLIGHT = "carrier string, flight int, tailnum string, origin string, dest string, dep_delay int"
 PLANE = "manufacturer string, model string, seats int"
-DISORDER = "60 days"
+DISORDER = "90 days"
 """How much the event time may go back: the partitions of ``enriched`` grow by a batch of the other query at a
-time, and each such batch is about a month."""
+time, and each such batch is some six weeks."""
 FIRST_MONDAY = "4 days"
 """Windows are counted from 1 January 1970, a Thursday."""
 
 
 def enrich(spark: SparkSession, layout: Layout, most_records: int) -> StreamingQuery:
-    """Each flight with what is known of its aircraft, in the partition and the order of the flights."""
+    """Each flight with what is known of its aircraft, in the partition and the order of the flights.
+
+    Ends with the last flight that there is now.
+    """
     planes = current_table(spark, layout.store, "planes").select(
         "key", f.from_json(f.col("value").cast("string"), PLANE).alias("plane")
     )
@@ -63,7 +66,7 @@ def enrich(spark: SparkSession, layout: Layout, most_records: int) -> StreamingQ
 
 
 def summarise(spark: SparkSession, layout: Layout, most_records: int) -> StreamingQuery:
-    """Flights, delays and seats of each week and maker of aircraft, as far as ``enriched`` goes now."""
+    """Flights, delays and seats of each week and maker of aircraft. Goes on until it is stopped."""
     flights = (
         spark.readStream.format("logstore")
         .option("path", layout.store)
@@ -114,7 +117,7 @@ def summarise(spark: SparkSession, layout: Layout, most_records: int) -> Streami
         .outputMode("update")
         .option("checkpointLocation", layout.checkpoint("summarise"))
         .queryName("summarise")
-        .trigger(availableNow=True)
+        .trigger(processingTime="1 second")
         .start()
     )
 

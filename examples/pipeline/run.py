@@ -25,7 +25,7 @@ from supervise import Run, run_driver
 if TYPE_CHECKING:
     from compare import Compared
 
-BATCHES = 12
+BATCHES = 8
 """About as many of the first query."""
 STOP_AT, KILL_AT = 0.3, 0.65
 """Of the records of the topic between the queries."""
@@ -47,7 +47,7 @@ def main() -> None:
     layout.directory.mkdir(parents=True)
 
     total = prepare(layout, options.rows)
-    runs = run(layout, total)
+    runs = run(layout, total, only_kill=options.only_kill)
     compared = check(layout, options.rows)
     draw(runs, compared.weeks, layout.picture)
 
@@ -88,12 +88,13 @@ def prepare(layout: Layout, rows: int | None) -> int:
     return len(flights)
 
 
-def run(layout: Layout, total: int) -> list[Run]:
+def run(layout: Layout, total: int, *, only_kill: bool) -> list[Run]:
     """The driver three times: stopped, killed, and to its end."""
     most_records = total // BATCHES + 1
     display.heading("Run: join them to a topic; sum that up by week and maker, to Parquet and to a topic")
     runs = []
-    for stop_at, kill_at in ((total * STOP_AT, None), (None, total * KILL_AT), (None, None)):
+    limits = ((total * STOP_AT, None), (None, total * KILL_AT), (None, None))
+    for stop_at, kill_at in limits[1:] if only_kill else limits:
         with display.progress("enriched", total) as show:
             runs.append(run_driver(layout, most_records, show, stop_at=stop_at, kill_at=kill_at))
         display.line(outcome.describe_end(runs[-1], total))
@@ -118,6 +119,7 @@ def check(layout: Layout, rows: int | None) -> Compared:
 def _parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="A pipeline on Spark, killed midway.")
     parser.add_argument("--rows", type=int, help="take about this many, a sample of the year")
+    parser.add_argument("--only-kill", action="store_true", help="leave out the run that is stopped")
     parser.add_argument(
         "--output",
         type=Path,

@@ -15,8 +15,8 @@ import logstore
 from flights_demo import Sample
 from layout import Layout
 
-_LOOK_SECONDS = 0.01
-_STOP_SECONDS = 60
+_LOOK_SECONDS = 0.02
+_STOP_SECONDS = 120
 _SHOWN_LINES = 20
 
 
@@ -28,7 +28,7 @@ class Batches(NamedTuple):
 
     def __str__(self) -> str:
         underway = self.begun - self.committed
-        return f"{self.committed}" + (f" and {underway} begun" if underway else "")
+        return f"{self.committed}" + (f" + {underway}" if underway else "")
 
 
 class Run(NamedTuple):
@@ -67,6 +67,7 @@ def run_driver(
     enriched: list[Sample] = []
     weekly: list[Sample] = []
     ended = "finished"
+
     with (
         layout.log.open("a") as log,
         logstore.open(layout.store, read_only=True) as store,
@@ -75,20 +76,22 @@ def run_driver(
             command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
         ) as driver,
     ):
+
+        def look() -> int:
+            now = time.monotonic()
+            enriched.append(Sample(now, _count(store["enriched"])))
+            weekly.append(Sample(now, _count(store["weekly"])))
+            show(enriched[-1].records)
+            return enriched[-1].records
+
         try:
-            is_running = True
-            while is_running:
-                is_running = driver.poll() is None
-                now = time.monotonic()
-                enriched.append(Sample(now, _count(store["enriched"])))
-                weekly.append(Sample(now, _count(store["weekly"])))
-                count = enriched[-1].records
-                show(count)
-                if kill_at is not None and count >= kill_at and is_running:
+            while driver.poll() is None:
+                count = look()
+                if kill_at is not None and count >= kill_at:
                     ended = "killed"
                     _kill_session(driver.pid)
                     break
-                if stop_at is not None and count >= stop_at and is_running:
+                if stop_at is not None and count >= stop_at:
                     ended = "stopped"
                     driver.terminate()
                     break
@@ -96,9 +99,10 @@ def run_driver(
             said, _ = driver.communicate(timeout=_STOP_SECONDS)
         finally:
             _kill_session(driver.pid)  # nothing of it is left behind, whatever happened here
+        look()
     if driver.returncode != (-signal.SIGKILL if ended == "killed" else 0):
         last = "\n".join(layout.log.read_text().splitlines()[-_SHOWN_LINES:])
-        raise SystemExit(f"{last}\nthe driver failed with exit code {driver.returncode}: {said}{layout.log}")
+        raise SystemExit(f"{last}\nthe driver failed with exit code {driver.returncode}; see {layout.log}")
     batches = {query: _batches(layout, query) for query in ("enrich", "summarise")}
     staged = list(Path(layout.store).glob("*.staged"))
     return Run(ended, enriched, weekly, batches, len(staged), said.strip())
