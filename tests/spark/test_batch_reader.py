@@ -205,6 +205,12 @@ def test_topics_are_named_or_fit_a_pattern_or_partitions_are_assigned(store):
     assert plan(store.path, subscribePattern="nothing").tasks == []
 
 
+def test_a_pattern_does_not_fit_what_others_keep_for_themselves(store):
+    store.create_topic("__spark_commits").extend([b"x"])
+    assert plan(store.path, subscribePattern="__.*").tasks == []
+    assert len(plan(store.path, subscribe="__spark_commits").tasks) == 1
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

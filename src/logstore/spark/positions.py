@@ -24,6 +24,9 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 """In JSON: behind the last offset that there is."""
 
+_INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__spark_commits"})
+"""Topics that are read only where they are named; as Kafka's consumers do with the first two."""
+
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 
 
@@ -79,7 +82,8 @@ class Subscription:
         return frozenset(TopicPartition(topic, number) for topic in parsed for number in parsed[topic])
 
     def partitions(self, origin: Origin) -> list[TopicPartition]:
-        """The partitions that are there now, in order. A pattern must fit the whole name, and may fit none.
+        """The partitions that are there now, in order. A pattern must fit the whole name, and may fit none;
+        it never fits a topic that Kafka or logstore keeps for itself.
 
         Raises:
             UnknownTopicError: a topic or partition that was named is not there.
@@ -96,7 +100,7 @@ class Subscription:
             found = sorted(p for p in self._assigned if p.partition < counts.get(p.topic, 0))
             return found, [_missing(p, counts) for p in sorted(self._assigned - set(found))]
         if self._pattern is not None:
-            topics = [topic for topic in counts if re.fullmatch(self._pattern, topic)]
+            topics = [topic for topic in counts if self._fits(topic)]
         else:
             topics = [topic for topic in self._topics if topic in counts]
         found = [TopicPartition(topic, number) for topic in sorted(topics) for number in range(counts[topic])]
@@ -105,8 +109,12 @@ class Subscription:
     def covers(self, partition: TopicPartition) -> bool:
         """Whether a partition is asked for, be it there or not."""
         if self._pattern is not None:
-            return re.fullmatch(self._pattern, partition.topic) is not None
+            return self._fits(partition.topic)
         return partition.topic in self._topics or partition in self._assigned
+
+    def _fits(self, topic: str) -> bool:
+        assert self._pattern is not None
+        return topic not in _INTERNAL and re.fullmatch(self._pattern, topic) is not None
 
 
 def _missing(partition: TopicPartition, counts: Mapping[str, int]) -> str:
