@@ -1,8 +1,8 @@
 """The data source ``killed``: it writes as ``logstore`` does, and processes die on the way where told to.
 
-A test leaves orders in a directory beside the store, one file each, named ``<step>.<passes before>``. The
-content says who dies: ``worker``, ``executor``, or the id of a process to take along; ``raise`` and ``sleep``
-kill nobody. Whoever carries an order out renames it first, so it is carried out once, and a test can count.
+A test leaves orders in a directory beside the store, one file each: ``<step>.<passes before>.<who>``. Who
+dies is ``worker``, ``executor``, or the id of a process to take along; ``raise`` and ``loser`` kill nobody.
+Whoever carries an order out renames it first, so it is carried out once, and a test can count.
 """
 
 from __future__ import annotations
@@ -23,12 +23,10 @@ def orders_of(path):
 
 
 def order(path, step, *, passes=0, who="worker"):
-    """Let a process die when it reaches a step, after it has passed it so many times."""
+    """Let a process die when it reaches a step, after others have passed it so many times."""
     os.makedirs(orders_of(path), exist_ok=True)
-    temporary = f"{orders_of(path)}/.new"
-    with open(temporary, "w") as file:
-        file.write(who)
-    os.rename(temporary, f"{orders_of(path)}/{step}.{passes}")
+    with open(f"{orders_of(path)}/{step}.{passes}.{who}", "x"):
+        pass
 
 
 def obeyed(path):
@@ -37,36 +35,37 @@ def obeyed(path):
 
 
 def obey(path, step):
-    """Die here, if a test says so."""
+    """Die here, if a test says so; True after an order that kills nobody."""
     try:
         names = os.listdir(orders_of(path))
     except FileNotFoundError:
-        return
+        return False
     for name in names:
-        wanted, _, passes = name.rpartition(".")
-        if wanted != step:
-            continue
-        old = f"{orders_of(path)}/{name}"
-        try:
-            if int(passes):
-                os.rename(old, f"{orders_of(path)}/{step}.{int(passes) - 1}")
-                continue
-            new = f"{orders_of(path)}/done {step} {time.time_ns()}"
-            os.rename(old, new)
-        except FileNotFoundError:
-            continue  # another process was faster
-        with open(new) as file:
-            who = file.read()
-        if who == "sleep":
-            time.sleep(60)
-        elif who == "raise":
-            raise OSError("the test says so")
-        elif who == "executor":
-            with open(f"/proc/{os.getppid()}/stat") as stat:  # the daemon's parent
-                os.kill(int(stat.read().rsplit(")", 1)[1].split()[1]), signal.SIGKILL)
-        elif who != "worker":
-            os.kill(int(who), signal.SIGKILL)
-        os.kill(os.getpid(), signal.SIGKILL)
+        wanted, _, rest = name.partition(".")
+        if wanted == step:
+            passes, _, who = rest.partition(".")
+            new = f"{step}.{int(passes) - 1}.{who}" if int(passes) else f"done {step} {who} {time.time_ns()}"
+            try:
+                os.rename(f"{orders_of(path)}/{name}", f"{orders_of(path)}/{new}")
+            except FileNotFoundError:
+                continue  # another process was faster
+            if not int(passes):
+                _die(who)
+                return True
+    return False
+
+
+def _die(who):
+    if who == "raise":
+        raise OSError("the test says so")
+    if who == "loser":
+        return
+    if who == "executor":
+        with open(f"/proc/{os.getppid()}/stat") as stat:  # the daemon's parent
+            os.kill(int(stat.read().rsplit(")", 1)[1].split()[1]), signal.SIGKILL)
+    elif who != "worker":
+        os.kill(int(who), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 class _Killed:
@@ -78,6 +77,10 @@ class _Killed:
                 obey(path, "in task")
                 yield batch
 
+        if obey(path, "second attempt"):  # a speculative one, which is done too late
+            batches = list(iterator)
+            super().write(iter(batches))
+            iterator = iter(batches)
         staged = super().write(rows())
         obey(path, "after task")
         return staged

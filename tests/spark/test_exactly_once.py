@@ -12,8 +12,12 @@ from logstore.spark.ledger import Ledger
 from logstore.spark.staging import is_staged_name
 from tests.figures import report
 from tests.spark import killing
+from tests.spark.conftest import missing
 
 pytestmark = pytest.mark.slow
+
+if missing() is None:
+    from tests.spark.driver import ROWS_PER_BATCH, numbers
 
 COMMIT_STEPS = (
     "before prepared",
@@ -23,7 +27,6 @@ COMMIT_STEPS = (
     "after done",
     "after cleanup",
 )
-ROWS_PER_BATCH = 40
 
 
 @pytest.fixture
@@ -52,13 +55,7 @@ class Query:
 
     def start(self):
         self.starts += 1
-        numbers = (
-            self.spark.readStream.format("rate-micro-batch")
-            .option("rowsPerBatch", ROWS_PER_BATCH)
-            .option("numPartitions", self.starts % 3 + 1)
-            .load()
-        )
-        rows = numbers.selectExpr("cast(value % 7 as string) key", "cast(value as string) value")
+        rows = numbers(self.spark, self.starts % 3 + 1)
         writer = rows.writeStream.format(self.source)
         return writer.options(path=self.path, topic="t", checkpointLocation=self.checkpoint).start()
 
@@ -165,6 +162,21 @@ def test_a_job_whose_commit_dies_is_run_again_with_its_id(killed, path, step):
     with logstore.open(path, read_only=True) as store:
         found = sorted(int(record.value) for log in store["t"] for record in log)
     assert found == [-1, *range(100)]
+
+
+def test_tasks_with_a_second_attempt_that_is_too_late(killed, path, tmp_path):
+    """As speculation leaves them: the file of a loser, whole and flushed, beside the winner's."""
+    started = perf_counter()
+    query = Query(killed, path, tmp_path / "checkpoint")
+    for _ in range(4):
+        killing.order(path, "second attempt", who="loser")
+        query.run_until(query.last_done() + 1)
+    query.check()
+    count = len(killing.obeyed(path))
+    assert count == 4
+    report(
+        "spark: stream, second attempts of tasks", count=count, failures=0, seconds=perf_counter() - started
+    )
 
 
 def test_a_control_without_the_protocol_has_duplicates(killed, path, tmp_path):

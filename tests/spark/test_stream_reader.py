@@ -138,6 +138,23 @@ def test_first_batch_is_the_same_after_a_restart_with_other_options(store):
     assert query.run(end) == ["1", "2"]
 
 
+def test_log_that_grows_while_its_end_is_asked_for_is_no_loss(store, monkeypatch):
+    topic = store.create_topic("a")
+    query = Query(store)
+    look = query.reader._look
+
+    def look_and_append(partitions):
+        seen = look(partitions)
+        fill(topic, "meanwhile")
+        return seen
+
+    monkeypatch.setattr(query.reader, "_look", look_and_append)
+    assert query.batch() == []
+    monkeypatch.undo()
+    fill(topic, "new")
+    assert query.batch() == ["meanwhile", "new"]  # run() looked, and so appended, once more
+
+
 def test_topic_that_is_not_there_is_refused(store):
     store.create_topic("a")
     with pytest.raises(UnknownTopicError, match=f"there is no topic 'b' in {store.path}"):

@@ -141,21 +141,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _first_begins(self, seen: Seen, missing: list[str]) -> dict[TopicPartition, int]:
         if missing:
             raise UnknownTopicError(f"there is no {missing[0]} in {self._origin}")
-        begins = {}
-        for partition, wanted in self._starting.wanted(seen.bounds).items():
-            offset = resolve(self._origin, partition, self._starting, wanted, self._reader.isolation)
-            bounds = seen.bounds[partition]
+        limit, isolation = self._starting, self._reader.isolation
+        begins, losses = {}, []
+        for partition, wanted in limit.wanted(seen.bounds).items():
+            offset = resolve(self._origin, partition, limit, wanted, isolation)
+            bounds = self._origin.bounds(
+                partition, isolation
+            )  # behind it: the log grows, and so does "latest"
             begins[partition] = min(max(offset, bounds.start), bounds.end)
-            if not bounds.start <= offset <= bounds.end:
-                self._report(
-                    [
-                        Loss(
-                            partition,
-                            f"option {self._starting.option} asks for offset {offset}; there are "
-                            f"{bounds.start} to {bounds.end}",
-                        )
-                    ]
-                )
+            if begins[partition] != offset:
+                there = f"there are {bounds.start} to {bounds.end}"
+                losses.append(Loss(partition, f"option {limit.option} asks for offset {offset}; {there}"))
+        self._report(losses)
         return begins
 
     def _next_begins(

@@ -1,0 +1,109 @@
+"""Streaming queries in a process of its own, made to be killed: ``test_stream_kills.py`` starts it.
+
+Each query writes each batch as JSON into ``batch=<id>`` by overwriting, so that a batch that runs twice is
+there once. Where a file of the control directory names a step for a query, the query that comes to this step
+says so by another file, and waits for its death.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from logstore.spark.options import Options, Use
+from logstore.spark.source import LogstoreSource
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.memory": "512m",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
+def pause(query, step):
+    control = Path(os.environ["LOGSTORE_TEST_CONTROL"])
+    try:
+        if (control / f"pause-{query}").read_text() != step:
+            return
+        with open(control / f"reached-{query}", "x"):
+            pass
+    except (FileNotFoundError, FileExistsError):
+        return  # not asked for; or another task waits: all of them would keep the threads of other queries
+    time.sleep(900)
+    os._exit(3)  # nobody killed it
+
+
+class PausingSource(LogstoreSource):
+    def streamReader(self, schema):  # noqa: N802
+        from logstore.spark.stream_reader import StreamReader
+
+        query = self.options["queryName"]
+
+        class PausingReader(StreamReader):
+            def getDefaultReadLimit(self):  # noqa: N802
+                (Path(os.environ["LOGSTORE_TEST_CONTROL"]) / f"started-{query}").touch()
+                return super().getDefaultReadLimit()
+
+            def latestOffset(self, start, limit):  # noqa: N802
+                end = super().latestOffset(start, limit)
+                if end != start:
+                    pause(query, "planned")
+                return end
+
+            def partitions(self, start, end):
+                pause(query, "journaled")
+                return super().partitions(start, end)
+
+            def read(self, partition):
+                for batch in super().read(partition):
+                    yield batch.slice(0, 1)
+                    pause(query, "reading")
+                    yield batch.slice(1)
+
+        return PausingReader(Options(self.options, Use.STREAM_READ), schema)
+
+
+def start_query(spark, path, query, options, trigger):
+    """Start one, and wait until it runs: Spark gives a query's Python process 10 s to start, which on a busy
+    machine is not enough for several at once, and sometimes not for one."""
+    frame = spark.readStream.format("logstore").options(queryName=query, **options).load()
+    wanted = frame.selectExpr("topic", "partition", "offset", "cast(value as string) as value")
+
+    def write(batch, number):
+        batch.write.mode("overwrite").json(f"{path}/output/{query}/batch={number}")
+        pause(query, "written")
+
+    writer = wanted.writeStream.foreachBatch(write).trigger(**trigger)
+    sign = Path(os.environ["LOGSTORE_TEST_CONTROL"]) / f"started-{query}"
+    for _ in range(5):
+        started = writer.option("checkpointLocation", f"{path}/checkpoint/{query}").start()
+        while started.isActive and not sign.exists():
+            time.sleep(0.05)
+        if sign.exists():
+            return started
+    raise started.exception()
+
+
+def main(path, queries, options, trigger):
+    builder = SparkSession.builder.master(f"local[{len(queries)}]")  # a task that waits keeps its thread
+    for name, value in {**SETTINGS, "spark.local.dir": f"{path}/local"}.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.dataSource.register(PausingSource)
+    started = [start_query(spark, path, query, options, trigger) for query in queries]
+    while any(query.isActive for query in started):
+        for query in started:
+            if query.exception() is not None:
+                raise query.exception()
+        time.sleep(0.1)
+
+
+if __name__ == "__main__":
+    main(**json.loads(sys.argv[1]))
