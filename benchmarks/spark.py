@@ -4,7 +4,8 @@ Kafka connector with a stock broker on the same machine, and beside Spark's rate
 All in one run: one session of two cores, everything from the system's cache, ways in turn, the first round to
 warm up. The connector's jars and the broker come from the Java package registry; where that is out of reach,
 their lines are missing. ``--only`` measures parts and keeps the other parts' lines of
-``benchmarks/results/spark.json``. Rewrites ``docs/spark-speed.md`` and its picture.
+``benchmarks/results/spark.json``, which is written after every part. Rewrites ``docs/spark-speed.md`` and its
+picture.
 """
 
 from __future__ import annotations
@@ -78,8 +79,8 @@ def _describe(spark: SparkSession, directory: str, jars: str) -> dict[str, str]:
     }
 
 
-def measure(wanted: list[str], sizes: Sizes, directory: str) -> dict[str, Any]:
-    """The machine, and the lines of the wanted parts."""
+def measure(wanted: list[str], sizes: Sizes, directory: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Part by part: its name, and the machine and its lines."""
     started = perf_counter()
 
     def report(text: str) -> None:
@@ -89,18 +90,15 @@ def measure(wanted: list[str], sizes: Sizes, directory: str) -> dict[str, Any]:
     with _broker(place / "broker") as (broker, jars), _session(place, jars if broker else "") as spark:
         if broker is None:
             report(f"without the connector: {jars}")
+        machine = _describe(spark, directory, jars if broker else "")
         bench = Bench(spark, broker, place, sizes, report)
-        lines = [line for part in wanted for line in PARTS[part](bench)]
-        return {
-            "machine": _describe(spark, directory, jars if broker else ""),
-            "seconds": round(perf_counter() - started),
-            "lines": lines,
-        }
+        for part in wanted:
+            yield part, {"machine": machine, "lines": list(PARTS[part](bench))}
 
 
-def merge(old: dict[str, Any], new: dict[str, Any], wanted: list[str]) -> dict[str, Any]:
-    """New lines instead of the old ones of the same parts. The machine is that of the newest."""
-    kept: list[Line] = [line for line in old.get("lines", []) if line["part"] not in wanted]
+def merge(old: dict[str, Any], new: dict[str, Any], part: str) -> dict[str, Any]:
+    """New lines instead of the old ones of the same part. The machine is that of the newest."""
+    kept: list[Line] = [line for line in old.get("lines", []) if line["part"] != part]
     return {**new, "lines": kept + new["lines"]}
 
 
@@ -121,9 +119,9 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     path = Path(arguments.output) if arguments.output else RESULTS
-    old = json.loads(path.read_text()) if path.exists() and not arguments.quick else {}
+    results = json.loads(path.read_text()) if path.exists() and not arguments.quick else {}
     if arguments.page:
-        spark_page.write(old)
+        spark_page.write(results)
         return
     wanted = arguments.only.split(",")
     if unknown := set(wanted) - set(PARTS):
@@ -136,12 +134,13 @@ def main() -> None:
     if not arguments.quick:
         touch_free_memory()
     with scratch_directory(arguments.directory) as directory:
-        results = merge(old, measure(wanted, sizes, directory), wanted)
+        for part, found in measure(wanted, sizes, directory):
+            results = merge(results, found, part)
+            if not arguments.quick:  # each is kept, whatever becomes of the next
+                path.write_text(json.dumps(results, indent=1) + "\n")
     if arguments.quick:
         print(spark_page.format_page(results))
-        return
-    path.write_text(json.dumps(results, indent=1) + "\n")
-    if not arguments.output:
+    elif not arguments.output:
         spark_page.write(results)
 
 

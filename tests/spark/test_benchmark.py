@@ -58,7 +58,7 @@ def test_what_was_not_measured_is_said():
 def test_new_lines_take_the_place_of_the_same_part(tmp_path):
     old = {"machine": {"date": "old"}, "lines": [line("scan"), line("write")]}
     new = {"machine": {"date": "new"}, "lines": [line("scan", seconds=2.0)]}
-    merged = merge(old, new, ["scan"])
+    merged = merge(old, new, "scan")
     assert merged["machine"] == {"date": "new"}
     assert [(one["part"], one["seconds"]) for one in merged["lines"]] == [("write", 1.0), ("scan", 2.0)]
 
