@@ -61,7 +61,7 @@ check: lint
 
 # The last line of each run says which code it was: see tests/conftest.py.
 test: lint
-	$(BIN)/pytest -n $(JOBS) -m "not soak"
+	$(BIN)/pytest -n $(JOBS) -m "not soak" --durations=25
 	LOGSTORE_LOOPS=plain $(BIN)/pytest -n $(JOBS) $(FAST)
 
 # A build without a compiler goes on without the compiled module; a release must not.

@@ -108,11 +108,11 @@ def test_a_wheel_is_for_every_python_from_3_11_on(wheel):
     assert "-cp311-abi3-" in wheel.name
 
 
-def test_a_wheel_holds_the_compiled_module_and_one_package(wheel):
+def test_a_wheel_holds_the_compiled_module_the_package_and_what_spark_looks_for(wheel):
     assert compiled_in(wheel) == ["logstore/_compiled.abi3.so"]
     assert "logstore/py.typed" in names_in(wheel)
     others = {name for name in names_in(wheel) if not name.startswith("logstore/")}
-    assert [name for name in others if ".dist-info/" not in name] == []
+    assert [name for name in others if ".dist-info/" not in name] == ["pyspark_logstore/__init__.py"]
     assert [name for name in names_in(wheel) if name.endswith((".c", ".h"))] == []
 
 
