@@ -211,6 +211,11 @@ class OsFile:
             advise(self._descriptor, position, size_bytes, os.POSIX_FADV_DONTNEED)
         return data
 
+    def let_go(self, end: int) -> None:
+        """See :func:`let_go`."""
+        with contextlib.suppress(OSError):  # from 0: where memory is in large pieces, one goes as a whole
+            os.posix_fadvise(self._descriptor, 0, end, os.POSIX_FADV_DONTNEED)
+
     def read_into(self, position: int, buffer: memoryview) -> int:
         try:
             done = os.preadv(self._descriptor, [buffer], position)
@@ -565,6 +570,13 @@ def read_aside(file: File, position: int, size_bytes: int) -> bytes:
     if isinstance(file, OsFile) and hasattr(os, "RWF_NOWAIT"):
         return file.read_aside(position, size_bytes)
     return file.read_at(position, size_bytes)
+
+
+def let_go(file: File, end: int) -> None:
+    """Tell the system, where it can be told, that nobody reads again what is flushed and lies in front of
+    ``end``: its memory is free for what is written next."""
+    if isinstance(file, OsFile) and hasattr(os, "posix_fadvise"):
+        file.let_go(end)
 
 
 # Whole small files ------------------------------------------------------------------------------------------

@@ -433,11 +433,7 @@ class Topic(Sequence[Log]):
         from logstore.partition import arrow_input  # pyarrow is optional, and slow to import
 
         count, placement = len(self), self._placement
-        tables = arrow_input.divide(
-            data,
-            lambda key: placement.of_key(key, count),
-            lambda value: placement.choose(None, value, count),
-        )
+        tables = arrow_input.divide(data, count, lambda value: placement.choose(None, value, count))
         offsets = {partition: self[partition].extend_arrow(table) for partition, table in tables.items()}
         if flush:
             for_each(Log.flush, [self[partition] for partition in offsets])

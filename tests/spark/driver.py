@@ -6,31 +6,22 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
-from pyspark.sql import SparkSession
-
+from logstore.spark import session
 from tests.spark import killing
 
 ROWS_PER_BATCH = 40
 
 
-def session(master, path, **settings):
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
+def begin(cluster, path, **settings):
     settings = {
         "spark.driver.memory": "512m",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": path + ".local",
-        "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
         "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     } | settings
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    spark = session("killed", cluster=cluster, settings=settings)
     spark.sparkContext.setLogLevel("OFF")
     killing.register(spark)
     return spark
@@ -44,7 +35,7 @@ def numbers(spark, partitions):
 
 
 def stream(path, checkpoint, step):
-    spark = session("local[2]", path)
+    spark = begin("local[2]", path)
     writer = numbers(spark, len(step) % 3 + 1).writeStream.format("killed")
     killing.order(path, step, passes=2, who=str(spark._jvm.ProcessHandle.current().pid()))
     writer.options(path=path, topic="t", checkpointLocation=checkpoint).start().awaitTermination(120)
@@ -52,7 +43,7 @@ def stream(path, checkpoint, step):
 
 def cluster(path, rows):
     settings = {"spark.executor.memory": "512m", "spark.task.maxFailures": "8"}
-    spark = session("local-cluster[2,1,512]", path, **settings)
+    spark = begin("local-cluster[2,1,512]", path, **settings)
     frame = spark.sql(f"select cast(id as string) value from range(0, {rows}, 1, 6)")
     killing.order(path, "in task", who="executor")
     killing.order(path, "after task", who="worker")

@@ -11,18 +11,13 @@ import sys
 import time
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
+from logstore.spark import session
 from logstore.spark.options import Options, Use
 from logstore.spark.source import LogstoreSource
 
 SETTINGS = {
-    "spark.ui.enabled": "false",
     "spark.driver.memory": "512m",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
-    "spark.ui.showConsoleProgress": "false",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
@@ -92,10 +87,8 @@ def start_query(spark, path, query, options, trigger):
 
 
 def main(path, queries, options, trigger):
-    builder = SparkSession.builder.master(f"local[{len(queries)}]")  # a task that waits keeps its thread
-    for name, value in {**SETTINGS, "spark.local.dir": f"{path}/local"}.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    settings = SETTINGS | {"spark.local.dir": f"{path}/local"}
+    spark = session("killed", cluster=f"local[{len(queries)}]", settings=settings)  # who waits keeps a core
     spark.dataSource.register(PausingSource)
     started = [start_query(spark, path, query, options, trigger) for query in queries]
     while any(query.isActive for query in started):

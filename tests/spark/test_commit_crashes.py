@@ -94,11 +94,20 @@ def test_the_control_finds_duplicates_without_the_protocol(monkeypatch):
     assert place.values() != rows_up_to(0)
 
 
-def failing_run(place_of, action, at, fault):
+@pytest.fixture
+def image():
+    """What the disk holds when one batch is committed."""
+    place = Place()
+    place.create()
+    run(place, 0)
+    return place.files.now()
+
+
+def failing_run(image, at, fault):
     """One batch with an operation that fails; then the disk is well again and the batch is repeated.
     Whether anything failed."""
-    place = place_of()
-    disk = place.files
+    disk = MemoryFiles(image)
+    place = Place(disk)
     faulty = FaultyFiles(disk)
     faulty.fail(fault, at=at)
     place.files = faulty
@@ -126,18 +135,11 @@ def commits_abort(place):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["EIO", "ENOSPC"])
-def test_every_failing_operation_leaves_what_the_next_commit_completes(name, caplog):
-    def place_of():
-        return Place(MemoryFiles(image))
-
-    first = Place()
-    first.create()
-    run(first, 0)
-    image = first.files.now()
+def test_every_failing_operation_leaves_what_the_next_commit_completes(name, image, caplog):
     started = perf_counter()
     count = 0
     for at in range(1, 400):
-        if not failing_run(place_of, run, at, FAULTS[name]):
+        if not failing_run(image, at, FAULTS[name]):
             break
         count += 1
     else:
@@ -152,16 +154,12 @@ def test_every_failing_operation_leaves_what_the_next_commit_completes(name, cap
 
 
 @pytest.mark.slow
-def test_every_death_of_the_process_leaves_what_the_next_commit_completes():
+def test_every_death_of_the_process_leaves_what_the_next_commit_completes(image):
     """The process dies in front of each of its operations on the disk; the system goes on."""
 
     class Death(BaseException):
         pass
 
-    first = Place()
-    first.create()
-    run(first, 0)
-    image = first.files.now()
     started = perf_counter()
     count = 0
     for at in range(1, 400):

@@ -160,6 +160,24 @@ def test_a_cluster_gets_no_setting_that_is_for_one_machine():
     assert settings_for("local-cluster[2,1,1024]")["spark.driver.bindAddress"] == "127.0.0.1"
 
 
+def test_workers_on_this_machine_are_reached_without_tcp(spark):
+    assert "spark.python.unix.domain.socket.enabled" not in settings_for("spark://host:7077")
+    assert spark.sparkContext.getConf().get("spark.python.unix.domain.socket.enabled") == "true"
+
+    def families(_):
+        import pathlib
+
+        mine = {os.readlink(path) for path in pathlib.Path("/proc/self/fd").iterdir() if path.is_symlink()}
+        tcp = [line.split() for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        unix = [line.split() for line in pathlib.Path("/proc/net/unix").read_text().splitlines()[1:]]
+        numbers = {"tcp": {line[9] for line in tcp}, "unix": {line[6] for line in unix}}
+        yield {name: sum(f"socket:[{number}]" in mine for number in found) for name, found in numbers.items()}
+
+    found = spark.sparkContext.parallelize([0], 1).mapPartitions(families).first()
+    assert found["unix"] >= 1
+    assert found["tcp"] == 0
+
+
 def test_the_package_without_pyspark_says_what_to_install(tmp_path):
     program = """
         import sys

@@ -49,11 +49,7 @@ class Streams:
         with open(self.path / "driver.log", "ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "tests.spark.stream_driver", json.dumps(given)],
-                env={
-                    **os.environ,
-                    "LOGSTORE_TEST_CONTROL": str(self.control),
-                    "PYSPARK_PYTHON": sys.executable,  # not the first that the PATH has
-                },
+                env={**os.environ, "LOGSTORE_TEST_CONTROL": str(self.control)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

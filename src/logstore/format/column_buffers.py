@@ -3,14 +3,18 @@
 :class:`PlainColumns` and :func:`encode_columns` are the plain twins. The compiled ``Columns`` takes whole
 batches from a buffer and keeps the layout of Apache Arrow. This one leaves every batch to its caller, who
 decodes it to records; so both give the same rows, and the caller has one way for all that is out of the
-ordinary. The same goes for encoding. Knows no files and no Arrow package: the result is buffers, or lists of
-values.
+ordinary. The same goes for encoding. Knows no files and no Arrow package: the result is buffers.
 """
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Iterable, Sequence
 from enum import IntEnum, IntFlag
-from typing import Any, Final, NamedTuple
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+import numpy as np
 
 from logstore.format.gathered import RowRules
 from logstore.format.header import HEADER_BYTES
@@ -55,7 +59,7 @@ class BinaryBuffers(NamedTuple):
 
 
 class FinishedBuffers(NamedTuple):
-    """What compiled columns give; None for what was not wanted."""
+    """What columns give; None for what was not wanted."""
 
     row_count: int
     offsets: Bytes | None
@@ -68,18 +72,6 @@ class FinishedBuffers(NamedTuple):
     header_values: BinaryBuffers | None
     timestamp_types: Bytes | None
     """int32: a :class:`~logstore.model.TimestampType`, or -1 of records that have no timestamp."""
-
-
-class FinishedLists(NamedTuple):
-    """What plain columns give; None for what was not wanted."""
-
-    row_count: int
-    offsets: list[int] | None
-    timestamps: list[int] | None
-    keys: list[bytes | None] | None
-    values: list[bytes | None] | None
-    headers: list[tuple[Header, ...]] | None
-    timestamp_types: list[int] | None
 
 
 class PayloadSlice(NamedTuple):
@@ -127,7 +119,7 @@ _ROW_FIELDS: Final = (
 
 
 class PlainColumns:
-    """Columns of records as lists. One thread at a time."""
+    """Columns of records, kept as rows until they are finished. One thread at a time."""
 
     def __init__(self, wanted: int) -> None:
         self._wanted = wanted
@@ -213,12 +205,42 @@ class PlainColumns:
         for record in records:
             self.append_row(*record)
 
-    def finish(self) -> FinishedLists:
+    def finish(self) -> FinishedBuffers:
         """The rows so far; begins anew."""
         rows, wanted = self._rows, self._wanted
-        columns: list[Any] = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(6)]
         self._rows, self.used_bytes = [], 0
-        kept = [
+        columns = list(zip(*rows, strict=True)) or [()] * len(_ROW_FIELDS)
+        offsets, timestamps, keys, values, headers, types = (
             column if wanted & field else None for field, column in zip(_ROW_FIELDS, columns, strict=True)
-        ]
-        return FinishedLists(len(rows), *kept)
+        )
+        pairs = None if headers is None else [pair for of_row in headers for pair in of_row]
+        return FinishedBuffers(
+            row_count=len(rows),
+            offsets=_packed("q", offsets),
+            timestamps=_packed("q", timestamps),
+            keys=_payloads(keys),
+            values=_payloads(values),
+            header_count=len(pairs or ()),
+            header_ends=None if headers is None else _ends(map(len, headers)),
+            header_keys=None if pairs is None else _payloads([name.encode() for name, _ in pairs]),
+            header_values=None if pairs is None else _payloads([payload for _, payload in pairs]),
+            timestamp_types=_packed("i", types),
+        )
+
+
+def _packed(typecode: str, numbers: Sequence[int] | None) -> Bytes | None:
+    return None if numbers is None else array(typecode, numbers).tobytes()
+
+
+def _ends(sizes: Iterable[int]) -> Bytes:
+    return array("i", accumulate(sizes, initial=0)).tobytes()
+
+
+def _payloads(column: Sequence[bytes | None] | None) -> BinaryBuffers | None:
+    if column is None:
+        return None
+    null_count = column.count(None)
+    present = np.array([payload is not None for payload in column], dtype=bool) if null_count else None
+    validity = None if present is None else np.packbits(present, bitorder="little").tobytes()
+    filled = [payload or b"" for payload in column]
+    return BinaryBuffers(null_count, validity, _ends(map(len, filled)), b"".join(filled))

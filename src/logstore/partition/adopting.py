@@ -17,6 +17,7 @@ from logstore.format.batch import NewBatch, check_batch, decode_header, reseal_b
 from logstore.format.compression import Codec
 from logstore.format.header import CODEC_MASK, HEADER_BYTES, MAGIC, TIMESTAMP_TYPE_BIT, BatchHeader
 from logstore.model import ProducerIdentity
+from logstore.partition.encoding import plan_appends
 from logstore.partition.validate import PlannedAppend, check_batch_size, check_timestamps, target_codec
 
 _SEQUENCE_COUNT: Final = 2**31
@@ -114,17 +115,15 @@ def place_adopted(
     Cost: one checksum, and 3 µs per batch.
     """
     appends_time = config.message_timestamp_type == "LogAppendTime"
-    group: list[NewBatch] = []
-    placed: list[BatchHeader] = []
-    size = 0
+    checked = iter(headers)
     sequence = producer.base_sequence
-    for batch, header in zip(batches, headers, strict=True):
-        if group and size + len(batch) > config.segment_bytes:
-            yield PlannedAppend(group, placed)
-            group, placed, size = [], [], 0
+
+    def place(batch: NewBatch, offset: int) -> BatchHeader:
+        nonlocal sequence
+        header = next(checked)
         attributes = header.attributes & ~TIMESTAMP_TYPE_BIT
         changed = header._replace(
-            base_offset=base_offset,
+            base_offset=offset,
             partition_leader_epoch=leader_epoch,
             attributes=attributes | TIMESTAMP_TYPE_BIT if appends_time else attributes,
             max_timestamp_ms=now_ms if appends_time else header.max_timestamp_ms,
@@ -132,10 +131,7 @@ def place_adopted(
             producer_epoch=producer.producer_epoch,
             base_sequence=sequence,
         )
-        placed.append(reseal_batch(batch, changed))
-        group.append(batch)
-        size += len(batch)
-        base_offset = changed.next_offset
         sequence = (sequence + header.record_count) % _SEQUENCE_COUNT
-    if group:
-        yield PlannedAppend(group, placed)
+        return reseal_batch(batch, changed)
+
+    return plan_appends(batches, base_offset, config.segment_bytes, place)

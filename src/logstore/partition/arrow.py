@@ -21,13 +21,13 @@ from logstore.format.column_buffers import (
     BinaryBuffers,
     Ended,
     FinishedBuffers,
-    FinishedLists,
     Wanted,
 )
 from logstore.format.compression import MAX_DECOMPRESSED_BYTES, Codec, decompress
 from logstore.format.header import HEADER_BYTES, MAGIC, PREFIX_BYTES, BatchHeader, check_batch, decode_header
 from logstore.format.loops import Columns, scan_batches
 from logstore.model import Bytes, Isolation, Record, TimestampType
+from logstore.partition.readable import check_count
 from logstore.partition.reading import (
     aborted_transactions,
     ends_at_base,
@@ -72,6 +72,9 @@ FIELDS: Final = (
 TIMESTAMP_TYPE: Final = (pa.field("timestamp_type", pa.int32(), nullable=False), Wanted.TIMESTAMP_TYPE)
 """A column of a read that must be named: what few ask for."""
 
+_ALL_FIELDS: Final = (*FIELDS, TIMESTAMP_TYPE)
+"""In the order in which buffers and rows have them."""
+
 
 class ColumnPlan(NamedTuple):
     """Which columns a read gives, and how large a batch of them may be."""
@@ -91,9 +94,8 @@ def plan_columns(
     Raises:
         UsageError: an unknown column, one that is named twice, none at all, or a limit below 1.
     """
-    for name, limit in (("batch_rows", batch_rows), ("batch_bytes", batch_bytes)):
-        if type(limit) is not int or limit < 1:
-            raise UsageError(f"{name} is {limit!r}; it must be a whole number, 1 or above")
+    check_count(batch_rows, "batch_rows")
+    check_count(batch_bytes, "batch_bytes")
     known = {field.name: (field, wanted) for field, wanted in FIELDS}
     names = list(known)
     if has_types:
@@ -477,7 +479,7 @@ def names_of_log(names: list[str]) -> list[str]:
 
 def joined(readers: Sequence[Any], names: list[str]) -> Any:
     """One reader of the readers of partitions 0, 1, 2, ..., with the partition as a column."""
-    known = {field.name: field for field in (PARTITION, *(field for field, _ in (*FIELDS, TIMESTAMP_TYPE)))}
+    known = {field.name: field for field in (PARTITION, *(field for field, _ in _ALL_FIELDS))}
     schema = pa.schema([known[name] for name in names])
     return pa.RecordBatchReader.from_batches(schema, _joined(readers, schema))
 
@@ -494,16 +496,15 @@ def _joined(readers: Sequence[Any], schema: Any) -> Iterator[Any]:
 # From columns to Arrow --------------------------------------------------------------------------------------
 
 
-def record_batch(finished: FinishedBuffers | FinishedLists, schema: Any) -> Any:
-    arrays = (
-        _arrays_of_lists(finished) if isinstance(finished, FinishedLists) else _arrays_of_buffers(finished)
-    )
-    columns = dict(zip([field.name for field, _ in (*FIELDS, TIMESTAMP_TYPE)], arrays, strict=True))
+def record_batch(finished: tuple[Any, ...], schema: Any) -> Any:
+    """A record batch of :class:`.FinishedBuffers`. They need no Python list: ``pa.array`` of one imports
+    pandas where it is installed, which takes a new process 1.5 s."""
+    arrays = _arrays_of_buffers(FinishedBuffers._make(finished))
+    columns = dict(zip([field.name for field, _ in _ALL_FIELDS], arrays, strict=True))
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
-def _arrays_of_buffers(buffers: tuple[Any, ...]) -> list[Any]:
-    finished = FinishedBuffers._make(buffers)
+def _arrays_of_buffers(finished: FinishedBuffers) -> list[Any]:
     rows = finished.row_count
     return [
         _number_array(pa.int64(), rows, finished.offsets),
@@ -534,18 +535,6 @@ def _headers_array(finished: FinishedBuffers) -> Any:
     pairs = pa.Array.from_buffers(_HEADER_TYPE, count, [None], 0, children=[keys, values])
     ends = pa.py_buffer(finished.header_ends)
     return pa.Array.from_buffers(_HEADERS_TYPE, finished.row_count, [None, ends], 0, children=[pairs])
-
-
-def _arrays_of_lists(finished: FinishedLists) -> list[Any]:
-    columns: list[Any] = list(finished[1:])
-    if finished.headers is not None:
-        columns[4] = [
-            [{"key": key, "value": value} for key, value in headers] for headers in finished.headers
-        ]
-    return [
-        None if column is None else pa.array(column, type=field.type)
-        for column, (field, _) in zip(columns, (*FIELDS, TIMESTAMP_TYPE), strict=True)
-    ]
 
 
 def split(batch: Any, row_limit: int, byte_limit: int) -> Iterator[Any]:

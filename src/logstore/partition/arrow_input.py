@@ -278,9 +278,7 @@ def _pairs(number: int, pairs: list[dict[str, Any]] | None) -> Any:
 # Partitions of a topic --------------------------------------------------------------------------------------
 
 
-def divide(
-    data: Any, of_key: Callable[[bytes], int], of_value: Callable[[bytes | None], int]
-) -> dict[int, Any]:
+def divide(data: Any, partition_count: int, of_value: Callable[[bytes | None], int]) -> dict[int, Any]:
     """A table for each partition, its rows in order: by key, and by ``of_value`` where the key is null.
 
     Raises:
@@ -291,20 +289,17 @@ def divide(
     for batch in record_batches_of(data):
         rows = rows_of(batch)
         schema = batch.schema
-        for partition, part in _divide(batch, _partitions_of(rows, of_key, of_value)):
+        for partition, part in divide_by(batch, _partitions_of(rows, partition_count, of_value)):
             divided.setdefault(partition, []).append(part)
     return {number: pa.Table.from_batches(divided[number], schema) for number in sorted(divided)}
 
 
-def _partitions_of(
-    rows: ArrowRows, of_key: Callable[[bytes], int], of_value: Callable[[bytes | None], int]
-) -> Any:
+def _partitions_of(rows: ArrowRows, partition_count: int, of_value: Callable[[bytes | None], int]) -> Any:
     """The partition of each row. A key that comes often is hashed once."""
     if rows.keys is None:
         return pa.array([of_value(value) for value in _listed(rows.values, rows.row_count)], pa.int32())
     encoded = rows.keys.dictionary_encode()
-    by_key = pa.array([of_key(key) for key in encoded.dictionary.to_pylist()], pa.int32())
-    partitions = by_key.take(encoded.indices)
+    partitions = partitions_of_keys(encoded.dictionary, partition_count).take(encoded.indices)
     if partitions.null_count:
         without_key = partitions.is_null()
         values = None if rows.values is None else rows.values.filter(without_key)
@@ -313,20 +308,16 @@ def _partitions_of(
     return partitions
 
 
-def _divide(batch: Any, partitions: Any) -> Iterator[tuple[int, Any]]:
+def divide_by(data: Any, partitions: Any) -> Iterator[tuple[int, Any]]:
+    """(partition, its rows in order) of a table or record batch and a number for each of its rows. Cost: 0.1
+    µs per row, and a copy."""
     order = pc.sort_indices(partitions)  # rows of one partition keep their order
-    ordered = batch.take(order)
+    ordered = data.take(order)
     counts = {pair["values"]: pair["counts"] for pair in pc.value_counts(partitions).to_pylist()}
     start = 0
     for partition in sorted(counts):
         yield partition, ordered.slice(start, counts[partition])
         start += counts[partition]
-
-
-def divide_by(data: Any, partitions: Any) -> Iterator[tuple[int, Any]]:
-    """(partition, its rows in order) of a table or record batch and a number for each of its rows. Cost: 0.1
-    µs per row, and a copy."""
-    return _divide(data, partitions)
 
 
 def partitions_of_keys(keys: Any, partition_count: int) -> Any:

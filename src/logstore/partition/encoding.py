@@ -7,7 +7,7 @@ use; all others go by columns, whose checks say what is wrong. Both make the sam
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from logstore.config import StoreConfig, TopicConfig
@@ -200,6 +200,18 @@ def place_batches(
     batches: Sequence[NewBatch], base_offset: int, leader_epoch: int, segment_bytes: int
 ) -> Iterator[PlannedAppend]:
     """Give the batches consecutive offsets, in groups that each fit into one segment."""
+    return plan_appends(
+        batches, base_offset, segment_bytes, lambda batch, offset: place_batch(batch, offset, leader_epoch)
+    )
+
+
+def plan_appends(
+    batches: Sequence[NewBatch],
+    base_offset: int,
+    segment_bytes: int,
+    place: Callable[[NewBatch, int], BatchHeader],
+) -> Iterator[PlannedAppend]:
+    """Batches in groups that each fit into one segment; ``place`` gives each its base offset."""
     group: list[NewBatch] = []
     headers: list[BatchHeader] = []
     size = 0
@@ -207,7 +219,7 @@ def place_batches(
         if group and size + len(batch) > segment_bytes:
             yield PlannedAppend(group, headers)
             group, headers, size = [], [], 0
-        header = place_batch(batch, base_offset, leader_epoch)
+        header = place(batch, base_offset)
         group.append(batch)
         headers.append(header)
         size += len(batch)

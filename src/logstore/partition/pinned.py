@@ -36,7 +36,7 @@ from logstore.partition.reading import aborted_transactions, ends_at_base
 from logstore.partition.segment import OpenFiles, Segment
 from logstore.partition.view import LogView
 from logstore.partition.walk import positions_behind
-from logstore.partition.watched_files import StampedSegment, WatchedSegment, replaced
+from logstore.partition.watched_files import StampedSegment, WatchedSegment, begins_with, replaced
 
 if TYPE_CHECKING:
     from logstore.partition.arrow import ColumnPlan
@@ -171,8 +171,7 @@ class _TailSegment(_PinnedSegment):
             file.close()
 
     def _check_begins(self, file: File) -> None:
-        position, header = self._pinned.last
-        if file.size_bytes() < self._pinned.size_bytes or file.read_at(position, len(header)) != header:
+        if not begins_with(file, self._pinned.size_bytes, self._pinned.last):
             raise replaced(self.path)
 
     def _open(self) -> OpenFiles:

@@ -377,7 +377,7 @@ class ReadableLog(ABC):
             UsageError: ``parts`` or ``max_count`` is not a whole number, 1 or above.
             OffsetOutOfRangeError: ``start`` is below the log start or above the log end.
         """
-        from logstore.partition.splitting import check_count, split_view  # few programs get here
+        from logstore.partition.splitting import split_view  # few programs get here
 
         check_offset(start, "start")
         check_offset(stop, "stop")
@@ -540,6 +540,15 @@ def check_offset(offset: int, name: str) -> int:
     if not 0 <= offset < 2**63:
         raise OffsetOutOfRangeError(f"{name} is {offset}; offsets are from 0 to 2^63 - 1")
     return offset
+
+
+def check_count(value: int, name: str) -> None:
+    """
+    Raises:
+        UsageError: not a whole number, 1 or above.
+    """
+    if type(value) is not int or value < 1:
+        raise UsageError(f"{name} is {value!r}; it must be a whole number, 1 or above")
 
 
 def check_shown(view: LogView, offset: int, isolation: Isolation) -> None:

@@ -9,19 +9,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from itertools import accumulate, pairwise
 
-from logstore.errors import CorruptionError, UsageError
+from logstore.errors import CorruptionError
 from logstore.format.header import HEADER_BYTES, decode_header
 from logstore.partition.reading import start_position
 from logstore.partition.view import LogView
-
-
-def check_count(value: int, name: str) -> None:
-    """
-    Raises:
-        UsageError: not a whole number, 1 or above.
-    """
-    if type(value) is not int or value < 1:
-        raise UsageError(f"{name} is {value!r}; it must be a whole number, 1 or above")
 
 
 def split_view(view: LogView, start: int, stop: int, parts: int, max_count: int | None) -> list[int]:

@@ -116,6 +116,14 @@ def replaced(path: str) -> StorageError:
     return StorageError(errno.ENOENT, "the segment was replaced, and its file removed", path)
 
 
+def begins_with(file: File, size_bytes: int, last: tuple[int, bytes]) -> bool:
+    """Whether a file begins with what was found good of it: so many bytes, and position and header of the
+    last batch in there. Cutting it and appending anew changes that header: its offset, its time or its
+    CRC."""
+    position, header = last
+    return file.size_bytes() >= size_bytes and file.read_at(position, len(header)) == header
+
+
 class WatchedSegment(Segment):
     """The last segment of a log that somebody else writes: it grows, and its index files lag behind."""
 
@@ -164,11 +172,8 @@ class WatchedSegment(Segment):
         return self._last
 
     def begins(self, file: File) -> bool:
-        """Whether the file begins with what was found good. Cutting it and appending anew changes the header
-        of the last batch: its offset, its time or its CRC."""
-        checked_bytes = self._checked_bytes
-        position, header = self._last
-        return file.size_bytes() >= checked_bytes and file.read_at(position, len(header)) == header
+        """Whether the file begins with what was found good."""
+        return begins_with(file, self._checked_bytes, self._last)
 
     def stored_index(self) -> OffsetIndex | None:
         """The index as the writer has stored it; None if there is none that can be used."""

@@ -162,7 +162,7 @@ def _microseconds(milliseconds: Any) -> Any:
     """Times as Spark counts them.
 
     Raises:
-        CorruptionError: a timestamp is out of Spark's reach.
+        UsageError: a timestamp is out of Spark's reach.
     """
     try:
         scaled = pc.multiply_checked(milliseconds, _THOUSAND)

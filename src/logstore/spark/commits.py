@@ -228,7 +228,7 @@ class Commits:
             adoption = _Adoption(self._in_sequence(prepared, logs), logs)
         if not adoption.is_complete:
             for staged in prepared.files:
-                for piece in read_staged(self._files, self._path, staged):
+                for piece in read_staged(self._files, self._path, staged, lets_go=True):
                     adoption.adopt(staged.parts, piece)
                     reached("mid-adoption")
         adoption.flush()

@@ -138,7 +138,17 @@ class DirectoryOrigin(Origin):
         return self._store
 
     def _log(self, partition: TopicPartition) -> ReadOnlyLog:
-        log = _log_of(self._opened(), partition)
+        return self._log_of(self._opened(), partition)
+
+    def _log_of(self, store: logstore.Store, partition: TopicPartition) -> ReadOnlyLog:
+        topic = store[partition.topic]
+        if partition.partition >= len(topic):
+            raise UnknownTopicError(
+                f"topic {partition.topic!r} in {store.path} has {len(topic)} partitions; there is no "
+                f"{partition.partition}"
+            )
+        log: Any = topic[partition.partition]
+        assert isinstance(log, ReadOnlyLog)
         log.passes_damage = self._passes_damage
         return log
 
@@ -167,8 +177,7 @@ class DirectoryOrigin(Origin):
     def reading(self, pinned: PinnedRange, on_damage: OnDamage | None) -> PinnedReader:
         def pin_anew(position: int) -> PinnedRange:
             with logstore.open(self.path, read_only=True) as store:
-                log = _log_of(store, pinned.partition)
-                log.passes_damage = self._passes_damage
+                log = self._log_of(store, pinned.partition)
                 return log.pin(position, pinned.stop, isolation=pinned.isolation)
 
         return PinnedReader(pinned, make_context(self.path), pin_anew, on_damage)
@@ -195,18 +204,6 @@ class DirectoryOrigin(Origin):
 
     def __str__(self) -> str:
         return self.path
-
-
-def _log_of(store: logstore.Store, partition: TopicPartition) -> ReadOnlyLog:
-    topic = store[partition.topic]
-    if partition.partition >= len(topic):
-        raise UnknownTopicError(
-            f"topic {partition.topic!r} in {store.path} has {len(topic)} partitions; there is no "
-            f"{partition.partition}"
-        )
-    log: Any = topic[partition.partition]
-    assert isinstance(log, ReadOnlyLog)
-    return log
 
 
 def origin_of(options: Options) -> Origin:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from logstore.errors import InvalidConfigError, OffsetOutOfRangeError, UnknownTopicError
 from logstore.model import Isolation, TopicPartition
+from logstore.spark.ledger import COMMITS_TOPIC
 from logstore.spark.ranges import Span
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 """In JSON: behind the last offset that there is."""
 
-_INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__spark_commits"})
+_INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", COMMITS_TOPIC})
 """Topics that are read only where they are named; as Kafka's consumers do with the first two."""
 
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}

@@ -76,8 +76,8 @@ class RangeReader:
         """What is still there of a range of which records are gone: one range, or none."""
         what = (
             f"{span.partition} in {self.origin}: offsets {position} to {span.stop - 1} were there when the "
+            f"read was planned, and are not all there now ({error})"
         )
-        what += f"read was planned, and are not all there now ({error})"
         if self._fails_on_loss:
             raise type(error)(f"{what}; with failOnDataLoss=false what is there would be read") from error
         warn("%s", what)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -91,6 +92,9 @@ def settings_for(cluster: str | None) -> dict[str, str]:
     }
     if not _is_local(cluster):
         return settings
+    if hasattr(socket, "AF_UNIX"):
+        # Between Spark and its Python processes; a tenth faster than TCP, and nobody else can connect.
+        settings["spark.python.unix.domain.socket.enabled"] = "true"
     return settings | {
         # Nobody else is to reach it, and a machine's own name need not resolve.
         "spark.driver.host": "127.0.0.1",

@@ -167,7 +167,8 @@ class _Stage:
         self._writer = writer
         self._first_partition = first_partition
         with open_store(plan.path, read_only=True) as store:
-            self._topics = {name: _topic_of(store, name) for name in store}
+            wanted = store if plan.topic is None else [plan.topic]
+            self._topics = {name: _topic_of(store, name) for name in wanted if name in store}
         self._gathered: list[Any] = []
         self._gathered_bytes = 0
         self._limit_bytes = self._gathering_limit()
