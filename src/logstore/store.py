@@ -180,6 +180,8 @@ class Store(Mapping[str, "Topic"]):
 
         Raises:
             UnknownTopicError: there is no such topic.
+            StorageError: the disk refused, and the topic is there as before. One that is full to the last
+                byte has no room for the new list of topics: :meth:`.Log.delete_before` makes some.
         """
         self._writable().delete_topic(name)
         self._topics.pop(name, None)

@@ -4,7 +4,8 @@
 
 A small one that holds nothing but the store and a ballast file, which takes the last bytes that others leave.
 The writer appends until it is refused, several times; after each, everything acknowledged is there. Then
-retention makes room by itself, without the ballast, and then the writer is killed on the full disk.
+retention makes room by itself, without the ballast. Topics are to come and go, and cannot. Then the writer is
+killed on the full disk.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import os
 import random
 import sys
+from collections.abc import Callable
 
 import logstore
 from logstore.config import StoreConfig, TopicConfig
@@ -121,6 +123,39 @@ def fill_and_go_on(disk: FullDisk) -> None:
     disk.drop_ballast()
 
 
+def change_topics(disk: FullDisk) -> int:
+    """Topics can neither come nor go on a full disk; what is refused leaves no trace, and deleting records
+    makes the room. Returns how many changes were refused."""
+    store = disk.open()
+    doomed = store.create_topic("doomed", partitions=2)
+    rows = [bytes(1_000)] * 300
+    doomed[1].extend(rows, flush=True)
+    disk.fill()
+    changes: list[Callable[[], object]] = [
+        lambda: store.create_topic("new"),
+        lambda: store.require_topic("new"),
+        lambda: doomed.add_partitions(3),
+        lambda: doomed.configure(TopicConfig(retention_ms=1)),
+        lambda: store.delete_topic("doomed"),
+    ]
+    for change in changes:
+        try:
+            change()
+        except DiskFullError:
+            continue
+        raise AssertionError("a topic changed on a full disk")
+    assert sorted(store) == ["doomed", "t"]
+    assert [len(list(log.read())) for log in doomed] == [0, len(rows)]
+    doomed[1].delete_before(len(rows))
+    disk.clock.advance(61_000)  # until readers in other processes have had their time
+    store.run_background()
+    store.delete_topic("doomed")
+    assert list(store) == ["t"]
+    disk.drop_ballast()
+    store.close()
+    return len(changes)
+
+
 def come_back(disk: FullDisk) -> tuple[bool, int]:
     """Open what a dead writer left on a full disk, make room, and go on. Returns whether there was no room to
     open it, and where it ends now."""
@@ -179,8 +214,10 @@ def main() -> None:
         path = LoopDisk(directory, kind, SIZE_BYTES[kind]).path
     disk = FullDisk(path, random.Random(seed))
     fill_and_go_on(disk)
+    refused_changes = change_topics(disk)
     refused_opens = sum(die_full(disk) for _ in range(5))
-    print(json.dumps({"records": disk.appended, "refused": disk.refused, "opens": refused_opens}))
+    found = {"refused": disk.refused, "opens": refused_opens, "changes": refused_changes}
+    print(json.dumps({"records": disk.appended, **found}))
 
 
 if __name__ == "__main__":
