@@ -6,7 +6,7 @@ from time import perf_counter
 import pytest
 
 from logstore.errors import LogstoreError
-from logstore.spark import commits
+from logstore.spark import commits, flush_ahead
 from logstore.testing import FAULTS, FaultyFiles, MemoryFiles, explore
 from tests.figures import report
 from tests.spark.staged import SINK, Place
@@ -134,8 +134,13 @@ def commits_abort(place):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("ahead_bytes", [flush_ahead.AHEAD_BYTES, 1])
 @pytest.mark.parametrize("name", ["EIO", "ENOSPC"])
-def test_every_failing_operation_leaves_what_the_next_commit_completes(name, image, caplog):
+def test_every_failing_operation_leaves_what_the_next_commit_completes(
+    name, ahead_bytes, image, caplog, monkeypatch
+):
+    """Also where a thread flushes meanwhile, which fails in its turn."""
+    monkeypatch.setattr(flush_ahead, "AHEAD_BYTES", ahead_bytes)
     started = perf_counter()
     count = 0
     for at in range(1, 400):

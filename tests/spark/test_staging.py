@@ -7,8 +7,9 @@ import pytest
 from logstore.errors import CorruptionError, StorageError
 from logstore.files import OsFiles
 from logstore.format.batch import decode_batch
-from logstore.spark import staging
+from logstore.spark import flush_ahead, staging
 from logstore.spark.staging import is_name_of, is_staged_name, read_staged, staged_name
+from logstore.testing import FAULTS, FaultyFiles
 from tests.spark.staged import SINK, Place
 
 
@@ -43,6 +44,24 @@ def test_pieces_of_any_size(place, monkeypatch, piece_bytes):
     monkeypatch.setattr(staging, "PIECE_BYTES", piece_bytes)
     staged = place.stage({0: [b"%d" % number * (number + 1) for number in range(20)]})
     assert len(batches_of(place, staged)) == 10
+
+
+def test_what_is_flushed_meanwhile_is_flushed_again_at_the_end(place, monkeypatch):
+    monkeypatch.setattr(flush_ahead, "AHEAD_BYTES", 1)
+    staged = place.stage({0: [b"%d" % number for number in range(20)]})
+    operations = [str(line).split()[0] for line in place.files.trace if staged.name in str(line)]
+    assert operations.count("write") == 10
+    assert operations.count("flush") >= 2
+    assert operations[-1] == "flush"
+
+
+def test_a_flush_that_fails_meanwhile_fails_the_file(place, monkeypatch):
+    monkeypatch.setattr(flush_ahead, "AHEAD_BYTES", 1)
+    place.files = FaultyFiles(place.files)
+    place.files.fail(FAULTS["failed flush"], path=".staged")
+    with pytest.raises(StorageError, match="staged"):
+        place.stage({0: [b"a"]})
+    assert len(place.files.failures) == 1
 
 
 def test_a_file_is_made_with_the_first_batch(place):

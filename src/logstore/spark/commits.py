@@ -43,6 +43,7 @@ from logstore.format.loops import scan_batches
 from logstore.model import Isolation, ProducerIdentity
 from logstore.partition.adopting import check_adopted
 from logstore.partition.log import Log
+from logstore.spark.flush_ahead import FlushAhead
 from logstore.spark.ledger import Done, Ledger, Place, Prepared, ensure_topic
 from logstore.spark.staging import StagedFile, StagedPart, Target, is_name_of, is_staged_name, read_staged
 from logstore.store import Store, open_store
@@ -227,10 +228,11 @@ class Commits:
                 return
             adoption = _Adoption(self._in_sequence(prepared, logs), logs)
         if not adoption.is_complete:
-            for staged in prepared.files:
-                for piece in read_staged(self._files, self._path, staged, lets_go=True):
-                    adoption.adopt(staged.parts, piece)
-                    reached("mid-adoption")
+            with FlushAhead(adoption.flush) as ahead:
+                for staged in prepared.files:
+                    for piece in read_staged(self._files, self._path, staged, lets_go=True):
+                        ahead.note(adoption.adopt(staged.parts, piece))
+                        reached("mid-adoption")
         adoption.flush()
         reached("before done")
         self._note_done(prepared, prepared.batch_id)
@@ -344,8 +346,8 @@ class _Adoption:
             offset = fetched.next_offset
         return found
 
-    def adopt(self, parts: Sequence[StagedPart], piece: Sequence[tuple[int, int, memoryview]]) -> None:
-        """Append the batches of a piece of a file that are not in their logs."""
+    def adopt(self, parts: Sequence[StagedPart], piece: Sequence[tuple[int, int, memoryview]]) -> int:
+        """Append the batches of a piece of a file that are not in their logs. Returns their bytes."""
         wanted: dict[Target, list[memoryview]] = {}
         sequences: dict[Target, int] = {}
         for number, record_count, batch in piece:
@@ -362,8 +364,10 @@ class _Adoption:
         for target, batches in wanted.items():
             producer = ProducerIdentity(self._producer_id, 0, sequences[target])
             self._logs[target].adopt(batches, producer=producer, was_checked=True)
+        return sum(len(batch) for batches in wanted.values() for batch in batches)
 
     def flush(self) -> None:
+        """Make all of it durable."""
         for log in self._logs.values():
             log.flush()
 

@@ -20,6 +20,7 @@ from logstore.files import File, Files, let_go
 from logstore.format import checksum
 from logstore.format.batch import NewBatch, decode_header, place_batch
 from logstore.format.header import HEADER_BYTES, BatchHeader
+from logstore.spark.flush_ahead import FlushAhead
 
 STAGED_SUFFIX: Final = ".staged"
 PIECE_BYTES: Final = 1024 * 1024
@@ -87,6 +88,7 @@ class StagedWriter:
         self._path = f"{directory}/{name}"
         self._name = name
         self._file: File | None = None
+        self._ahead: FlushAhead
         self._size_bytes = 0
         self._checksum = 0
         self._numbers: dict[Target, int] = {}
@@ -102,6 +104,7 @@ class StagedWriter:
             return
         if self._file is None:
             self._file = self._files.open(self._path, create=True)
+            self._ahead = FlushAhead(self._file.flush)
         number = self._numbers.setdefault(target, len(self._numbers))
         if number == len(self._counts):
             self._counts.append([0, 0])
@@ -112,12 +115,15 @@ class StagedWriter:
             counts[0] += 1
             counts[1] += header.record_count
         self._file.write_at(self._size_bytes, batches)
-        self._size_bytes += sum(map(len, batches))
+        size_bytes = sum(map(len, batches))
+        self._size_bytes += size_bytes
+        self._ahead.note(size_bytes)
 
     def finish(self) -> StagedFile | None:
         """Make the contents durable; the name becomes so by the commit. None if nothing was written."""
         if self._file is None:
             return None
+        self._ahead.wait()
         self._file.flush()
         self._file.close()
         parts = [
@@ -128,6 +134,8 @@ class StagedWriter:
     def discard(self) -> None:
         """Remove the file, as far as the disk lets; what is left goes with later commits."""
         if self._file is not None:
+            with contextlib.suppress(StorageError):
+                self._ahead.wait()
             with contextlib.suppress(StorageError):
                 self._file.close()
             with contextlib.suppress(StorageError):
