@@ -64,6 +64,11 @@ def test_some_recoveries(small):
     assert refused > 0.4 * tried
 
 
+def test_recoveries_with_each_byte_of_the_first_and_the_last_header(small):
+    for start in (0, small.starts[-1][0]):
+        recover_flips(small, range(start, start + 61))
+
+
 @pytest.mark.slow
 def test_every_bit_of_a_segment_in_plain_records():
     target = target_of("uncompressed")

@@ -212,8 +212,8 @@ def decode_aborted_transactions(buffer: ReadableBuffer, base_offset: int) -> lis
     """All entries of a transaction index, in its order: by the offset of the marker.
 
     Raises:
-        CorruptionError: not whole entries, a marker below the base offset, markers that do not rise, or a
-            transaction that begins after its marker.
+        CorruptionError: not whole entries, a marker below the base offset, markers that do not rise, a
+            transaction that begins after its marker, or zeros: no record came before a marker at offset 0.
         UnsupportedVersionError: an entry of a version above 0.
     """
     entries: list[AbortedTransaction] = []
@@ -221,7 +221,7 @@ def decode_aborted_transactions(buffer: ReadableBuffer, base_offset: int) -> lis
     for at, (version, *fields) in _rows(TRANSACTION_INDEX_ENTRY, buffer, memoryview(buffer).nbytes):
         _check_version(version, at)
         entry = AbortedTransaction._make(fields)
-        if entry.last_offset <= last_marker or entry.first_offset > entry.last_offset:
+        if entry.last_offset <= last_marker or entry.first_offset > entry.last_offset or not any(entry):
             reason = f"transaction index entry {tuple(entry)} after offset {last_marker}"
             raise CorruptionError(reason, position=at, base_offset=base_offset)
         entries.append(entry)

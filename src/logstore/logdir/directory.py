@@ -89,15 +89,18 @@ class LogDirectory:
         self._cleaner: LogCleaner | None = None
         self._gone: list[str] = []  # directories of deleted topics, under their new names
         self._is_closed = False
+        self._scrubber: Scrubber | None = None
         prepare_directory(self._files, self.path, create=create)
         try:
             self.context.home.acquire()
             self._load(on_progress)
+            self._start_background()
         except BaseException:
             self._abandon()
             raise
+
+    def _start_background(self) -> None:
         self._upkeep.start()
-        self._scrubber: Scrubber | None = None
         if self.config.scrub_interval_ms >= 0:
             from logstore.logdir.scrub import Scrubber  # most stores do without
 
@@ -352,11 +355,13 @@ class LogDirectory:
         with self._lock:
             topic = self.topic(partition.topic)
             old = self._logs.get(partition)
-            if old is not None:
-                old.abandon()
             try:
+                if old is not None:
+                    old.abandon()
                 log = self._open_log(partition, topic.config, is_clean=False, accept_loss=accept_loss)
             except BaseException as error:
+                if old is not None:
+                    old.abandon()  # again: it may have been interrupted before it let go
                 self._logs.pop(partition, None)
                 self.damaged[partition] = self._why_not_open(partition, error)
                 raise

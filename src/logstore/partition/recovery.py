@@ -202,9 +202,10 @@ class Loader:
             segments[-1] = self._finish_seal(bases[first - 1])
         for number, base in enumerate(bases[first:], first):
             active = open_active(self._new_active(base))
-            end, fault = self._index_tail(active, max(self.recovery_point, base))
-            self.report.recovered_segments += 1
             rest = bases[number + 1 :]
+            reach = rest[0] if rest else base + MAX_RELATIVE_OFFSET + 1
+            end, fault = self._index_tail(active, max(self.recovery_point, base), reach)
+            self.report.recovered_segments += 1
             if fault is not None or not rest or not self._continues(end, rest[0]):
                 self._check_loss(active, end, fault)
                 self._set_aside(rest)
@@ -345,10 +346,13 @@ class Loader:
             index_interval_bytes=self.config.index_interval_bytes,
         )
 
-    def _index_tail(self, segment: ActiveSegment, keep_below: int) -> tuple[int, CorruptionError | None]:
+    def _index_tail(
+        self, segment: ActiveSegment, keep_below: int, reach: int | None = None
+    ) -> tuple[int, CorruptionError | None]:
         """Walk a segment from its last index entry below ``keep_below``, check each batch, and complete the
         indexes. Sets the segment's size to the end of the last good batch; returns the offset after it, and
-        what stopped the walk short of the file's end.
+        what stopped the walk short of the file's end. A last batch that ends above ``reach``, behind a gap,
+        is not good unless it is durable: no checksum covers its offset.
 
         If what the last entries say is not so, the indexes are dropped: then from the start.
         """
@@ -366,11 +370,18 @@ class Loader:
             tail = self._new_tail(segment)
             tail.scan(0)
         self.report.scanned_bytes += tail.scanned_bytes
+        if reach is not None:
+            tail.hold_last_against(reach)
+        fault = tail.fault
+        if tail.took_back:
+            segment.indexes.clear()  # they no longer know the largest timestamp of the batches that stay
+            end, tail = tail.position, self._new_tail(segment)
+            tail.scan(0, end)
         if tail.overflows:
             raise _OverflowError(segment.base_offset)
         segment.use_contents(tail.position)
         self._quiet_ranges[segment.base_offset] = tail.quiet_range
-        return tail.end_offset, tail.fault
+        return tail.end_offset, fault
 
     def _new_tail(self, segment: ActiveSegment) -> _Tail:
         return _Tail(segment, self.epochs, self.recovery_point, is_dense=self.is_dense)
@@ -441,6 +452,8 @@ class _Tail:
         self._producer_position: int | None = None
         """Where the first batch with a producer begins."""
         self.fault: CorruptionError | None = None
+        self.took_back = False
+        """Whether the last batch that was accepted is not good after all."""
         self._segment = segment
         self._epochs = epochs
         self._recovery_point = recovery_point
@@ -461,13 +474,13 @@ class _Tail:
         end = self._producer_position
         return self._start, self.position if end is None else min(end, self.position)
 
-    def scan(self, position: int, first_last_offset: int | None = None) -> bool:
-        """Check and index the batches from ``position`` on.
+    def scan(self, position: int, end: int | None = None, *, first_last_offset: int | None = None) -> bool:
+        """Check and index the batches from ``position`` on, up to ``end`` or the end of the file.
 
         False if the first of them is not the batch that an index entry promised.
         """
         file = self._segment.log_file
-        size = file.size_bytes()
+        size = file.size_bytes() if end is None else end
         if not 0 <= position <= size:
             return False
         self._start = position
@@ -526,9 +539,14 @@ class _Tail:
         self._before_gap = (place.gap_position, place.gap_offset) if place.gap_offset >= 0 else None
         self._producer_position = place.producer_position if place.producer_position >= 0 else None
 
+    def hold_last_against(self, reach: int) -> None:
+        """Take the last batch back if it ends above ``reach`` and may have another offset than it had."""
+        if self.end_offset > reach and self._may_be_wrong_last():
+            self._take_back_last(f"is out of the segment's reach, {reach}")
+
     def _accept(self, header: BatchHeader, position: int) -> bool:
         if header.base_offset <= self._previous_last and self._may_be_wrong_last():
-            self._take_back_last()
+            self._take_back_last("is behind the batch that follows")
         elif header.base_offset <= self._previous_last or self._has_gap_before(header):
             self.fault = CorruptionError(
                 f"offset {header.base_offset} does not follow {self._previous_last}", position=position
@@ -556,16 +574,12 @@ class _Tail:
         batches may be anything, also a batch from the file's past."""
         return self._before_gap is not None and self._previous_last >= self._recovery_point
 
-    def _take_back_last(self) -> None:
-        """The last batch contradicts the one that follows, and has a gap in front: its offset changed."""
+    def _take_back_last(self, reason: str) -> None:
+        """The last batch contradicts what follows it, and has a gap in front: its offset changed."""
         assert self._before_gap is not None
         self.position, self.end_offset = self._before_gap
-        self.fault = CorruptionError(
-            f"offset {self._previous_last} is behind the batch that follows", position=self.position
-        )
-        self._segment.indexes.truncate_to(self.end_offset)
-        if self._overflow_position == self.position:
-            self._overflow_position = None
+        self.fault = CorruptionError(f"offset {self._previous_last} {reason}", position=self.position)
+        self.took_back = True
 
     def _has_gap_before(self, header: BatchHeader) -> bool:
         """Only where it must not have one: the recovery point is where the log once ended, so that no batch
