@@ -184,8 +184,8 @@ def recover(target, contents, *, is_durable):
         let_go(log)
 
 
-LOW_OFFSET = range(4, 8)
-"""Of a batch: the bytes of its base offset that may change without leaving a segment's reach."""
+LOW_OFFSET = range(3, 8)
+"""Of a batch: the bytes of its base offset that may change and leave one that a segment might have."""
 
 
 def as_appended(found, hit):

@@ -33,7 +33,7 @@ def move_last_batch(file, base_offset):
     file.write_bytes(data)
 
 
-@pytest.mark.parametrize("base_offset", [4 + (1 << 61), 4 + (1 << 31)])
+@pytest.mark.parametrize("base_offset", [4 + (1 << 61), 4 + (1 << 40)])
 def test_a_log_does_not_end_where_its_segment_cannot_reach(tmp_path, base_offset):
     directory = make(tmp_path, segments=1)
     move_last_batch(directory / segment_file_name(0, LOG_SUFFIX), base_offset)

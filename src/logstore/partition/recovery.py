@@ -47,6 +47,9 @@ from logstore.partition.split import split_segment
 from logstore.partition.walk import FIRST_PIECE_BYTES, PIECE_BYTES, Walk
 from logstore.warning import warn
 
+_MOST_OFFSETS = 1 << 40
+"""No segment spans so many, not even those that old brokers wrote and that must be split."""
+
 
 @dataclass(slots=True)
 class RecoveryReport:
@@ -203,7 +206,7 @@ class Loader:
         for number, base in enumerate(bases[first:], first):
             active = open_active(self._new_active(base))
             rest = bases[number + 1 :]
-            reach = rest[0] if rest else base + MAX_RELATIVE_OFFSET + 1
+            reach = rest[0] if rest else base + _MOST_OFFSETS
             end, fault = self._index_tail(active, max(self.recovery_point, base), reach)
             self.report.recovered_segments += 1
             if fault is not None or not rest or not self._continues(end, rest[0]):
