@@ -227,13 +227,12 @@ class Commits:
                 self._note_done(prepared, prepared.batch_id - 1)
                 return
             adoption = _Adoption(self._in_sequence(prepared, logs), logs)
-        if not adoption.is_complete:
-            with FlushAhead(adoption.flush) as ahead:
+        with FlushAhead(adoption.flush) as ahead:
+            if not adoption.is_complete:
                 for staged in prepared.files:
                     for piece in read_staged(self._files, self._path, staged, lets_go=True):
                         ahead.note(adoption.adopt(staged.parts, piece))
                         reached("mid-adoption")
-        adoption.flush()
         reached("before done")
         self._note_done(prepared, prepared.batch_id)
         reached("after done")

@@ -11,9 +11,9 @@ AHEAD_BYTES: Final = 16 * 1024 * 1024
 
 
 class FlushAhead:
-    """Calls ``flush`` in a thread, one at a time, while its owner goes on writing.
+    """Calls ``flush`` in a thread, one at a time, while its owner goes on writing; and once more at the end.
 
-    What it has flushed is no more than a part: the owner flushes once more at the end.
+    The block of a ``with`` ends by :meth:`finish`, or by :meth:`stop` where it raises.
     """
 
     def __init__(self, flush: Callable[[], None]) -> None:
@@ -26,29 +26,40 @@ class FlushAhead:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._thread is not None:
-            self._thread.join()
         if kind is None:
-            self.wait()
+            self.finish()
+        else:
+            self.stop()
 
     def note(self, size_bytes: int) -> None:
-        """So much was written."""
+        """So much was written.
+
+        Raises:
+            StorageError: an earlier flush failed.
+        """
         self._waiting_bytes += size_bytes
         if self._waiting_bytes >= AHEAD_BYTES and (self._thread is None or not self._thread.is_alive()):
-            self.wait()
+            self._check()
             self._waiting_bytes = 0
             self._thread = threading.Thread(target=self._run, name="logstore-flush-ahead")
             self._thread.start()
 
-    def wait(self) -> None:
-        """Until none is under way.
-
-        Raises:
-            StorageError: one failed.
-        """
+    def stop(self) -> None:
+        """Until none is under way."""
         if self._thread is not None:
             self._thread.join()
-            self._thread = None
+
+    def finish(self) -> None:
+        """Flush what is left.
+
+        Raises:
+            StorageError: this flush failed, or an earlier one.
+        """
+        self.stop()
+        self._check()
+        self._flush()
+
+    def _check(self) -> None:
         if self._error is not None:
             raise self._error
 

@@ -88,7 +88,7 @@ class StagedWriter:
         self._path = f"{directory}/{name}"
         self._name = name
         self._file: File | None = None
-        self._ahead: FlushAhead
+        self._ahead = FlushAhead(self._flush)
         self._size_bytes = 0
         self._checksum = 0
         self._numbers: dict[Target, int] = {}
@@ -104,7 +104,6 @@ class StagedWriter:
             return
         if self._file is None:
             self._file = self._files.open(self._path, create=True)
-            self._ahead = FlushAhead(self._file.flush)
         number = self._numbers.setdefault(target, len(self._numbers))
         if number == len(self._counts):
             self._counts.append([0, 0])
@@ -119,12 +118,15 @@ class StagedWriter:
         self._size_bytes += size_bytes
         self._ahead.note(size_bytes)
 
+    def _flush(self) -> None:
+        assert self._file is not None
+        self._file.flush()
+
     def finish(self) -> StagedFile | None:
         """Make the contents durable; the name becomes so by the commit. None if nothing was written."""
         if self._file is None:
             return None
-        self._ahead.wait()
-        self._file.flush()
+        self._ahead.finish()
         self._file.close()
         parts = [
             StagedPart(target, *counts) for target, counts in zip(self._numbers, self._counts, strict=True)
@@ -134,8 +136,7 @@ class StagedWriter:
     def discard(self) -> None:
         """Remove the file, as far as the disk lets; what is left goes with later commits."""
         if self._file is not None:
-            with contextlib.suppress(StorageError):
-                self._ahead.wait()
+            self._ahead.stop()
             with contextlib.suppress(StorageError):
                 self._file.close()
             with contextlib.suppress(StorageError):
