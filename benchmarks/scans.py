@@ -57,15 +57,15 @@ Scan = Callable[[str, int], tuple[int, int | None]]
 
 def _logstore() -> Scan:
     from logstore.files import OsFiles
-    from logstore.partition import recovery
     from logstore.partition.active import ActiveSegment
     from logstore.partition.leader_epochs import LeaderEpochs
     from logstore.partition.segment import OpenSegments
+    from logstore.partition.tail import Tail
 
     def scan(path: str, most_bytes: int) -> tuple[int, int | None]:
         """What an open does with a segment after a crash, up to writing the indexes that it makes."""
         segment = ActiveSegment(OsFiles(), os.path.dirname(path), 0, OpenSegments(1), created_ms=0)
-        tail = recovery._Tail(segment, LeaderEpochs(), 0, is_dense=True)
+        tail = Tail(segment, LeaderEpochs(), 0, is_dense=True)
         tail.scan(0)
         if tail.fault is not None:
             raise tail.fault

@@ -1,6 +1,6 @@
 /* Checking and indexing a run of batches, for recovery: at the speed of the checksum, no object per batch.
 
-   What is decided here is decided for ordinary batches only, and as _Tail._accept (recovery.py) and
+   What is decided here is decided for ordinary batches only, and as Tail._accept (tail.py) and
    IndexBuilder.add (index_builder.py) decide it; a test runs both over the same logs. The run ends in front of
    the first batch for which they would do more than move on: damage, another magic, an offset that does not
    follow, a newer leader epoch, an offset out of reach of the index, an index entry that is refused.

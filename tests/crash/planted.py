@@ -78,7 +78,7 @@ BUGS = (
     ),
     Bug(
         "recovery without checksums",
-        (Change("partition.recovery:_Tail.scan", "check=True", "check=False"),),
+        (Change("partition.tail:Tail.scan", "check=True", "check=False"),),
         _partition("append", "append"),
     ),
     Bug(
@@ -109,7 +109,7 @@ BUGS = (
         "a durable batch taken back for what follows it",
         (
             Change(
-                "partition.recovery:_Tail._may_be_wrong_last",
+                "partition.tail:Tail._may_be_wrong_last",
                 " and self._previous_last >= self._recovery_point",
                 "",
             ),

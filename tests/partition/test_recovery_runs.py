@@ -13,7 +13,7 @@ from logstore.errors import LogstoreError, StorageError
 from logstore.files import FilePieces, OsFile, OsFiles
 from logstore.format import loops, plain
 from logstore.format.batch import seal_batch
-from logstore.partition import recovery, walk
+from logstore.partition import tail, walk
 from logstore.partition.recovery import Loader
 from logstore.partition.segment import OpenSegments
 from tests.format.shapes import Shape
@@ -26,7 +26,7 @@ LOG_NAME = "00000000000000000000.log"
 @pytest.fixture
 def small_pieces(monkeypatch):
     """Many changes between runs and single batches in a small log."""
-    monkeypatch.setattr(recovery, "FIRST_PIECE_BYTES", 300)
+    monkeypatch.setattr(tail, "FIRST_PIECE_BYTES", 300)
     monkeypatch.setattr("logstore.files.MAPPED_PIECE_BYTES", 30_000)
     monkeypatch.setattr(walk, "PIECE_BYTES", 4000)
 
@@ -38,7 +38,7 @@ def recover(monkeypatch, directory, config, recovery_point, is_dense, *, by_runs
             patched.setattr(loops, "index_run", None)
             patched.setattr(walk, "scan_batches", plain.scan_batches)
         if not skips:
-            patched.setattr(recovery._Tail, "quiet_range", (0, 0))
+            patched.setattr(tail.Tail, "quiet_range", (0, 0))
         loader = Loader(
             files=OsFiles(),
             directory=str(directory),
@@ -169,7 +169,7 @@ def pieces_of(monkeypatch):
             found.append(type(piece[0]))
             return piece
 
-    monkeypatch.setattr(recovery, "FilePieces", WatchedPieces)
+    monkeypatch.setattr(tail, "FilePieces", WatchedPieces)
     return found
 
 
