@@ -198,14 +198,14 @@ class OsFile:
 
     def read_aside(self, position: int, size_bytes: int) -> bytes:
         """See :func:`read_aside`. Linux: what is cached is read without waiting; the rest is read without
-        reading ahead, and given back."""
+        reading ahead, and given back. The question what is cached makes the system read ahead as well."""
+        advise = os.posix_fadvise
+        with contextlib.suppress(OSError):
+            advise(self._descriptor, 0, 0, os.POSIX_FADV_RANDOM)
         cached = bytearray(size_bytes)
         with contextlib.suppress(OSError):  # EAGAIN: not in the cache; or the file system cannot say
             if os.preadv(self._descriptor, [cached], position, os.RWF_NOWAIT) == size_bytes:
                 return bytes(cached)
-        advise = os.posix_fadvise
-        with contextlib.suppress(OSError):
-            advise(self._descriptor, 0, 0, os.POSIX_FADV_RANDOM)
         data = self.read_at(position, size_bytes)
         with contextlib.suppress(OSError):
             advise(self._descriptor, position, size_bytes, os.POSIX_FADV_DONTNEED)

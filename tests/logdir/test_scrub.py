@@ -13,6 +13,7 @@ from logstore.logdir.scrub import STEP_MS
 from logstore.model import TopicPartition
 from logstore.testing import ManualClock
 from tests.logdir.helpers import SMALL, CountingFiles, QuickFiles, flip_byte, log_files, open_store, snapshot
+from tests.page_cache import cached_pages, forget, needs_mincore
 
 INTERVAL_MS = 10_000_000  # longer than anything else waits for
 SCRUBBING = StoreConfig(
@@ -151,3 +152,29 @@ def test_bytes_read_aside_are_those_of_the_file(tmp_path, files):
         for position, size in ((0, 10), (5, 200_000), (299_990, 100), (300_000, 10), (400_000, 10)):
             assert read_aside(file, position, size) == data[position : position + size]
     file.close()
+
+
+@needs_mincore
+def test_a_file_read_aside_does_not_stay_in_memory(tmp_path):
+    data = os.urandom(3_000_000)
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    forget(path)
+    file = OsFiles().open(str(path))
+    found = [read_aside(file, position, 100_000) for position in range(0, len(data), 100_000)]
+    file.close()
+    assert b"".join(found) == data
+    assert sum(cached_pages(path)) < 64  # of 733: pages at the borders of two reads
+
+
+@needs_mincore
+def test_a_file_read_aside_stays_in_memory_if_it_was_there(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(bytes(3_000_000))
+    forget(path)
+    path.read_bytes()
+    file = OsFiles().open(str(path))
+    for position in range(0, 3_000_000, 100_000):
+        read_aside(file, position, 100_000)
+    file.close()
+    assert all(cached_pages(path))

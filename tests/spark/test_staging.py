@@ -1,6 +1,6 @@
 """Staged files: what tasks write is what commits read, and nothing else passes."""
 
-import os
+import mmap
 
 import pytest
 
@@ -10,6 +10,7 @@ from logstore.format.batch import decode_batch
 from logstore.spark import flush_ahead, staging
 from logstore.spark.staging import is_name_of, is_staged_name, read_staged, staged_name
 from logstore.testing import FAULTS, FaultyFiles
+from tests.page_cache import cached_pages, forget, needs_mincore
 from tests.spark.staged import SINK, Place
 
 
@@ -113,46 +114,21 @@ def test_a_file_that_is_gone_is_an_error_of_the_disk(place):
         batches_of(place, staged)
 
 
-@pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="this system does not say what it has in memory")
+@needs_mincore
 def test_what_is_let_go_leaves_the_memory_of_the_system(tmp_path, monkeypatch):
     monkeypatch.setattr(staging, "PIECE_BYTES", 100_000)
     place = Place(OsFiles(), str(tmp_path / "store"))
     place.create()
     staged = place.stage({0: [b"%d" % number * 5_000 for number in range(100)]})
     path = f"{place.path}/{staged.name}"
-    if not is_cached(path, staged.size_bytes // 2):
-        pytest.skip("this file system does not say what it has in memory")
+    forget(path)
     expected = batches_of(place, staged)
+    assert all(cached_pages(path))
     found = []
     for piece in read_staged(place.files, place.path, staged, lets_go=True):
         found += [(batch.number, [record.value for record in decode_batch(batch.batch)]) for batch in piece]
     assert found == expected
-    if is_cached(path, 0) and not lets_go_at_all(tmp_path):
-        pytest.skip("this file system keeps everything in memory")
-    assert not is_cached(path, 0)
-    assert not is_cached(path, staged.size_bytes // 2)
-
-
-def is_cached(path, position):
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        return os.preadv(descriptor, [bytearray(1)], position, os.RWF_NOWAIT) == 1
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
-
-
-def lets_go_at_all(directory):
-    path = directory / "probe"
-    path.write_bytes(bytes(1 << 20))
-    descriptor = os.open(path, os.O_RDWR)
-    try:
-        os.fsync(descriptor)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        return not is_cached(path, 0)
-    finally:
-        os.close(descriptor)
+    assert sum(cached_pages(path)) < staged.size_bytes / mmap.PAGESIZE / 10
 
 
 def test_names_tell_sink_and_batch():

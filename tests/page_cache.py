@@ -1,0 +1,42 @@
+"""How much of a file the system has in memory, asked without changing the answer.
+
+A read with ``RWF_NOWAIT`` is no question: where it finds nothing, it lets the system begin to read.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import sys
+
+import pytest
+
+needs_mincore = pytest.mark.skipif(sys.platform != "linux", reason="asks Linux what it has in memory")
+
+
+def cached_pages(path: str | os.PathLike[str]) -> list[bool]:
+    """For each page of a file that is not empty, whether it is in memory."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as mapped:
+        states = (ctypes.c_ubyte * -(-len(mapped) // mmap.PAGESIZE))()
+        first = ctypes.c_char.from_buffer(mapped)
+        try:
+            address = ctypes.c_void_p(ctypes.addressof(first))
+            if libc.mincore(address, ctypes.c_size_t(len(mapped)), states):
+                raise OSError(ctypes.get_errno(), "mincore", str(path))
+        finally:
+            del first
+        return [bool(state & 1) for state in states]
+
+
+def forget(path: str | os.PathLike[str]) -> None:
+    """Take a file out of the system's memory. The test is skipped where the file system keeps it there."""
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)
+    if any(cached_pages(path)):
+        pytest.skip("this file system keeps files in memory")
