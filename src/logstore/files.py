@@ -21,7 +21,7 @@ import struct
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, NamedTuple, Protocol, Self
 
 from logstore.build import compiled
@@ -606,10 +606,17 @@ def write_small_file(files: Files, path: str, data: Bytes) -> None:
 
     Kafka's protocol: write ``<path>.tmp``, flush it, rename it over the old file, flush the directory.
     """
-    temporary = path + ".tmp"
-    write_new_file(files, temporary, data)
-    files.rename(temporary, path)
-    files.flush_directory(parent_of(path))
+    write_small_files(files, parent_of(path), {path.rpartition("/")[2]: data})
+
+
+def write_small_files(files: Files, directory: str, contents: Mapping[str, Bytes]) -> None:
+    """As :func:`write_small_file` for some files of one directory, by name. A crash leaves of each the old or
+    the new one; all are new on the return."""
+    for name, data in contents.items():
+        write_new_file(files, f"{directory}/{name}.tmp", data)
+    for name in contents:
+        files.rename(f"{directory}/{name}.tmp", f"{directory}/{name}")
+    files.flush_directory(directory)
 
 
 def write_new_file(files: Files, path: str, data: Bytes) -> None:

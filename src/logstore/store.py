@@ -28,7 +28,6 @@ from logstore.logdir.directory import (
     check_partition_count,
 )
 from logstore.logdir.placement import Placement
-from logstore.logdir.upkeep import for_each
 from logstore.logdir.watched import WatchedDirectory
 from logstore.model import Bytes, Isolation, TopicPartition
 from logstore.partition.columns import NewRecords, columns_of
@@ -200,7 +199,8 @@ class Store(Mapping[str, "Topic"]):
         Raises:
             StorageError: an fsync failed; the other partitions were flushed all the same.
         """
-        for_each(Log.flush, self._writable().logs())
+        directory = self._writable()
+        directory.flush(directory.logs())
 
     def checkpoint(self) -> None:
         """Flush, and store recovery points, so that the next open has nothing to read. The store does it by
@@ -422,7 +422,7 @@ class Topic(Sequence[Log]):
         for partition, rows in sorted(self._divide(records).items()):
             offsets[partition] = self[partition].extend(rows)
         if flush:
-            for_each(Log.flush, [self[partition] for partition in offsets])
+            self._writable().flush([self[partition] for partition in offsets])
         return offsets
 
     def extend_arrow(self, data: Any, *, flush: bool = False) -> dict[int, range]:
@@ -438,7 +438,7 @@ class Topic(Sequence[Log]):
         tables = arrow_input.divide(data, count, lambda value: placement.choose(None, value, count))
         offsets = {partition: self[partition].extend_arrow(table) for partition, table in tables.items()}
         if flush:
-            for_each(Log.flush, [self[partition] for partition in offsets])
+            self._writable().flush([self[partition] for partition in offsets])
         return offsets
 
     def _divide(self, records: NewRecords) -> dict[int, list[Any]]:
@@ -459,8 +459,8 @@ class Topic(Sequence[Log]):
         Raises:
             StorageError: an fsync failed; the other partitions were flushed all the same.
         """
-        name = self.name
-        for_each(Log.flush, [log for log in self._writable().logs() if log.partition.topic == name])
+        directory = self._writable()
+        directory.flush([log for log in directory.logs() if log.partition.topic == self.name])
 
     def compact(
         self, *, now: bool = False, dry_run: bool = False, on_progress: OnCompactionProgress | None = None

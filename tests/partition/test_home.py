@@ -138,7 +138,7 @@ def test_a_truncation_lowers_a_cleaner_offset_and_never_sets_one(files, home, tm
 
 def test_a_deleted_partition_leaves_no_cleaner_offset(files, home, tmp_path):
     home.store_cleaner_offset(PARTITION, 7)
-    home.forget(PARTITION)
+    home.forget([PARTITION])
     assert opened(files, tmp_path).cleaner_offset(PARTITION) is None
 
 

@@ -9,7 +9,7 @@ Lock: ``_lock`` guards the topics and the table of logs; no record is read or wr
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from logstore.clock import Clock
@@ -25,9 +25,10 @@ from logstore.errors import (
 from logstore.files import Files
 from logstore.format.names import check_topic_name
 from logstore.logdir.catalogue import MAX_PARTITIONS, TopicEntry
+from logstore.logdir.for_each import flushed_at_a_time, for_each
 from logstore.logdir.identity import ensure_identity, prepare_directory
 from logstore.logdir.topics import TopicTable
-from logstore.logdir.upkeep import Upkeep, for_each
+from logstore.logdir.upkeep import Upkeep, flush_each
 from logstore.model import TopicPartition
 from logstore.partition.context import LogContext, make_context
 from logstore.partition.log import Log
@@ -219,6 +220,10 @@ class LogDirectory:
         for_each(compact, wanted)
         return reports
 
+    def flush(self, logs: Sequence[Log]) -> None:
+        """Make everything appended before the call durable in these logs."""
+        flush_each(logs, self._files)
+
     def checkpoint(self) -> None:
         """See :meth:`Upkeep.checkpoint`."""
         self._upkeep.checkpoint()
@@ -282,10 +287,14 @@ class LogDirectory:
         """Open the logs of new partitions, and only then show them: an interrupt anywhere leaves no topic
         that is shown without its logs."""
         opened: dict[TopicPartition, Log] = {}
+
+        def open_new(number: int) -> None:
+            partition = TopicPartition(topic.name, number)
+            opened[partition] = self._open_log(partition, topic.config, is_clean=False)
+
         try:
-            for number in range(first, topic.partition_count):
-                partition = TopicPartition(topic.name, number)
-                opened[partition] = self._open_log(partition, topic.config, is_clean=False)
+            numbers = range(first, topic.partition_count)
+            for_each(open_new, numbers, at_a_time=flushed_at_a_time(self._files))
             self._logs.update(opened)
             return self._topics.finish(topic)
         except BaseException:
@@ -416,7 +425,7 @@ class LogDirectory:
     def _close_locked(self) -> None:
         self._topics.remove_directories(self._gone)
         try:
-            for_each(_close_log, self.logs())
+            for_each(_close_log, self.logs(), at_a_time=flushed_at_a_time(self._files))
         finally:
             self.context.home.store_checkpoints()
         if not self.damaged and not any(log.needs_reopen for log in self.logs()):

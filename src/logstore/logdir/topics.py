@@ -23,6 +23,7 @@ from logstore.format.names import (
     partition_directory_name,
 )
 from logstore.logdir.catalogue import TopicEntry, TopicState, read_catalogue, write_catalogue
+from logstore.logdir.for_each import flushed_at_a_time, for_each
 from logstore.logdir.identity import list_partitions, stored_topic_id, unknown_partition_counts
 from logstore.model import TopicPartition
 from logstore.partition.home import LogHome
@@ -145,12 +146,15 @@ class TopicTable:
 
     def _make_directories(self, entry: TopicEntry, numbers: Iterable[int]) -> None:
         """Nothing of a partition that had the same name before may live on in the new one."""
-        for number in numbers:
-            partition = TopicPartition(entry.name, number)
-            self._home.forget(partition)
+        partitions = [TopicPartition(entry.name, number) for number in numbers]
+        self._home.forget(partitions)
+
+        def make(partition: TopicPartition) -> None:
             directory = self.directory_of(partition)
             self._files.make_directory(directory)
             write_topic_id(self._files, directory, entry.topic_id)
+
+        for_each(make, partitions, at_a_time=flushed_at_a_time(self._files))
         self._files.flush_directory(self._path)
 
     # Changing
@@ -180,8 +184,9 @@ class TopicTable:
 
     def _take_away(self, entry: TopicEntry) -> list[str]:
         renamed = []
-        for partition in self._partitions_ever(entry):
-            self._home.forget(partition)
+        partitions = self._partitions_ever(entry)
+        self._home.forget(partitions)
+        for partition in partitions:
             directory = self.directory_of(partition)
             if self._files.is_directory(directory):
                 gone = f"{self._path}/{deleted_directory_name(*partition, uuid.uuid4().hex)}"

@@ -7,9 +7,10 @@ leaves the others served.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
-from logstore.errors import ClosedError, LogstoreError
+from logstore.files import Files
+from logstore.logdir.for_each import flushed_at_a_time, for_each
 from logstore.model import TopicPartition
 from logstore.partition.context import LogContext
 from logstore.partition.log import Log
@@ -52,7 +53,7 @@ class Upkeep:
     def checkpoint(self) -> None:
         """Flush every log and store its recovery point: what the next open need not read."""
         try:
-            for_each(self._checkpoint, self._logs())
+            for_each(self._checkpoint, self._logs(), at_a_time=flushed_at_a_time(self._context.files))
         finally:
             self._home.store_checkpoints()
 
@@ -78,16 +79,11 @@ class Upkeep:
         for_each(Log.expire_producers, self._logs())
 
 
-def for_each(action: Callable[[Log], object], logs: Iterable[Log]) -> None:
-    """Do it for every log, whatever becomes of the others; then raise the first failure. A log whose topic
-    was deleted meanwhile does not count."""
-    failure: LogstoreError | None = None
-    for log in logs:
-        try:
-            action(log)
-        except ClosedError:
-            continue
-        except LogstoreError as error:
-            failure = failure or error
-    if failure is not None:
-        raise failure
+def flush_each(logs: Sequence[Log], files: Files) -> None:
+    """Return when everything appended before the call is durable in all of the logs.
+
+    Raises:
+        StorageError: an fsync failed; the other logs were flushed all the same.
+    """
+    waiting_count = sum(log.durable_offset < log.log_end_offset for log in logs)
+    for_each(Log.flush, logs, at_a_time=min(waiting_count, flushed_at_a_time(files)))

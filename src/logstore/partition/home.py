@@ -1,7 +1,7 @@
 """What a directory of logs keeps beside them: the lock, the checkpoints, the clean-shutdown marker.
 
 The directory may hold many partitions (a store) or be a single partition that is used alone. Values are held
-here and written by the ``store_`` methods; each file is replaced whole (:func:`write_small_file`), unless it
+here and written by the ``store_`` methods; each file is replaced whole (:func:`write_small_files`), unless it
 is known to be on disk as it would be written.
 
 What a crash leaves: the old checkpoint or the new one. A recovery point that is too low costs reading; one
@@ -17,10 +17,11 @@ Lock: ``_lock`` guards the four tables, their files, and what is known of those.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable, Mapping
 
 from logstore.config import TopicConfig
 from logstore.errors import CorruptionError, UnsupportedVersionError
-from logstore.files import Files, Lock, read_small_file, write_new_file, write_small_file
+from logstore.files import Files, Lock, read_small_file, write_new_file, write_small_files
 from logstore.format.checkpoint import decode_offset_checkpoint, encode_offset_checkpoint
 from logstore.format.metadata import encode_clean_shutdown
 from logstore.model import TopicPartition
@@ -159,7 +160,7 @@ class LogHome:
         with self._lock:
             if partition not in self._stored_points:
                 self._recovery_points.setdefault(partition, 0)
-                self._store_locked(RECOVERY_POINTS_NAME, self._recovery_points)
+                self._store_locked({RECOVERY_POINTS_NAME: self._recovery_points})
 
     def set_high_watermark(self, partition: TopicPartition, offset: int) -> None:
         with self._lock:
@@ -168,20 +169,24 @@ class LogHome:
     def store_checkpoints(self) -> None:
         """Write the recovery points, log starts and high watermarks."""
         with self._lock:
-            self._store_locked(RECOVERY_POINTS_NAME, self._recovery_points)
-            self._store_locked(LOG_STARTS_NAME, self._log_starts)
-            self._store_locked(HIGH_WATERMARKS_NAME, self._high_watermarks)
+            self._store_locked(
+                {
+                    RECOVERY_POINTS_NAME: self._recovery_points,
+                    LOG_STARTS_NAME: self._log_starts,
+                    HIGH_WATERMARKS_NAME: self._high_watermarks,
+                }
+            )
 
     def store_high_watermarks(self) -> None:
         with self._lock:
-            self._store_locked(HIGH_WATERMARKS_NAME, self._high_watermarks)
+            self._store_locked({HIGH_WATERMARKS_NAME: self._high_watermarks})
 
     def lower_recovery_point(self, partition: TopicPartition, offset: int) -> None:
         """Make sure, durably, that the recovery point is not above ``offset``: before cutting there."""
         with self._lock:
             if self._recovery_points.get(partition, 0) > offset:
                 changed = {**self._recovery_points, partition: offset}
-                self._store_locked(RECOVERY_POINTS_NAME, changed)
+                self._store_locked({RECOVERY_POINTS_NAME: changed})
                 self._recovery_points = changed
 
     def store_log_start(self, partition: TopicPartition, offset: int | None) -> None:
@@ -194,7 +199,7 @@ class LogHome:
                 del changed[partition]
             else:
                 changed[partition] = offset
-            self._store_locked(LOG_STARTS_NAME, changed)
+            self._store_locked({LOG_STARTS_NAME: changed})
             self._log_starts = changed
 
     def store_cleaner_offset(self, partition: TopicPartition, offset: int) -> None:
@@ -210,27 +215,35 @@ class LogHome:
                 self._replace_cleaner_offsets_locked({**self._cleaner_offsets, partition: offset})
 
     def _replace_cleaner_offsets_locked(self, changed: dict[TopicPartition, int]) -> None:
-        self._store_locked(CLEANER_OFFSETS_NAME, changed)
+        self._store_locked({CLEANER_OFFSETS_NAME: changed})
         self._cleaner_offsets = changed
 
-    def forget(self, partition: TopicPartition) -> None:
-        """Drop a deleted partition from every checkpoint: a new one of the same name must inherit nothing."""
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Drop deleted partitions from every checkpoint: new ones of the same names must inherit nothing."""
+        gone = frozenset(partitions)
         with self._lock:
+            if not gone.isdisjoint(self._cleaner_offsets):
+                others = {name: at for name, at in self._cleaner_offsets.items() if name not in gone}
+                self._replace_cleaner_offsets_locked(others)
             known = False
             for table in (self._recovery_points, self._log_starts, self._high_watermarks):
-                known = table.pop(partition, None) is not None or known
-            if partition in self._cleaner_offsets:
-                others = {name: at for name, at in self._cleaner_offsets.items() if name != partition}
-                self._replace_cleaner_offsets_locked(others)
+                for partition in gone:
+                    known = table.pop(partition, None) is not None or known
         if known:
             self.store_checkpoints()
 
-    def _store_locked(self, name: str, table: dict[TopicPartition, int]) -> None:
-        data = encode_offset_checkpoint(table)
-        if self._durable.get(name) == data:
+    def _store_locked(self, tables: Mapping[str, dict[TopicPartition, int]]) -> None:
+        changed = {}
+        for name, table in tables.items():
+            data = encode_offset_checkpoint(table)
+            if self._durable.get(name) != data:
+                self._durable.pop(
+                    name, None
+                )  # first: a failure leaves the old file, the new one, or who knows
+                changed[name] = data
+        if not changed:
             return
-        self._durable.pop(name, None)  # first: a failure leaves the old file, the new one, or who knows
-        write_small_file(self._files, f"{self.path}/{name}", data)
-        self._durable[name] = data
-        if name == RECOVERY_POINTS_NAME:
-            self._stored_points = frozenset(table)
+        write_small_files(self._files, self.path, changed)
+        self._durable |= changed
+        if RECOVERY_POINTS_NAME in changed:
+            self._stored_points = frozenset(tables[RECOVERY_POINTS_NAME])

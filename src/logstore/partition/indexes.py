@@ -68,6 +68,8 @@ class _SparseIndex(ABC):
         # truncation replaces it, an append extends it.
         self._entries: Any = bytearray()
         self._stored_count = 0
+        self._is_durable = False
+        """Whether what is stored was flushed by this object."""
         self._max_entries = limit_bytes // self.layout.size_bytes
 
     @classmethod
@@ -151,10 +153,11 @@ class _SparseIndex(ABC):
 
     def store(self, *, flush: bool) -> None:
         """Write the entries that the file lacks, and with ``flush`` make them durable."""
-        if self._stored_count == self.entry_count and not flush:
+        if self._stored_count == self.entry_count and (self._is_durable or not flush):
             return
         if self._stored_count < 0:
             _remove_any(self._files, self.path)
+        self._is_durable = False
         stored_bytes = max(self._stored_count, 0) * self.layout.size_bytes
         file = self._files.open(self.path, create=True)
         try:
@@ -165,12 +168,14 @@ class _SparseIndex(ABC):
         finally:
             file.close()
         self._stored_count = self.entry_count
+        self._is_durable = flush
 
     def replace_file(self) -> None:
         """Put a file with these entries in the place of the one that is there, durably and in one step: a
         failure leaves that, or none, and never half an index that nobody doubts."""
         write_small_file(self._files, self.path, bytes(self._entries[: self.size_bytes]))
         self._stored_count = self.entry_count
+        self._is_durable = True
 
 
 def _remove_any(files: Files, path: str) -> None:

@@ -40,6 +40,7 @@ from logstore.errors import (
 )
 from logstore.files import Files, OsFiles
 from logstore.format.loops import scan_batches
+from logstore.logdir.upkeep import flush_each
 from logstore.model import Isolation, ProducerIdentity
 from logstore.partition.adopting import check_adopted
 from logstore.partition.log import Log
@@ -183,9 +184,9 @@ class Commits:
         logs = {target: self._target_log(target) for target in counts}
         for staged in files:
             self._check(staged, logs)
+        flush_each([*logs.values()], self._files)  # or a power cut could take what is below the places
         places = []
         for target, log in logs.items():
-            log.flush()  # or a power cut could take what is below the place
             places.append(Place(target, log.log_end_offset, _next_sequence(log, producer_id), counts[target]))
         return tuple(places)
 
@@ -227,7 +228,7 @@ class Commits:
                 self._note_done(prepared, prepared.batch_id - 1)
                 return
             adoption = _Adoption(self._in_sequence(prepared, logs), logs)
-        with FlushAhead(adoption.flush) as ahead:
+        with FlushAhead(lambda: flush_each([*logs.values()], self._files)) as ahead:
             if not adoption.is_complete:
                 for staged in prepared.files:
                     for piece in read_staged(self._files, self._path, staged, lets_go=True):
@@ -364,11 +365,6 @@ class _Adoption:
             producer = ProducerIdentity(self._producer_id, 0, sequences[target])
             self._logs[target].adopt(batches, producer=producer, was_checked=True)
         return sum(len(batch) for batches in wanted.values() for batch in batches)
-
-    def flush(self) -> None:
-        """Make all of it durable."""
-        for log in self._logs.values():
-            log.flush()
 
 
 def commit(

@@ -120,7 +120,9 @@ class Ledger:
 
 def ensure_topic(store: Store) -> None:
     """Make the commits topic, if it is not there; one whose settings were lost gets them again."""
-    if not store.require_topic(COMMITS_TOPIC).config.compacts:
+    if COMMITS_TOPIC not in store:
+        store.create_topic(COMMITS_TOPIC, config=_CONFIG)
+    elif not store[COMMITS_TOPIC].config.compacts:
         store[COMMITS_TOPIC].configure(_CONFIG)
 
 

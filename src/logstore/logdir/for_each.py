@@ -1,0 +1,103 @@
+"""The same for several logs or partitions, whatever becomes of the others; also at the same time.
+
+Knows neither.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final, Generic, TypeVar
+
+from logstore.errors import ClosedError
+from logstore.files import Files, OsFiles
+
+T = TypeVar("T")
+
+FLUSHED_AT_A_TIME: Final = 8
+"""Making a log durable is waiting for the disk, and a file system makes several files durable in little more
+than the time of one: on ext4 eight files in 1.2 ms, and one after the other in 2 to 30 ms."""
+
+
+def for_each(action: Callable[[T], object], items: Iterable[T], *, at_a_time: int = 1) -> None:
+    """Do it for every one, then raise the failure of the first that failed. A log whose topic was deleted
+    meanwhile does not count.
+
+    With ``at_a_time`` above one, other threads take turns with this one; where the system grants none, it is
+    alone. None of them is busy any more on the return, also after an interrupt, which leaves the rest
+    undone.
+    """
+    _Turns(action, list(items)).take(at_a_time)
+
+
+def flushed_at_a_time(files: Files) -> int:
+    """One after the other on anything but the machine's own disk: there tests count on the order."""
+    return FLUSHED_AT_A_TIME if type(files) is OsFiles else 1
+
+
+class _Turns(Generic[T]):
+    """Each item is for the thread that comes next."""
+
+    def __init__(self, action: Callable[[T], object], items: list[T]) -> None:
+        self._action = action
+        self._turns = deque(enumerate(items))
+        self._failures: dict[int, Exception] = {}
+        self._ends: list[threading.Event] = []
+        """Of the other threads. Not their ``join``: an interrupt makes that forget a thread that is busy."""
+
+    def take(self, at_a_time: int) -> None:
+        try:
+            for _ in range(1, min(at_a_time, len(self._turns))):
+                self._start_helper()
+            self._work()
+        except BaseException:
+            self._turns.clear()
+            raise
+        finally:
+            self._wait_for_helpers()
+        if self._failures:
+            raise self._failures[min(self._failures)]
+
+    def _start_helper(self) -> None:
+        end = threading.Event()
+        helper = threading.Thread(target=self._help, args=(end,), name="logstore-flush")
+        self._ends.append(end)
+        try:
+            helper.start()
+        except BaseException as error:
+            if helper.ident is None:
+                self._ends.remove(end)
+            if not isinstance(error, RuntimeError):  # no thread to be had, or the interpreter ends
+                raise
+
+    def _help(self, end: threading.Event) -> None:
+        try:
+            self._work()
+        finally:
+            end.set()
+
+    def _work(self) -> None:
+        while self._turns:
+            try:
+                number, item = self._turns.popleft()
+            except IndexError:  # another thread took the last
+                return
+            try:
+                self._action(item)
+            except ClosedError:
+                continue
+            except Exception as error:
+                self._failures[number] = error
+
+    def _wait_for_helpers(self) -> None:
+        """An interrupt is raised when all are done: what they work on must not be let go before."""
+        interrupt: BaseException | None = None
+        for end in self._ends:
+            while not end.is_set():
+                try:
+                    end.wait()
+                except BaseException as error:
+                    interrupt = error
+        if interrupt is not None:
+            raise interrupt
