@@ -133,7 +133,9 @@ ACTIONS: dict[str, Callable[[], list[str]]] = {
     "recovery": lambda: _recovery(3),
     "store_create_topic": lambda: _of_store(_create),
     "store_add_partitions": lambda: _of_store(lambda store: store["a"].add_partitions(3), _create),
-    "store_delete_topic": lambda: _of_store(lambda store: store.delete_topic("a"), _create, _write),
+    "store_delete_topic": lambda: _of_store(
+        lambda store: store.delete_topic("a"), _create, _write, lambda store: store.checkpoint()
+    ),
     "store_checkpoint": lambda: _of_store(lambda store: store.checkpoint(), _create, _write),
     "store_close": lambda: _of_store(lambda store: store.close(), _create, _write),
 }

@@ -222,11 +222,21 @@ def test_a_checkpoint_moves_the_recovery_point_to_the_end(watched):
 
 
 def test_a_checkpoint_stores_indexes_and_producers_before_the_recovery_point(watched, files):
-    add(watched, b"a", producer=identity(0))
+    for sequence in range(2):
+        add(watched, bytes(5000), producer=identity(sequence))
     files.operations.clear()
     watched.checkpoint()
     assert ("flush", f"{0:020}.index") in files.operations
-    assert f"{1:020}.snapshot" in names_in(watched)
+    assert f"{2:020}.snapshot" in names_in(watched)
+
+
+def test_what_a_checkpoint_made_durable_the_next_one_leaves_alone(watched, files):
+    for sequence in range(2):
+        add(watched, bytes(5000), producer=identity(sequence))
+    watched.checkpoint()
+    files.operations.clear()
+    watched.checkpoint()
+    assert not [operation for operation in files.operations if operation[0] == "flush"]
 
 
 def test_a_checkpoint_keeps_one_snapshot_within_a_segment(watched):
