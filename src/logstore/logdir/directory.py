@@ -25,15 +25,15 @@ from logstore.errors import (
 from logstore.files import Files
 from logstore.format.names import check_topic_name
 from logstore.logdir.catalogue import MAX_PARTITIONS, TopicEntry
-from logstore.logdir.for_each import flushed_at_a_time, for_each
 from logstore.logdir.identity import ensure_identity, prepare_directory
 from logstore.logdir.topics import TopicTable
-from logstore.logdir.upkeep import Upkeep, flush_each
+from logstore.logdir.upkeep import Upkeep, flush_each, for_each
 from logstore.model import TopicPartition
 from logstore.partition.context import LogContext, make_context
 from logstore.partition.log import Log
 from logstore.partition.opening import open_log
 from logstore.partition.recovery import RecoveryReport
+from logstore.turns import flushed_at_a_time, take_turns
 from logstore.warning import warn
 
 if TYPE_CHECKING:
@@ -294,7 +294,7 @@ class LogDirectory:
 
         try:
             numbers = range(first, topic.partition_count)
-            for_each(open_new, numbers, at_a_time=flushed_at_a_time(self._files))
+            take_turns(open_new, numbers, at_a_time=flushed_at_a_time(self._files))
             self._logs.update(opened)
             return self._topics.finish(topic)
         except BaseException:

@@ -23,11 +23,11 @@ from logstore.format.names import (
     partition_directory_name,
 )
 from logstore.logdir.catalogue import TopicEntry, TopicState, read_catalogue, write_catalogue
-from logstore.logdir.for_each import flushed_at_a_time, for_each
 from logstore.logdir.identity import list_partitions, stored_topic_id, unknown_partition_counts
 from logstore.model import TopicPartition
 from logstore.partition.home import LogHome
 from logstore.partition.sidecars import read_topic_id, write_topic_id
+from logstore.turns import flushed_at_a_time, take_turns
 from logstore.warning import warn
 
 
@@ -154,7 +154,7 @@ class TopicTable:
             self._files.make_directory(directory)
             write_topic_id(self._files, directory, entry.topic_id)
 
-        for_each(make, partitions, at_a_time=flushed_at_a_time(self._files))
+        take_turns(make, partitions, at_a_time=flushed_at_a_time(self._files))
         self._files.flush_directory(self._path)
 
     # Changing

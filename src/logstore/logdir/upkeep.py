@@ -6,14 +6,16 @@ leaves the others served.
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+from logstore.errors import ClosedError
 from logstore.files import Files
-from logstore.logdir.for_each import flushed_at_a_time, for_each
 from logstore.model import TopicPartition
 from logstore.partition.context import LogContext
 from logstore.partition.log import Log
+from logstore.turns import flushed_at_a_time, take_turns
 
 
 class Upkeep:
@@ -77,6 +79,16 @@ class Upkeep:
     def expire_producers(self) -> None:
         """Forget producers that were idle for ``producer_id_expiration_ms``."""
         for_each(Log.expire_producers, self._logs())
+
+
+def for_each(action: Callable[[Log], object], logs: Iterable[Log], *, at_a_time: int = 1) -> None:
+    """:func:`take_turns` where a log whose topic was deleted meanwhile does not count."""
+
+    def act(log: Log) -> None:
+        with contextlib.suppress(ClosedError):
+            action(log)
+
+    take_turns(act, logs, at_a_time=at_a_time)
 
 
 def flush_each(logs: Sequence[Log], files: Files) -> None:

@@ -48,6 +48,7 @@ from logstore.spark.flush_ahead import FlushAhead
 from logstore.spark.ledger import Done, Ledger, Place, Prepared, ensure_topic
 from logstore.spark.staging import StagedFile, StagedPart, Target, is_name_of, is_staged_name, read_staged
 from logstore.store import Store, open_store
+from logstore.turns import flushed_at_a_time, take_turns
 from logstore.warning import warn
 
 STRAY_AFTER_MS: Final = 2 * 24 * 3600 * 1000
@@ -182,8 +183,7 @@ class Commits:
             for part in staged.parts:
                 counts[part.target] = counts.get(part.target, 0) + part.record_count
         logs = {target: self._target_log(target) for target in counts}
-        for staged in files:
-            self._check(staged, logs)
+        take_turns(lambda staged: self._check(staged, logs), files, at_a_time=flushed_at_a_time(self._files))
         flush_each([*logs.values()], self._files)  # or a power cut could take what is below the places
         places = []
         for target, log in logs.items():

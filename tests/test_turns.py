@@ -10,7 +10,8 @@ import logstore
 from logstore.config import StoreConfig
 from logstore.errors import ClosedError, StorageError
 from logstore.files import OsFile, OsFiles
-from logstore.logdir.for_each import for_each
+from logstore.logdir.upkeep import for_each
+from logstore.turns import take_turns
 
 
 class ItemError(Exception):
@@ -32,7 +33,7 @@ def fail_at(*numbers):
 def test_all_are_done_and_the_first_failure_is_raised(at_a_time):
     action, done = fail_at(3, 7)
     with pytest.raises(ItemError, match="3"):
-        for_each(action, range(20), at_a_time=at_a_time)
+        take_turns(action, range(20), at_a_time=at_a_time)
     assert sorted(done) == list(range(20))
 
 
@@ -48,12 +49,12 @@ def test_closed_logs_do_not_count(at_a_time):
 
 def test_so_many_are_done_at_a_time():
     together = threading.Barrier(4, timeout=20)
-    for_each(lambda _: together.wait(), range(8), at_a_time=4)
+    take_turns(lambda _: together.wait(), range(8), at_a_time=4)
 
 
 def test_one_at_a_time_stays_in_this_thread():
     threads = set()
-    for_each(lambda _: threads.add(threading.current_thread()), range(8))
+    take_turns(lambda _: threads.add(threading.current_thread()), range(8))
     assert threads == {threading.current_thread()}
 
 
@@ -63,7 +64,7 @@ def test_where_no_thread_can_be_had_all_are_done_all_the_same(monkeypatch):
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     action, done = fail_at()
-    for_each(action, range(5), at_a_time=4)
+    take_turns(action, range(5), at_a_time=4)
     assert done == list(range(5))
 
 
@@ -80,7 +81,7 @@ def test_an_interrupt_leaves_the_rest_and_waits_for_those_who_are_busy():
         ended.append(number)
 
     with pytest.raises(KeyboardInterrupt):
-        for_each(action, range(100), at_a_time=2)
+        take_turns(action, range(100), at_a_time=2)
     assert len(ended) == 1
 
 
@@ -106,7 +107,7 @@ def test_an_interrupt_of_the_waiting_comes_when_all_are_done():
 
     is_busy = threading.Event()
     with pytest.raises(KeyboardInterrupt):
-        for_each(take_one, range(2), at_a_time=2)
+        take_turns(take_one, range(2), at_a_time=2)
     assert len(ended) == 1
 
 
