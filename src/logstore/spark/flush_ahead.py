@@ -18,6 +18,7 @@ class FlushAhead:
 
     def __init__(self, flush: Callable[[], None]) -> None:
         self._flush = flush
+        self._lock = threading.Lock()
         self._waiting_bytes = 0
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
@@ -32,17 +33,18 @@ class FlushAhead:
             self.stop()
 
     def note(self, size_bytes: int) -> None:
-        """So much was written.
+        """So much was written; any thread may say so.
 
         Raises:
             StorageError: an earlier flush failed.
         """
-        self._waiting_bytes += size_bytes
-        if self._waiting_bytes >= AHEAD_BYTES and (self._thread is None or not self._thread.is_alive()):
-            self._check()
-            self._waiting_bytes = 0
-            self._thread = threading.Thread(target=self._run, name="logstore-flush-ahead")
-            self._thread.start()
+        with self._lock:
+            self._waiting_bytes += size_bytes
+            if self._waiting_bytes >= AHEAD_BYTES and (self._thread is None or not self._thread.is_alive()):
+                self._check()
+                self._waiting_bytes = 0
+                self._thread = threading.Thread(target=self._run, name="logstore-flush-ahead")
+                self._thread.start()
 
     def stop(self) -> None:
         """Until none is under way."""
