@@ -125,7 +125,7 @@ def test_what_is_let_go_leaves_the_memory_of_the_system(tmp_path, monkeypatch):
     expected = batches_of(place, staged)
     assert all(cached_pages(path))
     found = []
-    for piece in read_staged(place.files, place.path, staged, passed=lambda position: position):
+    for piece in read_staged(place.files, place.path, staged, lets_go=True):
         found += [(batch.number, [record.value for record in decode_batch(batch.batch)]) for batch in piece]
     assert found == expected
     assert sum(cached_pages(path)) < staged.size_bytes / mmap.PAGESIZE / 10

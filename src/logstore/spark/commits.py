@@ -25,10 +25,8 @@ from __future__ import annotations
 import contextlib
 import enum
 import hashlib
-import os
 import time
-from collections.abc import Callable, Container, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from logstore.clock import Clock, SystemClock
@@ -46,7 +44,7 @@ from logstore.logdir.upkeep import flush_each
 from logstore.model import Isolation, ProducerIdentity
 from logstore.partition.adopting import check_adopted
 from logstore.partition.log import Log
-from logstore.spark.flush_ahead import AHEAD_BYTES, FlushAhead
+from logstore.spark.flush_ahead import FlushAhead
 from logstore.spark.ledger import Done, Ledger, Place, Prepared, ensure_topic
 from logstore.spark.staging import StagedFile, StagedPart, Target, is_name_of, is_staged_name, read_staged
 from logstore.store import Store, open_store
@@ -232,28 +230,15 @@ class Commits:
             adoption = _Adoption(self._in_sequence(prepared, logs), logs)
         with FlushAhead(lambda: flush_each([*logs.values()], self._files)) as ahead:
             if not adoption.is_complete:
-                self._adopt(prepared.files, adoption, ahead)
+                for staged in prepared.files:
+                    for piece in read_staged(self._files, self._path, staged, lets_go=True):
+                        ahead.note(adoption.adopt(staged.parts, piece))
+                        reached("mid-adoption")
         reached("before done")
         self._note_done(prepared, prepared.batch_id)
         reached("after done")
         self.remove_strays(prepared.sink, prepared.batch_id)
         reached("after cleanup")
-
-    def _adopt(self, files: Sequence[StagedFile], adoption: _Adoption, ahead: FlushAhead) -> None:
-        """Let each of some threads go over all files, for logs of its own: within a log the order stays."""
-        is_small = sum(staged.size_bytes for staged in files) < AHEAD_BYTES
-        thread_count = 1 if is_small else min(flushed_at_a_time(self._files), os.cpu_count() or 1)
-        shares = adoption.shares(thread_count)
-        positions = {staged.name: [0] * len(shares) for staged in files}
-
-        def adopt(number: int) -> None:
-            for staged in files:
-                mine = partial(_pass, positions[staged.name], number)
-                for piece in read_staged(self._files, self._path, staged, passed=mine):
-                    ahead.note(adoption.adopt(staged.parts, piece, shares[number]))
-                    reached("mid-adoption")
-
-        take_turns(adopt, range(len(shares)), at_a_time=len(shares))
 
     def _note_done(self, prepared: Prepared, batch_id: int) -> None:
         self._ledger.note(Done(prepared.sink, batch_id, prepared.is_job, self._clock.now_ms()))
@@ -296,12 +281,6 @@ class Commits:
             with contextlib.suppress(StorageError):
                 if is_name_of(name, sink, up_to=up_to) or self._files.modified_ms(path) < dead_ms:
                     self._files.remove(path)
-
-
-def _pass(positions: list[int], number: int, position: int) -> int:
-    """Note how far one reader of a file has come; returns how far all of them have."""
-    positions[number] = position
-    return min(positions)
 
 
 def _next_sequence(log: Log, producer_id: int) -> int:
@@ -367,27 +346,13 @@ class _Adoption:
             offset = fetched.next_offset
         return found
 
-    def shares(self, count: int) -> list[set[Target]]:
-        """The logs in so many shares or less, of about as many records each."""
-        shares: list[tuple[int, set[Target]]] = [(0, set()) for _ in range(min(count, len(self._logs)))]
-        for target in sorted(self._logs, key=lambda target: -self._places[target].record_count):
-            least = min(shares, key=lambda share: share[0])
-            shares.remove(least)
-            shares.append((least[0] + self._places[target].record_count, least[1] | {target}))
-        return [targets for _, targets in shares]
-
-    def adopt(
-        self,
-        parts: Sequence[StagedPart],
-        piece: Sequence[tuple[int, int, memoryview]],
-        targets: Container[Target],
-    ) -> int:
-        """Append the batches of a piece of a file that these logs do not have. Returns their bytes."""
+    def adopt(self, parts: Sequence[StagedPart], piece: Sequence[tuple[int, int, memoryview]]) -> int:
+        """Append the batches of a piece of a file that are not in their logs. Returns their bytes."""
         wanted: dict[Target, list[memoryview]] = {}
         sequences: dict[Target, int] = {}
         for number, record_count, batch in piece:
             target = parts[number].target
-            if target not in targets:
+            if target not in self._logs:
                 continue
             passed = self._passed[target]
             self._passed[target] = passed + record_count

@@ -18,7 +18,6 @@ class FlushAhead:
 
     def __init__(self, flush: Callable[[], None]) -> None:
         self._flush = flush
-        self._lock = threading.Lock()
         self._waiting_bytes = 0
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
@@ -33,18 +32,17 @@ class FlushAhead:
             self.stop()
 
     def note(self, size_bytes: int) -> None:
-        """So much was written; any thread may say so.
+        """So much was written.
 
         Raises:
             StorageError: an earlier flush failed.
         """
-        with self._lock:
-            self._waiting_bytes += size_bytes
-            if self._waiting_bytes >= AHEAD_BYTES and (self._thread is None or not self._thread.is_alive()):
-                self._check()
-                self._waiting_bytes = 0
-                self._thread = threading.Thread(target=self._run, name="logstore-flush-ahead")
-                self._thread.start()
+        self._waiting_bytes += size_bytes
+        if self._waiting_bytes >= AHEAD_BYTES and (self._thread is None or not self._thread.is_alive()):
+            self._check()
+            self._waiting_bytes = 0
+            self._thread = threading.Thread(target=self._run, name="logstore-flush-ahead")
+            self._thread.start()
 
     def stop(self) -> None:
         """Until none is under way."""

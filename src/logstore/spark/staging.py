@@ -12,7 +12,7 @@ import contextlib
 import hashlib
 import re
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from logstore.errors import CorruptionError, StorageError
@@ -153,15 +153,12 @@ class StagedBatch(NamedTuple):
 
 
 def read_staged(
-    files: Files, directory: str, staged: StagedFile, *, passed: Callable[[int], int] | None = None
+    files: Files, directory: str, staged: StagedFile, *, lets_go: bool = False
 ) -> Iterator[list[StagedBatch]]:
     """The batches of a staged file in their order, in pieces of about ``PIECE_BYTES``; each piece is good
     until the next is asked for, which takes its memory. Their records are not checked here; that the file is
-    the one which the task wrote, batch by batch, is checked at the end.
-
-    Args:
-        passed: is told the position behind each piece, and says up to where nobody needs the file any more:
-            this leaves the system's cache.
+    the one which the task wrote, batch by batch, is checked at the end. With ``lets_go`` a piece does not
+    stay in the system's cache either.
 
     Raises:
         StorageError: the file is not there, or cannot be read.
@@ -170,16 +167,14 @@ def read_staged(
     path = f"{directory}/{staged.name}"
     file = files.open(path)
     try:
-        yield from _Reading(file, path, staged, passed).pieces()
+        yield from _Reading(file, path, staged, lets_go).pieces()
     finally:
         file.close()
 
 
 class _Reading:
-    def __init__(
-        self, file: File, path: str, staged: StagedFile, passed: Callable[[int], int] | None
-    ) -> None:
-        self._passed = passed
+    def __init__(self, file: File, path: str, staged: StagedFile, lets_go: bool) -> None:
+        self._lets_go = lets_go
         self._file = file
         self._path = path
         self._staged = staged
@@ -202,8 +197,8 @@ class _Reading:
             position += used
             if batches:
                 yield batches
-            if self._passed is not None:
-                let_go(self._file, self._passed(position))
+            if self._lets_go:
+                let_go(self._file, position)
         if self._checksum != self._staged.checksum:
             raise self._damage(f"checksum {self._checksum:#010x} is not {self._staged.checksum:#010x}", 0)
         for part, counts in zip(self._staged.parts, self._counts, strict=True):
