@@ -10,6 +10,7 @@ import logstore
 from logstore.config import StoreConfig
 from logstore.errors import ClosedError, StorageError
 from logstore.files import OsFile, OsFiles
+from logstore.logdir import upkeep
 from logstore.logdir.upkeep import for_each
 from logstore.turns import take_turns
 
@@ -158,7 +159,8 @@ def append_to_both(store):
     ],
     ids=["store", "topic", "checkpoint", "close", "extend"],
 )
-def test_logs_are_flushed_at_the_same_time(store, together, flush):
+def test_logs_are_flushed_at_the_same_time(store, together, monkeypatch, flush):
+    monkeypatch.setattr(upkeep, "WORTH_THREADS_SECONDS", -1)
     append_to_both(store)
     together(".log")
     flush(store)
@@ -194,6 +196,30 @@ def test_a_flush_that_fails_leaves_the_others_flushed(store, monkeypatch):
     assert store["t"][1].durable_offset == 1
     assert store["t"][0].needs_reopen
     store["t"].reopen(0)
+
+
+def test_short_flushes_stay_in_this_thread_and_long_ones_do_not(store, monkeypatch):
+    def threads_of_a_flush():
+        append_to_both(store)
+        threads.clear()
+        store.flush()
+        return len(threads)
+
+    flush, threads = OsFile.flush, set()
+
+    def flush_slowly(self):
+        threads.add(threading.get_ident())
+        time.sleep(0.05)
+        flush(self)
+
+    store.flush()
+    monkeypatch.setattr(upkeep, "WORTH_THREADS_SECONDS", 0.05)
+    monkeypatch.setattr(OsFile, "flush", flush_slowly)
+    assert threads_of_a_flush() == 1  # nobody knows yet how long it takes
+    assert threads_of_a_flush() == 2
+    monkeypatch.setattr(OsFile, "flush", lambda self: (threads.add(threading.get_ident()), flush(self)))
+    threads_of_a_flush()
+    assert threads_of_a_flush() == 1
 
 
 def test_other_disks_than_the_machines_are_flushed_in_order(tmp_path, monkeypatch):

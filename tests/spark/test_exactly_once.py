@@ -61,7 +61,7 @@ class Query:
 
     def run_until_it_dies(self):
         query = self.start()
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 300
         while query.isActive and time.monotonic() < deadline:
             time.sleep(0.02)
         assert not query.isActive, "the order was not carried out"
@@ -69,7 +69,7 @@ class Query:
 
     def run_until(self, batch_id):
         query = self.start()
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 300
         while query.isActive and self.last_done() < batch_id and time.monotonic() < deadline:
             time.sleep(0.02)
         assert query.exception() is None

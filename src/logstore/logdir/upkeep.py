@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from logstore.errors import ClosedError
 from logstore.files import Files
@@ -16,6 +17,9 @@ from logstore.model import TopicPartition
 from logstore.partition.context import LogContext
 from logstore.partition.log import Log
 from logstore.turns import flushed_at_a_time, take_turns
+
+WORTH_THREADS_SECONDS: Final = 0.0005
+"""Flushes that take less, all together, are over before threads for them have begun."""
 
 
 class Upkeep:
@@ -97,5 +101,6 @@ def flush_each(logs: Sequence[Log], files: Files) -> None:
     Raises:
         StorageError: an fsync failed; the other logs were flushed all the same.
     """
-    waiting_count = sum(log.durable_offset < log.log_end_offset for log in logs)
-    for_each(Log.flush, logs, at_a_time=min(waiting_count, flushed_at_a_time(files)))
+    waiting = [log for log in logs if not log.is_closed and log.durable_offset < log.log_end_offset]
+    is_long = sum(log.last_flush_seconds for log in waiting) > WORTH_THREADS_SECONDS
+    for_each(Log.flush, logs, at_a_time=min(len(waiting), flushed_at_a_time(files)) if is_long else 1)

@@ -62,7 +62,7 @@ class GroupCommit:
         self._lock = threading.Lock()
         self._waiting: list[_Place] = []
         self._is_flushing = False
-        self._flush_seconds = 0.0
+        self.flush_seconds = 0.0
         """What the last flush took."""
         self._present_count = 0
         """Who took part in it, and who came meanwhile."""
@@ -88,7 +88,7 @@ class GroupCommit:
                 self._wait_for_company()
                 started = perf_counter()
                 self._flush()
-                self._flush_seconds = perf_counter() - started
+                self.flush_seconds = perf_counter() - started
         finally:
             try:
                 self._leave(place)
@@ -120,11 +120,11 @@ class GroupCommit:
                 return
             self._all_came = all_came = threading.Lock()
             all_came.acquire()
-        end = perf_counter() + self._flush_seconds
+        end = perf_counter() + self.flush_seconds
         missing_count = -1
         while self._missing_count != missing_count and perf_counter() < end:
             missing_count = self._missing_count
-            if all_came.acquire(timeout=min(self._patience_seconds, self._flush_seconds)):
+            if all_came.acquire(timeout=min(self._patience_seconds, self.flush_seconds)):
                 break
         with self._lock:
             self._all_came = None

@@ -204,6 +204,11 @@ class WritableLog(ReadableLog):
             target = core.log_end_offset + self._gathered.row_count
         self._commit.wait_until_durable(target)
 
+    @property
+    def last_flush_seconds(self) -> float:
+        """What the last fsync took; 0 before the first."""
+        return self._commit.flush_seconds
+
     def _background_flush(self) -> None:
         self._flush_pending = False
         if not self._is_closed and self._failure is None:
