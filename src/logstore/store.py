@@ -538,7 +538,7 @@ class Topic(Sequence[Log]):
         """Open one partition again: after a failed fsync, or after its files were repaired or restored.
 
         With ``accept_loss`` a partition whose durable data is damaged is cut where the damage begins; the
-        bytes behind are kept aside in ``.torn-`` files.
+        bytes behind are kept aside, all of them, in ``.torn-`` files.
 
         Raises:
             CorruptionError: it is damaged, and ``accept_loss`` is false.
