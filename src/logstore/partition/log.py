@@ -407,6 +407,7 @@ class Log(AppendingLog):
         with self._lock:
             self._is_closed = True
             self._gathered.close_gate()  # last: whoever opens it looks whether the log is closed afterwards
+            self._core.lose_files()
         self._notify()
 
     def __enter__(self) -> Self:
