@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import threading
 import time
 
 import pytest
@@ -363,3 +364,15 @@ def test_a_recovered_store_needs_no_second_recovery(path):
     told = []
     open_store(path, on_progress=told.append).close()
     assert sum(each.report.scanned_bytes for each in told) < 50_000
+
+
+@pytest.mark.parametrize("opens", [logstore.open, logstore.Log.open])
+def test_an_open_for_which_there_is_no_thread_lets_go_of_the_lock(path, opens, monkeypatch):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RetriableError, match="no thread"):
+            opens(path)
+    opens(path).close()

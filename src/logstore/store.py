@@ -72,6 +72,7 @@ def open_store(
     Raises:
         LockedError: the directory is open for writing, in this process or another; names the process.
         UsageError: the path is not a store.
+        RetriableError: the process may start no thread for the background work.
         CorruptionError: the catalogue is damaged. A damaged partition does not fail the open: it raises when
             it is used, and :attr:`Store.damaged` lists it.
     """

@@ -3,7 +3,8 @@
 Knows which logs are open and which could not be. What a topic is on disk is the business of
 :mod:`~logstore.logdir.topics`; records that of the logs.
 
-Lock: ``_lock`` guards the topics and the table of logs; no record is read or written under it.
+Lock: ``_lock`` guards the topics and the table of logs. It is held for as long as a topic is made, grown or
+deleted, a partition is reopened or the store is closed, so nothing in the background may wait for it.
 """
 
 from __future__ import annotations
@@ -424,10 +425,12 @@ class LogDirectory:
 
     def _abandon(self) -> None:
         self._is_closed = True
-        self._stop_background()
-        for log in self.logs():
-            log.abandon()
-        self.context.home.release()
+        try:
+            self._stop_background()
+            for log in self.logs():
+                log.abandon()
+        finally:
+            self.context.home.release()
 
     def abandon(self) -> None:
         """Let go without writing anything, as a crash would; for tests."""

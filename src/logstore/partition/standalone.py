@@ -40,7 +40,10 @@ def open_standalone(
         context.home.acquire()
         return _open_held(context, config or context.config.topic, accept_loss)
     except BaseException:
-        context.home.release()
+        try:
+            context.scheduler.stop()
+        finally:
+            context.home.release()
         raise
 
 
