@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from logstore.clock import Clock, SystemClock
-from logstore.errors import RetriableError
+from logstore.errors import RetriableError, without_frames
 from logstore.warning import warn
 
 _LONGEST_WAIT_SECONDS: Final = 3600  # the system refuses to wait for some centuries
@@ -43,8 +43,8 @@ class Task:
             self.action()
             self.last_error = None
         except Exception as error:
-            self.last_error = error
             warn("background task %s failed: %s", self.name, error)
+            self.last_error = without_frames(error)
 
 
 class Scheduler:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from typing import TYPE_CHECKING, NamedTuple
 
 from logstore.clock import Clock
@@ -22,6 +23,7 @@ from logstore.errors import (
     ReopenRequiredError,
     UnknownTopicError,
     UsageError,
+    without_frames,
 )
 from logstore.files import Files
 from logstore.format.names import check_topic_name
@@ -174,7 +176,7 @@ class LogDirectory:
             return self._open_log(partition, self.topic(partition.topic).config, is_clean=self.was_clean)
         except LogstoreError as error:
             warn("%s cannot be opened: %s", partition, error)
-            self.damaged[partition] = error
+            self.damaged[partition] = without_frames(error)
             return None
 
     def _open_log(
@@ -255,7 +257,7 @@ class LogDirectory:
             if partition in self._logs:
                 return self._logs[partition]
             if partition in self.damaged:
-                raise self.damaged[partition]
+                raise copy(self.damaged[partition])  # or it would grow by the frames of all who get it
         raise UnknownTopicError(f"there is no partition {partition} in {self.path}")
 
     def create_topic(self, name: str, partition_count: int, config: TopicConfig | None) -> TopicEntry:
@@ -373,7 +375,7 @@ class LogDirectory:
     def _why_not_open(self, partition: TopicPartition, error: BaseException) -> LogstoreError:
         """What users of a partition are told that could not be opened again."""
         if isinstance(error, LogstoreError):
-            return error
+            return copy(error)  # the one that is raised keeps its frames
         return ReopenRequiredError(
             None,
             f"{partition} must be reopened: opening it was interrupted ({type(error).__name__})",

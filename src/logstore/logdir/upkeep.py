@@ -61,8 +61,8 @@ class Upkeep:
             log.prepare_checkpoint()
 
     def store_high_watermarks(self) -> None:
-        """Store those that moved. Not while topics change or a partition is reopened, which may take long: the
-        next time does as well, and flushes must not wait."""
+        """Store those that moved. Not while topics change or a partition is reopened, which may take long:
+        the next time does as well, and flushes must not wait."""
         if not self._lock.acquire(blocking=False):
             return
         try:  # a topic that is deleted meanwhile must stay forgotten
