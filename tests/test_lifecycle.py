@@ -376,3 +376,47 @@ def test_an_open_for_which_there_is_no_thread_lets_go_of_the_lock(path, opens, m
         with pytest.raises(RetriableError, match="no thread"):
             opens(path)
     opens(path).close()
+
+
+class _TracedFiles(QuickFiles):
+    """Notes what is created and when the lock goes; and does something while the marker is written."""
+
+    def __init__(self):
+        self.steps, self.action = [], None
+
+    def open(self, path, *, write=False, create=False):
+        if create:
+            self.steps.append(path.rpartition("/")[2])
+        return super().open(path, write=write, create=create)
+
+    def flush_directory(self, path):
+        action = self.action
+        if action is not None and MARKER in self.steps:
+            self.action = None
+            action()
+        super().flush_directory(path)
+
+    def lock(self, path):
+        return _TracedLock(super().lock(path), self.steps)
+
+
+class _TracedLock:
+    def __init__(self, lock, steps):
+        self._lock, self._steps = lock, steps
+
+    def release(self):
+        self._steps.append("released")
+        self._lock.release()
+
+
+@pytest.mark.parametrize("opens", [logstore.open, logstore.Log.open])
+def test_of_two_threads_that_close_one_does_it_while_it_has_the_lock(path, opens):
+    """The other one wrote the marker when the lock was gone, and another process could be writing."""
+    files = _TracedFiles()
+    opened = opens(path, files=files)
+    other = threading.Thread(target=opened.close)
+    files.action = lambda: (other.start(), time.sleep(0.05))
+    opened.close()
+    other.join()
+    assert files.steps.count(MARKER) == 1
+    assert files.steps[-2:] == [MARKER, "released"]

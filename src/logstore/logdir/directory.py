@@ -405,7 +405,11 @@ class LogDirectory:
         try:
             self._stop_background()
             with self._lock:
-                self._close_locked()
+                if self.context.home.is_held:  # else another thread closed it while this one waited
+                    try:
+                        self._close_locked()
+                    finally:
+                        self.context.home.release()  # with the lock: nobody writes anything afterwards
         finally:
             self.context.home.release()  # where an interrupt comes first, closing again does it
 

@@ -361,8 +361,9 @@ class Log(AppendingLog):
                     self._close_locked()
         finally:
             # without the lock: the background thread may be waiting for it, and is waited for
-            if self._on_close is not None:
-                self._on_close()
+            on_close = self._on_close  # once: another thread may be closing, too
+            if on_close is not None:
+                on_close()
                 self._on_close = None  # last: closing again finishes what an interrupt has left
 
     def _close_locked(self) -> None:
