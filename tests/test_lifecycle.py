@@ -337,6 +337,29 @@ def test_an_error_in_the_progress_callback_ends_the_open_and_lets_go_of_the_lock
         assert len(store["t"]) == 4
 
 
+def test_an_interrupt_waits_for_the_recoveries_under_way_and_begins_no_others(path):
+    store = open_store(path)
+    fill(store, partitions=12, count=1)
+    crash(store)
+    seen = set()
+
+    class Slow(QuickFiles):
+        def list_directory(self, path):
+            if path.rpartition("/")[2].startswith("t-"):
+                seen.add(path)
+                time.sleep(0.005)
+            return super().list_directory(path)
+
+    def interrupt(_):
+        seen.clear()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        open_store(path, files=Slow(), on_progress=interrupt)
+    assert len(seen) <= 4
+    open_store(path).close()
+
+
 def test_recovery_works_on_several_partitions_at_a_time(path):
     store = open_store(path)
     fill(store, partitions=4, count=1)

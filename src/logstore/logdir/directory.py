@@ -159,7 +159,11 @@ class LogDirectory:
         from concurrent.futures import ThreadPoolExecutor  # only a recovery pays for the import
 
         with ThreadPoolExecutor(count, thread_name_prefix="logstore-recovery") as pool:
-            self._collect(wanted, pool.map(self._try_open, wanted), on_progress)
+            try:
+                self._collect(wanted, pool.map(self._try_open, wanted), on_progress)
+            except BaseException:  # an interrupt waits for what is under way, and for no more
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
 
     def _collect(
         self, wanted: list[TopicPartition], opened: Iterable[Log | None], on_progress: OnProgress | None
