@@ -96,6 +96,19 @@ def test_a_timeout_of_0_reads_what_is_there(log):
     assert [record.value for record in log.follow(1, timeout=0)] == [b"b"]
 
 
+@pytest.mark.parametrize(
+    "timeout", [float("inf"), 1e308, 1e9, 10**400], ids=["inf", "1e308", "1e9", "10^400"]
+)
+def test_whoever_waits_for_centuries_waits(store, log, timeout):
+    follower = Follower(log, timeout=timeout)
+    time.sleep(0.02)
+    log.extend([b"a"])
+    assert follower.wait_for(1) == [b"a"]
+    store.close()
+    follower.join(5)
+    assert isinstance(follower.error, ClosedError)
+
+
 @pytest.mark.parametrize("timeout", [-1, "1", True, float("nan")])
 def test_a_timeout_that_is_none_is_refused_by_the_call(log, timeout):
     with pytest.raises(UsageError, match="timeout"):

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import threading
 import time
 
 import pytest
@@ -336,6 +337,29 @@ def test_an_error_in_the_progress_callback_ends_the_open_and_lets_go_of_the_lock
         assert len(store["t"]) == 4
 
 
+def test_an_interrupt_waits_for_the_recoveries_under_way_and_begins_no_others(path):
+    store = open_store(path)
+    fill(store, partitions=12, count=1)
+    crash(store)
+    seen = set()
+
+    class Slow(QuickFiles):
+        def list_directory(self, path):
+            if path.rpartition("/")[2].startswith("t-"):
+                seen.add(path)
+                time.sleep(0.005)
+            return super().list_directory(path)
+
+    def interrupt(_):
+        seen.clear()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        open_store(path, files=Slow(), on_progress=interrupt)
+    assert len(seen) <= 4
+    open_store(path).close()
+
+
 def test_recovery_works_on_several_partitions_at_a_time(path):
     store = open_store(path)
     fill(store, partitions=4, count=1)
@@ -363,3 +387,59 @@ def test_a_recovered_store_needs_no_second_recovery(path):
     told = []
     open_store(path, on_progress=told.append).close()
     assert sum(each.report.scanned_bytes for each in told) < 50_000
+
+
+@pytest.mark.parametrize("opens", [logstore.open, logstore.Log.open])
+def test_an_open_for_which_there_is_no_thread_lets_go_of_the_lock(path, opens, monkeypatch):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RetriableError, match="no thread"):
+            opens(path)
+    opens(path).close()
+
+
+class _TracedFiles(QuickFiles):
+    """Notes what is created and when the lock goes; and does something while the marker is written."""
+
+    def __init__(self):
+        self.steps, self.action = [], None
+
+    def open(self, path, *, write=False, create=False):
+        if create:
+            self.steps.append(path.rpartition("/")[2])
+        return super().open(path, write=write, create=create)
+
+    def flush_directory(self, path):
+        action = self.action
+        if action is not None and MARKER in self.steps:
+            self.action = None
+            action()
+        super().flush_directory(path)
+
+    def lock(self, path):
+        return _TracedLock(super().lock(path), self.steps)
+
+
+class _TracedLock:
+    def __init__(self, lock, steps):
+        self._lock, self._steps = lock, steps
+
+    def release(self):
+        self._steps.append("released")
+        self._lock.release()
+
+
+@pytest.mark.parametrize("opens", [logstore.open, logstore.Log.open])
+def test_of_two_threads_that_close_one_does_it_while_it_has_the_lock(path, opens):
+    """The other one wrote the marker when the lock was gone, and another process could be writing."""
+    files = _TracedFiles()
+    opened = opens(path, files=files)
+    other = threading.Thread(target=opened.close)
+    files.action = lambda: (other.start(), time.sleep(0.05))
+    opened.close()
+    other.join()
+    assert files.steps.count(MARKER) == 1
+    assert files.steps[-2:] == [MARKER, "released"]

@@ -34,7 +34,7 @@ This module knows nothing but Python's own exceptions.
 from __future__ import annotations
 
 import errno
-from typing import Self
+from typing import Self, TypeVar
 
 
 class LogstoreError(Exception):
@@ -181,6 +181,8 @@ class LockedError(RetriableError):
     """The directory is open for writing elsewhere; there is one writer per directory."""
 
 
+ErrorT = TypeVar("ErrorT", bound=BaseException)
+
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -188,3 +190,10 @@ def storage_error(error: OSError, path: str, action: str) -> StorageError:
     """Turn an OSError of ``action`` on ``path`` into the StorageError that says so."""
     kind = DiskFullError if error.errno in _FULL else StorageError
     return kind(error.errno, f"{action}: {error.strerror}", path)
+
+
+def without_frames(error: ErrorT) -> ErrorT:
+    """An error that nobody handles any more, for keeping. The frames that it passed would keep their files
+    open and their memory taken."""
+    error.__cause__ = error.__context__ = error.__traceback__ = None
+    return error

@@ -12,9 +12,13 @@ import heapq
 import itertools
 import threading
 from collections.abc import Callable
+from typing import Final
 
 from logstore.clock import Clock, SystemClock
+from logstore.errors import RetriableError, without_frames
 from logstore.warning import warn
+
+_LONGEST_WAIT_SECONDS: Final = 3600  # the system refuses to wait for some centuries
 
 
 class Task:
@@ -39,8 +43,8 @@ class Task:
             self.action()
             self.last_error = None
         except Exception as error:
-            self.last_error = error
             warn("background task %s failed: %s", self.name, error)
+            self.last_error = without_frames(error)
 
 
 class Scheduler:
@@ -55,7 +59,11 @@ class Scheduler:
         self._thread: threading.Thread | None = None
 
     def every(self, interval_ms: int, name: str, action: Callable[[], object]) -> Task:
-        """Run ``action`` each ``interval_ms``, first after one interval."""
+        """Run ``action`` each ``interval_ms``, first after one interval.
+
+        Raises:
+            RetriableError: there is no thread for it.
+        """
         task = Task(name, action, interval_ms)
         self._enqueue(interval_ms, task)
         return task
@@ -71,15 +79,19 @@ class Scheduler:
         with self._changed:
             if self._is_stopping:
                 return
-            heapq.heappush(self._queue, (due_ms, next(self._numbers), task))
             self._ensure_thread_locked()
+            heapq.heappush(self._queue, (due_ms, next(self._numbers), task))
             if self._queue[0][2] is task:
                 self._changed.notify()
 
     def _ensure_thread_locked(self) -> None:
         if self._thread is None and isinstance(self._clock, SystemClock):
             self._thread = threading.Thread(target=self._run, name="logstore-background", daemon=True)
-            self._thread.start()
+            try:
+                self._thread.start()
+            except RuntimeError as error:  # the process may have no more
+                self._thread = None
+                raise RetriableError(f"no thread can be started for the background work: {error}") from None
 
     def run_due(self) -> int:
         """Run what is due, in the calling thread. Returns how many tasks ran."""
@@ -98,13 +110,19 @@ class Scheduler:
             return None
 
     def _run_task(self, task: Task) -> None:
-        task.run()
-        if task.interval_ms is not None and not task.is_cancelled:
-            self._enqueue(task.interval_ms, task)
+        try:
+            task.run()
+        finally:
+            if task.interval_ms is not None and not task.is_cancelled:
+                self._enqueue(task.interval_ms, task)
 
     def _run(self) -> None:
+        """What the thread does until the end. No error ends it before."""
         while True:
-            self.run_due()
+            try:
+                self.run_due()
+            except BaseException as error:
+                warn("the background work goes on after %s: %s", type(error).__name__, error)
             with self._changed:
                 if self._is_stopping:
                     return
@@ -113,7 +131,8 @@ class Scheduler:
     def _seconds_to_next_locked(self) -> float | None:
         if not self._queue:
             return None
-        return max(0, self._queue[0][0] - self._clock.monotonic_ms()) / 1000
+        left_ms = max(0, self._queue[0][0] - self._clock.monotonic_ms())
+        return min(left_ms / 1000, _LONGEST_WAIT_SECONDS)
 
     def stop(self) -> None:
         """Start nothing more, and wait for the action under way."""

@@ -71,6 +71,7 @@ def open_store(
     Raises:
         LockedError: the directory is open for writing, in this process or another; names the process.
         UsageError: the path is not a store.
+        RetriableError: the process may start no thread for the background work.
         CorruptionError: the catalogue is damaged. A damaged partition does not fail the open: it raises when
             it is used, and :attr:`Store.damaged` lists it.
     """
@@ -538,7 +539,7 @@ class Topic(Sequence[Log]):
         """Open one partition again: after a failed fsync, or after its files were repaired or restored.
 
         With ``accept_loss`` a partition whose durable data is damaged is cut where the damage begins; the
-        bytes behind are kept aside in ``.torn-`` files.
+        bytes behind are kept aside, all of them, in ``.torn-`` files.
 
         Raises:
             CorruptionError: it is damaged, and ``accept_loss`` is false.

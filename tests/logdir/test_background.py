@@ -1,5 +1,6 @@
 """What a store does by itself, step by step on a clock set by hand; and once on the real one."""
 
+import threading
 import time
 
 import pytest
@@ -8,7 +9,7 @@ from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import StorageError
 from logstore.model import ProducerIdentity, TopicPartition
 from logstore.testing import ManualClock
-from tests.logdir.helpers import crash, names_in, open_store, values
+from tests.logdir.helpers import QuickFiles, crash, names_in, open_store, values
 
 T0 = TopicPartition("t", 0)
 
@@ -156,6 +157,45 @@ def test_a_topic_that_is_deleted_during_background_work_is_not_remembered(store,
     pass_time(store, clock, 200_000)
     for name in ("recovery-point", "replication", "log-start"):
         assert "t 0" not in (path / f"{name}-offset-checkpoint").read_text()
+
+
+class _SlowRecovery(QuickFiles):
+    """Nobody gets on with what is opened of one partition."""
+
+    def __init__(self):
+        self.is_stopped = False
+        self.began, self.may_go_on = threading.Event(), threading.Event()
+
+    def open(self, path, *, write=False, create=False):
+        if self.is_stopped and "/slow-0/" in path:
+            self.began.set()
+            assert self.may_go_on.wait(20)
+        return super().open(path, write=write, create=create)
+
+
+def test_others_are_flushed_while_a_partition_is_reopened(path):
+    config = StoreConfig(
+        linger_ms=1, replica_high_watermark_checkpoint_interval_ms=5, topic=TopicConfig(flush_ms=5)
+    )
+    files = _SlowRecovery()
+    with open_store(path, clock=None, files=files, config=config) as store:
+        log, slow = store.create_topic("t")[0], store.create_topic("slow")
+        files.is_stopped = True
+        reopening = threading.Thread(target=slow.reopen, args=(0,))
+        reopening.start()
+        try:
+            assert files.began.wait(10)
+            time.sleep(0.05)  # time for the high watermarks
+            for number in range(3):
+                log.append(b"v")
+                deadline = time.monotonic() + 5
+                while log._core.durable_offset <= number and time.monotonic() < deadline:
+                    time.sleep(0.005)
+                assert log._core.durable_offset == number + 1
+        finally:
+            files.is_stopped = False
+            files.may_go_on.set()
+            reopening.join()
 
 
 def test_a_checkpoint_bounds_what_the_next_open_reads(path):

@@ -11,6 +11,7 @@ from logstore.errors import InvalidConfigError
 from logstore.files import OsFiles, read_aside
 from logstore.logdir.scrub import STEP_MS
 from logstore.model import TopicPartition
+from logstore.partition.verify_facts import facts_to_scrub
 from logstore.testing import ManualClock
 from tests.logdir.helpers import SMALL, CountingFiles, QuickFiles, flip_byte, log_files, open_store, snapshot
 from tests.page_cache import cached_pages, forget, needs_mincore
@@ -69,6 +70,28 @@ def test_damage_is_found_told_and_left_alone(store, caplog):
     flip_byte(path, 80)
     scrub(store)
     assert store.damage_found == {}
+
+
+@pytest.mark.damaged
+def test_where_memory_runs_out_the_others_and_the_next_pass_have_their_turn(store, monkeypatch, caplog):
+    """It was the end of scrubbing, for all logs and for good."""
+    path = log_files(store["t"][1].directory)[1]
+    flip_byte(path, 80)
+    passed = []
+
+    def facts(log):
+        if log.partition.partition == 0:
+            passed.append(log)
+            raise MemoryError
+        return facts_to_scrub(log)
+
+    monkeypatch.setattr("logstore.logdir.scrub.facts_to_scrub", facts)
+    scrub(store)
+    assert list(store.damage_found) == [TopicPartition("t", 1)]
+    assert "MemoryError" in caplog.text
+    scrub(store)
+    assert len(passed) == 2
+    flip_byte(path, 80)
 
 
 @pytest.mark.damaged

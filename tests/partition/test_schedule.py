@@ -2,10 +2,12 @@
 
 import logging
 import threading
+import time
 
 import pytest
 
 from logstore.clock import SystemClock
+from logstore.errors import RetriableError
 from logstore.schedule import Scheduler
 from logstore.testing import ManualClock
 
@@ -167,6 +169,57 @@ def test_an_error_does_not_end_the_thread(threaded):
 
     threaded.after(0, "fails", fail)
     threaded.after(5, "works", done.set)
+    assert done.wait(5)
+
+
+@pytest.mark.parametrize("delay_ms", [2**63 - 1, 2**63 // 1_000_000, 10**12])
+def test_what_is_due_in_centuries_does_not_end_the_thread(threaded, delay_ms):
+    done = threading.Event()
+    threaded.every(delay_ms, "never", lambda: None)
+    time.sleep(0.02)
+    threaded.after(5, "works", done.set)
+    assert done.wait(5)
+
+
+class _LoggingThatFails(logging.Filter):
+    def filter(self, record):
+        raise OSError("no log today")
+
+
+@pytest.mark.parametrize("error", [ValueError("wrong"), SystemExit(1)])
+def test_no_error_ends_the_thread_or_what_is_repeated(threaded, error):
+    enough, count = threading.Event(), []
+
+    def fail():
+        count.append(1)
+        if len(count) >= 3:
+            enough.set()
+        raise error
+
+    logger, failing = logging.getLogger("logstore"), _LoggingThatFails()
+    logger.addFilter(failing)
+    try:
+        threaded.every(1, "fails", fail)
+        assert enough.wait(5)
+    finally:
+        logger.removeFilter(failing)
+
+
+def test_without_a_thread_an_action_is_refused_and_the_next_tries_again(threaded, monkeypatch):
+    done = threading.Event()
+
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RetriableError, match="no thread"):
+            threaded.after(0, "refused", lambda: None)
+        other = Scheduler(SystemClock())
+        with pytest.raises(RetriableError):
+            other.every(1, "refused", lambda: None)
+        other.stop()  # does not wait for what never began
+    threaded.after(0, "works", done.set)
     assert done.wait(5)
 
 

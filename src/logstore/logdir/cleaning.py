@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from logstore.config import LEAST_CLEANER_MAP_BYTES
+from logstore.errors import without_frames
 from logstore.model import TopicPartition
 from logstore.partition.compaction_report import CompactionReport
 from logstore.partition.dirtiness import Dirtiness
@@ -124,7 +125,7 @@ class LogCleaning:
         self._failed_count += 1
         self._memory_failed_count += isinstance(error, MemoryError)
         delay_ms = retry_delay_ms(self._failed_count, backoff_ms)
-        self._last_error, self._last_error_ms = error.with_traceback(None), now_ms
+        self._last_error, self._last_error_ms = without_frames(error), now_ms
         self._not_before_ms = monotonic_ms + delay_ms
         self._retry_at_ms = now_ms + delay_ms
         told = f"{type(error).__name__}: {error}"

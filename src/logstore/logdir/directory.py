@@ -3,13 +3,15 @@
 Knows which logs are open and which could not be. What a topic is on disk is the business of
 :mod:`~logstore.logdir.topics`; records that of the logs.
 
-Lock: ``_lock`` guards the topics and the table of logs; no record is read or written under it.
+Lock: ``_lock`` guards the topics and the table of logs. It is held for as long as a topic is made, grown or
+deleted, a partition is reopened or the store is closed, so nothing in the background may wait for it.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, NamedTuple
 
 from logstore.clock import Clock
@@ -21,6 +23,7 @@ from logstore.errors import (
     ReopenRequiredError,
     UnknownTopicError,
     UsageError,
+    without_frames,
 )
 from logstore.files import Files
 from logstore.format.names import check_topic_name
@@ -157,7 +160,11 @@ class LogDirectory:
         from concurrent.futures import ThreadPoolExecutor  # only a recovery pays for the import
 
         with ThreadPoolExecutor(count, thread_name_prefix="logstore-recovery") as pool:
-            self._collect(wanted, pool.map(self._try_open, wanted), on_progress)
+            try:
+                self._collect(wanted, pool.map(self._try_open, wanted), on_progress)
+            except BaseException:  # an interrupt waits for what is under way, and for no more
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
 
     def _collect(
         self, wanted: list[TopicPartition], opened: Iterable[Log | None], on_progress: OnProgress | None
@@ -174,7 +181,7 @@ class LogDirectory:
             return self._open_log(partition, self.topic(partition.topic).config, is_clean=self.was_clean)
         except LogstoreError as error:
             warn("%s cannot be opened: %s", partition, error)
-            self.damaged[partition] = error
+            self.damaged[partition] = without_frames(error)
             return None
 
     def _open_log(
@@ -259,7 +266,7 @@ class LogDirectory:
             if partition in self._logs:
                 return self._logs[partition]
             if partition in self.damaged:
-                raise self.damaged[partition]
+                raise copy(self.damaged[partition])  # or it would grow by the frames of all who get it
         raise UnknownTopicError(f"there is no partition {partition} in {self.path}")
 
     def create_topic(self, name: str, partition_count: int, config: TopicConfig | None) -> TopicEntry:
@@ -381,7 +388,7 @@ class LogDirectory:
     def _why_not_open(self, partition: TopicPartition, error: BaseException) -> LogstoreError:
         """What users of a partition are told that could not be opened again."""
         if isinstance(error, LogstoreError):
-            return error
+            return copy(error)  # the one that is raised keeps its frames
         return ReopenRequiredError(
             None,
             f"{partition} must be reopened: opening it was interrupted ({type(error).__name__})",
@@ -411,7 +418,11 @@ class LogDirectory:
         try:
             self._stop_background()
             with self._lock:
-                self._close_locked()
+                if self.context.home.is_held:  # else another thread closed it while this one waited
+                    try:
+                        self._close_locked()
+                    finally:
+                        self.context.home.release()  # with the lock: nobody writes anything afterwards
         finally:
             self.context.home.release()  # where an interrupt comes first, closing again does it
 
@@ -433,10 +444,12 @@ class LogDirectory:
 
     def _abandon(self) -> None:
         self._is_closed = True
-        self._stop_background()
-        for log in self.logs():
-            log.abandon()
-        self.context.home.release()
+        try:
+            self._stop_background()
+            for log in self.logs():
+                log.abandon()
+        finally:
+            self.context.home.release()
 
     def abandon(self) -> None:
         """Let go without writing anything, as a crash would; for tests."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from logstore.errors import LogstoreError
 from logstore.files import read_aside
 from logstore.model import TopicPartition
 from logstore.partition.context import LogContext
@@ -69,8 +68,8 @@ class Scrubber:
         for log in logs:
             try:
                 yield from self._scrub(log)
-            except LogstoreError as error:
-                warn("%s could not be scrubbed: %s", log.partition, error)
+            except Exception as error:  # also where memory ran out: the others have their turn, now and later
+                warn("%s could not be scrubbed: %s: %s", log.partition, type(error).__name__, error)
 
     def _scrub(self, log: Log) -> Iterator[int]:
         """What is found in a log that is cut, closed or deleted meanwhile says nothing."""

@@ -68,8 +68,11 @@ class Upkeep:
             log.prepare_checkpoint()
 
     def store_high_watermarks(self) -> None:
-        """Store those that moved."""
-        with self._lock:  # a topic that is deleted meanwhile must stay forgotten
+        """Store those that moved. Not while topics change or a partition is reopened, which may take long:
+        the next time does as well, and flushes must not wait."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:  # a topic that is deleted meanwhile must stay forgotten
             changed = [
                 log
                 for log in self._logs()
@@ -77,6 +80,8 @@ class Upkeep:
             ]
             for log in changed:
                 self._home.set_high_watermark(log.partition, log.written_high_watermark)
+        finally:
+            self._lock.release()
         if changed:
             self._home.store_high_watermarks()
 

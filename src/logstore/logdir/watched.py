@@ -81,7 +81,16 @@ class WatchedDirectory:
                 except BaseException:
                     self._names.forget()
                     raise
+                self._drop_logs_locked()
             return self._topics
+
+    def _drop_logs_locked(self) -> None:
+        """Forget the logs of topics that are gone, and let the disk have their files."""
+        for partition, (topic_id, log) in list(self._logs.items()):
+            topic = self._topics.get(partition.topic)
+            if topic is None or topic.topic_id != topic_id:
+                del self._logs[partition]
+                log.let_go()
 
     def _read_topics_locked(self) -> dict[str, TopicEntry]:
         """The catalogue, and what it does not know. The catalogue is read a second time behind the
@@ -146,7 +155,7 @@ class WatchedDirectory:
         return ReadOnlyLog(self.context, self._checkpoints, directory, partition, config)
 
     def close(self) -> None:
-        """Forget everything; readers that are in the middle get ClosedError."""
+        """Forget everything; who follows a log gets ClosedError."""
         self._is_closed = True
         if not self.context.fork_flag.is_forked:
             with self._lock:

@@ -11,7 +11,7 @@ Nothing here waits, schedules or flushes data: that is the business of :mod:`~lo
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import NamedTuple
@@ -161,9 +161,16 @@ class LogCore:
     def forget_files(self) -> None:
         """Let go of all open files; a reader under way keeps what it uses until it is done."""
         self._forget_batches()
+        for segment in (*self.segments, *self._retired):
+            segment.leave_cache()
         for segment in self.segments:
-            self.context.open_segments.discard(segment)
             segment.forget_files()
+
+    def lose_files(self) -> None:
+        """The same where another log's files may take the names: nobody looks for them again."""
+        for segment in (*self.segments, *self._retired):
+            segment.lose_files()
+        self.forget_files()
 
     def _forget_batches(self) -> None:
         """Free what is kept of batches that no reader will ask for again."""
@@ -511,6 +518,12 @@ class LogCore:
                 if error.errno != errno.ENOENT:  # else it is gone already
                     raise
 
+    def forget_removed(self, paths: Collection[str]) -> None:
+        """Let go of segments whose files were removed: open ones keep the disk from freeing them."""
+        for segment in list(self._retired):
+            if segment.path in paths:
+                segment.leave_cache()
+
     def _retire(self, segments: Sequence[Segment]) -> list[str]:
         """Rename segments away whose readers go on under the new names. Such a name may be taken by one that
         had the same base before: that one's readers must not find the other's files."""
@@ -568,7 +581,7 @@ class LogCore:
             return segment
         active = self.new_active(segment.base_offset, now_ms)
         open_active(active).use_contents(segment.size_bytes)
-        self.context.open_segments.discard(segment)
+        segment.leave_cache()
         segment.disown_files()
         return active
 

@@ -361,8 +361,9 @@ class Log(AppendingLog):
                     self._close_locked()
         finally:
             # without the lock: the background thread may be waiting for it, and is waited for
-            if self._on_close is not None:
-                self._on_close()
+            on_close = self._on_close  # once: another thread may be closing, too
+            if on_close is not None:
+                on_close()
                 self._on_close = None  # last: closing again finishes what an interrupt has left
 
     def _close_locked(self) -> None:
@@ -407,6 +408,7 @@ class Log(AppendingLog):
         with self._lock:
             self._is_closed = True
             self._gathered.close_gate()  # last: whoever opens it looks whether the log is closed afterwards
+            self._core.lose_files()
         self._notify()
 
     def __enter__(self) -> Self:

@@ -45,6 +45,7 @@ def open_log(
         log_start_offset=home.log_start(partition),
         is_clean=is_clean,
         accept_loss=accept_loss,
+        has_recovery_point=home.has_recovery_point(partition),
     )
     loaded = loader.load()
     loaded.may_have_gaps = may_have_gaps

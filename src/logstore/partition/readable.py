@@ -435,6 +435,8 @@ class ReadableLog(ABC):
         check_isolation(isolation)
         if timeout is not None and (type(timeout) not in (int, float) or not timeout >= 0):
             raise UsageError(f"timeout is {timeout!r}; it must be a number of seconds, 0 or above")
+        if timeout is not None and timeout > _LONGEST_TIMEOUT:
+            timeout = None
         view = self._current_view()
         position = view.limit_of(isolation) if start is None else check_offset(start, "start")
         view.check_in_range(position)
@@ -526,6 +528,7 @@ class ReadableLog(ABC):
 
 
 _HIGH_WATERMARK = Isolation.HIGH_WATERMARK  # Python 3.11 takes 70 ns to find a member of an enum
+_LONGEST_TIMEOUT = 1e9  # seconds: whoever waits for longer waits for ever
 _MAX_WAIT_MS = 1_000  # a follower looks up from its wait at least this often
 
 

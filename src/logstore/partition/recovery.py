@@ -31,7 +31,7 @@ from logstore.files import Files
 from logstore.format.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
 from logstore.partition import sidecars
 from logstore.partition.active import ActiveSegment, open_active
-from logstore.partition.aside import keep_aside, set_aside
+from logstore.partition.aside import keep_aside, keep_whole, set_aside
 from logstore.partition.failed_flushes import has_failed_flush
 from logstore.partition.indexes import MAX_RELATIVE_OFFSET
 from logstore.partition.leader_epochs import LeaderEpochs
@@ -100,6 +100,8 @@ class Loader:
     """From the checkpoint; None where the first segment's name says it."""
     is_clean: bool
     accept_loss: bool = False
+    has_recovery_point: bool = True
+    """Without a stored one nobody knows what of the log was durable."""
     report: RecoveryReport = field(init=False)
     epochs: LeaderEpochs = field(init=False)
     _is_unwritten: bool = field(init=False, default=False)
@@ -209,7 +211,7 @@ class Loader:
             if fault is not None or not rest or not self._continues(end, rest[0]):
                 self._check_loss(active, end, fault)
                 self._set_aside(rest)
-                self._cut(active)
+                self._cut(active, is_torn_end=self.has_recovery_point and end >= self.recovery_point)
                 self._make_durable(active)
                 return [*segments, active], end
             self._write_anew(active)
@@ -280,8 +282,9 @@ class Loader:
             base_offset=end,
         )
 
-    def _cut(self, segment: ActiveSegment) -> None:
-        """Cut the file to what was found good. The bytes go aside first.
+    def _cut(self, segment: ActiveSegment, *, is_torn_end: bool) -> None:
+        """Cut the file to what was found good. The bytes go aside first: the newest of a torn end, and all of
+        what may have been durable.
 
         Also a file that ends there: on disk, in its last block, whole batches may lie behind the end that the
         power cut left. The next writer's records take their place; but if a second cut leaves of those the
@@ -290,9 +293,8 @@ class Loader:
         file_size = segment.log_file.size_bytes()
         if file_size > segment.size_bytes:
             self.report.cut_bytes += file_size - segment.size_bytes
-            kept = keep_aside(
-                self.files, self.directory, segment.base_offset, segment.log_file, segment.size_bytes
-            )
+            keep = keep_aside if is_torn_end else keep_whole
+            kept = keep(self.files, self.directory, segment.base_offset, segment.log_file, segment.size_bytes)
             if kept is not None:
                 self.report.kept_aside.append(kept)
         segment.log_file.truncate(segment.size_bytes)

@@ -124,6 +124,7 @@ class Segment:
         self._rebuilt = False
         self._has_lost_files = False
         self._former: ReferenceType[Segment] | None = None
+        self._has_left_cache = False
         self._kept: OpenFiles | None = None
         self._kept_transactions: TransactionIndex | None = None
 
@@ -275,7 +276,7 @@ class Segment:
         if opened is None:
             opened = self._opened = self._kept or self._open_or_kept()
         self._cache.touch(self)
-        if self._kept is not None:
+        if self._has_left_cache or self._kept is not None:
             self._cache.discard(self)  # it would keep the files beyond the last reader
         return opened
 
@@ -298,6 +299,12 @@ class Segment:
             transactions = self.read_transaction_index()
             self._kept = self._files_open()
             self._kept_transactions = transactions
+        self._cache.discard(self)
+
+    def leave_cache(self) -> None:
+        """Nobody comes anew to read here. Who reads from this object goes on; the files are closed with the
+        last reference to it, and not when many others were read."""
+        self._has_left_cache = True  # first: another thread may be about to put it back
         self._cache.discard(self)
 
     def stop_keeping(self) -> None:

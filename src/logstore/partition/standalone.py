@@ -7,6 +7,7 @@ clean-shutdown marker. Kafka and a store ignore these files in a partition's dir
 from __future__ import annotations
 
 import contextlib
+import threading
 
 from logstore.clock import Clock
 from logstore.config import StoreConfig, TopicConfig
@@ -40,7 +41,10 @@ def open_standalone(
         context.home.acquire()
         return _open_held(context, config or context.config.topic, accept_loss)
     except BaseException:
-        context.home.release()
+        try:
+            context.scheduler.stop()
+        finally:
+            context.home.release()
         raise
 
 
@@ -62,7 +66,8 @@ def _open_held(context: LogContext, config: TopicConfig, accept_loss: bool) -> L
     log = open_log(context, context.home.path, partition, config, is_clean=is_clean, accept_loss=accept_loss)
     if not log.recovery.was_clean:
         context.home.store_checkpoints()
-    log._on_close = lambda: _close(context, log)
+    closing = threading.Lock()
+    log._on_close = lambda: _close(context, log, closing)
     interval_ms = context.config.log_flush_offset_checkpoint_interval_ms
     context.scheduler.every(interval_ms, f"checkpoint {partition}", lambda: _checkpoint(log))
     return log
@@ -73,16 +78,18 @@ def _checkpoint(log: Log) -> None:
         log.checkpoint()
 
 
-def _close(context: LogContext, log: Log) -> None:
-    if not context.home.is_held:
-        return
-    try:
-        context.scheduler.stop()
-        if not log.needs_reopen:
-            context.home.store_checkpoints()
-            context.home.put_clean_marker()
-    finally:
-        context.home.release()
+def _close(context: LogContext, log: Log, closing: threading.Lock) -> None:
+    """``closing``: of two threads one writes the marker; the other would do so when the lock is gone."""
+    with closing:
+        if not context.home.is_held:
+            return
+        try:
+            context.scheduler.stop()
+            if not log.needs_reopen:
+                context.home.store_checkpoints()
+                context.home.put_clean_marker()
+        finally:
+            context.home.release()
 
 
 def name_of(directory: str) -> TopicPartition:

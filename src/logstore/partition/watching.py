@@ -117,8 +117,15 @@ class ReadOnlyLog(ReadableLog):
         return self._is_closed
 
     def close(self) -> None:
-        """Refuse further reads. Files are closed with the last reference."""
+        """Refuse further reads. Iterators under way go on; files are closed when nobody uses them."""
         self._is_closed = True
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Keep no files open for readers to come."""
+        for segment in self._segments:
+            segment.leave_cache()
+            segment.forget_files()
 
     # Reading, while the writer goes on
 
@@ -197,6 +204,7 @@ class ReadOnlyLog(ReadableLog):
         if error.errno != errno.ENOENT:
             raise error
         if not self._files.is_directory(self.directory):
+            self.let_go()
             raise UnknownTopicError(f"{self.partition} was deleted ({self.directory})") from None
 
     def _forget_locked(self) -> None:
@@ -277,12 +285,16 @@ class ReadOnlyLog(ReadableLog):
         last.forget_files()  # they may be others of the same name
         if not is_known:
             self._producers = self._producers_at(bases[-1], (*sealed, last), names)
-        self._bases, self._segments = bases, (*sealed, last)
+        segments = (*sealed, last)
+        for gone in set(self._segments).difference(segments):
+            gone.leave_cache()  # open files keep the disk from freeing what was removed
+        self._bases, self._segments = bases, segments
 
     def _check_topic_id(self) -> None:
         """A topic that was deleted and created again is another one."""
         topic_id = read_topic_id(self._files, self.directory)
         if self._segments and topic_id != self._topic_id:
+            self.let_go()
             raise UnknownTopicError(f"{self.partition} was deleted; there is a new topic of its name")
         self._topic_id = topic_id
 

@@ -251,8 +251,10 @@ class WritableLog(ReadableLog):
             try:
                 segment.flush()
             except BaseException as error:
-                if isinstance(error, StorageError) and self._was_removed(segment, plan.truncation_count):
-                    continue
+                if isinstance(error, StorageError):
+                    if self._was_removed(segment, plan.truncation_count):
+                        continue
+                    self._check_usable()  # a log that was let go has no files any more
                 self._poison(error)
                 raise
 
@@ -318,6 +320,7 @@ class WritableLog(ReadableLog):
 
     def _schedule_removal(self, paths: list[str]) -> None:
         self._to_remove += paths
+        self._view_of_clean_stop = None  # it is not the present one any more, and would keep them open
         delay_ms = self._core.config.file_delete_delay_ms
         self._context.scheduler.after(
             delay_ms, f"remove files of {self.partition}", lambda: self._remove(paths)
@@ -335,6 +338,7 @@ class WritableLog(ReadableLog):
                     self._to_remove.remove(path)
                 except StorageError as error:
                     failure = failure or error
+            self._core.forget_removed(paths)
         if failure is not None:
             raise failure
 
