@@ -64,7 +64,7 @@ class Log(AppendingLog):
 
         Raises:
             LockedError: it is open elsewhere.
-            UsageError: it does not exist and ``create`` is false, or it lies inside a store.
+            UsageError: it does not exist and ``create`` is false, it lies inside a store, or it is one.
             CorruptionError: durable data is damaged or missing, and ``accept_loss`` is false.
         """
         from logstore.partition.standalone import open_standalone

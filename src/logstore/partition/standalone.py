@@ -19,6 +19,9 @@ from logstore.partition.home import LOCK_NAME
 from logstore.partition.log import Log
 from logstore.partition.opening import open_log
 
+_STORE_FILES = frozenset({"meta.properties", "topics.json"})
+"""What a store's directory has, or a broker's, and a partition's has not. Both have a lock and checkpoints."""
+
 _UNNAMED = TopicPartition("log", 0)
 """The name of a partition whose directory is not called ``<topic>-<partition>``."""
 
@@ -53,6 +56,9 @@ def _check_place(context: LogContext, create: bool) -> None:
             raise UsageError(f"{directory} does not exist")
         files.make_directory(directory)
         files.flush_directory(directory.rpartition("/")[0] or "/")
+    elif not _STORE_FILES.isdisjoint(entry.name for entry in files.list_directory(directory)):
+        # its checkpoints are those of many partitions, and a log would replace them by its own
+        raise UsageError(f"{directory} is a store; open it with logstore.open(), and take one of its logs")
 
 
 def _open_held(context: LogContext, config: TopicConfig, accept_loss: bool) -> Log:
