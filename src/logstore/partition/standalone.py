@@ -20,7 +20,7 @@ from logstore.partition.log import Log
 from logstore.partition.opening import open_log
 
 _STORE_FILES = frozenset({"meta.properties", "topics.json"})
-"""What a store's directory has, or a broker's, and a partition's has not. Both have a lock and checkpoints."""
+"""What a store's or a broker's directory has, and a partition's has not; both have a lock and checkpoints."""
 
 _UNNAMED = TopicPartition("log", 0)
 """The name of a partition whose directory is not called ``<topic>-<partition>``."""
