@@ -96,6 +96,12 @@ def test_a_timeout_of_0_reads_what_is_there(log):
     assert [record.value for record in log.follow(1, timeout=0)] == [b"b"]
 
 
+@pytest.mark.parametrize("timeout", [float("inf"), 1e300, 10**400])
+def test_a_timeout_of_any_size_waits(log, timeout):
+    threading.Timer(0.05, log.extend, [[b"late"]]).start()
+    assert next(log.follow(0, timeout=timeout)).value == b"late"
+
+
 @pytest.mark.parametrize("timeout", [-1, "1", True, float("nan")])
 def test_a_timeout_that_is_none_is_refused_by_the_call(log, timeout):
     with pytest.raises(UsageError, match="timeout"):

@@ -179,9 +179,32 @@ def test_a_change_of_a_log_is_refused(seen, name):
 
 def test_every_public_method_of_a_log_is_there_to_read_or_to_refuse():
     public = {name for name in dir(logstore.Log) if not name.startswith("_")}
-    only_writers = {"open", "abandon", "recovery", "config", "epoch_entries", "end_offset_for_epoch"}
-    only_writers |= {"leader_epoch", "needs_reopen", "written_high_watermark"}
-    assert public - only_writers <= set(dir(ReadOnlyLog))
+    of_its_owner = {"open", "abandon", "written_high_watermark"}
+    assert public - of_its_owner <= set(dir(ReadOnlyLog))
+
+
+@pytest.mark.parametrize("name", ["recovery", "leader_epoch", "epoch_entries"])
+def test_what_only_the_writer_knows_is_refused(seen, name):
+    with pytest.raises(ReadOnlyError, match="only who has it open for writing knows"):
+        getattr(seen, name)
+
+
+def test_the_end_of_an_epoch_is_refused(seen):
+    with pytest.raises(ReadOnlyError, match="only who has it open for writing knows"):
+        seen.end_offset_for_epoch(0)
+
+
+def test_a_log_tells_its_settings_and_that_nothing_is_wrong_with_it(seen, writer):
+    assert seen.config == writer["t"].config
+    assert seen.needs_reopen is False
+
+
+def test_a_log_whose_settings_nobody_knows_keeps_everything(writer, path):
+    writer["t"].append(b"v")
+    writer.close()
+    (path / "topics.json").unlink()
+    with logstore.open(path, read_only=True) as other:
+        assert other["t"][0].config.retention_ms == other["t"].config.retention_ms == -1
 
 
 def test_a_change_of_a_topic_or_store_is_refused(reader):

@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from logstore.clock import Clock
-from logstore.config import StoreConfig, TopicConfig
+from logstore.config import StoreConfig, TopicConfig, check_topic_config
 from logstore.errors import (
     CorruptionError,
-    InvalidConfigError,
     LogstoreError,
     ReopenRequiredError,
     UnknownTopicError,
@@ -270,7 +269,7 @@ class LogDirectory:
         with self._lock:
             self.check_open()
             try:
-                topic = self._topics.begin(name, partition_count, check_config(config))
+                topic = self._topics.begin(name, partition_count, check_topic_config(config))
                 topic = self._complete(topic, 0)
             except BaseException:
                 self._topics.undo(name)
@@ -448,13 +447,3 @@ def check_partition_count(count: int) -> None:
     """
     if type(count) is not int or not 1 <= count <= MAX_PARTITIONS:
         raise UsageError(f"partitions is {count!r}; it must be a number from 1 to {MAX_PARTITIONS}")
-
-
-def check_config(config: TopicConfig | None) -> TopicConfig | None:
-    """
-    Raises:
-        InvalidConfigError: it is something else.
-    """
-    if config is not None and not isinstance(config, TopicConfig):
-        raise InvalidConfigError(f"config is a {type(config).__name__}; it must be a TopicConfig")
-    return config

@@ -25,7 +25,7 @@ from logstore.errors import (
     StorageError,
     UsageError,
 )
-from logstore.model import Bytes, Isolation, OffsetAndTimestamp, Record, TopicPartition
+from logstore.model import BoundToProcess, Bytes, Isolation, OffsetAndTimestamp, Record, TopicPartition
 from logstore.partition import lookup, reading
 from logstore.partition.context import LogContext
 from logstore.partition.reading import Fetched
@@ -46,7 +46,7 @@ MAX_FETCH_BYTES = 1024 * 1024
 """What :meth:`ReadableLog.fetch` returns at most, unless asked for more."""
 
 
-class ReadableLog(ABC):
+class ReadableLog(BoundToProcess, ABC):
     """Reading one partition."""
 
     directory: str
@@ -435,6 +435,7 @@ class ReadableLog(ABC):
         check_isolation(isolation)
         if timeout is not None and (type(timeout) not in (int, float) or not timeout >= 0):
             raise UsageError(f"timeout is {timeout!r}; it must be a number of seconds, 0 or above")
+        timeout = None if timeout is None else min(timeout, _MAX_TIMEOUT_S)
         view = self._current_view()
         position = view.limit_of(isolation) if start is None else check_offset(start, "start")
         view.check_in_range(position)
@@ -526,6 +527,7 @@ class ReadableLog(ABC):
 
 
 _HIGH_WATERMARK = Isolation.HIGH_WATERMARK  # Python 3.11 takes 70 ns to find a member of an enum
+_MAX_TIMEOUT_S = 1e9  # 31 years: for ever, also for infinity and numbers that no float holds
 _MAX_WAIT_MS = 1_000  # a follower looks up from its wait at least this often
 
 
@@ -576,7 +578,16 @@ def check_isolation(isolation: Isolation) -> None:
 def check_buffer(data: Bytes) -> None:
     """
     Raises:
-        UsageError: it is not bytes-like.
+        UsageError: it is not bytes-like, or a memoryview of anything else than bytes in a row.
     """
     if not isinstance(data, bytes | bytearray | memoryview):
         raise UsageError(f"data is a {type(data).__name__}; it must be bytes")
+    if isinstance(data, memoryview) and not _is_of_bytes(data):
+        raise UsageError("data is a memoryview that is not of bytes in a row, or was released")
+
+
+def _is_of_bytes(data: memoryview) -> bool:
+    try:
+        return data.c_contiguous and data.ndim == data.itemsize == 1
+    except ValueError:  # it was released
+        return False

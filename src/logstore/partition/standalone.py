@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 
 from logstore.clock import Clock
-from logstore.config import StoreConfig, TopicConfig
+from logstore.config import StoreConfig, TopicConfig, check_topic_config
 from logstore.errors import ClosedError, InvalidTopicError, UsageError
 from logstore.files import Files, PathLike, check_path
 from logstore.format.names import parse_directory_name
@@ -37,6 +37,7 @@ def open_standalone(
     accept_loss: bool,
 ) -> Log:
     """See :meth:`Log.open`."""
+    check_topic_config(config)
     context = make_context(check_path(path), config=store_config, files=files, clock=clock)
     _check_place(context, create)
     try:

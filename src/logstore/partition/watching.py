@@ -111,6 +111,27 @@ class ReadOnlyLog(ReadableLog):
     ) = _refuse
     reconfigure = expire_producers = compact = dirtiness = erase = adopt = last_of_producer = _refuse
 
+    def _refuse_to_say(self, *_: Any) -> NoReturn:
+        """
+        Raises:
+            ReadOnlyError: always.
+        """
+        raise ReadOnlyError(f"{self.partition} was opened read-only; only who has it open for writing knows")
+
+    recovery = leader_epoch = epoch_entries = property(_refuse_to_say)
+    end_offset_for_epoch = _refuse_to_say
+
+    @property
+    def config(self) -> TopicConfig:
+        """The topic's settings when the log was opened; of a topic whose settings nobody knows, that keeps
+        everything."""
+        return self._config or TopicConfig(retention_ms=-1)
+
+    @property
+    def needs_reopen(self) -> bool:
+        """False: only a writer ever has to open it again."""
+        return False
+
     @property
     def is_closed(self) -> bool:
         """Whether it can no longer be read."""
