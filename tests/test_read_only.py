@@ -740,3 +740,48 @@ def test_closing_ends_a_waiting_follower(reader, seen):
 def test_a_manual_clock_does_not_keep_a_reader_from_waiting(writer, path):
     with logstore.open(path, read_only=True, clock=ManualClock()) as reader:
         assert list(reader["t"][0].follow(timeout=0.02)) == []
+
+
+# What is wrong for good -------------------------------------------------------------------------------------
+
+
+@pytest.mark.damaged
+def test_a_log_that_has_lost_its_end_is_refused_with_what_to_do(path):
+    with open_store(path) as store:
+        store.create_topic("t")[0].extend([b"v"] * 100)
+    segment = log_files(path / "t-0")[-1]
+    os.truncate(segment, 50)
+    with (
+        logstore.open(path, read_only=True) as reader,
+        pytest.raises(CorruptionError, match="accept_loss=True to cut the log there") as caught,
+    ):
+        reader["t"][0].read()
+    assert type(caught.value) is CorruptionError, "what waits for a writer has another type"
+    assert (caught.value.path, caught.value.position, caught.value.base_offset) == (str(segment), 0, 0)
+
+
+@pytest.mark.damaged
+def test_a_log_without_segments_is_refused_with_what_to_do(path):
+    with open_store(path) as store:
+        store.create_topic("t")[0].extend([b"v"])
+    log_files(path / "t-0")[-1].unlink()
+    with (
+        logstore.open(path, read_only=True) as reader,
+        pytest.raises(CorruptionError, match=r"holds no segment\. Restore the files") as caught,
+    ):
+        reader["t"][0].read()
+    assert type(caught.value) is CorruptionError
+
+
+@pytest.mark.parametrize("contents", [b"", b"{}", b'{"version": 1, "topics": {"t": {}}}'])
+def test_a_damaged_catalogue_can_be_moved_away_as_its_error_says(path, contents):
+    with open_store(path) as store:
+        store.create_topic("t", config=SMALL)[0].extend([b"v"])
+    (path / "topics.json").write_bytes(contents)
+    for read_only in (False, True):
+        with pytest.raises(CorruptionError, match="move it away: the topics are then there without"):
+            open_store(path, read_only=read_only)
+    (path / "topics.json").rename(path.parent / "elsewhere")
+    with open_store(path) as store:
+        assert values(store["t"][0]) == [b"v"]
+        assert store["t"].config.retention_ms == -1

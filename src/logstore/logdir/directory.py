@@ -24,7 +24,7 @@ from logstore.errors import (
 from logstore.files import Files
 from logstore.format.names import check_topic_name
 from logstore.logdir.catalogue import MAX_PARTITIONS, TopicEntry
-from logstore.logdir.identity import ensure_identity, prepare_directory
+from logstore.logdir.identity import MISSING_DIRECTORY, ensure_identity, prepare_directory
 from logstore.logdir.topics import TopicTable
 from logstore.logdir.upkeep import Upkeep, for_each
 from logstore.model import TopicPartition
@@ -180,7 +180,7 @@ class LogDirectory:
     ) -> Log:
         directory = self._topics.directory_of(partition)
         if not self._files.is_directory(directory):
-            raise CorruptionError("the partition's directory is missing", path=directory)
+            raise CorruptionError(MISSING_DIRECTORY, path=directory)
         return open_log(
             self.context,
             directory,
