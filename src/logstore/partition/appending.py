@@ -215,12 +215,14 @@ class AppendingLog(WritableLog):
 
         Args:
             records: an iterable of :class:`~logstore.model.NewRecord`, ``(key, value)``,
-                ``(key, value, timestamp_ms)``, ``(key, value, timestamp_ms, headers)`` or bare values.
+                ``(key, value, timestamp_ms)``, ``(key, value, timestamp_ms, headers)`` or bare values. No
+                mapping: its ``items()``.
             flush: wait until a power cut cannot take them.
             producer: stamp them as one batch of an idempotent producer (KIP-98). A batch that the log has
                 already, among that producer's last five, is not appended again: its offsets are returned.
 
         Raises:
+            UsageError: ``records`` is no iterable of records.
             InvalidRecordError, InvalidTimestampError, RecordTooLargeError: a record or ``producer`` is wrong;
                 nothing was appended.
             OutOfOrderError, ProducerFencedError: the producer's sequence or epoch is refused.
