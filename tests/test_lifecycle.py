@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -11,7 +13,17 @@ import logstore
 from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import ClosedError, LockedError, RetriableError
 from logstore.model import TopicPartition
-from tests.logdir.helpers import Child, CountingFiles, QuickFiles, crash, names_in, open_store, values
+from logstore.partition.log import Log
+from tests.logdir.helpers import (
+    Child,
+    CountingFiles,
+    QuickFiles,
+    crash,
+    names_in,
+    open_store,
+    run_python,
+    values,
+)
 
 MARKER = ".kafka_cleanshutdown"
 
@@ -443,3 +455,60 @@ def test_of_two_threads_that_close_one_does_it_while_it_has_the_lock(path, opens
     other.join()
     assert files.steps.count(MARKER) == 1
     assert files.steps[-2:] == [MARKER, "released"]
+
+
+# The end of a program that has not closed its store ---------------------------------------------------------
+
+APPEND = "import logstore, os, sys, threading, time; {}; log.append(b'1'); log.append(b'2'); {}"
+OPENINGS = {
+    "store": "store = logstore.open(sys.argv[1]); log = store.require_topic('t')[0]",
+    "alone": "log = logstore.Log.open(sys.argv[1] + '/t-0')",
+    "nobody holds the store": "log = logstore.open(sys.argv[1]).require_topic('t')[0]",
+    "lz4": "store = logstore.open(sys.argv[1]); "
+    "log = store.create_topic('t', config=logstore.TopicConfig(compression_type='lz4'))[0]",
+    "a long linger": "store = logstore.open(sys.argv[1], config=logstore.StoreConfig(linger_ms=3_600_000)); "
+    "log = store.require_topic('t')[0]",
+}
+ENDINGS = {
+    "last line": "pass",
+    "sys.exit": "sys.exit(3)",
+    "exception": "1 / 0",
+    "exit in a with": "exec('with store:\\n sys.exit()') if 'store' in globals() else None",
+    "forked child": "os._exit(0) if os.fork() and os.wait() else sys.exit()",
+}
+
+
+def values_left(path):
+    if (path / "t-0" / ".lock").exists():
+        with Log.open(path / "t-0") as log:
+            return values(log)
+    with logstore.open(path, read_only=True) as store:
+        return values(store["t"][0])
+
+
+@pytest.mark.parametrize("opening", OPENINGS.values(), ids=OPENINGS)
+@pytest.mark.parametrize("ending", ["last line", "sys.exit", "exception", "exit in a with"])
+def test_a_program_that_ends_writes_what_was_gathering(path, opening, ending):
+    path.mkdir()
+    run_python(APPEND.format(opening, ENDINGS[ending]), path, check=False)
+    assert values_left(path) == [b"1", b"2"]
+
+
+def test_the_end_of_a_forked_child_writes_nothing(path):
+    """Its parent ends without exit functions, as if killed: so whatever is there, the child wrote."""
+    run_python(APPEND.format(OPENINGS["a long linger"], ENDINGS["forked child"]), path, check=False)
+    assert values_left(path) == []
+
+
+def test_what_cannot_be_written_at_the_end_is_told(path):
+    refusing = "log._core.write = lambda *_: (_ for _ in ()).throw(error)"
+    error = "error = logstore.StorageError(28, 'no room', 'somewhere')"
+    done = subprocess.run(
+        [sys.executable, "-c", APPEND.format(OPENINGS["store"], f"{error}; {refusing}"), str(path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0
+    assert "are lost with the end of the program: [Errno 28] no room: 'somewhere'" in done.stderr
+    assert "Traceback" not in done.stderr

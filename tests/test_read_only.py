@@ -179,9 +179,32 @@ def test_a_change_of_a_log_is_refused(seen, name):
 
 def test_every_public_method_of_a_log_is_there_to_read_or_to_refuse():
     public = {name for name in dir(logstore.Log) if not name.startswith("_")}
-    only_writers = {"open", "abandon", "recovery", "config", "epoch_entries", "end_offset_for_epoch"}
-    only_writers |= {"leader_epoch", "needs_reopen", "written_high_watermark"}
-    assert public - only_writers <= set(dir(ReadOnlyLog))
+    of_its_owner = {"open", "abandon", "written_high_watermark"}
+    assert public - of_its_owner <= set(dir(ReadOnlyLog))
+
+
+@pytest.mark.parametrize("name", ["recovery", "leader_epoch", "epoch_entries"])
+def test_what_only_the_writer_knows_is_refused(seen, name):
+    with pytest.raises(ReadOnlyError, match="only who has it open for writing knows"):
+        getattr(seen, name)
+
+
+def test_the_end_of_an_epoch_is_refused(seen):
+    with pytest.raises(ReadOnlyError, match="only who has it open for writing knows"):
+        seen.end_offset_for_epoch(0)
+
+
+def test_a_log_tells_its_settings_and_that_nothing_is_wrong_with_it(seen, writer):
+    assert seen.config == writer["t"].config
+    assert seen.needs_reopen is False
+
+
+def test_a_log_whose_settings_nobody_knows_keeps_everything(writer, path):
+    writer["t"].append(b"v")
+    writer.close()
+    (path / "topics.json").unlink()
+    with logstore.open(path, read_only=True) as other:
+        assert other["t"][0].config.retention_ms == other["t"].config.retention_ms == -1
 
 
 def test_a_change_of_a_topic_or_store_is_refused(reader):
@@ -717,3 +740,48 @@ def test_closing_ends_a_waiting_follower(reader, seen):
 def test_a_manual_clock_does_not_keep_a_reader_from_waiting(writer, path):
     with logstore.open(path, read_only=True, clock=ManualClock()) as reader:
         assert list(reader["t"][0].follow(timeout=0.02)) == []
+
+
+# What is wrong for good -------------------------------------------------------------------------------------
+
+
+@pytest.mark.damaged
+def test_a_log_that_has_lost_its_end_is_refused_with_what_to_do(path):
+    with open_store(path) as store:
+        store.create_topic("t")[0].extend([b"v"] * 100)
+    segment = log_files(path / "t-0")[-1]
+    os.truncate(segment, 50)
+    with (
+        logstore.open(path, read_only=True) as reader,
+        pytest.raises(CorruptionError, match="accept_loss=True to cut the log there") as caught,
+    ):
+        reader["t"][0].read()
+    assert type(caught.value) is CorruptionError, "what waits for a writer has another type"
+    assert (caught.value.path, caught.value.position, caught.value.base_offset) == (str(segment), 0, 0)
+
+
+@pytest.mark.damaged
+def test_a_log_without_segments_is_refused_with_what_to_do(path):
+    with open_store(path) as store:
+        store.create_topic("t")[0].extend([b"v"])
+    log_files(path / "t-0")[-1].unlink()
+    with (
+        logstore.open(path, read_only=True) as reader,
+        pytest.raises(CorruptionError, match=r"holds no segment\. Restore the files") as caught,
+    ):
+        reader["t"][0].read()
+    assert type(caught.value) is CorruptionError
+
+
+@pytest.mark.parametrize("contents", [b"", b"{}", b'{"version": 1, "topics": {"t": {}}}'])
+def test_a_damaged_catalogue_can_be_moved_away_as_its_error_says(path, contents):
+    with open_store(path) as store:
+        store.create_topic("t", config=SMALL)[0].extend([b"v"])
+    (path / "topics.json").write_bytes(contents)
+    for read_only in (False, True):
+        with pytest.raises(CorruptionError, match="move it away: the topics are then there without"):
+            open_store(path, read_only=read_only)
+    (path / "topics.json").rename(path.parent / "elsewhere")
+    with open_store(path) as store:
+        assert values(store["t"][0]) == [b"v"]
+        assert store["t"].config.retention_ms == -1

@@ -620,6 +620,18 @@ def test_a_missing_partition_directory_is_damage(filled):
     assert "t-0" not in names_in(filled)
 
 
+def test_a_partition_that_is_gone_for_good_begins_anew_in_an_empty_directory_as_its_error_says(filled):
+    shutil.rmtree(filled / "t-0")
+    with open_store(filled) as store:
+        with pytest.raises(
+            CorruptionError, match="make an empty one, and reopen the partition with accept_loss"
+        ):
+            store["t"].reopen(0, accept_loss=True)
+        (filled / "t-0").mkdir()
+        assert store["t"].reopen(0, accept_loss=True).append(b"anew") == 0
+        assert not store.damaged
+
+
 def test_a_topic_with_damage_can_be_deleted(damaged):
     with open_store(damaged) as store:
         store.delete_topic("t")

@@ -54,6 +54,11 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'logstore' has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    """What a completion in a shell offers: no names of the typing module, and also what is imported late."""
+    return sorted({*globals(), *__all__} - {"Any", "TYPE_CHECKING"})
+
+
 __all__ = [
     "CompactionReport",
     "CorruptionError",

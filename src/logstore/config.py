@@ -284,6 +284,29 @@ class StoreConfig:
             raise InvalidConfigError(f"topic is a {type(self.topic).__name__}; it must be a TopicConfig")
 
 
+def check_topic_config(config: TopicConfig | None) -> TopicConfig | None:
+    """
+    Raises:
+        InvalidConfigError: it is something else.
+    """
+    if config is not None and not isinstance(config, TopicConfig):
+        raise InvalidConfigError(f"config is a {type(config).__name__}; it must be a TopicConfig")
+    return config
+
+
+def check_store_config(config: StoreConfig | None) -> StoreConfig | None:
+    """
+    Raises:
+        InvalidConfigError: it is something else.
+    """
+    if config is not None and not isinstance(config, StoreConfig):
+        raise InvalidConfigError(
+            f"the store's config is a {type(config).__name__}; it must be a StoreConfig, "
+            "whose field topic takes the TopicConfig of new topics"
+        )
+    return config
+
+
 def _parse_properties(cls: type[Any], properties: Mapping[str, str]) -> dict[str, Any]:
     known = {field.name.replace("_", "."): field for field in fields(cls)}
     values: dict[str, Any] = {}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum, IntEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self
 
 from logstore.build import compiled
 
@@ -16,6 +16,23 @@ Header = tuple[str, bytes | None]
 
 Bytes = bytes | bytearray | memoryview
 """What the engine accepts where it takes bytes. Results are always ``bytes``."""
+
+
+class BoundToProcess:
+    """What cannot leave the process that opened it, nor be there twice."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> NoReturn:
+        """
+        Raises:
+            TypeError: always; what pickles and copies expect.
+        """
+        raise TypeError(
+            f"a {type(self).__name__} cannot be pickled or copied; another process opens the store itself, "
+            "with read_only=True while this one writes"
+        )
+
 
 NO_TIMESTAMP_MS = -1
 """The timestamp of a record that has none (magic 0, or written so)."""

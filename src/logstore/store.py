@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 from logstore.clock import Clock
-from logstore.config import StoreConfig, TopicConfig
+from logstore.config import StoreConfig, TopicConfig, check_topic_config
 from logstore.errors import (
     LogstoreError,
     ReadOnlyError,
@@ -24,13 +24,12 @@ from logstore.format.names import check_topic_name
 from logstore.logdir.directory import (
     LogDirectory,
     OnProgress,
-    check_config,
     check_partition_count,
 )
 from logstore.logdir.placement import Placement
 from logstore.logdir.watched import WatchedDirectory
-from logstore.model import Bytes, Isolation, TopicPartition
-from logstore.partition.columns import NewRecords, columns_of
+from logstore.model import BoundToProcess, Bytes, Isolation, TopicPartition
+from logstore.partition.columns import NewRecords, columns_of, list_of
 from logstore.partition.log import Log
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def open_store(
     )
 
 
-class Store(Mapping[str, "Topic"]):
+class Store(BoundToProcess, Mapping[str, "Topic"]):
     """An open directory of topics: a mapping from topic name to :class:`Topic`.
 
     Use it in a ``with`` statement, or call :meth:`close`. All methods may be called from many threads. A
@@ -157,7 +156,7 @@ class Store(Mapping[str, "Topic"]):
         check_topic_name(name)
         if partitions is not None:
             check_partition_count(partitions)
-        check_config(config)
+        check_topic_config(config)
         if name not in self:
             try:
                 return self.create_topic(name, partitions=partitions or 1, config=config)
@@ -266,7 +265,7 @@ class Store(Mapping[str, "Topic"]):
         return f"<Store {self.path!r}{mode}: {contents}>"
 
 
-class Topic(Sequence[Log]):
+class Topic(BoundToProcess, Sequence[Log]):
     """A topic: a sequence of :class:`Log`, one for each partition."""
 
     def __init__(self, directory: LogDirectory | WatchedDirectory, name: str) -> None:
@@ -443,7 +442,7 @@ class Topic(Sequence[Log]):
         return offsets
 
     def _divide(self, records: NewRecords) -> dict[int, list[Any]]:
-        rows = records if type(records) is list else _listed(records)
+        rows = records if type(records) is list else list_of(records)
         by_number = divide_rows(rows, len(self))
         if by_number is not None:
             return {number: part for number, part in enumerate(by_number) if part}
@@ -521,7 +520,7 @@ class Topic(Sequence[Log]):
         Raises:
             InvalidConfigError: an unknown name or a bad value.
         """
-        changed = check_config(config) or self.config
+        changed = check_topic_config(config) or self.config
         if settings:
             changed = changed.with_settings(**settings)
         return self._writable().configure(self.name, changed).config
@@ -555,13 +554,6 @@ class Topic(Sequence[Log]):
 
     def __repr__(self) -> str:
         return f"<Topic {self.name!r} in {self._directory.path!r}>"
-
-
-def _listed(records: NewRecords) -> list[Any]:
-    """The records of an iterable, which is used up."""
-    if isinstance(records, bytes | bytearray | memoryview | str) or not isinstance(records, Iterable):
-        columns_of(records, 0)  # says what is wrong
-    return list(records)
 
 
 class _UnknownPartitionError(UnknownTopicError, IndexError):

@@ -424,3 +424,20 @@ def test_a_compacted_topic_refuses_rows_without_keys(tmp_path):
         topic = store.create_topic("t", partitions=2, config=TopicConfig(cleanup_policy="compact"))
         with pytest.raises(InvalidRecordError, match="needs a key"):
             topic.extend_arrow(pa.table({"value": [b"v"]}))
+
+
+def test_a_series_that_is_no_table_is_refused(log):
+    class Series:
+        """One column, as polars has it: an Arrow stream of no table."""
+
+        def __arrow_c_stream__(self, requested_schema=None):
+            return pa.chunked_array([pa.array([b"1", b"2"])]).__arrow_c_stream__(requested_schema)
+
+    with pytest.raises(UsageError, match="data is a Series that is no table"):
+        log.extend_arrow(Series())
+
+
+def test_the_index_of_pandas_is_named_for_what_it_is(log):
+    data = pa.table({"value": [b"1"], "__index_level_0__": [7]})
+    with pytest.raises(InvalidRecordError, match=r"index of a pandas DataFrame: reset_index\(drop=True\)"):
+        log.extend_arrow(data)

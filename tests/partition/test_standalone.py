@@ -8,6 +8,7 @@ from logstore.errors import DiskFullError, UsageError
 from logstore.model import TopicPartition
 from logstore.partition.log import Log
 from logstore.partition.standalone import name_of
+from tests.logdir.helpers import open_store, snapshot, values
 from tests.partition.helpers import Partition, WatchedFiles, failing
 
 
@@ -48,6 +49,22 @@ def test_a_file_in_place_of_the_directory_is_refused(tmp_path):
     with pytest.raises((UsageError, OSError)):
         Log.open(str(tmp_path / "t-0"))
     assert (tmp_path / "t-0").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("name", ["meta.properties", "topics.json"])
+def test_the_directory_of_a_store_is_refused_and_left_as_it_is(tmp_path, name):
+    with open_store(tmp_path / "store") as store:
+        log = store.create_topic("t")[0]
+        log.extend([b"1", b"2", b"3"])
+        log.delete_before(2)
+    (tmp_path / "store" / name).rename(tmp_path / name)  # one of the two is enough
+    before = snapshot(tmp_path / "store")
+    with pytest.raises(UsageError, match=r"is a store; open it with logstore\.open"):
+        Log.open(tmp_path / "store")
+    assert snapshot(tmp_path / "store") == before
+    (tmp_path / name).rename(tmp_path / "store" / name)
+    with open_store(tmp_path / "store") as store:
+        assert values(store["t"][0]) == [b"3"]
 
 
 def test_what_is_found_after_a_stop_is_what_a_broker_expects(partition):

@@ -51,6 +51,9 @@ class TopicEntry:
         return replace(self, state=state)
 
 
+_WHAT_TO_DO = "Restore the file, or move it away: the topics are then there without their settings"
+
+
 def read_catalogue(files: Files, directory: str) -> dict[str, TopicEntry] | None:
     """The topics by name, or None if there is no catalogue.
 
@@ -66,7 +69,7 @@ def read_catalogue(files: Files, directory: str) -> dict[str, TopicEntry] | None
     try:
         return decode_catalogue(data)
     except CorruptionError as error:
-        raise error.located(path) from None
+        raise CorruptionError(f"{error.reason}. {_WHAT_TO_DO}").located(path) from None
 
 
 def write_catalogue(files: Files, directory: str, topics: Iterable[TopicEntry]) -> None:

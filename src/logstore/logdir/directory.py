@@ -15,10 +15,9 @@ from copy import copy
 from typing import TYPE_CHECKING, NamedTuple
 
 from logstore.clock import Clock
-from logstore.config import StoreConfig, TopicConfig
+from logstore.config import StoreConfig, TopicConfig, check_topic_config
 from logstore.errors import (
     CorruptionError,
-    InvalidConfigError,
     LogstoreError,
     ReopenRequiredError,
     UnknownTopicError,
@@ -28,7 +27,7 @@ from logstore.errors import (
 from logstore.files import Files
 from logstore.format.names import check_topic_name
 from logstore.logdir.catalogue import MAX_PARTITIONS, TopicEntry
-from logstore.logdir.identity import ensure_identity, prepare_directory
+from logstore.logdir.identity import MISSING_DIRECTORY, ensure_identity, prepare_directory
 from logstore.logdir.topics import TopicTable
 from logstore.logdir.upkeep import Upkeep, flush_each, for_each
 from logstore.model import TopicPartition
@@ -189,7 +188,7 @@ class LogDirectory:
     ) -> Log:
         directory = self._topics.directory_of(partition)
         if not self._files.is_directory(directory):
-            raise CorruptionError("the partition's directory is missing", path=directory)
+            raise CorruptionError(MISSING_DIRECTORY, path=directory)
         return open_log(
             self.context,
             directory,
@@ -282,7 +281,7 @@ class LogDirectory:
         with self._lock:
             self.check_open()
             try:
-                topic = self._topics.begin(name, partition_count, check_config(config))
+                topic = self._topics.begin(name, partition_count, check_topic_config(config))
                 topic = self._complete(topic, 0)
             except BaseException:
                 self._topics.undo(name)
@@ -470,13 +469,3 @@ def check_partition_count(count: int) -> None:
     """
     if type(count) is not int or not 1 <= count <= MAX_PARTITIONS:
         raise UsageError(f"partitions is {count!r}; it must be a number from 1 to {MAX_PARTITIONS}")
-
-
-def check_config(config: TopicConfig | None) -> TopicConfig | None:
-    """
-    Raises:
-        InvalidConfigError: it is something else.
-    """
-    if config is not None and not isinstance(config, TopicConfig):
-        raise InvalidConfigError(f"config is a {type(config).__name__}; it must be a TopicConfig")
-    return config

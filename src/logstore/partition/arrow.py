@@ -106,7 +106,7 @@ def plan_columns(
     for name in names:
         wanted |= known[name][1]
     schema = pa.schema([known[name][0] for name in names])
-    return ColumnPlan(schema, wanted, batch_rows, min(batch_bytes, MAX_COLUMN_BYTES))
+    return ColumnPlan(schema, wanted, min(batch_rows, MAX_COLUMN_BYTES), min(batch_bytes, MAX_COLUMN_BYTES))
 
 
 def _column_names(columns: Any, known: Iterable[str]) -> list[str]:

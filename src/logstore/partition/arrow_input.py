@@ -72,6 +72,9 @@ def encode(data: Any, encoder: RowEncoder, now_ms: int) -> Sequence[NewBatch]:
 # Which data, and which columns ------------------------------------------------------------------------------
 
 
+_OF_PANDAS = ". It is the index of a pandas DataFrame: reset_index(drop=True) leaves it out"
+
+
 def record_batches_of(data: Any) -> list[Any]:
     """The record batches of any Arrow data, their columns known by name.
 
@@ -84,7 +87,7 @@ def record_batches_of(data: Any) -> list[Any]:
     elif isinstance(data, pa.RecordBatchReader):
         schema, batches = data.schema, list(data)
     elif isinstance(data, pa.Table) or hasattr(data, "__arrow_c_stream__"):
-        table = data if isinstance(data, pa.Table) else pa.table(data)
+        table = data if isinstance(data, pa.Table) else _table_of(data)
         schema, batches = table.schema, table.to_batches()
     else:
         raise UsageError(
@@ -95,10 +98,20 @@ def record_batches_of(data: Any) -> list[Any]:
     return batches
 
 
+def _table_of(data: Any) -> Any:
+    try:
+        return pa.table(data)
+    except pa.ArrowInvalid as error:  # a series, for one: it has the method too
+        raise UsageError(f"data is a {type(data).__name__} that is no table: {error}") from error
+
+
 def _check_names(names: list[str]) -> None:
     for name in names:
         if name not in NAMES:
-            raise InvalidRecordError(f"there is no column {name!r} to append; they are {', '.join(NAMES)}")
+            raise InvalidRecordError(
+                f"there is no column {name!r} to append; the columns are {', '.join(NAMES)}"
+                + _OF_PANDAS * name.startswith("__index_level_")
+            )
         if names.count(name) > 1:
             raise InvalidRecordError(f"column {name!r} is there twice")
     if "value" not in names:

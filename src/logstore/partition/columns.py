@@ -9,7 +9,7 @@ timestamps are milliseconds, header keys are text that UTF-8 can hold.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from operator import add
 from typing import Any, NamedTuple, cast
@@ -75,6 +75,8 @@ def list_of(records: Any) -> list[Any]:
     """
     if isinstance(records, bytes | bytearray | memoryview | str):
         raise UsageError(f"records is a single {type(records).__name__}; extend takes an iterable of records")
+    if isinstance(records, Mapping):  # iterating gives its keys, which would be appended as values
+        raise UsageError(f"records is a {type(records).__name__}; give its items(): pairs of key and value")
     try:
         iterator = iter(records)
     except TypeError:

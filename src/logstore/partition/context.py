@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field
 
 from logstore.clock import Clock, SystemClock
-from logstore.config import StoreConfig
+from logstore.config import StoreConfig, check_store_config
 from logstore.files import Files, ForkFlag, OsFiles, open_file_limit
 from logstore.partition.batch_cache import BatchCache
 from logstore.partition.home import LogHome
@@ -40,10 +40,14 @@ def make_context(
     clock: Clock | None = None,
     seed: int | None = None,
 ) -> LogContext:
-    """The context of the directory ``path``, with the machine's disk and clock unless others are given."""
+    """The context of the directory ``path``, with the machine's disk and clock unless others are given.
+
+    Raises:
+        InvalidConfigError: ``config`` is no StoreConfig.
+    """
     files = files or OsFiles()
     clock = clock or SystemClock()
-    config = config or StoreConfig()
+    config = check_store_config(config) or StoreConfig()
     return LogContext(
         home=LogHome(files, files.absolute(path)),
         files=files,

@@ -47,8 +47,10 @@ _MAX_INT16 = 2**15 - 1
 def check_producer(producer: ProducerIdentity) -> None:
     """
     Raises:
-        InvalidRecordError: a field is not a number of its range; names it.
+        InvalidRecordError: it is something else, or a field is not a number of its range; names it.
     """
+    if not isinstance(producer, ProducerIdentity):
+        raise InvalidRecordError(f"producer is a {type(producer).__name__}; it must be a ProducerIdentity")
     for name, value, limit in (
         ("producer_id", producer.producer_id, _MAX_INT64),
         ("producer_epoch", producer.producer_epoch, _MAX_INT16),

@@ -87,7 +87,9 @@ _NEXT_STEPS: Final = {
     FindingKind.CHECKPOINT: "The next checkpoint writes it anew; a crash before that costs more reading.",
     FindingKind.METADATA: "Restore the file from a copy.",
     FindingKind.UNREADABLE: "Look at the disk and its errors, and copy what can be read to another one.",
-    FindingKind.NOT_OPENED: "Restore its files and call reopen(), or reopen(accept_loss=True) to cut it.",
+    FindingKind.NOT_OPENED: (
+        "Restore its files and call reopen(); reopen(accept_loss=True) cuts the log where it is damaged."
+    ),
     FindingKind.TORN_END: "An append is under way, or the next open for writing cuts it off, and keeps it.",
     FindingKind.MISSING_INDEX: "It is built from the log when it is next used.",
     FindingKind.SPARSE_INDEX: "Reads there are slower, and right: other settings or another writer do that.",

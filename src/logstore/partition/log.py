@@ -12,7 +12,7 @@ import contextlib
 from typing import TYPE_CHECKING, Self
 
 from logstore.clock import Clock
-from logstore.config import DEFAULT_MAP_BYTES, StoreConfig, TopicConfig
+from logstore.config import DEFAULT_MAP_BYTES, StoreConfig, TopicConfig, check_topic_config
 from logstore.errors import (
     LogstoreError,
     OffsetOutOfRangeError,
@@ -25,7 +25,7 @@ from logstore.model import Bytes
 from logstore.partition.appending import AppendingLog
 from logstore.partition.encoding import RowEncoder
 from logstore.partition.failed_flushes import tell_failed_flush
-from logstore.partition.readable import check_offset
+from logstore.partition.readable import check_count, check_offset
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -64,7 +64,7 @@ class Log(AppendingLog):
 
         Raises:
             LockedError: it is open elsewhere.
-            UsageError: it does not exist and ``create`` is false, or it lies inside a store.
+            UsageError: it does not exist and ``create`` is false, it lies inside a store, or it is one.
             CorruptionError: durable data is damaged or missing, and ``accept_loss`` is false.
         """
         from logstore.partition.standalone import open_standalone
@@ -199,7 +199,7 @@ class Log(AppendingLog):
                 segments that it was about to replace stay as they are.
 
         Raises:
-            UsageError: the topic is not compacted.
+            UsageError: the topic is not compacted, or ``map_bytes`` holds no key.
             CorruptionError: a batch is damaged; it and all behind it stay as they are.
             RetriableError: the log was truncated, or its beginning deleted, meanwhile.
             ClosedError: it was closed, or its topic deleted, meanwhile.
@@ -207,6 +207,7 @@ class Log(AppendingLog):
         from logstore.partition.compaction import Compaction  # few programs get here
 
         self._check_usable()
+        check_count(map_bytes, "map_bytes")
         with self._compacting.own_lock(), self._compacting:
             return Compaction(
                 self,
@@ -332,7 +333,12 @@ class Log(AppendingLog):
         return self._core.config
 
     def reconfigure(self, config: TopicConfig) -> None:
-        """Use other settings from the next append on; those of the index files from the next roll on."""
+        """Use other settings from the next append on; those of the index files from the next roll on.
+
+        Raises:
+            InvalidConfigError: it is no TopicConfig.
+        """
+        config = check_topic_config(config) or self.config
         with self._own_lock(), self._changing as core:
             self._drain_locked()
             core.config = config

@@ -25,7 +25,7 @@ from logstore.errors import (
     StorageError,
     UsageError,
 )
-from logstore.model import Bytes, Isolation, OffsetAndTimestamp, Record, TopicPartition
+from logstore.model import BoundToProcess, Bytes, Isolation, OffsetAndTimestamp, Record, TopicPartition
 from logstore.partition import lookup, reading
 from logstore.partition.context import LogContext
 from logstore.partition.reading import Fetched
@@ -46,7 +46,7 @@ MAX_FETCH_BYTES = 1024 * 1024
 """What :meth:`ReadableLog.fetch` returns at most, unless asked for more."""
 
 
-class ReadableLog(ABC):
+class ReadableLog(BoundToProcess, ABC):
     """Reading one partition."""
 
     directory: str
@@ -579,7 +579,16 @@ def check_isolation(isolation: Isolation) -> None:
 def check_buffer(data: Bytes) -> None:
     """
     Raises:
-        UsageError: it is not bytes-like.
+        UsageError: it is not bytes-like, or a memoryview of anything else than bytes in a row.
     """
     if not isinstance(data, bytes | bytearray | memoryview):
         raise UsageError(f"data is a {type(data).__name__}; it must be bytes")
+    if isinstance(data, memoryview) and not _is_of_bytes(data):
+        raise UsageError("data is a memoryview that is not of bytes in a row, or was released")
+
+
+def _is_of_bytes(data: memoryview) -> bool:
+    try:
+        return data.c_contiguous and data.ndim == data.itemsize == 1
+    except ValueError:  # it was released
+        return False

@@ -10,7 +10,7 @@ import contextlib
 import threading
 
 from logstore.clock import Clock
-from logstore.config import StoreConfig, TopicConfig
+from logstore.config import StoreConfig, TopicConfig, check_topic_config
 from logstore.errors import ClosedError, InvalidTopicError, UsageError
 from logstore.files import Files, PathLike, check_path
 from logstore.format.names import parse_directory_name
@@ -19,6 +19,9 @@ from logstore.partition.context import LogContext, make_context
 from logstore.partition.home import LOCK_NAME
 from logstore.partition.log import Log
 from logstore.partition.opening import open_log
+
+_STORE_FILES = frozenset({"meta.properties", "topics.json"})
+"""What a store's or a broker's directory has, and a partition's has not; both have a lock and checkpoints."""
 
 _UNNAMED = TopicPartition("log", 0)
 """The name of a partition whose directory is not called ``<topic>-<partition>``."""
@@ -35,6 +38,7 @@ def open_standalone(
     accept_loss: bool,
 ) -> Log:
     """See :meth:`Log.open`."""
+    check_topic_config(config)
     context = make_context(check_path(path), config=store_config, files=files, clock=clock)
     _check_place(context, create)
     try:
@@ -57,6 +61,9 @@ def _check_place(context: LogContext, create: bool) -> None:
             raise UsageError(f"{directory} does not exist")
         files.make_directory(directory)
         files.flush_directory(directory.rpartition("/")[0] or "/")
+    elif not _STORE_FILES.isdisjoint(entry.name for entry in files.list_directory(directory)):
+        # its checkpoints are those of many partitions, and a log would replace them by its own
+        raise UsageError(f"{directory} is a store; open it with logstore.open(), and take one of its logs")
 
 
 def _open_held(context: LogContext, config: TopicConfig, accept_loss: bool) -> Log:

@@ -76,7 +76,7 @@ def _meet_orphan(facts: LogFacts, findings: Findings, name: str, base: int, name
             kind=FindingKind.MISSING_SEGMENT,
             path=f"{facts.directory}/{log_name}",
             base_offset=base,
-            reason=f"there is no such file, but its {name}",
+            reason=f"there is no such file, but {name} is there",
         )
     )
 

@@ -57,6 +57,10 @@ if TYPE_CHECKING:
 
 POLL_MS = 2
 """How often a waiting follower looks."""
+_WHAT_TO_DO = (
+    "Restore the files, or open the store for writing and reopen the partition with accept_loss=True "
+    "to cut the log there"
+)
 _TRIES = 5  # looks at what may be damage, or the writer in the middle of something
 _PATIENCE_S = 2.0  # with a writer who is in the middle of something for sure; it takes him some fsyncs
 
@@ -110,6 +114,27 @@ class ReadOnlyLog(ReadableLog):
         manage_high_watermark
     ) = _refuse
     reconfigure = expire_producers = compact = dirtiness = erase = adopt = last_of_producer = _refuse
+
+    def _refuse_to_say(self, *_: Any) -> NoReturn:
+        """
+        Raises:
+            ReadOnlyError: always.
+        """
+        raise ReadOnlyError(f"{self.partition} was opened read-only; only who has it open for writing knows")
+
+    recovery = leader_epoch = epoch_entries = property(_refuse_to_say)
+    end_offset_for_epoch = _refuse_to_say
+
+    @property
+    def config(self) -> TopicConfig:
+        """The topic's settings when the log was opened; of a topic whose settings nobody knows, that keeps
+        everything."""
+        return self._config or TopicConfig(retention_ms=-1)
+
+    @property
+    def needs_reopen(self) -> bool:
+        """False: only a writer ever has to open it again."""
+        return False
 
     @property
     def is_closed(self) -> bool:
@@ -188,7 +213,7 @@ class ReadOnlyLog(ReadableLog):
                     deadline = deadline or time.monotonic() + _PATIENCE_S
                     is_passing = self._is_passing(error)
                     if time.monotonic() > deadline or (not is_passing and tries == _TRIES):
-                        raise
+                        raise _settled(error) from error.__cause__
                 time.sleep(POLL_MS / 1000)
                 self._check_usable()
                 self._forget_locked()
@@ -251,7 +276,8 @@ class ReadOnlyLog(ReadableLog):
             )
         elif recovery_point > end:
             raise _ChangingError(
-                f"data up to offset {recovery_point} was durable, but the log can only be read up to {end}",
+                f"data up to offset {recovery_point} was durable, but the log can only be read up to {end}. "
+                f"{_WHAT_TO_DO}",
                 path=self._watched.path,
                 position=self._watched.size_bytes,
                 base_offset=end,
@@ -303,7 +329,7 @@ class ReadOnlyLog(ReadableLog):
         is just replacing some, or died over it."""
         logs = current_logs(self._files, self.directory, names)
         if not logs:
-            raise _ChangingError("holds no segment", path=self.directory)
+            raise _ChangingError(f"holds no segment. {_WHAT_TO_DO}", path=self.directory)
         if logs[max(logs)]:  # it would have to be watched under a name that it is about to lose
             raise _ReplacingError(
                 "the last segment is being replaced; an open for writing finishes it, if nobody does",
@@ -397,3 +423,12 @@ class _ChangingError(CorruptionError):
 
 class _ReplacingError(_ChangingError):
     """The writer was seen in the middle of something."""
+
+
+def _settled(error: StorageError | CorruptionError) -> StorageError | CorruptionError:
+    """What users are told when nothing changes any more."""
+    if not isinstance(error, _ChangingError):
+        return error
+    return CorruptionError(
+        error.reason, path=error.path, position=error.position, base_offset=error.base_offset
+    )

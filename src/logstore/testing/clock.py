@@ -17,10 +17,24 @@ class ManualClock:
         return self._monotonic_ms
 
     def advance(self, ms: int) -> None:
-        """Let ``ms`` milliseconds pass."""
+        """Let ``ms`` milliseconds pass.
+
+        Raises:
+            ValueError: no whole number, or below 0: that :meth:`jump` does.
+        """
+        if type(ms) is not int or ms < 0:
+            raise ValueError(
+                f"ms is {ms!r}; it must be a whole number, 0 or above; jump() sets the clock back"
+            )
         self._now_ms += ms
         self._monotonic_ms += ms
 
     def jump(self, ms: int) -> None:
-        """Set the wall clock forward or back by ``ms``, as an administrator or NTP would."""
+        """Set the wall clock forward or back by ``ms``, as an administrator or NTP would.
+
+        Raises:
+            ValueError: no whole number.
+        """
+        if type(ms) is not int:
+            raise ValueError(f"ms is {ms!r}; it must be a whole number")
         self._now_ms += ms

@@ -17,6 +17,7 @@ Write a scenario for your own program: give its :func:`logstore.open` the disk, 
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -45,11 +46,13 @@ class Scenario(Protocol):
 class CrashError(AssertionError):
     """A state of a power cut that a scenario cannot be in, or does not survive."""
 
-    def __init__(self, rule: str, reason: BaseException, story: str) -> None:
+    def __init__(self, rule: str, reason: BaseException, story: str, files: MemoryFiles) -> None:
         super().__init__(f"{type(reason).__name__}: {reason}\nrule: {rule!r}\n{story}")
         self.rule = rule
         """Makes the state again: see :func:`reproduce`."""
         self.reason = reason
+        self.files = files
+        """The disk in this state, as it was before the check; of a session that failed, as that left it."""
 
 
 @dataclass(slots=True)
@@ -159,7 +162,7 @@ class _Exploration:
             self.scenario.check(MemoryFiles(image), cut.said)
         except Exception as error:
             story = _story(cut.trace, cut.point, cut.states.describe(choices))
-            raise CrashError(cut.rule_of(choices), error, story) from error
+            raise CrashError(cut.rule_of(choices), error, story, MemoryFiles(image)) from error
 
 
 def explore(
@@ -183,20 +186,26 @@ def explore(
 
     Raises:
         CrashError: for the first state that the scenario does not accept.
+        ValueError: a number is so small that nothing would be checked.
     """
+    if min(states_per_point, max_states, depth) < 1:
+        raise ValueError("states_per_point, max_states and depth must be 1 or above")
     exploration = _Exploration(scenario, seed, states_per_point, max_states, depth, chained_share)
     exploration.run(Image(), (), str(seed), 1)
     return exploration.explored
 
 
 def reproduce(scenario: Scenario, rule: str) -> MemoryFiles:
-    """Make the state of a rule again and let the scenario check it; returns the disk as it was before that.
+    """Make the state of a rule again, let the scenario check it, and run a session on it; returns the disk as
+    it was before that.
 
     Raises:
-        CrashError: the scenario does not accept it, as before.
+        CrashError: the check or the session fails, as before.
         ValueError: the text is no rule, or of another scenario.
     """
     seed, *cuts = rule.split(" > ")
+    if not re.fullmatch(r"-?\d+( > \d+:[\d.]*)*", rule):
+        raise ValueError(f"{rule!r} is no rule; it must be what a CrashError shows, such as '7 > 12:0.3.1'")
     image, done = Image(), seed
     said: list[Any] = []
     trace: Trace = []
@@ -205,6 +214,8 @@ def reproduce(scenario: Scenario, rule: str) -> MemoryFiles:
         text, _, numbers = cut.partition(":")
         point = int(text)
         trace = _run_session(scenario, image, said, done)
+        if not 0 <= point < len(trace):
+            raise _no_rule_of(rule)
         states = CrashStates(image, int(seed))
         for entry in trace[: point + 1]:
             if isinstance(entry, Note):
@@ -212,13 +223,26 @@ def reproduce(scenario: Scenario, rule: str) -> MemoryFiles:
             else:
                 states.follow(entry)
         choices = tuple(map(int, filter(None, numbers.split("."))))
-        image, description = states.image(choices), states.describe(choices)
+        try:
+            image, description = states.image(choices), states.describe(choices)
+        except (ValueError, IndexError):
+            raise _no_rule_of(rule) from None
         done = f"{done} > {cut}"
+    if cuts:
+        _check_again(scenario, image, said, rule, _story(trace, point, description))
+    _run_session(scenario, image, said, rule)
+    return MemoryFiles(image)
+
+
+def _check_again(scenario: Scenario, image: Image, said: Sequence[Any], rule: str, story: str) -> None:
     try:
         scenario.check(MemoryFiles(image), said)
     except Exception as error:
-        raise CrashError(rule, error, _story(trace, point, description)) from error
-    return MemoryFiles(image)
+        raise CrashError(rule, error, story, MemoryFiles(image)) from error
+
+
+def _no_rule_of(rule: str) -> ValueError:
+    return ValueError(f"rule {rule!r} is of another scenario, or the scenario has changed: no such state")
 
 
 def _run_session(scenario: Scenario, image: Image, said: Sequence[Any], rule: str) -> Trace:
@@ -227,7 +251,7 @@ def _run_session(scenario: Scenario, image: Image, said: Sequence[Any], rule: st
     try:
         scenario.session(files, said, random.Random(f"session {rule}"))
     except Exception as error:
-        raise CrashError(rule, error, _story(files.trace, len(files.trace) - 1)) from error
+        raise CrashError(rule, error, _story(files.trace, len(files.trace) - 1), files) from error
     return files.trace
 
 

@@ -115,6 +115,24 @@ class _Rule:
         return True
 
 
+def _meant(fault: Fault, kinds: Collection[str] | None) -> frozenset[str]:
+    """The kinds of operations that are to fail. A test in which nothing can fail would pass for nothing.
+
+    Raises:
+        ValueError: there are none.
+    """
+    if not isinstance(fault, Fault):
+        raise ValueError(f"fault is {fault!r}; it must be a Fault, such as FAULTS['EIO']")
+    if kinds is None:
+        return fault.kinds
+    if isinstance(kinds, str) or not _EVERY.issuperset(kinds):
+        raise ValueError(f"kinds is {kinds!r}; it must be a list of some of: {', '.join(ACTIONS)}")
+    meant = fault.kinds.intersection(kinds)
+    if not meant:
+        raise ValueError(f"kinds is {kinds!r}; of this fault are: {', '.join(sorted(fault.kinds))}")
+    return meant
+
+
 class FaultyFiles:
     """A file system around another one; implements :class:`~logstore.files.Files`. Safe to use from many
     threads; with several, which operation is the Nth is up to them."""
@@ -146,8 +164,14 @@ class FaultyFiles:
             times: so many of them one after another; None for all from there on.
             kinds: only these kinds of operations.
             path: only where this is part of the path.
+
+        Raises:
+            ValueError: nothing would ever fail, since there is no such kind, none of the kinds fails like
+                this, or the first is number 0.
         """
-        meant = fault.kinds if kinds is None else fault.kinds & frozenset(kinds)
+        meant = _meant(fault, kinds)
+        if at < 1 or (times is not None and times < 0):
+            raise ValueError(f"at is {at!r} and times {times!r}; at counts from 1, times is how many")
         with self._lock:
             self._rules.append(_Rule(fault, meant, path, at - 1, times))
 

@@ -1,0 +1,130 @@
+"""The test kit used wrongly: a test must not pass because nothing was tried."""
+
+from __future__ import annotations
+
+import pytest
+
+import logstore
+from logstore.testing import FAULTS, CrashError, FaultyFiles, ManualClock, MemoryFiles, explore, reproduce
+
+
+class Orders:
+    """Counts on orders that are not durable."""
+
+    def session(self, files, said, rng):
+        with logstore.open("/store", files=files, clock=ManualClock()) as store:
+            log = store.require_topic("orders")[0]
+            for number in range(3):
+                log.append(b"%d" % number)
+                files.note(b"%d" % number)
+
+    def check(self, files, said):
+        with logstore.open("/store", files=files, clock=ManualClock()) as store:
+            found = {record.value for topic in store.values() for log in topic for record in log}
+        assert set(said) <= found
+
+
+class Careful(Orders):
+    """Does the same, and counts on nothing."""
+
+    def check(self, files, said):
+        pass
+
+
+class Broken(Orders):
+    """Works on an empty disk only."""
+
+    def session(self, files, said, rng):
+        if files.list_directory("/"):
+            raise RuntimeError("there is something")
+        files.open("/f", create=True)
+
+    def check(self, files, said):
+        pass
+
+
+def failure_of(scenario, **options):
+    with pytest.raises(CrashError) as caught:
+        explore(scenario, **options)
+    return caught.value
+
+
+def shape_of(files):
+    """Names and sizes: ids are other ones each time."""
+    return {path: len(data) for path, data in files.image.paths().items()}
+
+
+def values_on(files):
+    with logstore.open("/store", files=files, clock=ManualClock()) as store:
+        return [record.value for topic in store.values() for log in topic for record in log]
+
+
+def test_an_error_has_the_disk_as_it_was_and_the_rule_brings_both_again():
+    error = failure_of(Orders(), max_states=100)
+    with pytest.raises(CrashError) as again:
+        reproduce(Orders(), error.rule)
+    assert str(again.value) == str(error)
+    assert shape_of(again.value.files) == shape_of(error.files)
+    assert values_on(error.files) == []
+
+
+def test_the_disk_of_a_rule_that_passes_is_returned():
+    error = failure_of(Orders(), max_states=100)
+    assert shape_of(reproduce(Careful(), error.rule)) == shape_of(error.files)
+
+
+def test_a_session_that_failed_fails_again():
+    error = failure_of(Broken(), depth=2, chained_share=1)
+    assert "there is something" in str(error)
+    with pytest.raises(CrashError, match="there is something"):
+        reproduce(Broken(), error.rule)
+
+
+@pytest.mark.parametrize(
+    "rule", ["", "nonsense", "1 > ", "1 > x:", "1 > -1:", "1 > 99999:", "1 > 20:9.9.9.9.9", "1 > 20:50"]
+)
+def test_what_is_no_rule_of_the_scenario_is_refused(rule):
+    with pytest.raises(ValueError, match="rule"):
+        reproduce(Careful(), rule)
+
+
+@pytest.mark.parametrize("option", ["max_states", "depth", "states_per_point"])
+def test_an_exploration_that_checks_nothing_is_refused(option):
+    with pytest.raises(ValueError, match="1 or above"):
+        explore(Orders(), **{option: 0})
+
+
+@pytest.mark.parametrize(
+    ("fault", "options", "said"),
+    [
+        ("EIO", {}, "FAULTS"),
+        (FAULTS["EIO"], {"kinds": ["wrte"]}, "flush directory"),
+        (FAULTS["EIO"], {"kinds": "write"}, "must be a list"),
+        (FAULTS["EIO"], {"kinds": []}, "of this fault are"),
+        (FAULTS["ENOSPC"], {"kinds": ["read"]}, "of this fault are: create"),
+        (FAULTS["EIO"], {"at": 0}, "at counts from 1"),
+        (FAULTS["EIO"], {"times": -1}, "times is how many"),
+    ],
+)
+def test_a_fault_that_never_strikes_is_refused(fault, options, said):
+    files = FaultyFiles(MemoryFiles())
+    with pytest.raises(ValueError, match=said):
+        files.fail(fault, **options)
+    files.open("/a", create=True)
+    assert not files.failures
+
+
+@pytest.mark.parametrize("ms", [-1, 1.5, "1", None, True])
+def test_time_passes_in_whole_milliseconds_and_forward(ms):
+    clock = ManualClock(1_000)
+    with pytest.raises(ValueError, match="whole number"):
+        clock.advance(ms)
+    assert (clock.now_ms(), clock.monotonic_ms()) == (1_000, 0)
+
+
+def test_only_the_wall_clock_jumps_back():
+    clock = ManualClock(1_000)
+    clock.jump(-500)
+    assert (clock.now_ms(), clock.monotonic_ms()) == (500, 0)
+    with pytest.raises(ValueError, match="whole number"):
+        clock.jump(0.5)

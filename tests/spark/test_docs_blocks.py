@@ -1,0 +1,51 @@
+"""The Python in docs/spark.md that is not under "Pipelines" runs as it stands, from top to bottom."""
+
+import re
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+import logstore
+
+pytestmark = pytest.mark.slow
+
+PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
+PIPELINES = PAGE.split("\n## Pipelines\n")[1].split("\n## ")[0]
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.replace(PIPELINES, ""), re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def data(tmp_path):
+    with logstore.open(tmp_path / "shop") as store:
+        store.create_topic("orders", partitions=2).extend([(b"ada", b"5"), (b"bob", b"17"), (b"ada", b"1")])
+        store.create_topic("counts")
+    return tmp_path
+
+
+def test_the_blocks_run_and_do_what_they_say(spark, data):
+    frame = spark.createDataFrame([(1, "x"), (2, "y")], "id int, text string")
+    counts = (
+        spark.readStream.format("rate")
+        .option("rowsPerSecond", 100)
+        .load()
+        .selectExpr("string(value) as key", "string(value) as value")
+    )
+    names = {"spark": spark, "frame": frame, "counts": counts}
+    before = spark.conf.get("spark.sql.pyspark.worker.logging.enabled")
+    out = StringIO()
+    try:
+        with redirect_stdout(out):
+            for block in BLOCKS:
+                exec(compile(block.replace("/data/", f"{data}/"), "spark.md", "exec"), names)
+                if "query" in names:
+                    names["query"].processAllAvailable()
+                    names.pop("query").stop()
+        assert names["values"].columns == ["offset", "value"]
+    finally:
+        spark.conf.set("spark.sql.pyspark.worker.logging.enabled", before)
+    assert "decode(key, utf-8)" in out.getvalue()
+    assert len(list((data / "orders").glob("batch=*"))) == 1
+    with logstore.open(data / "shop", read_only=True) as store:
+        assert sum(len(list(log)) for log in store["orders"]) == 5
