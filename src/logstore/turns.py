@@ -44,29 +44,29 @@ class _Turns(Generic[T]):
     def take(self, at_a_time: int) -> None:
         try:
             for _ in range(1, min(at_a_time, len(self._turns))):
-                self._start_helper()
+                self._start_thread()
             self._work()
         except BaseException:
             self._turns.clear()
             raise
         finally:
-            self._wait_for_helpers()
+            self._wait_for_threads()
         if self._failures:
             raise self._failures[min(self._failures)]
 
-    def _start_helper(self) -> None:
+    def _start_thread(self) -> None:
         end = threading.Event()
-        helper = threading.Thread(target=self._help, args=(end,), name="logstore-turn")
+        thread = threading.Thread(target=self._work_beside, args=(end,), name="logstore-turn")
         self._ends.append(end)
         try:
-            helper.start()
+            thread.start()
         except BaseException as error:
-            if helper.ident is None:
+            if thread.ident is None:
                 self._ends.remove(end)
             if not isinstance(error, RuntimeError):  # no thread to be had, or the interpreter ends
                 raise
 
-    def _help(self, end: threading.Event) -> None:
+    def _work_beside(self, end: threading.Event) -> None:
         try:
             self._work()
         finally:
@@ -83,7 +83,7 @@ class _Turns(Generic[T]):
             except Exception as error:
                 self._failures[number] = error
 
-    def _wait_for_helpers(self) -> None:
+    def _wait_for_threads(self) -> None:
         """An interrupt is raised when all are done: what they work on must not be let go before."""
         interrupt: BaseException | None = None
         for end in self._ends:
