@@ -1,4 +1,4 @@
-"""Hours of guided fuzzing, in `make soak`: ``LOGSTORE_FUZZ_SECONDS`` is what each reader gets."""
+"""Guided fuzzing, in `make soak`: each reader gets a tenth of ``LOGSTORE_FUZZ_SECONDS``, by default a minute."""
 
 from __future__ import annotations
 
