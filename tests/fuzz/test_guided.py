@@ -1,4 +1,4 @@
-"""Guided fuzzing, in `make soak`: each reader gets a tenth of ``LOGSTORE_FUZZ_SECONDS``, by default a minute."""
+"""Guided fuzzing, in `make soak`: each reader gets a tenth of ``LOGSTORE_FUZZ_SECONDS``, 60 by default."""
 
 from __future__ import annotations
 
