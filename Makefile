@@ -57,7 +57,7 @@ lint: $(VENV)/.test
 FAST := -m "not slow and not interop and not soak"
 
 check: lint
-	$(BIN)/pytest -n $(JOBS) $(FAST)
+	$(BIN)/pytest -n $(JOBS) $(FAST) --quick
 
 # The last line of each run says which code it was: see tests/conftest.py.
 test: lint

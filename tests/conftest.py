@@ -19,6 +19,8 @@ from logstore.partition.verify_files import StoredCheckpoints
 from logstore.partition.writable import WritableLog
 from tests.figures import report as report_figure
 
+pytest_plugins = ["tests.longest"]
+
 
 def pytest_terminal_summary(terminalreporter):
     info = build_info()
