@@ -29,7 +29,7 @@ from logstore.logdir.directory import (
 from logstore.logdir.placement import Placement
 from logstore.logdir.upkeep import for_each
 from logstore.logdir.watched import WatchedDirectory
-from logstore.model import BoundToProcess, Bytes, Isolation, TopicPartition
+from logstore.model import BoundToProcess, Bytes, Isolation, TopicPartition, how_to_make_int
 from logstore.partition.columns import NewRecords, columns_of, list_of
 from logstore.partition.log import Log
 
@@ -306,7 +306,7 @@ class Topic(BoundToProcess, Sequence[Log]):
         """The partition that an index means; negative ones count from the end."""
         count = len(self)
         if type(number) is not int:
-            raise UsageError(f"partition is {number!r}; it must be a number")
+            raise UsageError(f"partition is {number!r}; it must be a number{how_to_make_int(number)}")
         if not -count <= number < count:
             # IndexError ends iteration over a sequence; UnknownTopicError is ours. This is both.
             raise _UnknownPartitionError(f"topic {self.name!r} has {count} partitions; there is no {number}")
