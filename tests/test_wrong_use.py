@@ -69,6 +69,40 @@ def test_a_view_of_anything_else_than_bytes_leaves_the_log_in_use(log, data):
     assert values(log) == [b"v"]
 
 
+WRONG = {
+    "too large": (b"zz", b"x" * 2_000_000),
+    "text": (b"zz", "text"),
+    "text as a key": ("zz", b"v"),
+    "no record": 5,
+    "a time ahead": (b"zz", b"v", 2**50),
+    "a header": (b"zz", b"v", None, [("a", "text")]),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+def test_a_record_of_a_topic_that_is_refused_leaves_all_partitions_as_they_were(store, wrong):
+    topic = store.create_topic("many", partitions=4)
+    with pytest.raises(InvalidRecordError):
+        topic.extend([*((b"%d" % number, b"v") for number in range(20)), wrong])
+    assert [log.log_end_offset for log in topic] == [0] * 4
+
+
+@pytest.mark.parametrize("value", [b"x" * 2_000_000, b"v"], ids=["too large", "a time ahead"])
+def test_a_row_of_a_topic_that_is_refused_leaves_all_partitions_as_they_were(store, value):
+    pa = pytest.importorskip("pyarrow")
+    topic = store.create_topic("many", partitions=4)
+    rows = pa.table(
+        {
+            "key": [b"%d" % number for number in range(20)],
+            "value": [b"v"] * 19 + [value],
+            "timestamp_ms": [None] * 19 + [None if len(value) > 1 else 2**50],
+        }
+    )
+    with pytest.raises(InvalidRecordError):
+        topic.extend_arrow(rows)
+    assert [log.log_end_offset for log in topic] == [0] * 4
+
+
 # Numbers ----------------------------------------------------------------------------------------------------
 
 

@@ -414,12 +414,13 @@ class Topic(BoundToProcess, Sequence[Log]):
     def extend(self, records: NewRecords, *, flush: bool = False) -> dict[int, range]:
         """Append many records, each to the partition of its key; returns the offsets by partition.
 
-        Within a partition the order is kept. A failure in one partition leaves what was appended to others.
-        Takes what :meth:`Log.extend` takes, and raises what it raises.
+        Within a partition the order is kept. All records are checked before anything is appended; where the
+        disk refuses in one partition, what was appended to others stays. Takes what :meth:`Log.extend` takes,
+        and raises what it raises.
         """
-        offsets: dict[int, range] = {}
-        for partition, rows in sorted(self._divide(records).items()):
-            offsets[partition] = self[partition].extend(rows)
+        divided = sorted(self._divide(records).items())
+        appends = {partition: self[partition]._extend_later(rows) for partition, rows in divided}
+        offsets = {partition: append() for partition, append in appends.items()}
         if flush:
             for_each(Log.flush, [self[partition] for partition in offsets])
         return offsets
@@ -435,7 +436,10 @@ class Topic(BoundToProcess, Sequence[Log]):
 
         count, placement = len(self), self._placement
         tables = arrow_input.divide(data, count, lambda value: placement.choose(None, value, count))
-        offsets = {partition: self[partition].extend_arrow(table) for partition, table in tables.items()}
+        appends = {
+            partition: self[partition]._extend_arrow_later(table) for partition, table in tables.items()
+        }
+        offsets = {partition: append() for partition, append in appends.items()}
         if flush:
             for_each(Log.flush, [self[partition] for partition in offsets])
         return offsets
