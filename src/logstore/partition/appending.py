@@ -179,7 +179,6 @@ class AppendingLog(WritableLog):
     def _linger(self) -> None:
         with self._lock:
             self._linger_pending = False
-            at_exit.forget(self)
             if self._is_closed or self._failure is not None:
                 return
             try:
@@ -187,6 +186,7 @@ class AppendingLog(WritableLog):
             except StorageError:
                 self._linger_after_locked(_RETRY_MS)
                 raise
+            at_exit.forget(self)  # not before: the program would end in the middle of it
 
     def _write_at_exit(self) -> None:
         """Write what was gathered, since the program ends and the log was not closed."""
