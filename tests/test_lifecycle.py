@@ -494,6 +494,15 @@ def test_a_program_that_ends_writes_what_was_gathering(path, opening, ending):
     assert values_left(path) == [b"1", b"2"]
 
 
+def test_a_program_waits_for_what_the_background_is_writing_as_it_ends(path):
+    slow = (
+        "write, begun = log._core.write, threading.Event(); "
+        "log._core.write = lambda *what: (begun.set(), time.sleep(0.3), write(*what))[2]"
+    )
+    run_python(APPEND.format(f"{OPENINGS['store']}; {slow}", "begun.wait()"), path)
+    assert values_left(path) == [b"1", b"2"]
+
+
 def test_the_end_of_a_forked_child_writes_nothing(path):
     """Its parent ends without exit functions, as if killed: so whatever is there, the child wrote."""
     run_python(APPEND.format(OPENINGS["a long linger"], ENDINGS["forked child"]), path, check=False)

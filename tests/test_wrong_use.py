@@ -1,6 +1,7 @@
 """What a caller gets wrong is refused in logstore's own words, and nothing was changed by then."""
 
 import copy
+import datetime
 import pickle
 
 import pytest
@@ -68,6 +69,40 @@ def test_a_view_of_anything_else_than_bytes_leaves_the_log_in_use(log, data):
     assert values(log) == [b"v"]
 
 
+WRONG = {
+    "too large": (b"zz", b"x" * 2_000_000),
+    "text": (b"zz", "text"),
+    "text as a key": ("zz", b"v"),
+    "no record": 5,
+    "a time ahead": (b"zz", b"v", 2**50),
+    "a header": (b"zz", b"v", None, [("a", "text")]),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+def test_a_record_of_a_topic_that_is_refused_leaves_all_partitions_as_they_were(store, wrong):
+    topic = store.create_topic("many", partitions=4)
+    with pytest.raises(InvalidRecordError):
+        topic.extend([*((b"%d" % number, b"v") for number in range(20)), wrong])
+    assert [log.log_end_offset for log in topic] == [0] * 4
+
+
+@pytest.mark.parametrize("value", [b"x" * 2_000_000, b"v"], ids=["too large", "a time ahead"])
+def test_a_row_of_a_topic_that_is_refused_leaves_all_partitions_as_they_were(store, value):
+    pa = pytest.importorskip("pyarrow")
+    topic = store.create_topic("many", partitions=4)
+    rows = pa.table(
+        {
+            "key": [b"%d" % number for number in range(20)],
+            "value": [b"v"] * 19 + [value],
+            "timestamp_ms": [None] * 19 + [None if len(value) > 1 else 2**50],
+        }
+    )
+    with pytest.raises(InvalidRecordError):
+        topic.extend_arrow(rows)
+    assert [log.log_end_offset for log in topic] == [0] * 4
+
+
 # Numbers ----------------------------------------------------------------------------------------------------
 
 
@@ -83,6 +118,46 @@ def test_a_record_batch_may_be_of_any_size(log, rows):
 def test_no_memory_for_keys_is_refused(log, map_bytes):
     with pytest.raises(UsageError, match="map_bytes is"):
         log.compact(now=True, map_bytes=map_bytes)
+
+
+class Index:
+    """A number of another type, as numpy has them."""
+
+    def __index__(self):
+        return 1
+
+
+def test_a_number_of_another_type_is_refused_with_how_to_make_one(store, log):
+    log.extend([(b"k", b"v")] * 3)
+    for use in (
+        log.read,
+        log.record_at,
+        log.follow,
+        log.fetch,
+        log.offset_at,
+        log.truncate_to,
+        store["t"].__getitem__,
+        lambda number: log.read(0, number),
+        lambda number: log.split(0, 3, parts=number),
+        lambda number: log.erase(offsets=[number]),
+        lambda number: log.append(b"v", key=b"k", timestamp_ms=number),
+    ):
+        with pytest.raises(UsageError, match=r"int\(\) makes it of a Index$"):
+            use(Index())
+    assert log.log_end_offset == 3
+
+
+def test_a_datetime_is_refused_with_how_to_make_milliseconds_of_it(store, log):
+    when = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
+    for use in (
+        log.offset_at,
+        lambda when: log.append(b"v", key=b"k", timestamp_ms=when),
+        lambda when: log.extend([(b"k", b"v", when)]),
+        lambda when: store["t"].extend([(b"k", b"v", when)]),
+    ):
+        with pytest.raises(UsageError, match=r"int\(when\.timestamp\(\) \* 1000\) makes it of a datetime$"):
+            use(when)
+    assert log.log_end_offset == 0
 
 
 # Settings ---------------------------------------------------------------------------------------------------

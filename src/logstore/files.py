@@ -328,7 +328,8 @@ class OsLock:
             return
         if self._held.get(key) == os.getpid():
             raise LockedError(
-                f"{self._path} is held by this process: the directory is already open for writing"
+                f"{self._path} is held by this process: the directory is already open for writing; "
+                "use what is open, or close it first"
             )
 
     def _take(self) -> None:

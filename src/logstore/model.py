@@ -18,6 +18,15 @@ Bytes = bytes | bytearray | memoryview
 """What the engine accepts where it takes bytes. Results are always ``bytes``."""
 
 
+def how_to_make_int(value: object) -> str:
+    """What a message adds about a value that is nearly an int: a number of numpy, a time."""
+    if hasattr(value, "timestamp"):
+        return "; int(when.timestamp() * 1000) makes it of a datetime"
+    if hasattr(value, "__index__") and not isinstance(value, int):
+        return f"; int() makes it of a {type(value).__name__}"
+    return ""
+
+
 class BoundToProcess:
     """What cannot leave the process that opened it, nor be there twice."""
 

@@ -28,7 +28,7 @@ from logstore.logdir.directory import (
 )
 from logstore.logdir.placement import Placement
 from logstore.logdir.watched import WatchedDirectory
-from logstore.model import BoundToProcess, Bytes, Isolation, TopicPartition
+from logstore.model import BoundToProcess, Bytes, Isolation, TopicPartition, how_to_make_int
 from logstore.partition.columns import NewRecords, columns_of, list_of
 from logstore.partition.log import Log
 
@@ -307,7 +307,7 @@ class Topic(BoundToProcess, Sequence[Log]):
         """The partition that an index means; negative ones count from the end."""
         count = len(self)
         if type(number) is not int:
-            raise UsageError(f"partition is {number!r}; it must be a number")
+            raise UsageError(f"partition is {number!r}; it must be a number{how_to_make_int(number)}")
         if not -count <= number < count:
             # IndexError ends iteration over a sequence; UnknownTopicError is ours. This is both.
             raise _UnknownPartitionError(f"topic {self.name!r} has {count} partitions; there is no {number}")
@@ -415,12 +415,13 @@ class Topic(BoundToProcess, Sequence[Log]):
     def extend(self, records: NewRecords, *, flush: bool = False) -> dict[int, range]:
         """Append many records, each to the partition of its key; returns the offsets by partition.
 
-        Within a partition the order is kept. A failure in one partition leaves what was appended to others.
-        Takes what :meth:`Log.extend` takes, and raises what it raises.
+        Within a partition the order is kept. All records are checked before anything is appended; where the
+        disk refuses in one partition, what was appended to others stays. Takes what :meth:`Log.extend` takes,
+        and raises what it raises.
         """
-        offsets: dict[int, range] = {}
-        for partition, rows in sorted(self._divide(records).items()):
-            offsets[partition] = self[partition].extend(rows)
+        divided = sorted(self._divide(records).items())
+        appends = {partition: self[partition]._extend_later(rows) for partition, rows in divided}
+        offsets = {partition: append() for partition, append in appends.items()}
         if flush:
             self._writable().flush([self[partition] for partition in offsets])
         return offsets
@@ -436,7 +437,10 @@ class Topic(BoundToProcess, Sequence[Log]):
 
         count, placement = len(self), self._placement
         tables = arrow_input.divide(data, count, lambda value: placement.choose(None, value, count))
-        offsets = {partition: self[partition].extend_arrow(table) for partition, table in tables.items()}
+        appends = {
+            partition: self[partition]._extend_arrow_later(table) for partition, table in tables.items()
+        }
+        offsets = {partition: append() for partition, append in appends.items()}
         if flush:
             self._writable().flush([self[partition] for partition in offsets])
         return offsets

@@ -16,7 +16,7 @@ from logstore.format.checkpoint import EpochEntry, encode_epoch_checkpoint
 from logstore.format.compression import Codec
 from logstore.format.snapshot import decode_snapshot, encode_snapshot
 from logstore.model import ProducerIdentity
-from logstore.partition.findings import MAX_KEPT_FINDINGS, Finding, FindingKind, Findings
+from logstore.partition.findings import MAX_KEPT_FINDINGS, Finding, FindingKind, Findings, join_reports
 from logstore.partition.verify import verify_log
 from logstore.partition.verify_facts import facts_of_files
 from logstore.partition.verify_files import StoredCheckpoints
@@ -672,6 +672,24 @@ def test_a_report_keeps_a_bounded_number_of_findings():
     report = findings.report(0)
     assert (report.problem_count, len(report.problems)) == (MAX_KEPT_FINDINGS + 5, MAX_KEPT_FINDINGS)
     assert "and 5 more problems" in str(report)
+
+
+def note(kind, number):
+    return Finding(kind=kind, path=str(number), reason="is so")
+
+
+def test_many_notes_of_one_kind_hide_no_other():
+    findings = Findings()
+    for number in range(MAX_KEPT_FINDINGS + 5):
+        findings.note(note(FindingKind.LEFTOVER, number))
+    findings.note(note(FindingKind.GAP, "gap"))
+    for report in (findings.report(0), join_reports([findings.report(0)], 0)):
+        assert len(report.notes) == MAX_KEPT_FINDINGS + 1
+        assert report.notes[-1].kind is FindingKind.GAP
+        lines = str(report).splitlines()
+        assert sum("leftover" in line for line in lines) == 11
+        assert "  and 990 more notes of the kind leftover" in lines
+        assert sum("note: gap" in line for line in lines) == 1
 
 
 def test_every_kind_of_finding_says_what_to_do():

@@ -9,7 +9,7 @@ while that is open the compiled :class:`GatheredRows` does the rest of an append
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from logstore.config import UNLIMITED
@@ -179,7 +179,6 @@ class AppendingLog(WritableLog):
     def _linger(self) -> None:
         with self._lock:
             self._linger_pending = False
-            at_exit.forget(self)
             if self._is_closed or self._failure is not None:
                 return
             try:
@@ -187,6 +186,7 @@ class AppendingLog(WritableLog):
             except StorageError:
                 self._linger_after_locked(_RETRY_MS)
                 raise
+            at_exit.forget(self)  # not before: the program would end in the middle of it
 
     def _write_at_exit(self) -> None:
         """Write what was gathered, since the program ends and the log was not closed."""
@@ -259,6 +259,20 @@ class AppendingLog(WritableLog):
 
         self._check_usable()
         return self._extend_batches(arrow_input.encode(data, self._encoder, self._now_ms()), flush)
+
+    def _extend_later(self, records: NewRecords) -> Callable[[], range]:
+        """Check and encode records; calling what is returned appends them, as :meth:`extend` does."""
+        self._check_usable()
+        batches = self._encode(records)
+        return lambda: self._extend_batches(batches, False)
+
+    def _extend_arrow_later(self, data: Any) -> Callable[[], range]:
+        """The same for :meth:`extend_arrow`."""
+        from logstore.partition import arrow_input  # pyarrow is optional, and slow to import
+
+        self._check_usable()
+        batches = arrow_input.encode(data, self._encoder, self._now_ms())
+        return lambda: self._extend_batches(batches, False)
 
     def _extend_batches(self, batches: Sequence[NewBatch], flush: bool) -> range:
         """Append encoded batches and return their offsets."""

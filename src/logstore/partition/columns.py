@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, cast
 from logstore.errors import InvalidRecordError, UsageError
 from logstore.format.gathered import MAX_RECORD_OVERHEAD_BYTES, Row, headers_bytes
 from logstore.format.header import HEADER_BYTES
-from logstore.model import NO_TIMESTAMP_MS, Bytes, Header, NewRecord
+from logstore.model import NO_TIMESTAMP_MS, Bytes, Header, NewRecord, how_to_make_int
 
 _MAX_TIMESTAMP_MS = 2**63 - 1
 
@@ -181,7 +181,7 @@ def check_timestamp_types(timestamps: Sequence[Any]) -> None:
         if type(stamp) is not int or not NO_TIMESTAMP_MS <= stamp <= _MAX_TIMESTAMP_MS:
             raise InvalidRecordError(
                 f"timestamp_ms of record {number} is {stamp!r}; "
-                "it must be whole milliseconds since the epoch, or -1"
+                f"it must be whole milliseconds since the epoch, or -1{how_to_make_int(stamp)}"
             )
 
 

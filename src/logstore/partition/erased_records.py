@@ -20,7 +20,7 @@ from logstore.format.batch import decode_batch, encode_records_batch, keep_recor
 from logstore.format.compression import Codec
 from logstore.format.header import MAGIC, BatchHeader, decode_header
 from logstore.format.offset_map import OffsetMap, Standing, bytes_for
-from logstore.model import Bytes, Record
+from logstore.model import Bytes, Record, how_to_make_int
 from logstore.partition.cleaned_batches import KEPT, records_section
 from logstore.partition.erase_report import MAX_LISTED_OFFSETS
 
@@ -98,7 +98,7 @@ def _pairs(offsets: Offsets) -> list[tuple[int, int]]:
         elif type(each) is int:
             pairs.append((each, each + 1))
         else:
-            raise UsageError(f"an offset is {each!r}; it must be a number or a range")
+            raise UsageError(f"an offset is {each!r}; it must be a number or a range{how_to_make_int(each)}")
     if any(start < 0 for start, _ in pairs):
         raise UsageError(f"offset {min(pairs)[0]} is below 0")
     return pairs

@@ -5,7 +5,7 @@ Values only. Looking for them is the business of :mod:`~logstore.partition.verif
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
@@ -13,7 +13,10 @@ from typing import Final, NamedTuple
 from logstore.model import TopicPartition
 
 MAX_KEPT_FINDINGS: Final = 1000
-"""Problems, and as many notes, that a report holds; more are counted. Bounds its memory."""
+"""Problems, and as many notes of each kind, that a report holds. Bounds its memory."""
+
+_SHOWN_NOTES = 10
+"""Notes of one kind in the text of a report: a log that was just compacted has hundreds of leftovers."""
 
 
 class FindingKind(Enum):
@@ -152,7 +155,7 @@ class VerifyReport:
     problems: tuple[Finding, ...] = ()
     """What is wrong; the first MAX_KEPT_FINDINGS."""
     notes: tuple[Finding, ...] = ()
-    """What is no fault but worth knowing; as many at most."""
+    """What is no fault but worth knowing; as many of each kind at most."""
     problem_count: int = 0
     """All, kept or not."""
     partition_count: int = 1
@@ -182,8 +185,15 @@ class VerifyReport:
         lines += [f"  {problem}" for problem in self.problems]
         if self.problem_count > len(self.problems):
             lines.append(f"  and {self.problem_count - len(self.problems)} more problems")
-        lines += [f"  note: {note}" for note in self.notes]
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._note_lines()])
+
+    def _note_lines(self) -> Iterator[str]:
+        """Those of one kind together, and a few of each."""
+        for kind in dict.fromkeys(note.kind for note in self.notes):
+            notes = [note for note in self.notes if note.kind is kind]
+            yield from (f"  note: {note}" for note in notes[:_SHOWN_NOTES])
+            if len(notes) > _SHOWN_NOTES:
+                yield f"  and {len(notes) - _SHOWN_NOTES} more notes of the kind {kind.value}"
 
     def __repr__(self) -> str:
         kinds = ", ".join(dict.fromkeys(problem.kind.value for problem in self.problems))
@@ -203,6 +213,7 @@ class Findings:
     batch_count: int = 0
     record_count: int = 0
     log_bytes: int = 0
+    _note_counts: dict[FindingKind, int] = field(default_factory=dict)
 
     def problem(self, finding: Finding) -> None:
         self.problem_count += 1
@@ -210,7 +221,8 @@ class Findings:
             self.problems.append(finding)
 
     def note(self, finding: Finding) -> None:
-        if len(self.notes) < MAX_KEPT_FINDINGS:
+        count = self._note_counts[finding.kind] = self._note_counts.get(finding.kind, 0) + 1
+        if count <= MAX_KEPT_FINDINGS:  # of each kind: leftovers, of which there are many, hide no gap
             self.notes.append(finding)
 
     def report(self, duration_ms: int) -> VerifyReport:

@@ -25,7 +25,15 @@ from logstore.errors import (
     StorageError,
     UsageError,
 )
-from logstore.model import BoundToProcess, Bytes, Isolation, OffsetAndTimestamp, Record, TopicPartition
+from logstore.model import (
+    BoundToProcess,
+    Bytes,
+    Isolation,
+    OffsetAndTimestamp,
+    Record,
+    TopicPartition,
+    how_to_make_int,
+)
 from logstore.partition import lookup, reading
 from logstore.partition.context import LogContext
 from logstore.partition.reading import Fetched
@@ -513,7 +521,10 @@ class ReadableLog(BoundToProcess, ABC):
             UsageError: the timestamp is not a whole number of milliseconds, 0 or above.
         """
         if type(timestamp_ms) is not int or timestamp_ms < 0:
-            raise UsageError(f"timestamp_ms is {timestamp_ms!r}; it must be whole milliseconds, 0 or above")
+            raise UsageError(
+                f"timestamp_ms is {timestamp_ms!r}; it must be whole milliseconds, 0 or above"
+                + how_to_make_int(timestamp_ms)
+            )
         return self._look(lambda view: reading.find_timestamp(view, timestamp_ms))
 
     def find_max_timestamp(self) -> OffsetAndTimestamp | None:
@@ -539,7 +550,7 @@ def check_offset(offset: int, name: str) -> int:
         OffsetOutOfRangeError: negative, or beyond 64 bits.
     """
     if type(offset) is not int:
-        raise UsageError(f"{name} is {offset!r}; it must be a whole number")
+        raise UsageError(f"{name} is {offset!r}; it must be a whole number{how_to_make_int(offset)}")
     if not 0 <= offset < 2**63:
         raise OffsetOutOfRangeError(f"{name} is {offset}; offsets are from 0 to 2^63 - 1")
     return offset
@@ -551,7 +562,9 @@ def check_count(value: int, name: str) -> None:
         UsageError: not a whole number, 1 or above.
     """
     if type(value) is not int or value < 1:
-        raise UsageError(f"{name} is {value!r}; it must be a whole number, 1 or above")
+        raise UsageError(
+            f"{name} is {value!r}; it must be a whole number, 1 or above{how_to_make_int(value)}"
+        )
 
 
 def check_shown(view: LogView, offset: int, isolation: Isolation) -> None:
