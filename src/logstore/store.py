@@ -244,7 +244,8 @@ class Store(Mapping[str, "Topic"]):
         return self._writable().context.scheduler.run_due()
 
     def close(self) -> None:
-        """Flush and close everything. Closing twice is fine.
+        """Flush and close everything. Closing twice is fine, also by two threads at a time. Where an
+        interrupt leaves something open, the directory stays locked until another call closes the rest.
 
         Raises:
             StorageError: something could not be made durable.

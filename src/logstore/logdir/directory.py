@@ -406,16 +406,16 @@ class LogDirectory:
         if (self._is_closed and not self.context.home.is_held) or self.context.fork_flag.is_forked:
             return
         self._is_closed = True
-        try:
-            self._stop_background()
-            with self._lock:
-                if self.context.home.is_held:  # else another thread closed it while this one waited
-                    try:
-                        self._close_locked()
-                    finally:
-                        self.context.home.release()  # with the lock: nobody writes anything afterwards
-        finally:
-            self.context.home.release()  # where an interrupt comes first, closing again does it
+        self._stop_background()
+        with self._lock:
+            if not self.context.home.is_held:
+                return  # another thread has closed it while this one waited
+            try:
+                self._close_locked()
+            finally:
+                # Not while somebody can still write: where an interrupt comes first, closing again does it.
+                if all(log.is_closed for log in self.logs()):
+                    self.context.home.release()
 
     def _stop_background(self) -> None:
         with self._lock:  # afterwards nobody makes another cleaner

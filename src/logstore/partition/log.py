@@ -362,7 +362,7 @@ class Log(AppendingLog):
         finally:
             # without the lock: the background thread may be waiting for it, and is waited for
             on_close = self._on_close  # once: another thread may be closing, too
-            if on_close is not None:
+            if on_close is not None and self._is_closed:  # else an interrupt came first
                 on_close()
                 self._on_close = None  # last: closing again finishes what an interrupt has left
 
