@@ -193,7 +193,7 @@ class Erasure(Rewriting):
         """Remove what might hold such a record: whether it does nobody can tell of bytes that were cut off.
         And forget what is remembered of batches."""
         files, directory = self._context.files, self._log.directory
-        with self._log._own_lock(), self._log._changing as core:
+        with self._log._own_lock(), self._log._changing as core, self._log._removing:
             self._check()
             core.keep_retired_open()
             remove_strays(files, directory, ())

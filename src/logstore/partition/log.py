@@ -405,7 +405,7 @@ class Log(AppendingLog):
         """Let go without writing anything, as a crash would. What another thread is about to change is
         changed before: afterwards the directory, and what is stored about it, may be another log's."""
         self._compacting.end()
-        with self._lock:
+        with self._lock, self._removing:
             self._is_closed = True
             self._gathered.close_gate()  # last: whoever opens it looks whether the log is closed afterwards
             self._core.lose_files()

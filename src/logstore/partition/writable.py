@@ -8,7 +8,8 @@ Locks: ``_lock`` guards every change of the log and serialises writers. The exce
 which all is ordinary: while the gate of ``_gathered`` is open, rows are added to it without the lock. An
 append that holds the lock opens it, and whoever takes the lock for a change closes it. Readers never take the
 lock: they work on an immutable view that is replaced in one assignment after the disk was changed. ``_grown``
-is notified after each append. Fsyncs run outside ``_lock``, so appends go on during a flush.
+is notified after each append. Fsyncs run outside ``_lock``, so appends go on during a flush; so do removals of
+files, which may take long, too: ``_removing`` is held for them, and taken behind ``_lock`` where both are.
 
 A change that fails leaves the log as it was. One that stops half-way (an fsync that failed, an error after
 the log was written but before what belongs to it) makes the log refuse all further changes until it is
@@ -120,6 +121,7 @@ class WritableLog(ReadableLog):
         self._failure: BaseException | None = None
         self._is_closed = False
         self._to_remove: list[str] = []
+        self._removing = threading.Lock()
         self._compacting = CompactionTurn(partition)
         self._commit = GroupCommit(self._flush_all, lambda: self._core.durable_offset)
         self._on_close = on_close
@@ -325,7 +327,7 @@ class WritableLog(ReadableLog):
         """Remove what is left of them. What the disk refuses to remove is tried again when the log is closed,
         and by the next open."""
         failure: StorageError | None = None
-        with self._lock:
+        with self._removing:
             for path in [path for path in paths if path in self._to_remove]:
                 try:
                     if self._context.files.is_file(path):
@@ -333,6 +335,7 @@ class WritableLog(ReadableLog):
                     self._to_remove.remove(path)
                 except StorageError as error:
                     failure = failure or error
+        with self._lock:
             self._core.forget_removed(paths)
         if failure is not None:
             raise failure
