@@ -66,7 +66,8 @@ def open_store(
         read_only: take no lock and write nothing. Works while another process writes, and follows it.
         config: settings of the store, and of topics created without their own.
         files: another file system, for tests.
-        clock: another clock, for tests; without the system's clock there is no background thread.
+        clock: another clock, for tests; without the system's clock there is no background thread, and
+            recovery takes one partition after the other.
         on_progress: called after each partition is opened; for recoveries that take long.
 
     Raises:
