@@ -14,6 +14,7 @@ from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import ClosedError, LockedError, RetriableError
 from logstore.model import TopicPartition
 from logstore.partition.log import Log
+from logstore.testing import ManualClock, MemoryFiles
 from tests.logdir.helpers import (
     Child,
     CountingFiles,
@@ -367,7 +368,7 @@ def test_an_interrupt_waits_for_the_recoveries_under_way_and_begins_no_others(pa
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        open_store(path, files=Slow(), on_progress=interrupt)
+        open_store(path, clock=None, files=Slow(), on_progress=interrupt)
     assert len(seen) <= 4
     open_store(path).close()
 
@@ -387,8 +388,34 @@ def test_recovery_works_on_several_partitions_at_a_time(path):
                 running.remove(path)
             return super().list_directory(path)
 
-    open_store(path, files=Slow(), config=StoreConfig(num_recovery_threads_per_data_dir=3)).close()
+    config = StoreConfig(num_recovery_threads_per_data_dir=3)
+    open_store(path, clock=None, files=Slow(), config=config).close()
     assert max(most) in (2, 3)
+
+
+@pytest.fixture
+def hasty_threads():
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.usefixtures("hasty_threads")
+def test_on_a_clock_set_by_hand_a_recovery_does_the_same_each_time_in_the_same_order():
+    """A rule of the testing kit would not make the same state again."""
+    orders = set()
+    for _ in range(5):
+        files = MemoryFiles()
+        store = logstore.open("/s", files=files, clock=ManualClock())
+        for log in store.create_topic("t", partitions=6):
+            log.extend([b"v" * 100] * 50, flush=True)
+        crash(store)
+        begin = len(files.trace)
+        crash(logstore.open("/s", files=files, clock=ManualClock()))
+        steps = [(type(step).__name__, getattr(step, "path", None)) for step in files.trace[begin:]]
+        orders.add(tuple(steps))
+    assert len(orders) == 1
 
 
 def test_a_recovered_store_needs_no_second_recovery(path):

@@ -64,7 +64,8 @@ def open_store(
         read_only: take no lock and write nothing. Works while another process writes, and follows it.
         config: settings of the store, and of topics created without their own.
         files: another file system, for tests.
-        clock: another clock, for tests; without the system's clock there is no background thread.
+        clock: another clock, for tests; without the system's clock there is no background thread, and
+            recovery takes one partition after the other.
         on_progress: called after each partition is opened; for recoveries that take long.
 
     Raises:
@@ -243,7 +244,8 @@ class Store(BoundToProcess, Mapping[str, "Topic"]):
         return self._writable().context.scheduler.run_due()
 
     def close(self) -> None:
-        """Flush and close everything. Closing twice is fine.
+        """Flush and close everything. Closing twice is fine, also by two threads at a time. Where an
+        interrupt leaves something open, the directory stays locked until another call closes the rest.
 
         Raises:
             StorageError: something could not be made durable.

@@ -198,6 +198,49 @@ def test_others_are_flushed_while_a_partition_is_reopened(path):
             reopening.join()
 
 
+class _SlowRemoval(QuickFiles):
+    def __init__(self):
+        self.began, self.may_go_on = threading.Event(), threading.Event()
+
+    def remove(self, path):
+        if path.endswith(".log.deleted"):
+            self.began.set()
+            assert self.may_go_on.wait(20)
+        super().remove(path)
+
+
+@pytest.mark.parametrize("end", ["close", "erase", "delete_topic"])
+def test_appends_go_on_while_files_are_removed_and_ends_wait_for_it(path, clock, end):
+    files = _SlowRemoval()
+    store = open_store(path, clock=clock, files=files)
+    topic = store.create_topic("t", config=TopicConfig(segment_bytes=1_000, file_delete_delay_ms=0))
+    log = topic[0]
+    log.extend([b"v" * 100] * 50)
+    log.delete_before(40)
+    removing = threading.Thread(target=store.run_background)
+    removing.start()
+    assert files.began.wait(10)
+    appending = threading.Thread(target=log.append, args=(b"w",))
+    appending.start()
+    appending.join(10)
+    assert not appending.is_alive()
+    actions = {
+        "close": store.close,
+        "erase": lambda: log.erase(offsets=[45]),
+        "delete_topic": lambda: store.delete_topic("t"),
+    }
+    ending = threading.Thread(target=actions[end])
+    ending.start()
+    ending.join(0.05)
+    assert ending.is_alive()
+    files.may_go_on.set()
+    for thread in (removing, ending):
+        thread.join(10)
+        assert not thread.is_alive()
+    assert not list(path.glob("t-0/*.deleted"))
+    store.close()
+
+
 def test_a_checkpoint_bounds_what_the_next_open_reads(path):
     store = open_store(path)
     log = store.create_topic("t")[0]

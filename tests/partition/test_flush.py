@@ -5,8 +5,11 @@ import threading
 
 import pytest
 
+from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import ClosedError, ReopenRequiredError, StorageError
 from logstore.model import Isolation
+from logstore.partition.log import Log
+from logstore.testing import FAULTS, FaultyFiles, ManualClock, MemoryFiles
 from tests.partition.helpers_rules import (
     WatchedFiles,
     add,
@@ -388,3 +391,44 @@ def test_an_aborted_transaction_that_cannot_be_noted_refuses_writes(watched, fil
     log = open_log(watched.directory)
     assert values_of(log, isolation=Isolation.COMMITTED) == []
     assert log.last_stable_offset == log.log_end_offset == 2
+
+
+# A file that cannot be opened to be flushed
+
+
+@pytest.fixture
+def crowded():
+    """A log with sealed segments that are not flushed, and its disk, which runs out of descriptors."""
+    files, clock = FaultyFiles(MemoryFiles()), ManualClock()
+    config = TopicConfig(segment_bytes=1000, flush_ms=700)
+    log = Log.open("/p-0", files=files, clock=clock, config=config, store_config=StoreConfig(linger_ms=0))
+    for _ in range(5):
+        log.extend([bytes(600)])
+    files.fail(FAULTS["EMFILE"], kinds=["open"], times=None)
+    return log, files, clock
+
+
+def test_a_flush_that_finds_no_descriptor_fails_and_the_next_one_does_it(crowded):
+    log, files, _ = crowded
+    with pytest.raises(StorageError) as caught:
+        log.flush()
+    assert (caught.value.errno, caught.value.filename[-4:]) == (errno.EMFILE, ".log")
+    assert (log.durable_offset, log.needs_reopen) == (0, False)
+    assert [len(record.value) for record in log.read(4)] == [600]
+    files.heal()
+    assert log.append(b"v", flush=True) == 5
+    assert log.durable_offset == 6
+
+
+def test_the_background_tries_again_by_itself(crowded):
+    log, files, clock = crowded
+    clock.advance(700)
+    log._context.scheduler.run_due()
+    assert (log.durable_offset, log.needs_reopen) == (0, False)
+    clock.advance(1_000)
+    log._context.scheduler.run_due()
+    assert log.durable_offset == 0
+    files.heal()
+    clock.advance(1_000)
+    log._context.scheduler.run_due()
+    assert log.durable_offset == 5

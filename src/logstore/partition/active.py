@@ -20,7 +20,7 @@ from logstore.format.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from logstore.model import AbortedTransaction
 from logstore.partition.index_builder import IndexBuilder
 from logstore.partition.indexes import IndexEntries, OffsetIndex, TimeIndex, TransactionIndex
-from logstore.partition.segment import OpenSegments, Segment
+from logstore.partition.segment import OpenSegments, Segment, opening_to_flush
 from logstore.partition.validate import PlannedAppend
 from logstore.partition.walk import FIRST_PIECE_BYTES, PIECE_BYTES, Walk
 
@@ -220,7 +220,8 @@ class ActiveSegment(Segment):
         the stored recovery point is indexed anew."""
         if self._flush_error is not None:
             raise self._flush_error  # the system tells only once; a second fsync would succeed
-        log = self.log_file
+        with opening_to_flush():
+            log = self.log_file
         self._is_flushed = True  # first: what is appended meanwhile may not be
         try:
             self._flush_file(log)

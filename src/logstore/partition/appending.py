@@ -512,9 +512,4 @@ class AppendingLog(WritableLog):
         """Wake followers and see to it that the data becomes durable in time."""
         if self._waiting_count:
             self._notify()
-        core = self._core
-        if not self._flush_pending and core.log_end_offset > core.durable_offset:
-            self._flush_pending = True
-            self._context.scheduler.after(
-                core.config.flush_ms, f"flush {self.partition}", self._background_flush
-            )
+        self._flush_soon_locked()

@@ -140,10 +140,12 @@ class Compaction(Rewriting):
         started_ms = clock.monotonic_ms()
         view, dirtiness = self._prepare()
         self._truncation_count = view.truncation_count
-        dirty = dirtiness.first_dirty_offset
-        if self._is_wanted(view, dirtiness):
-            dirty = self._clean(view, dirtiness)
         size_bytes = sum(view.size_of(number) for number in range(len(view.segments)))
+        segment_count = len(view.segments)
+        dirty, is_wanted = dirtiness.first_dirty_offset, self._is_wanted(view, dirtiness)
+        del view  # it would keep the files of replaced segments open
+        if is_wanted:
+            dirty = self._clean(dirtiness)
         return CompactionReport(
             partition=self._log.partition,
             is_dry_run=self._is_dry_run,
@@ -151,8 +153,8 @@ class Compaction(Rewriting):
             key_count=self._key_count,
             first_dirty_offset_before=dirtiness.first_dirty_offset,
             first_dirty_offset_after=dirty,
-            segment_count_before=len(view.segments),
-            segment_count_after=len(view.segments) - self._saved_segments,
+            segment_count_before=segment_count,
+            segment_count_after=segment_count - self._saved_segments,
             size_bytes_before=size_bytes,
             size_bytes_after=size_bytes - self._read_bytes + self._kept_bytes,
             read_bytes=self._read_bytes,
@@ -200,7 +202,7 @@ class Compaction(Rewriting):
 
     # Rounds
 
-    def _clean(self, view: LogView, dirtiness: Dirtiness) -> int:
+    def _clean(self, dirtiness: Dirtiness) -> int:
         """Round after round up to the end, which is returned: the offset up to which the log is clean then.
 
         The cleaner's offset is stored before the first batch goes: from then on the log may have gaps.
@@ -232,12 +234,16 @@ class Compaction(Rewriting):
         mapped_end, is_full = self._fill(offsets, waiting, CleanedTransactions(aborted, dirty), dirty, end)
         self._key_count += offsets.count
         sources = self._sources(view, mapped_end)
+        del view, waiting  # see below
         rules = self._rules(mapped_end)
         cleaner = BatchCleaner(offsets, CleanedTransactions(aborted), rules, self._counts)
         joining = JoiningRules(mapped_end, self._join_limit_bytes(), rules.producers, rules.level_of)
         facts = [self._grouping_of(source) for source in sources]
-        for group in plan_groups(facts, config=self._core.config):
-            self._clean_group(sources[group.start : group.stop], cleaner, joining)
+        groups = [sources[group.start : group.stop] for group in plan_groups(facts, config=self._core.config)]
+        groups.reverse()
+        sources.clear()  # once a segment was replaced only readers refer to it, and its files are closed
+        while groups:
+            self._clean_group(groups.pop(), cleaner, joining)
         self._store_offset(mapped_end)
         return mapped_end, is_full
 

@@ -61,8 +61,9 @@ class Erasure(Rewriting):
         size_bytes = sum(view.size_of(number) for number in range(len(view.segments)))
         found = self._find(view)
         eraser = self._new_eraser(view.log_end_offset)
+        del view  # it would keep the files of replaced segments open
         if found:
-            self._rewrite(found, view, eraser)
+            self._rewrite(found, eraser)
         removed = self._list_leftovers() if self._is_dry_run else self._remove_leftovers()
         return EraseReport(
             partition=self._log.partition,
@@ -113,15 +114,20 @@ class Erasure(Rewriting):
 
     # Rewriting
 
-    def _rewrite(self, found: set[int], view: LogView, eraser: BatchEraser) -> None:
+    def _rewrite(self, found: set[int], eraser: BatchEraser) -> None:
+        """One segment after the other. None is referred to when its place is taken: its files are closed
+        then, and the disk frees them before the next one is written."""
         if not self._is_dry_run:
-            view = self._make_ready(found)
-        for source in sources_below(view, eraser.end_offset, rolls=self._is_dry_run):
-            if source.segment.base_offset in found:
-                with self._unless_deleted(source):
-                    self._rewrite_segment(source, eraser)
+            self._make_ready(found)
+        below = sources_below(self._core.view, eraser.end_offset, rolls=self._is_dry_run)
+        sources = [source for source in reversed(below) if source.segment.base_offset in found]
+        below.clear()
+        while sources:
+            source = sources.pop()
+            with self._unless_deleted(source):
+                self._rewrite_segment(source, eraser)
 
-    def _make_ready(self, found: set[int]) -> LogView:
+    def _make_ready(self, found: set[int]) -> None:
         """Seal the active segment if records of it go, and make everything durable."""
         with self._log._own_lock(), self._log._changing as core:
             self._check()
@@ -130,7 +136,6 @@ class Erasure(Rewriting):
                 core.roll(core.log_end_offset, self._context.clock.now_ms())
                 core.publish()
         self._log.checkpoint()
-        return self._core.view
 
     def _rewrite_segment(self, source: Source, eraser: BatchEraser) -> None:
         if self._is_dry_run:
@@ -188,7 +193,7 @@ class Erasure(Rewriting):
         """Remove what might hold such a record: whether it does nobody can tell of bytes that were cut off.
         And forget what is remembered of batches."""
         files, directory = self._context.files, self._log.directory
-        with self._log._own_lock(), self._log._changing as core:
+        with self._log._own_lock(), self._log._changing as core, self._log._removing:
             self._check()
             core.keep_retired_open()
             remove_strays(files, directory, ())

@@ -368,7 +368,7 @@ class Log(AppendingLog):
         finally:
             # without the lock: the background thread may be waiting for it, and is waited for
             on_close = self._on_close  # once: another thread may be closing, too
-            if on_close is not None:
+            if on_close is not None and self._is_closed:  # else an interrupt came first
                 on_close()
                 self._on_close = None  # last: closing again finishes what an interrupt has left
 
@@ -411,7 +411,7 @@ class Log(AppendingLog):
         """Let go without writing anything, as a crash would. What another thread is about to change is
         changed before: afterwards the directory, and what is stored about it, may be another log's."""
         self._compacting.end()
-        with self._lock:
+        with self._lock, self._removing:
             self._is_closed = True
             self._gathered.close_gate()  # last: whoever opens it looks whether the log is closed afterwards
             self._core.lose_files()

@@ -11,7 +11,8 @@ import errno
 import itertools
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
@@ -36,6 +37,20 @@ _MAX_ATTEMPTS = 32  # segments that are asked to close their files when another 
 _numbers = itertools.count()
 _Answer = TypeVar("_Answer")
 _REBUILT_INTERVAL_BYTES = 4096  # the default of index_interval_bytes; density is nothing a reader depends on
+
+
+class NotOpenedError(StorageError):
+    """A file could not be opened to be flushed. Nothing was done to it, so that trying again later means
+    something, as it does not after an fsync that failed."""
+
+
+@contextmanager
+def opening_to_flush() -> Iterator[None]:
+    """Where an error means that a file could not be opened."""
+    try:
+        yield
+    except StorageError as error:
+        raise NotOpenedError(error.errno, error.strerror, error.filename) from error
 
 
 class OpenFiles(NamedTuple):
@@ -312,11 +327,17 @@ class Segment:
         self._kept = self._kept_transactions = None
 
     def flush(self) -> None:
-        """Make the log, the indexes and the aborted transactions durable."""
+        """Make the log, the indexes and the aborted transactions durable.
+
+        Raises:
+            NotOpenedError: it was not tried.
+            StorageError: it failed.
+        """
         for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
             if suffix == TRANSACTION_INDEX_SUFFIX and not self._files.is_file(self.path_of(suffix)):
                 continue
-            file = self._files.open(self.path_of(suffix), write=True)
+            with opening_to_flush():
+                file = self._files.open(self.path_of(suffix), write=True)
             try:
                 self._flush_file(file)
             finally:

@@ -90,8 +90,8 @@ def _close(context: LogContext, log: Log, closing: threading.Lock) -> None:
     with closing:
         if not context.home.is_held:
             return
+        context.scheduler.stop()
         try:
-            context.scheduler.stop()
             if not log.needs_reopen:
                 context.home.store_checkpoints()
                 context.home.put_clean_marker()

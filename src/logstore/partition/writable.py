@@ -8,7 +8,8 @@ Locks: ``_lock`` guards every change of the log and serialises writers. The exce
 which all is ordinary: while the gate of ``_gathered`` is open, rows are added to it without the lock. An
 append that holds the lock opens it, and whoever takes the lock for a change closes it. Readers never take the
 lock: they work on an immutable view that is replaced in one assignment after the disk was changed. ``_grown``
-is notified after each append. Fsyncs run outside ``_lock``, so appends go on during a flush.
+is notified after each append. Fsyncs run outside ``_lock``, so appends go on during a flush; and while
+files are removed: ``_removing`` is held for that, and comes behind ``_lock`` where both are.
 
 A change that fails leaves the log as it was. One that stops half-way (an fsync that failed, an error after
 the log was written but before what belongs to it) makes the log refuse all further changes until it is
@@ -42,12 +43,15 @@ from logstore.partition.failed_flushes import tell_failed_flush
 from logstore.partition.group_commit import GroupCommit
 from logstore.partition.readable import ReadableLog
 from logstore.partition.recovery import LoadedLog, RecoveryReport
-from logstore.partition.segment import Segment
+from logstore.partition.segment import NotOpenedError, Segment
 from logstore.partition.view import LogView
 
 if TYPE_CHECKING:
     from logstore.partition.verify import LogFacts
     from logstore.partition.verify_files import StoredCheckpoints
+
+
+_RETRY_MS = 1_000  # between two tries of the background to flush what cannot be opened
 
 
 class _Change:
@@ -120,6 +124,7 @@ class WritableLog(ReadableLog):
         self._failure: BaseException | None = None
         self._is_closed = False
         self._to_remove: list[str] = []
+        self._removing = threading.Lock()
         self._compacting = CompactionTurn(partition)
         self._commit = GroupCommit(self._flush_all, lambda: self._core.durable_offset)
         self._on_close = on_close
@@ -213,8 +218,21 @@ class WritableLog(ReadableLog):
         self._flush_pending = False
         if not self._is_closed and self._failure is None:
             with contextlib.suppress(ClosedError):  # closing flushes
-                self._commit.wait_until_durable(self._core.log_end_offset)
+                try:
+                    self._commit.wait_until_durable(self._core.log_end_offset)
+                except NotOpenedError:
+                    with self._lock:
+                        self._flush_soon_locked(_RETRY_MS)
+                    raise
                 self._checkpoint_if_rolled()
+
+    def _flush_soon_locked(self, least_delay_ms: int = 0) -> None:
+        """Let the background flush what is not durable, after ``flush_ms``."""
+        core = self._core
+        if not self._flush_pending and core.log_end_offset > core.durable_offset:
+            self._flush_pending = True
+            delay_ms = max(core.config.flush_ms, least_delay_ms)
+            self._context.scheduler.after(delay_ms, f"flush {self.partition}", self._background_flush)
 
     def _flush_all(self) -> None:
         """What one group commit does: flush all that is appended now. If what was gathered cannot be written,
@@ -246,7 +264,8 @@ class WritableLog(ReadableLog):
 
     def _flush_files(self, plan: _FlushPlan) -> None:
         """Fsync; without the lock, so that appends go on. A failure poisons the log: the kernel may have
-        dropped the pages and marked them clean, so that a second fsync would succeed and mean nothing."""
+        dropped the pages and marked them clean, so that a second fsync would succeed and mean nothing. A file
+        that cannot be opened, for want of descriptors, has only to wait for the next flush."""
         for segment in plan.segments:
             try:
                 segment.flush()
@@ -255,7 +274,8 @@ class WritableLog(ReadableLog):
                     if self._was_removed(segment, plan.truncation_count):
                         continue
                     self._check_usable()  # a log that was let go has no files any more
-                self._poison(error)
+                if not isinstance(error, NotOpenedError):
+                    self._poison(error)
                 raise
 
     def _was_removed(self, segment: Segment, truncation_count: int) -> bool:
@@ -330,7 +350,7 @@ class WritableLog(ReadableLog):
         """Remove what is left of them. What the disk refuses to remove is tried again when the log is closed,
         and by the next open."""
         failure: StorageError | None = None
-        with self._lock:
+        with self._removing:
             for path in [path for path in paths if path in self._to_remove]:
                 try:
                     if self._context.files.is_file(path):
@@ -338,6 +358,7 @@ class WritableLog(ReadableLog):
                     self._to_remove.remove(path)
                 except StorageError as error:
                     failure = failure or error
+        with self._lock:
             self._core.forget_removed(paths)
         if failure is not None:
             raise failure
