@@ -21,6 +21,7 @@
     ├── CorruptionError                   look at the disk: path, position, offsets
     ├── StorageError (also OSError)       the disk failed
     │   ├── DiskFullError                   make room, then go on
+    │   ├── NotOpenedError                  flush again when there are descriptors
     │   └── ReopenRequiredError             reopen before writing again
     ├── FencedError                       stand down
     │   ├── ProducerFencedError             a newer epoch of this producer exists
@@ -154,6 +155,11 @@ class StorageError(LogstoreError, OSError):
 class DiskFullError(StorageError):
     """No space, or a quota or file size limit was reached. The log stays readable; appending works again
     as soon as there is room."""
+
+
+class NotOpenedError(StorageError):
+    """A file could not be opened to be flushed, for want of descriptors or of permission. Nothing was done to
+    it, so the next flush tries again, which after an fsync that failed would mean nothing."""
 
 
 class ReopenRequiredError(StorageError):

@@ -48,7 +48,7 @@ def test_while_a_store_waits_for_its_background(store, tmp_path, monkeypatch):
 def test_between_the_logs_of_a_store(store, tmp_path, monkeypatch):
     first, *_, last = store["t"]
 
-    def some(action, logs):
+    def some(action, logs, **_):
         for_each(action, list(logs)[:1])
         raise KeyboardInterrupt
 

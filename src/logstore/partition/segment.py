@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
-from logstore.errors import CorruptionError, StorageError
+from logstore.errors import CorruptionError, NotOpenedError, StorageError
 from logstore.files import File, Files
 from logstore.format.header import HEADER_BYTES, decode_header
 from logstore.format.index import TimestampOffset
@@ -37,11 +37,6 @@ _MAX_ATTEMPTS = 32  # segments that are asked to close their files when another 
 _numbers = itertools.count()
 _Answer = TypeVar("_Answer")
 _REBUILT_INTERVAL_BYTES = 4096  # the default of index_interval_bytes; density is nothing a reader depends on
-
-
-class NotOpenedError(StorageError):
-    """A file could not be opened to be flushed. Nothing was done to it, so that trying again later means
-    something, as it does not after an fsync that failed."""
 
 
 @contextmanager

@@ -30,6 +30,7 @@ from logstore.config import TopicConfig
 from logstore.errors import (
     ClosedError,
     LogstoreError,
+    NotOpenedError,
     ReopenRequiredError,
     StorageError,
 )
@@ -43,7 +44,7 @@ from logstore.partition.failed_flushes import tell_failed_flush
 from logstore.partition.group_commit import GroupCommit
 from logstore.partition.readable import ReadableLog
 from logstore.partition.recovery import LoadedLog, RecoveryReport
-from logstore.partition.segment import NotOpenedError, Segment
+from logstore.partition.segment import Segment
 from logstore.partition.view import LogView
 
 if TYPE_CHECKING:
