@@ -440,6 +440,23 @@ def test_an_open_for_which_there_is_no_thread_lets_go_of_the_lock(path, opens, m
     opens(path).close()
 
 
+def test_a_recovery_for_which_there_is_no_thread_can_be_tried_again(path, monkeypatch):
+    store = logstore.open(path)
+    store.create_topic("t", partitions=3)
+    store["t"][2].append(b"v", flush=True)
+    crash(store)
+
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RetriableError, match="no thread can be started for the recovery"):
+            logstore.open(path)
+    with logstore.open(path) as store:
+        assert [bytes(record.value) for record in store["t"][2]] == [b"v"]
+
+
 class _TracedFiles(QuickFiles):
     """Notes what is created and when the lock goes; and does something while the marker is written."""
 

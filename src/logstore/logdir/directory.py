@@ -20,6 +20,7 @@ from logstore.errors import (
     CorruptionError,
     LogstoreError,
     ReopenRequiredError,
+    RetriableError,
     UnknownTopicError,
     UsageError,
     without_frames,
@@ -39,6 +40,8 @@ from logstore.turns import flushed_at_a_time, take_turns
 from logstore.warning import warn
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from logstore.logdir.cleaner import LogCleaner
     from logstore.logdir.scrub import Scrubber
     from logstore.partition.compaction_report import CompactionReport, OnCompactionProgress
@@ -162,7 +165,7 @@ class LogDirectory:
 
         with ThreadPoolExecutor(count, thread_name_prefix="logstore-recovery") as pool:
             try:
-                self._collect(wanted, pool.map(self._try_open, wanted), on_progress)
+                self._collect(wanted, _map_all(pool, self._try_open, wanted), on_progress)
             except BaseException:  # an interrupt waits for what is under way, and for no more
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
@@ -455,6 +458,20 @@ class LogDirectory:
     def abandon(self) -> None:
         """Let go without writing anything, as a crash would; for tests."""
         self._abandon()
+
+
+def _map_all(
+    pool: Executor, action: Callable[[TopicPartition], Log | None], partitions: list[TopicPartition]
+) -> Iterable[Log | None]:
+    """``pool.map``.
+
+    Raises:
+        RetriableError: there is no thread for it.
+    """
+    try:
+        return pool.map(action, partitions)
+    except RuntimeError as error:
+        raise RetriableError(f"no thread can be started for the recovery: {error}") from None
 
 
 def _close_log(log: Log) -> None:
