@@ -67,7 +67,7 @@ BUGS = (
         "names of new segments not made durable",
         (
             Change("partition.active:ActiveSegment.create", "self._files.flush_directory(self.directory)"),
-            Change("files:write_small_file", "files.flush_directory(parent_of(path))"),
+            Change("files:write_small_files", "files.flush_directory(directory)"),
         ),
         _partition(_FLUSHED, "roll", _FLUSHED, _FLUSHED),
     ),
@@ -128,7 +128,7 @@ BUGS = (
     ),
     Bug(
         "name of a small file not made durable",
-        (Change("files:write_small_file", "files.flush_directory(parent_of(path))"),),
+        (Change("files:write_small_files", "files.flush_directory(directory)"),),
         _partition(_FLUSHED, "delete before", "delete before"),
     ),
     Bug(
