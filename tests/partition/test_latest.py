@@ -264,6 +264,19 @@ def test_a_committed_view_ends_where_a_transaction_is_open(log):
     assert [(r.key, r.value) for r in log.follow(1, timeout=0, isolation=COMMITTED)] == [(b"b", b"1")]
 
 
+def test_a_committed_view_has_nothing_of_what_was_aborted_above_its_end(log):
+    put(log, (b"a", b"1"), (b"c", b"1"))
+    begin(log, 1, (b"a", b"wrong"), (b"c", None), (b"d", b"wrong"))
+    begin(log, 2, (b"b", b"1"))  # still open: the view ends here
+    log.append_end_marker(1, 0, committed=False)
+    view = log.latest(isolation=COMMITTED)
+    assert {record.key: record.value for record in view} == {b"a": b"1", b"c": b"1"}
+    log.append_end_marker(2, 0, committed=True)
+    assert {record.key: record.value for record in view} == {b"a": b"1", b"c": b"1"}
+    followed = log.follow(view.end_offset, timeout=0, isolation=COMMITTED)
+    assert [(record.key, record.value) for record in followed] == [(b"b", b"1")]
+
+
 def test_an_abort_between_the_passes_does_not_take_a_key_away(log):
     put(log, (b"a", b"1"))
     begin(log, 1, (b"a", b"2"))
