@@ -375,6 +375,23 @@ def test_segments_that_are_all_missing(partition):
     assert set(kinds(verify_closed(partition))) == {FindingKind.MISSING_SEGMENT}
 
 
+def test_a_gap_in_which_the_log_begins_is_no_missing_segment(tmp_path):
+    """Deleting moves the beginning of the first leader epoch into the gap."""
+    with open_log(tmp_path / "t-0") as log:
+        log.extend([b"v"] * 3)
+        log.roll()
+        log.extend([b"v"] * 5)
+        log.checkpoint()
+        log.truncate_to(7)  # inside of the batch: offsets 3 to 6 have none
+        log.extend([b"v"])
+        log.checkpoint()
+        log.delete_before(6)
+        assert log.epoch_entries == (EpochEntry(0, 6),)
+        report = log.verify()
+        assert report, report
+        assert FindingKind.GAP in [note.kind for note in report.notes]
+
+
 def test_a_segment_that_is_missing_under_an_open_log(partition):
     partition.open()
     partition.file(40).unlink()

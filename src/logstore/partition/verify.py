@@ -214,6 +214,8 @@ class LogCheck:
     def _was_segment(self, start: int, stop: int) -> bool:
         if any(start <= offset < stop and offset not in self._bases for offset in self._snapshots):
             return True
+        # Who deletes the log's beginning moves the beginning of an epoch with it: that tells of nothing.
+        start = max(start, self.facts.log_start_offset)
         entries = self.facts.epochs.entries if self.facts.epochs is not None else ()
         return any(start < entry.start_offset < stop for entry in entries)
 
