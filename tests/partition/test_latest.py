@@ -483,6 +483,23 @@ def test_a_segment_that_is_compacted_between_the_passes_changes_nothing(read_onl
         assert list(log.latest()) == expected
 
 
+def test_what_is_deleted_during_a_pass_is_in_none_behind_it(read_only):
+    """The first pass finds a segment gone, and goes on where the log begins now: inside of the next one."""
+    with open_store(read_only.path) as store:
+        log = store.require_topic("t")[0]
+        put(log, (b"a", b"1"))
+        log.roll()
+        put(log, (b"x", b"old"))
+        put(log, (b"x", None))
+        put(log, (b"y", b"1"))
+        log.roll()
+        put(log, (b"z", b"1"))
+        with read_only.open() as reader:
+            view = reader["t"][0].latest()
+            log.delete_before(3)
+            assert {record.key: record.value for record in view} == {b"y": b"1", b"z": b"1"}
+
+
 def test_segments_that_retention_removes_between_the_passes_are_gone(log, monkeypatch):
     put(log, (b"a", b"1"), (b"b", b"1"))
     log.roll()

@@ -142,7 +142,7 @@ class _Scan:
     def runs(self, run: Any) -> Iterator[Any]:
         """What ``run`` makes of runs of ordinary batches, lists of records or nothing; and the other batches,
         each as a :class:`_Batch`. See :func:`~logstore.partition.reading.segment_runs`."""
-        position = self.start
+        position = max(self.start, self._view.log_start_offset)  # an earlier pass may have found it risen
         while position < self.stop:
             view = self._view
             try:
