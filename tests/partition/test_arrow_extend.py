@@ -173,15 +173,27 @@ def test_no_rows_are_no_batch(logs):
 def payload_types():
     kinds = [pa.binary(), pa.large_binary(), pa.string(), pa.large_string()]
     kinds += [getattr(pa, name)() for name in ("binary_view", "string_view") if hasattr(pa, name)]
-    return [*kinds, pa.dictionary(pa.int32(), pa.string()), pa.dictionary(pa.int8(), pa.large_binary())]
+    return [*kinds, *(pa.dictionary(pa.int8(), kind) for kind in kinds)]
+
+
+def payloads_of(kind, values):
+    """An array of this type; pyarrow itself casts nothing to a dictionary of views."""
+    if pa.types.is_dictionary(kind):
+        known = [value for value in dict.fromkeys(values) if value is not None]
+        numbers = [None if value is None else known.index(value) for value in values]
+        return pa.DictionaryArray.from_arrays(
+            pa.array(numbers, kind.index_type), payloads_of(kind.value_type, known)
+        )
+    if "string" in str(kind):
+        return pa.array(values, kind)
+    return pa.array([value if value is None else value.encode() for value in values], kind)
 
 
 @pytest.mark.parametrize("kind", payload_types(), ids=str)
 def test_payloads_may_be_of_any_binary_or_text_type(logs, kind):
     log, _ = logs()
-    is_text = "string" in str(kind)
     values = ["", "a", None, "é", "x" * 300, "a"]
-    given = pa.array(values if is_text else [v if v is None else v.encode() for v in values]).cast(kind)
+    given = payloads_of(kind, values)
     table = pa.table({"key": given, "value": given})
     log.extend_arrow(table.slice(1, 4))
     log.extend_arrow(table)
@@ -227,14 +239,15 @@ def test_null_timestamps_are_now_and_integers_of_any_width_are_taken(logs):
 )
 def test_headers_may_be_lists_or_maps(logs, kind):
     log, _ = logs()
-    given = [[("a", b"1"), ("b", None)], None, [], [("c", b"")]]
+    given = [[("a", b"1"), ("b", None)], None, [], None, [("c", b"")], None]
     pairs = [None if row is None else [{"key": key, "value": value} for key, value in row] for row in given]
     column = pa.array(given if pa.types.is_map(kind) else pairs, kind)
-    table = pa.table({"value": [b"v"] * 4, "headers": column})
+    table = pa.table({"value": [b"v"] * 6, "headers": column})
     log.extend_arrow(table)
-    log.extend_arrow(table.slice(2))
-    expected = [(("a", b"1"), ("b", None)), (), (), (("c", b""),)]
-    assert [record.headers for record in log.read()] == [*expected, *expected[2:]]
+    log.extend_arrow(table.slice(1, 4))  # with nulls
+    log.extend_arrow(table.slice(4, 1))  # without
+    expected = [(("a", b"1"), ("b", None)), (), (), (), (("c", b""),), ()]
+    assert [record.headers for record in log.read()] == [*expected, *expected[1:5], expected[4]]
 
 
 def test_anything_with_the_stream_interface_is_taken(logs):
@@ -389,6 +402,35 @@ def test_rows_go_to_the_partition_of_their_key_in_order(topic):
         assert {partition_for_key(row.key, 5) for row in rows} <= {log.partition.partition}
         numbers = [int(row.value) for row in rows]
         assert numbers == sorted(numbers)
+
+
+@pytest.mark.parametrize("kind", payload_types(), ids=str)
+def test_a_topic_takes_every_type_that_a_partition_takes(topic, kind):
+    values = ["", "a", "é", "x" * 300, "a", "b"]
+    column = payloads_of(kind, values)
+    headers = pa.array([None, [("h", b"1")], None, [], None, None], pa.map_(pa.string(), pa.binary()))
+    topic.extend_arrow(pa.table({"key": column, "value": column, "headers": headers}).slice(1))
+    found = {}
+    for log in topic:
+        for row in log.read():
+            assert row.key == row.value
+            found.setdefault(row.value.decode(), []).append(row.headers)
+    assert found == {"a": [(("h", b"1"),), ()], "é": [()], "x" * 300: [()], "b": [()]}
+
+
+def test_a_topic_takes_values_that_are_all_null(topic):
+    topic.extend_arrow(pa.table({"key": ["a", "b"], "value": pa.nulls(2)}))
+    found = {row.key: row.value for log in topic for row in log.read()}
+    assert found == {b"a": None, b"b": None}
+
+
+def test_a_topic_takes_a_frame_of_polars(topic):
+    polars = pytest.importorskip("polars")
+    for kind in (polars.String, polars.Binary, polars.Categorical):
+        keys = [b"k1", b"k2"] if kind is polars.Binary else ["k1", "k2"]
+        topic.extend_arrow(polars.DataFrame({"key": polars.Series(keys, dtype=kind), "value": ["1", None]}))
+    found = sorted((row.key, row.value) for log in topic for row in log.read())
+    assert found == [(b"k1", b"1")] * 3 + [(b"k2", None)] * 3
 
 
 def test_rows_without_a_key_go_where_extend_sends_them(tmp_path):

@@ -18,6 +18,7 @@ from logstore.errors import (
 )
 from logstore.model import Isolation
 from logstore.partition.grouping import GroupingFacts, plan_groups
+from logstore.partition.segment import Segment
 from logstore.testing import ManualClock
 from tests.partition.helpers_compaction import SETTINGS, end, left, open_compacted, put, reopen, transact
 from tests.partition.helpers_rules import WatchedFiles, bases_of, names_in, open_log, run_background
@@ -203,6 +204,24 @@ def test_retention_may_take_all_segments_meanwhile(tmp_path):
     assert (left(log), bases_of(log)) == ({}, [9])
     run_background(log)
     assert leftovers(log) == []
+
+
+def test_files_that_are_gone_before_their_transactions_were_read_end_it(tmp_path, monkeypatch):
+    log = open_compacted(tmp_path / "topic-0", cleanup_policy="compact,delete")
+    fill(log)
+    read = Segment.read_transaction_index
+
+    def delete_and_read(segment):
+        if log.log_start_offset == 0:
+            log.delete_before(3)
+            run_background(log)
+        return read(segment)
+
+    monkeypatch.setattr(Segment, "read_transaction_index", delete_and_read)
+    with pytest.raises(RetriableError, match="its beginning was deleted"):
+        log.compact()
+    assert leftovers(log) == []
+    log.compact()
 
 
 def test_files_that_are_gone_before_they_were_read_end_it(tmp_path):

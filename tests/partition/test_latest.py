@@ -264,6 +264,19 @@ def test_a_committed_view_ends_where_a_transaction_is_open(log):
     assert [(r.key, r.value) for r in log.follow(1, timeout=0, isolation=COMMITTED)] == [(b"b", b"1")]
 
 
+def test_a_committed_view_has_nothing_of_what_was_aborted_above_its_end(log):
+    put(log, (b"a", b"1"), (b"c", b"1"))
+    begin(log, 1, (b"a", b"wrong"), (b"c", None), (b"d", b"wrong"))
+    begin(log, 2, (b"b", b"1"))  # still open: the view ends here
+    log.append_end_marker(1, 0, committed=False)
+    view = log.latest(isolation=COMMITTED)
+    assert {record.key: record.value for record in view} == {b"a": b"1", b"c": b"1"}
+    log.append_end_marker(2, 0, committed=True)
+    assert {record.key: record.value for record in view} == {b"a": b"1", b"c": b"1"}
+    followed = log.follow(view.end_offset, timeout=0, isolation=COMMITTED)
+    assert [(record.key, record.value) for record in followed] == [(b"b", b"1")]
+
+
 def test_an_abort_between_the_passes_does_not_take_a_key_away(log):
     put(log, (b"a", b"1"))
     begin(log, 1, (b"a", b"2"))
@@ -468,6 +481,23 @@ def test_a_segment_that_is_compacted_between_the_passes_changes_nothing(read_onl
 
         between_the_passes(monkeypatch, compact)
         assert list(log.latest()) == expected
+
+
+def test_what_is_deleted_during_a_pass_is_in_none_behind_it(read_only):
+    """The first pass finds a segment gone, and goes on where the log begins now: inside of the next one."""
+    with open_store(read_only.path) as store:
+        log = store.require_topic("t")[0]
+        put(log, (b"a", b"1"))
+        log.roll()
+        put(log, (b"x", b"old"))
+        put(log, (b"x", None))
+        put(log, (b"y", b"1"))
+        log.roll()
+        put(log, (b"z", b"1"))
+        with read_only.open() as reader:
+            view = reader["t"][0].latest()
+            log.delete_before(3)
+            assert {record.key: record.value for record in view} == {b"y": b"1", b"z": b"1"}
 
 
 def test_segments_that_retention_removes_between_the_passes_are_gone(log, monkeypatch):

@@ -16,6 +16,7 @@ from logstore.format.checkpoint import EpochEntry, encode_epoch_checkpoint
 from logstore.format.compression import Codec
 from logstore.format.snapshot import decode_snapshot, encode_snapshot
 from logstore.model import ProducerIdentity
+from logstore.partition import verify
 from logstore.partition.findings import MAX_KEPT_FINDINGS, Finding, FindingKind, Findings, join_reports
 from logstore.partition.verify import verify_log
 from logstore.partition.verify_facts import facts_of_files
@@ -373,6 +374,49 @@ def test_segments_that_are_all_missing(partition):
     for name in partition.names("*.log"):
         (partition.path / name).unlink()
     assert set(kinds(verify_closed(partition))) == {FindingKind.MISSING_SEGMENT}
+
+
+def test_a_gap_in_which_the_log_begins_is_no_missing_segment(tmp_path):
+    """Deleting moves the beginning of the first leader epoch into the gap."""
+    with open_log(tmp_path / "t-0") as log:
+        log.extend([b"v"] * 3)
+        log.roll()
+        log.extend([b"v"] * 5)
+        log.checkpoint()
+        log.truncate_to(7)  # inside of the batch: offsets 3 to 6 have none
+        log.extend([b"v"])
+        log.checkpoint()
+        log.delete_before(6)
+        assert log.epoch_entries == (EpochEntry(0, 6),)
+        report = log.verify()
+        assert report, report
+        assert FindingKind.GAP in [note.kind for note in report.notes]
+
+
+def test_a_segment_that_is_just_being_replaced_is_waited_for(partition, monkeypatch):
+    """Compaction in another process has renamed the old files away, and not yet given the new their names."""
+    swapped = [partition.file(0, suffix) for suffix in (".log", ".index", ".timeindex")]
+    for path in swapped:
+        path.rename(f"{path}.swap")
+
+    def go_on(seconds):
+        for path in swapped:
+            path.with_name(f"{path.name}.swap").rename(path)
+        swapped.clear()
+
+    monkeypatch.setattr(verify.time, "sleep", go_on)
+    report = verify_closed(partition)
+    assert report, report
+    assert swapped == []
+
+
+def test_a_replacement_that_nobody_finishes_is_not_waited_for_for_ever(partition, monkeypatch):
+    path = partition.file(0)
+    path.rename(f"{path}.swap")
+    waits = []
+    monkeypatch.setattr(verify.time, "sleep", waits.append)
+    assert FindingKind.MISSING_SEGMENT in kinds(verify_closed(partition))
+    assert 0 < sum(waits) < 1
 
 
 def test_a_segment_that_is_missing_under_an_open_log(partition):

@@ -143,13 +143,20 @@ def _converted(name: str, array: Any, convert: Callable[[Any], Any], wanted: str
         return None
     try:
         if pa.types.is_dictionary(array.type):
-            array = array.dictionary_decode()
+            array = _decoded(array)
         converted = convert(array)
     except _ERRORS as error:
         raise InvalidRecordError(f"column {name!r} of type {array.type} is not to be had: {error}") from None
     if converted is None:
         raise InvalidRecordError(f"column {name!r} is {array.type}; it must be {wanted}")
     return converted
+
+
+def _decoded(array: Any) -> Any:
+    """The values of a dictionary's rows. pyarrow takes none out of a dictionary of views."""
+    if str(array.type.value_type) in ("binary_view", "string_view"):
+        array = pa.DictionaryArray.from_arrays(array.indices, _payloads(array.dictionary))
+    return array.dictionary_decode()
 
 
 def _payloads(array: Any) -> Any:
@@ -179,8 +186,8 @@ def _headers(array: Any) -> Any:
     kind = array.type
     if pa.types.is_map(kind):
         pairs = pa.StructArray.from_arrays([array.keys, array.items], ["key", "value"])
-        array = pa.ListArray.from_arrays(
-            array.offsets, pairs, mask=array.is_null() if array.null_count else None
+        array = pa.Array.from_buffers(  # as it is, nulls and slice: from_arrays takes no mask with a slice
+            pa.list_(pairs.type), len(array), array.buffers()[:2], array.null_count, array.offset, [pairs]
         )
     elif not _is_list_of_headers(kind):
         return None
@@ -301,10 +308,17 @@ def divide(data: Any, partition_count: int, of_value: Callable[[bytes | None], i
     schema = None
     for batch in record_batches_of(data):
         rows = rows_of(batch)
-        schema = batch.schema
-        for partition, part in divide_by(batch, _partitions_of(rows, partition_count, of_value)):
+        converted = _batch_of(rows)  # not the batch itself: pyarrow takes no rows out of columns of views
+        schema = converted.schema
+        for partition, part in divide_by(converted, _partitions_of(rows, partition_count, of_value)):
             divided.setdefault(partition, []).append(part)
     return {number: pa.Table.from_batches(divided[number], schema) for number in sorted(divided)}
+
+
+def _batch_of(rows: ArrowRows) -> Any:
+    values = pa.nulls(rows.row_count) if rows.values is None else rows.values
+    columns = dict(zip(NAMES, (rows.keys, values, rows.timestamps, rows.headers), strict=True))
+    return pa.RecordBatch.from_pydict({name: array for name, array in columns.items() if array is not None})
 
 
 def _partitions_of(rows: ArrowRows, partition_count: int, of_value: Callable[[bytes | None], int]) -> Any:

@@ -98,11 +98,6 @@ def _oldest_of(segment: Segment) -> Callable[[], int]:
     return oldest_ms
 
 
-def _aborted_in(view: LogView) -> list[AbortedTransaction]:
-    """All aborted transactions that the indexes know of; each is read once in a round."""
-    return [entry for segment in view.segments for entry in segment.read_transaction_index().entries]
-
-
 def _marker_of(buffer: Bytes, at: int, header: BatchHeader) -> ControlType | None:
     """ABORT or COMMIT; None of every other control batch, and of one that compaction has emptied."""
     if not header.record_count:
@@ -230,7 +225,7 @@ class Compaction(Rewriting):
         sources = self._sources(view, end)
         waiting = [source for source in sources if source.next_base_offset > dirty]
         self._total_bytes = sum(source.size_bytes for source in [*sources, *waiting])
-        aborted = _aborted_in(view)
+        aborted = self._aborted_in(view)
         mapped_end, is_full = self._fill(offsets, waiting, CleanedTransactions(aborted, dirty), dirty, end)
         self._key_count += offsets.count
         sources = self._sources(view, mapped_end)
@@ -279,6 +274,14 @@ class Compaction(Rewriting):
         with self._log._own_lock(), self._log._changing:
             self._check()
             self._context.home.store_cleaner_offset(self._log.partition, offset)
+
+    def _aborted_in(self, view: LogView) -> list[AbortedTransaction]:
+        """All aborted transactions that the indexes know of; each is read once in a round."""
+        found: list[AbortedTransaction] = []
+        for segment in view.segments:
+            with self._watching(segment):
+                found += segment.read_transaction_index().entries
+        return found
 
     # The map
 
@@ -359,7 +362,8 @@ class Compaction(Rewriting):
             wrote=self._step,
         )
         try:
-            copy.run()
+            with self._watching(group[-1].segment):  # its transaction index is read, too
+                copy.run()
             if isinstance(copy.output, CleanedSegment):
                 self._replace(group, copy.output)
         except BaseException:
@@ -379,7 +383,7 @@ class Compaction(Rewriting):
         return self._new_segment(group[0].segment.base_offset, source_bytes)
 
     def _replace(self, group: Sequence[Source], output: CleanedSegment) -> None:
-        with self._watching(group[-1]):
+        with self._watching(group[-1].segment):
             modified_ms = group[-1].segment.modified_ms
         kinds = output.finish(modified_ms)
         log = self._log
@@ -393,10 +397,10 @@ class Compaction(Rewriting):
 
     def _reading(self, source: Source, offset: int = 0, end: int | None = None) -> Iterator[SourcePiece]:
         """The pieces of a source, from one that begins below ``offset`` on, up to a position."""
-        with self._watching(source):
+        with self._watching(source.segment):
             pieces = source.pieces(source.segment.position_before(offset), end)
         while True:
-            with self._watching(source):
+            with self._watching(source.segment):
                 piece = next(pieces, None)
             if piece is None:
                 return
@@ -405,13 +409,13 @@ class Compaction(Rewriting):
             yield piece
 
     @contextlib.contextmanager
-    def _watching(self, source: Source) -> Iterator[None]:
-        """An error in reading the source may be due to a change of the log: then that is said."""
+    def _watching(self, segment: Segment) -> Iterator[None]:
+        """An error in reading the segment may be due to a change of the log: then that is said."""
         try:
             yield
         except (CorruptionError, StorageError) as error:
             self._check()
-            is_gone = source.segment not in self._core.view.segments
+            is_gone = segment not in self._core.view.segments
             if is_gone and isinstance(error, StorageError) and error.errno == errno.ENOENT:
                 raise self._changed("its beginning was deleted") from error
             raise

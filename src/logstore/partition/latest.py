@@ -92,7 +92,7 @@ class LatestView:
 
     def record_lists(self) -> Iterator[list[Record]]:
         """The records in lists, of which none is empty."""
-        scan = _Scan(self._log, self._view, self.end_offset)
+        scan = _Scan(self._log, self._view, self.end_offset, self._isolation)
         seed = self._log._context.random.randbytes(SEED_BYTES)
         classes = deque([ALL_KEYS])
         while classes:
@@ -126,18 +126,23 @@ class LatestView:
 
 class _Scan:
     """Passes over the batches of a log below an offset: without control batches, and without what was aborted
-    below that offset: compaction takes it away, too, whatever a reader may see of it."""
+    below that offset: compaction takes it away, too, whatever a reader may see of it.
 
-    def __init__(self, log: ReadableLog, view: LogView, stop: int) -> None:
+    Of committed records the offset is the last stable one. All transactions that began below it have ended,
+    but the marker may lie above: then a transaction that is still open began between.
+    """
+
+    def __init__(self, log: ReadableLog, view: LogView, stop: int, isolation: Isolation) -> None:
         self._log = log
         self._view = view
         self.start = view.log_start_offset
         self.stop = stop
+        self._is_committed = isolation is Isolation.COMMITTED
 
     def runs(self, run: Any) -> Iterator[Any]:
         """What ``run`` makes of runs of ordinary batches, lists of records or nothing; and the other batches,
         each as a :class:`_Batch`. See :func:`~logstore.partition.reading.segment_runs`."""
-        position = self.start
+        position = max(self.start, self._view.log_start_offset)  # an earlier pass may have found it risen
         while position < self.stop:
             view = self._view
             try:
@@ -156,7 +161,9 @@ class _Scan:
     def _runs_of_view(self, view: LogView, position: int, run: Any) -> Iterator[Any]:
         with telling_of_truncation(view):
             all_aborted = aborted_transactions(view, position, self.stop)
-            aborted = AbortedFilter(entry for entry in all_aborted if entry.last_offset < self.stop)
+            aborted = AbortedFilter(
+                entry for entry in all_aborted if self._is_committed or entry.last_offset < self.stop
+            )
             for number in range(view.floor(position), len(view.segments)):
                 if view.bases[number] >= self.stop:
                     break

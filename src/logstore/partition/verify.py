@@ -13,6 +13,7 @@ the index files of one segment, a producer snapshot, and the report. Time: docs/
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from logstore.clock import Clock
 from logstore.files import File, Files
 from logstore.format.header import MAGIC, NO_EPOCH, BatchHeader
+from logstore.format.names import SWAP_SUFFIX
 from logstore.model import TopicPartition
 from logstore.partition.findings import (
     Finding,
@@ -44,6 +46,9 @@ EVERYTHING: Final = 2**63 - 1
 """A ``trusted_end`` above all offsets."""
 
 _TRIES = 3
+
+_SETTLING_TRIES = 50
+_SETTLING_S = 0.01
 
 OnStep = Callable[[int], None]
 """Told of each step of a check, with the bytes that it read."""
@@ -94,7 +99,7 @@ def verify_log(source: Callable[[], LogFacts], clock: Clock, on_step: OnStep | N
         for step_bytes in check.steps():
             if on_step is not None:
                 on_step(step_bytes)
-        if not check.findings.problem_count or source().stamp == facts.stamp:
+        if not check.findings.problem_count or _is_settled(source, facts):
             break
         if attempt == _TRIES - 1:
             check.findings.note(
@@ -105,6 +110,19 @@ def verify_log(source: Callable[[], LogFacts], clock: Clock, on_step: OnStep | N
                 )
             )
     return check.findings.report(clock.monotonic_ms() - started_ms)
+
+
+def _is_settled(source: Callable[[], LogFacts], facts: LogFacts) -> bool:
+    """Whether the facts are still so. While whoever writes the log replaces segments, the files that are
+    there are not the log: that is waited for, but not for ever, as he may have died over it."""
+    for _ in range(_SETTLING_TRIES):
+        present = source()
+        if present.stamp != facts.stamp:
+            return False
+        if all(name.state != SWAP_SUFFIX for name in present.names.values()):
+            return True
+        time.sleep(_SETTLING_S)
+    return True
 
 
 def verify_alone(log: ReadableLog, on_progress: OnVerifyProgress | None) -> VerifyReport:
@@ -214,6 +232,8 @@ class LogCheck:
     def _was_segment(self, start: int, stop: int) -> bool:
         if any(start <= offset < stop and offset not in self._bases for offset in self._snapshots):
             return True
+        # Who deletes the log's beginning moves the beginning of an epoch with it: that tells of nothing.
+        start = max(start, self.facts.log_start_offset)
         entries = self.facts.epochs.entries if self.facts.epochs is not None else ()
         return any(start < entry.start_offset < stop for entry in entries)
 

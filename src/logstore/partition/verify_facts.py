@@ -158,7 +158,7 @@ def facts_of_files(
         epochs=epochs,
         producers=None,
         findings=findings,
-        stamp=(bases, recovery_point, log_start, sizes),
+        stamp=(bases, recovery_point, log_start, sizes, sorted(names)),
     )
 
 
