@@ -92,7 +92,8 @@ class LatestView:
 
     def record_lists(self) -> Iterator[list[Record]]:
         """The records in lists, of which none is empty."""
-        scan = _Scan(self._log, self._view, self.end_offset)
+        is_committed = self._isolation is Isolation.COMMITTED
+        scan = _Scan(self._log, self._view, self.end_offset, is_committed=is_committed)
         seed = self._log._context.random.randbytes(SEED_BYTES)
         classes = deque([ALL_KEYS])
         while classes:
@@ -126,10 +127,15 @@ class LatestView:
 
 class _Scan:
     """Passes over the batches of a log below an offset: without control batches, and without what was aborted
-    below that offset: compaction takes it away, too, whatever a reader may see of it."""
+    below that offset: compaction takes it away, too, whatever a reader may see of it.
 
-    def __init__(self, log: ReadableLog, view: LogView, stop: int) -> None:
+    A committed reader's offset is the last stable one. What lies below it is decided, by markers that may lie
+    above it, behind the beginning of a transaction that is open: all of them count.
+    """
+
+    def __init__(self, log: ReadableLog, view: LogView, stop: int, *, is_committed: bool) -> None:
         self._log = log
+        self._is_committed = is_committed
         self._view = view
         self.start = view.log_start_offset
         self.stop = stop
@@ -156,7 +162,9 @@ class _Scan:
     def _runs_of_view(self, view: LogView, position: int, run: Any) -> Iterator[Any]:
         with telling_of_truncation(view):
             all_aborted = aborted_transactions(view, position, self.stop)
-            aborted = AbortedFilter(entry for entry in all_aborted if entry.last_offset < self.stop)
+            aborted = AbortedFilter(
+                entry for entry in all_aborted if self._is_committed or entry.last_offset < self.stop
+            )
             for number in range(view.floor(position), len(view.segments)):
                 if view.bases[number] >= self.stop:
                     break
