@@ -608,7 +608,7 @@ class LogCore:
         names = list_segment_files(self.context.files, self.directory)
         now_ms = self.context.clock.now_ms()
         source = ProducerSource(self.context.files, self.directory, self.segments, offset, now_ms)
-        self.producers = source.rebuild(snapshot_offsets(names), store_aborted=False)
+        self.producers = source.rebuild(snapshot_offsets(names), store_found=False)
 
     def start_over(self, offset: int, log_start_offset: int | None, now_ms: int) -> list[str]:
         """Drop everything and go on at ``offset``. The new segment exists before the old ones go.
