@@ -215,6 +215,7 @@ class LogCheck:
         if any(start <= offset < stop and offset not in self._bases for offset in self._snapshots):
             return True
         entries = self.facts.epochs.entries if self.facts.epochs is not None else ()
+        start = max(start, self.facts.log_start_offset)  # where the oldest epoch begins, whoever wrote before
         return any(start < entry.start_offset < stop for entry in entries)
 
     def is_dense_at(self, offset: int) -> bool:
