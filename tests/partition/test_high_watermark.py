@@ -3,7 +3,7 @@
 import pytest
 
 from logstore.errors import UsageError
-from tests.partition.helpers_rules import add, add_batches, identity, open_log
+from tests.partition.helpers_rules import add, add_batches, crash, identity, offsets_of, open_log
 
 
 @pytest.fixture
@@ -67,6 +67,45 @@ def test_it_is_stored_with_a_checkpoint(replica):
     replica.update_high_watermark(3)
     replica.checkpoint()
     assert replica._context.home.high_watermark(replica.partition) == 3
+
+
+@pytest.mark.parametrize("how", ["close", "crash"])
+def test_it_is_where_it_was_stored_however_often_the_log_is_opened(replica, how):
+    replica.update_high_watermark(3)
+    replica.checkpoint()
+    log = replica
+    for _ in range(2):
+        if how == "close":
+            log.close()
+        else:
+            crash(log)
+        log = open_log(log.directory)
+    log.manage_high_watermark()
+    assert log.high_watermark == log.last_stable_offset == 3
+    assert len(offsets_of(log)) == 3
+    assert log.update_high_watermark(4) == 4
+
+
+def test_without_a_stored_one_it_begins_at_the_log_start(replica):
+    crash(replica)
+    log = open_log(replica.directory)
+    log.manage_high_watermark()
+    assert (log.high_watermark, log.log_end_offset) == (0, 5)
+
+
+def test_what_was_appended_before_it_is_managed_is_below_it(log):
+    add_batches(log, 2)
+    log.close()
+    log = open_log(log.directory)
+    add_batches(log, 1)
+    log.manage_high_watermark()
+    assert log.high_watermark == 3
+
+
+def test_what_gathers_when_it_begins_to_be_managed_is_below_it(log):
+    log.append(b"a")
+    log.manage_high_watermark()
+    assert (log.high_watermark, log.log_end_offset) == (1, 1)
 
 
 def test_moving_it_wakes_followers(replica):

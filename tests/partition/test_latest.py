@@ -277,6 +277,16 @@ def test_a_committed_view_has_nothing_of_what_was_aborted_above_its_end(log):
     assert [(record.key, record.value) for record in followed] == [(b"b", b"1")]
 
 
+def test_what_was_aborted_behind_the_last_stable_offset_is_not_in_a_committed_view(log):
+    put(log, (b"a", b"1"))
+    begin(log, 1, (b"a", b"wrong"), (b"b", b"wrong"))
+    begin(log, 2, (b"c", b"1"))
+    log.append_end_marker(1, 0, committed=False)
+    assert log.last_stable_offset == 3
+    assert table(log, isolation=COMMITTED) == {b"a": b"1"}
+    assert log.latest_arrow(isolation=COMMITTED).read_all()["value"].to_pylist() == [b"1"]
+
+
 def test_an_abort_between_the_passes_does_not_take_a_key_away(log):
     put(log, (b"a", b"1"))
     begin(log, 1, (b"a", b"2"))

@@ -265,3 +265,28 @@ def test_a_producer_without_a_segment_left_is_remembered_where_the_log_start_is_
     log.delete_before(2)
     log = reopened(log, how)
     assert send(log, 0) == range(1)
+
+
+def test_a_producer_without_a_segment_left_is_remembered_after_a_second_crash(log):
+    send(log, 0)
+    log.roll()
+    send(log, 0, producer=8)
+    log = reopened(log, "crash")  # both segments are recovered
+    log.delete_before(1)
+    add(log, b"a")
+    log.roll()
+    log = reopened(log, "crash")
+    assert send(log, 0) == range(1)
+    with pytest.raises(OutOfOrderError):
+        send(log, 5)
+
+
+def test_a_producer_without_a_segment_left_is_remembered_by_a_truncation_after_a_crash(log):
+    send(log, 0)
+    log.roll()
+    add(log, b"a")
+    add(log, b"b")
+    log = reopened(log, "crash")
+    log.delete_before(1)
+    log.truncate_to(2)
+    assert send(log, 0) == range(1)

@@ -428,6 +428,18 @@ def test_a_segment_that_is_missing_under_an_open_log(partition):
     partition.crash()
 
 
+def test_a_log_start_in_the_gap_that_a_truncation_left_is_no_segment_that_is_missing(tmp_path):
+    log = open_log(tmp_path / "t-0")
+    log.extend([b"a"])
+    log.extend([b"b", b"c", b"d", b"e"])
+    log.truncate_to(4)  # inside the second batch: offsets 1 to 3 are gone
+    log.extend([b"f"])
+    log.delete_before(3)
+    assert (log.log_start_offset, log.log_end_offset, log.segment_count) == (3, 5, 2)
+    report = log.verify()
+    assert report, str(report)
+
+
 # Damage in the indexes
 
 

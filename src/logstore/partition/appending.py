@@ -220,6 +220,7 @@ class AppendingLog(WritableLog):
             flush: wait until a power cut cannot take them.
             producer: stamp them as one batch of an idempotent producer (KIP-98). A batch that the log has
                 already, among that producer's last five, is not appended again: its offsets are returned.
+                (After a reopen maybe its last only; those before it are refused.)
 
         Raises:
             UsageError: ``records`` is no iterable of records.

@@ -96,6 +96,8 @@ class LogCore:
         """Whether the high watermark is the log end, as on a single replica."""
         stored = context.home.high_watermark(partition) or 0
         self.high_watermark = max(min(stored, self.log_end_offset), self.log_start_offset)
+        self._stored_high_watermark = self.high_watermark
+        self._opened_end_offset = loaded.log_end_offset
         self.unflushed: list[Segment] = []
         """Sealed segments with data above the durable offset."""
         self.truncations = Truncations()
@@ -157,6 +159,22 @@ class LogCore:
             self.truncations.count,
         )
         self.view = tuple.__new__(LogView, fields)  # once per append: a third of the cost of LogView(*fields)
+
+    @property
+    def known_high_watermark(self) -> int:
+        """The high watermark as far as it is known, and so what is stored of it. Until a log that was opened
+        grows, or somebody manages its high watermark, it may be one of several replicas: it is then where it
+        was stored, however much further the log goes."""
+        if not self.follows_end or self.log_end_offset > self._opened_end_offset:
+            return self.high_watermark
+        return max(min(self._stored_high_watermark, self.log_end_offset), self.log_start_offset)
+
+    def manage_high_watermark(self) -> None:
+        """The high watermark does not follow the end any more."""
+        if self.follows_end:
+            self.high_watermark = self.known_high_watermark
+            self.follows_end = False
+            self.publish()
 
     def forget_files(self) -> None:
         """Let go of all open files; a reader under way keeps what it uses until it is done."""
@@ -608,7 +626,7 @@ class LogCore:
         names = list_segment_files(self.context.files, self.directory)
         now_ms = self.context.clock.now_ms()
         source = ProducerSource(self.context.files, self.directory, self.segments, offset, now_ms)
-        self.producers = source.rebuild(snapshot_offsets(names), store_aborted=False)
+        self.producers = source.rebuild(snapshot_offsets(names), store_found=False)
 
     def start_over(self, offset: int, log_start_offset: int | None, now_ms: int) -> list[str]:
         """Drop everything and go on at ``offset``. The new segment exists before the old ones go.

@@ -303,9 +303,17 @@ class Log(AppendingLog):
 
     def manage_high_watermark(self) -> None:
         """From now on the high watermark moves only by :meth:`update_high_watermark`, as on a partition with
-        several replicas."""
+        several replicas.
+
+        That is not stored: call it each time the log was opened, before it is read or appended to. The high
+        watermark is then where a checkpoint has stored it, or at the log start. Where records were appended
+        since the log was opened, it stays at their end: they had no other replica.
+
+        A read-only store knows nothing of it, and shows the log up to its end.
+        """
         with self._own_lock(), self._changing as core:
-            core.follows_end = False
+            self._drain_locked()
+            core.manage_high_watermark()
 
     def update_high_watermark(self, offset: int) -> int:
         """Move the high watermark; returns where it is. It stays within the log, and a leader's never goes

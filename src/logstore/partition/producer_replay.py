@@ -36,24 +36,35 @@ class ProducerSource(NamedTuple):
     """By the base offset of a segment: positions between which, as recovery has just seen, all batches are
     sound and none has a producer. They are not read again."""
 
-    def rebuild(self, snapshots: Sequence[int], *, store_aborted: bool) -> ProducerStates:
+    def rebuild(self, snapshots: Sequence[int], *, store_found: bool) -> ProducerStates:
         """The state at the log end: from the newest of ``snapshots`` (offsets, ascending) that reads well.
 
-        With ``store_aborted``, aborted transactions that end above the snapshot and are missing in their
-        segment's transaction index are added to it.
+        With ``store_found``, what a crash may have kept from the disk is written: aborted transactions that
+        end above the snapshot and are missing in their segment's transaction index; and snapshots at the
+        bases of the segments above it, as a roll leaves them. When the segments before are deleted, nothing
+        else knows their producers.
 
         Raises:
             CorruptionError: a batch above the snapshot is damaged: the state would be incomplete, and a
                 batch sent again be appended again.
+            StorageError: the disk refused a read, or to store what was found.
         """
         producers = ProducerStates()
         start = self._load_newest(producers, snapshots)
-        for segment, header, buffer, position in self._batches_from(start):
-            completed = replay_batch(producers, header, buffer, position, self.now_ms)
-            if store_aborted:
-                _store_aborted(segment, completed)
+        for segment in self._segments_from(start):
+            if store_found and segment.base_offset > start:
+                self._store_snapshot(producers, segment.base_offset)
+            for header, buffer, position in self._batches_of(segment, start):
+                completed = replay_batch(producers, header, buffer, position, self.now_ms)
+                if store_found:
+                    _store_aborted(segment, completed)
         producers.map_end_offset = self.log_end_offset
         return producers
+
+    def _store_snapshot(self, producers: ProducerStates, offset: int) -> None:
+        entries = producers.snapshot_entries()
+        if entries:
+            sidecars.write_snapshot(self.files, self.directory, offset, entries)
 
     def _load_newest(self, producers: ProducerStates, snapshots: Sequence[int]) -> int:
         """Returns from where to replay. A snapshot below the log start serves, too: all batches above it are
@@ -68,28 +79,27 @@ class ProducerSource(NamedTuple):
         producers.clear(floor)
         return floor
 
-    def _batches_from(self, start: int) -> Iterator[tuple[Segment, BatchHeader, bytes, int]]:
+    def _segments_from(self, start: int) -> Sequence[Segment]:
         if start >= self.log_end_offset:
-            return
+            return ()
         first = max(sum(segment.base_offset <= start for segment in self.segments) - 1, 0)
-        for segment in self.segments[first:]:
-            try:
-                yield from self._batches_of(segment, start)
-            except CorruptionError as error:
-                if not self.accepts_loss:
-                    raise
-                warn("producers are known only in part: %s", error)
+        return self.segments[first:]
 
-    def _batches_of(self, segment: Segment, start: int) -> Iterator[tuple[Segment, BatchHeader, bytes, int]]:
-        begin, end = segment.position_before(start), segment.size_bytes
-        quiet_begin, quiet_end = self.quiet_ranges.get(segment.base_offset, (end, end))
-        if begin < quiet_begin:
-            yield from self._batches_between(segment, start, begin, quiet_begin)
-        yield from self._batches_between(segment, start, max(begin, quiet_end), end)
+    def _batches_of(self, segment: Segment, start: int) -> Iterator[tuple[BatchHeader, bytes, int]]:
+        try:
+            begin, end = segment.position_before(start), segment.size_bytes
+            quiet_begin, quiet_end = self.quiet_ranges.get(segment.base_offset, (end, end))
+            if begin < quiet_begin:
+                yield from self._batches_between(segment, start, begin, quiet_begin)
+            yield from self._batches_between(segment, start, max(begin, quiet_end), end)
+        except CorruptionError as error:
+            if not self.accepts_loss:
+                raise
+            warn("producers are known only in part: %s", error)
 
     def _batches_between(
         self, segment: Segment, start: int, begin: int, end: int
-    ) -> Iterator[tuple[Segment, BatchHeader, bytes, int]]:
+    ) -> Iterator[tuple[BatchHeader, bytes, int]]:
         walk = segment.walk(begin, end, check=False)
         for piece in walk:
             for at, header in piece.batches:
@@ -98,7 +108,7 @@ class ProducerSource(NamedTuple):
                         check_batch(piece.buffer, at, header)
                     except CorruptionError as error:
                         raise error.located(segment.path, piece.position) from None
-                    yield segment, header, piece.buffer, at
+                    yield header, piece.buffer, at
         if walk.position < end:
             fault = walk.fault or CorruptionError("the last batch is incomplete", position=walk.position)
             raise fault.located(segment.path)

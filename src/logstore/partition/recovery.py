@@ -425,7 +425,7 @@ class Loader:
             self.accept_loss,
             self._quiet_ranges,
         )
-        return source.rebuild([offset for offset in offsets if offset <= newest], store_aborted=True)
+        return source.rebuild([offset for offset in offsets if offset <= newest], store_found=True)
 
     def _cut_transactions(self, segments: list[Segment]) -> int:
         """Drop what the transaction indexes say above the recovery point; returns from where replay must

@@ -355,7 +355,7 @@ class ReadOnlyLog(ReadableLog):
         """The producers' state at the base of the watched segment; scanning brings it up to date."""
         source = ProducerSource(self._files, self.directory, segments, base, 0)
         return source.rebuild(
-            [offset for offset in snapshot_offsets(names) if offset <= base], store_aborted=False
+            [offset for offset in snapshot_offsets(names) if offset <= base], store_found=False
         )
 
     def _scan_locked(self) -> None:

@@ -324,7 +324,7 @@ class WritableLog(ReadableLog):
         if core.last_snapshot_offset != core.log_end_offset:
             core.store_snapshot(core.log_end_offset)
         self._context.home.set_recovery_point(self.partition, core.log_end_offset)
-        self._context.home.set_high_watermark(self.partition, core.high_watermark)
+        self._context.home.set_high_watermark(self.partition, core.known_high_watermark)
 
     def _checkpoint_if_rolled(self) -> None:
         """After a roll, move the stored recovery point past the sealed segments."""
@@ -382,8 +382,8 @@ class WritableLog(ReadableLog):
 
     @property
     def written_high_watermark(self) -> int:
-        """The high watermark without what is still gathering; for checkpoints."""
-        return self._core.high_watermark
+        """The high watermark without what is still gathering, as far as it is known; for checkpoints."""
+        return self._core.known_high_watermark
 
     @property
     def needs_reopen(self) -> bool:
