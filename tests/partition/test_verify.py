@@ -6,6 +6,7 @@ import errno
 import shutil
 import threading
 import tracemalloc
+from pathlib import Path
 
 import pytest
 
@@ -18,7 +19,7 @@ from logstore.format.snapshot import decode_snapshot, encode_snapshot
 from logstore.model import ProducerIdentity
 from logstore.partition import verify
 from logstore.partition.findings import MAX_KEPT_FINDINGS, Finding, FindingKind, Findings, join_reports
-from logstore.partition.verify import verify_log
+from logstore.partition.verify import LogCheck, verify_log
 from logstore.partition.verify_facts import facts_of_files
 from logstore.partition.verify_files import StoredCheckpoints
 from tests.interop.fixtures import DATA, load_case
@@ -408,6 +409,27 @@ def test_a_segment_that_is_just_being_replaced_is_waited_for(partition, monkeypa
     report = verify_closed(partition)
     assert report, report
     assert swapped == []
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_what_only_one_look_at_a_changing_log_found_is_no_problem(partition, monkeypatch, is_damaged):
+    """Compaction that is always at another segment: each look finds one of them just gone."""
+    if is_damaged:
+        partition.corrupt(100, 80)
+    bases = iter([0, 40, 0, 40])
+    steps = LogCheck.steps
+
+    def check_while_one_is_replaced(check):
+        path = partition.file(next(bases))
+        path.rename(f"{path}.away")
+        yield from steps(check)
+        Path(f"{path}.away").rename(path)
+        (partition.path / f"{len(partition.names('*.snapshot')) + 900:020}.snapshot").write_bytes(b"")
+
+    monkeypatch.setattr(LogCheck, "steps", check_while_one_is_replaced)
+    report = verify_closed(partition)
+    assert FindingKind.CHANGED in [note.kind for note in report.notes]
+    assert kinds(report) == [FindingKind.BATCH] * is_damaged
 
 
 def test_a_replacement_that_nobody_finishes_is_not_waited_for_for_ever(partition, monkeypatch):

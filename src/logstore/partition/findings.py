@@ -220,6 +220,15 @@ class Findings:
         if len(self.problems) < MAX_KEPT_FINDINGS:
             self.problems.append(finding)
 
+    def keep_problems_of(self, before: Iterable[Finding]) -> None:
+        """Drop what an earlier look did not find in the same place: files that were just replaced. Damage
+        stays where it is, and nobody replaces a file that has any."""
+        if self.problem_count > MAX_KEPT_FINDINGS:
+            return
+        places = {(each.kind, each.path, each.position) for each in before}
+        self.problems = [each for each in self.problems if (each.kind, each.path, each.position) in places]
+        self.problem_count = len(self.problems)
+
     def note(self, finding: Finding) -> None:
         count = self._note_counts[finding.kind] = self._note_counts.get(finding.kind, 0) + 1
         if count <= MAX_KEPT_FINDINGS:  # of each kind: leftovers, of which there are many, hide no gap

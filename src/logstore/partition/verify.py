@@ -93,6 +93,7 @@ class LogFacts:
 def verify_log(source: Callable[[], LogFacts], clock: Clock, on_step: OnStep | None = None) -> VerifyReport:
     """Check a log as ``source`` describes it at the moment."""
     started_ms = clock.monotonic_ms()
+    before: Sequence[Finding] = ()
     for attempt in range(_TRIES):
         facts = source()
         check = LogCheck(facts)
@@ -102,6 +103,7 @@ def verify_log(source: Callable[[], LogFacts], clock: Clock, on_step: OnStep | N
         if not check.findings.problem_count or _is_settled(source, facts):
             break
         if attempt == _TRIES - 1:
+            check.findings.keep_problems_of(before)
             check.findings.note(
                 Finding(
                     kind=FindingKind.CHANGED,
@@ -109,6 +111,7 @@ def verify_log(source: Callable[[], LogFacts], clock: Clock, on_step: OnStep | N
                     reason="the log was truncated or compacted, or its beginning deleted, meanwhile",
                 )
             )
+        before = check.findings.problems
     return check.findings.report(clock.monotonic_ms() - started_ms)
 
 
