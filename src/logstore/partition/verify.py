@@ -238,7 +238,6 @@ class LogCheck:
         # Who deletes the log's beginning moves the beginning of an epoch with it: that tells of nothing.
         start = max(start, self.facts.log_start_offset)
         entries = self.facts.epochs.entries if self.facts.epochs is not None else ()
-        start = max(start, self.facts.log_start_offset)  # where the oldest epoch begins, whoever wrote before
         return any(start < entry.start_offset < stop for entry in entries)
 
     def is_dense_at(self, offset: int) -> bool:
