@@ -299,14 +299,15 @@ class LogDirectory:
         that is shown without its logs."""
         opened: dict[TopicPartition, Log] = {}
 
-        def open_new(number: int) -> None:
-            partition = TopicPartition(topic.name, number)
+        def open_new(partition: TopicPartition) -> None:
             opened[partition] = self._open_log(partition, topic.config, is_clean=False)
 
         try:
-            numbers = range(first, topic.partition_count)
-            take_turns(open_new, numbers, at_a_time=flushed_at_a_time(self._files))
-            self._logs.update(opened)
+            partitions = [
+                TopicPartition(topic.name, number) for number in range(first, topic.partition_count)
+            ]
+            take_turns(open_new, partitions, at_a_time=flushed_at_a_time(self._files))
+            self._logs.update({partition: opened[partition] for partition in partitions})  # in their order
             return self._topics.finish(topic)
         except BaseException:
             shown = self._topics.get(topic.name)
