@@ -86,6 +86,15 @@ def test_an_interrupt_leaves_the_rest_and_waits_for_those_who_are_busy():
     assert len(ended) == 1
 
 
+@pytest.fixture
+def interruptible():
+    """Whatever others have made of Ctrl-C in this process, as Spark does."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_of_the_waiting_comes_when_all_are_done():
     here = threading.current_thread()
     ended = []
