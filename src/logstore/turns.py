@@ -23,7 +23,11 @@ def take_turns(action: Callable[[T], object], items: Iterable[T], *, at_a_time: 
     alone. None of them is busy any more on the return, also after an interrupt, which leaves the rest
     undone.
     """
-    _Turns(action, list(items)).take(at_a_time)
+    turns = _Turns(action, items)
+    if at_a_time > 1:
+        turns.take(at_a_time)
+    else:
+        turns.take_alone()
 
 
 def flushed_at_a_time(files: Files) -> int:
@@ -34,12 +38,16 @@ def flushed_at_a_time(files: Files) -> int:
 class _Turns(Generic[T]):
     """Each item is for the thread that comes next."""
 
-    def __init__(self, action: Callable[[T], object], items: list[T]) -> None:
+    def __init__(self, action: Callable[[T], object], items: Iterable[T]) -> None:
         self._action = action
         self._turns = deque(enumerate(items))
         self._failures: dict[int, Exception] = {}
         self._ends: list[threading.Event] = []
         """Of the other threads. Not their ``join``: an interrupt makes that forget a thread that is busy."""
+
+    def take_alone(self) -> None:
+        self._work()
+        self._tell_failure()
 
     def take(self, at_a_time: int) -> None:
         try:
@@ -51,6 +59,9 @@ class _Turns(Generic[T]):
             raise
         finally:
             self._wait_for_threads()
+        self._tell_failure()
+
+    def _tell_failure(self) -> None:
         if self._failures:
             raise self._failures[min(self._failures)]
 

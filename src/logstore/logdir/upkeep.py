@@ -6,7 +6,6 @@ leaves the others served.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
@@ -94,8 +93,10 @@ def for_each(action: Callable[[Log], object], logs: Iterable[Log], *, at_a_time:
     """:func:`take_turns` where a log whose topic was deleted meanwhile does not count."""
 
     def act(log: Log) -> None:
-        with contextlib.suppress(ClosedError):
+        try:
             action(log)
+        except ClosedError:
+            return
 
     take_turns(act, logs, at_a_time=at_a_time)
 
@@ -106,6 +107,14 @@ def flush_each(logs: Sequence[Log], files: Files) -> None:
     Raises:
         StorageError: an fsync failed; the other logs were flushed all the same.
     """
-    waiting = [log for log in logs if not log.is_closed and log.durable_offset < log.log_end_offset]
-    is_long = sum(log.last_flush_seconds for log in waiting) > WORTH_THREADS_SECONDS
-    for_each(Log.flush, logs, at_a_time=min(len(waiting), flushed_at_a_time(files)) if is_long else 1)
+    at_a_time = 1
+    if _is_long(logs):  # mostly it is not, and the rest takes time
+        waiting = [log for log in logs if not log.is_closed and log.durable_offset < log.log_end_offset]
+        if _is_long(waiting):
+            at_a_time = min(len(waiting), flushed_at_a_time(files))
+    for_each(Log.flush, logs, at_a_time=at_a_time)
+
+
+def _is_long(logs: Iterable[Log]) -> bool:
+    """Whether flushing one after the other takes long, if it takes what the last times took."""
+    return sum([log.last_flush_seconds for log in logs]) > WORTH_THREADS_SECONDS

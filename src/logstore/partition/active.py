@@ -220,8 +220,10 @@ class ActiveSegment(Segment):
         the stored recovery point is indexed anew."""
         if self._flush_error is not None:
             raise self._flush_error  # the system tells only once; a second fsync would succeed
-        with opening_to_flush():
-            log = self.log_file
+        log = self._log
+        if log is None:
+            with opening_to_flush():
+                log = self.log_file
         self._is_flushed = True  # first: what is appended meanwhile may not be
         try:
             self._flush_file(log)
