@@ -1,5 +1,5 @@
 """An interrupt right behind the recovery of a store left its directory locked; one at the beginning of a
-partition's reopening left a log that was closed and nobody called damaged."""
+partition's reopening, or at its end, left a log that was closed and nobody called damaged."""
 
 import pytest
 
@@ -36,6 +36,28 @@ def test_a_partition_whose_reopening_was_interrupted_can_be_reopened(tmp_path, m
             patch.setattr(Log, "abandon", interrupted_once)
             with pytest.raises(KeyboardInterrupt):
                 store["t"].reopen(0)
+        assert list(store.damaged) == [TopicPartition("t", 0)]
+        store["t"].reopen(0)
+        assert [record.value for record in store["t"][0].read()] == [b"v"]
+
+
+def test_so_can_one_whose_reopening_was_interrupted_at_its_end(tmp_path):
+    class Logs(dict):
+        """Is interrupted before the new log is put in."""
+
+        is_interrupted = True
+
+        def __setitem__(self, partition, log):
+            if self.is_interrupted:
+                self.is_interrupted = False
+                raise KeyboardInterrupt
+            super().__setitem__(partition, log)
+
+    with logstore.open(tmp_path / "store") as store:
+        store.create_topic("t").append(b"v", flush=True)
+        store._directory._logs = Logs(store._directory._logs)
+        with pytest.raises(KeyboardInterrupt):
+            store["t"].reopen(0)
         assert list(store.damaged) == [TopicPartition("t", 0)]
         store["t"].reopen(0)
         assert [record.value for record in store["t"][0].read()] == [b"v"]

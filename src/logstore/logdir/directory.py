@@ -380,14 +380,14 @@ class LogDirectory:
                 if old is not None:
                     old.abandon()
                 log = self._open_log(partition, topic.config, is_clean=False, accept_loss=accept_loss)
+                self.damaged.pop(partition, None)
+                self._logs[partition] = log  # last: until then the one that is shown is closed
             except BaseException as error:
                 if old is not None:
                     old.abandon()  # again: it may have been interrupted before it let go
                 self._logs.pop(partition, None)
                 self.damaged[partition] = self._why_not_open(partition, error)
                 raise
-            self._logs[partition] = log
-            self.damaged.pop(partition, None)
             return log
 
     def _why_not_open(self, partition: TopicPartition, error: BaseException) -> LogstoreError:
