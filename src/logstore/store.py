@@ -19,6 +19,7 @@ from logstore.errors import (
     UsageError,
 )
 from logstore.files import Files, PathLike, check_path
+from logstore.format.batch import NewBatch
 from logstore.format.loops import divide_rows
 from logstore.format.names import check_topic_name
 from logstore.logdir.directory import (
@@ -422,11 +423,8 @@ class Topic(BoundToProcess, Sequence[Log]):
         and raises what it raises.
         """
         divided = sorted(self._divide(records).items())
-        appends = {partition: self[partition]._extend_later(rows) for partition, rows in divided}
-        offsets = {partition: append() for partition, append in appends.items()}
-        if flush:
-            self._writable().flush([self[partition] for partition in offsets])
-        return offsets
+        logs = [(self[partition], rows) for partition, rows in divided]
+        return self._extend_logs([(log, log._prepare(rows)) for log, rows in logs], flush)
 
     def extend_arrow(self, data: Any, *, flush: bool = False) -> dict[int, range]:
         """Append the rows of Arrow columns, each to the partition of its key; returns the offsets by
@@ -439,12 +437,16 @@ class Topic(BoundToProcess, Sequence[Log]):
 
         count, placement = len(self), self._placement
         tables = arrow_input.divide(data, count, lambda value: placement.choose(None, value, count))
-        appends = {
-            partition: self[partition]._extend_arrow_later(table) for partition, table in tables.items()
-        }
-        offsets = {partition: append() for partition, append in appends.items()}
+        logs = [(self[partition], table) for partition, table in tables.items()]
+        return self._extend_logs([(log, log._prepare_arrow(table)) for log, table in logs], flush)
+
+    def _extend_logs(
+        self, prepared: Sequence[tuple[Log, Sequence[NewBatch]]], flush: bool
+    ) -> dict[int, range]:
+        """Append what was checked and encoded for each log; returns the offsets by partition."""
+        offsets = {log.partition.partition: log._extend_batches(batches, False) for log, batches in prepared}
         if flush:
-            self._writable().flush([self[partition] for partition in offsets])
+            self._writable().flush([log for log, _ in prepared])
         return offsets
 
     def _divide(self, records: NewRecords) -> dict[int, list[Any]]:

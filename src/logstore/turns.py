@@ -23,11 +23,7 @@ def take_turns(action: Callable[[T], object], items: Iterable[T], *, at_a_time: 
     alone. None of them is busy any more on the return, also after an interrupt, which leaves the rest
     undone.
     """
-    turns = _Turns(action, items)
-    if at_a_time > 1:
-        turns.take(at_a_time)
-    else:
-        turns.take_alone()
+    _Turns(action, items).take(at_a_time)
 
 
 def flushed_at_a_time(files: Files) -> int:
@@ -45,10 +41,6 @@ class _Turns(Generic[T]):
         self._ends: list[threading.Event] = []
         """Of the other threads. Not their ``join``: an interrupt makes that forget a thread that is busy."""
 
-    def take_alone(self) -> None:
-        self._work()
-        self._tell_failure()
-
     def take(self, at_a_time: int) -> None:
         try:
             for _ in range(1, min(at_a_time, len(self._turns))):
@@ -59,9 +51,6 @@ class _Turns(Generic[T]):
             raise
         finally:
             self._wait_for_threads()
-        self._tell_failure()
-
-    def _tell_failure(self) -> None:
         if self._failures:
             raise self._failures[min(self._failures)]
 

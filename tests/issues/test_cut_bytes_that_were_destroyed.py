@@ -11,13 +11,6 @@ from logstore.partition import aside
 CHECKPOINT = "recovery-point-offset-checkpoint"
 
 
-@pytest.fixture
-def partition(tmp_path):
-    made = Partition(tmp_path / "t-0")
-    yield made
-    made.crash()
-
-
 def forget_clean_stop(partition):
     """Without the index recovery reads all of the segment."""
     partition.path.joinpath(".kafka_cleanshutdown").unlink()

@@ -9,14 +9,6 @@ from logstore.errors import CorruptionError
 from logstore.model import ProducerIdentity
 from tests.partition.helpers import Crash, Partition, WatchedFiles, batch_of, crash_after, read_or_refuse
 
-
-@pytest.fixture
-def partition(tmp_path):
-    made = Partition(tmp_path / "t-0")
-    yield made
-    made.crash()
-
-
 # The rows of the table
 
 

@@ -15,16 +15,9 @@ from logstore.format.compression import Codec, compress
 from logstore.format.header import HEADER_BYTES, decode_header
 from logstore.format.layout import BATCH_HEADER
 from logstore.model import Isolation, ProducerIdentity
-from tests.partition.helpers import Partition, batch_of, read_or_refuse
+from tests.partition.helpers import batch_of, read_or_refuse
 
 pytestmark = pytest.mark.damaged
-
-
-@pytest.fixture
-def partition(tmp_path):
-    made = Partition(tmp_path / "t-0")
-    yield made
-    made.crash()
 
 
 def read_to_the_damage(partition):

@@ -13,14 +13,7 @@ import pytest
 from logstore.errors import ForkedError, LockedError, UsageError
 from logstore.files import OsFiles
 from logstore.partition.log import Log
-from tests.partition.helpers import Partition, in_child
-
-
-@pytest.fixture
-def partition(tmp_path):
-    made = Partition(tmp_path / "t-0")
-    yield made
-    made.crash()
+from tests.partition.helpers import in_child
 
 
 def run_python(code, *arguments):

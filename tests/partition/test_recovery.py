@@ -12,13 +12,6 @@ from logstore.partition.log import Log
 from tests.partition.helpers import Partition, batch_of
 
 
-@pytest.fixture
-def partition(tmp_path):
-    made = Partition(tmp_path / "t-0")
-    yield made
-    made.crash()
-
-
 def spoil_nothing(partition):
     pass
 

@@ -12,13 +12,6 @@ from tests.logdir.helpers import open_store, snapshot, values
 from tests.partition.helpers import Partition, WatchedFiles, failing
 
 
-@pytest.fixture
-def partition(tmp_path):
-    made = Partition(tmp_path / "t-0")
-    yield made
-    made.crash()
-
-
 @pytest.mark.parametrize(
     ("directory", "name"),
     [

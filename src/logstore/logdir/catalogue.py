@@ -23,8 +23,8 @@ from logstore.errors import CorruptionError, LogstoreError, UnsupportedVersionEr
 from logstore.files import Files, read_small_file, write_small_file
 from logstore.format.metadata import decode_base64_uuid, encode_base64_uuid
 from logstore.format.names import check_topic_name
+from logstore.partition.home import CATALOGUE_NAME
 
-CATALOGUE_NAME = "topics.json"
 VERSION = 1
 MAX_CATALOGUE_BYTES = 64 * 1024 * 1024
 MAX_PARTITIONS = 100_000

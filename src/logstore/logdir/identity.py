@@ -20,19 +20,18 @@ from logstore.format.names import (
     parse_segment_file_name,
     partition_directory_name,
 )
-from logstore.logdir.catalogue import CATALOGUE_NAME, MAX_PARTITIONS
-from logstore.partition.home import LOCK_NAME
+from logstore.logdir.catalogue import MAX_PARTITIONS
+from logstore.partition.home import LOCK_NAME, META_PROPERTIES_NAME, STORE_NAMES
 from logstore.partition.sidecars import METADATA_NAME, read_topic_id
 from logstore.warning import warn
 
-META_PROPERTIES_NAME = "meta.properties"
 MAX_META_BYTES = 64 * 1024
 MISSING_DIRECTORY = (
     "the partition's directory is missing. Restore it from a copy; or make an empty one, and reopen the "
     "partition with accept_loss=True to begin an empty log"
 )
 _GUESSES = uuid.UUID("7f1cf2f0-9a5d-4d0e-a5f4-5bd1be0e6c1f")  # any; the guesses' name space
-_STORE_FILES = {META_PROPERTIES_NAME, CATALOGUE_NAME, LOCK_NAME}
+_STORE_FILES = {*STORE_NAMES, LOCK_NAME}
 
 
 def prepare_directory(files: Files, path: str, *, create: bool) -> None:

@@ -10,8 +10,8 @@ from logstore.errors import CorruptionError, LogstoreError
 from logstore.files import Files, read_small_file
 from logstore.format.metadata import decode_meta_properties
 from logstore.format.names import partition_directory_name
-from logstore.logdir.catalogue import CATALOGUE_NAME, TopicEntry, read_catalogue
-from logstore.logdir.identity import MAX_META_BYTES, META_PROPERTIES_NAME
+from logstore.logdir.catalogue import TopicEntry, read_catalogue
+from logstore.logdir.identity import MAX_META_BYTES
 from logstore.model import TopicPartition
 from logstore.partition.context import LogContext
 from logstore.partition.findings import (
@@ -22,6 +22,7 @@ from logstore.partition.findings import (
     VerifyReport,
     join_reports,
 )
+from logstore.partition.home import CATALOGUE_NAME, META_PROPERTIES_NAME
 from logstore.partition.sidecars import METADATA_NAME, read_topic_id
 from logstore.partition.verify import LogFacts, ProgressSteps, verify_log
 from logstore.partition.verify_facts import facts_of_files

@@ -9,7 +9,7 @@ while that is open the compiled :class:`GatheredRows` does the rest of an append
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from logstore.config import UNLIMITED
@@ -230,8 +230,7 @@ class AppendingLog(WritableLog):
             StorageError: the disk refused. Nothing was appended, except where the records fill more than a
                 segment: then those of the segments before stay.
         """
-        self._check_usable()
-        return self._extend_batches(self._encode(records, producer), flush)
+        return self._extend_batches(self._prepare(records, producer), flush)
 
     def extend_arrow(self, data: Any, *, flush: bool = False) -> range:
         """Append the rows of Arrow columns and return their offsets. As :meth:`extend`: all rows are checked
@@ -247,8 +246,7 @@ class AppendingLog(WritableLog):
 
         Args:
             data: a pyarrow Table, RecordBatch or RecordBatchReader, or anything with ``__arrow_c_stream__``:
-            a
-                DataFrame of polars or pandas, a relation of DuckDB.
+                a DataFrame of polars or pandas, a relation of DuckDB.
             flush: wait until a power cut cannot take them.
 
         Raises:
@@ -256,24 +254,19 @@ class AppendingLog(WritableLog):
             InvalidRecordError: a column is unknown, missing, or of the wrong type; or as :meth:`extend`.
             InvalidTimestampError, RecordTooLargeError, StorageError: as :meth:`extend`.
         """
+        return self._extend_batches(self._prepare_arrow(data), flush)
+
+    def _prepare(self, records: NewRecords, producer: ProducerIdentity | None = None) -> Sequence[NewBatch]:
+        """Check and encode records, for :meth:`_extend_batches`."""
+        self._check_usable()
+        return self._encode(records, producer)
+
+    def _prepare_arrow(self, data: Any) -> Sequence[NewBatch]:
+        """The same for Arrow columns."""
         from logstore.partition import arrow_input  # pyarrow is optional, and slow to import
 
         self._check_usable()
-        return self._extend_batches(arrow_input.encode(data, self._encoder, self._now_ms()), flush)
-
-    def _extend_later(self, records: NewRecords) -> Callable[[], range]:
-        """Check and encode records; calling what is returned appends them, as :meth:`extend` does."""
-        self._check_usable()
-        batches = self._encode(records)
-        return lambda: self._extend_batches(batches, False)
-
-    def _extend_arrow_later(self, data: Any) -> Callable[[], range]:
-        """The same for :meth:`extend_arrow`."""
-        from logstore.partition import arrow_input  # pyarrow is optional, and slow to import
-
-        self._check_usable()
-        batches = arrow_input.encode(data, self._encoder, self._now_ms())
-        return lambda: self._extend_batches(batches, False)
+        return arrow_input.encode(data, self._encoder, self._now_ms())
 
     def _extend_batches(self, batches: Sequence[NewBatch], flush: bool) -> range:
         """Append encoded batches and return their offsets."""

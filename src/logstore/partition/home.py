@@ -27,6 +27,10 @@ from logstore.format.metadata import encode_clean_shutdown
 from logstore.model import TopicPartition
 from logstore.warning import warn
 
+META_PROPERTIES_NAME = "meta.properties"
+CATALOGUE_NAME = "topics.json"
+STORE_NAMES = frozenset({META_PROPERTIES_NAME, CATALOGUE_NAME})
+"""What a store's or a broker's directory has, and a partition's has not; both have a lock and checkpoints."""
 LOCK_NAME = ".lock"
 CLEAN_MARKER_NAME = ".kafka_cleanshutdown"
 RECOVERY_POINTS_NAME = "recovery-point-offset-checkpoint"
@@ -237,12 +241,11 @@ class LogHome:
         for name, table in tables.items():
             data = encode_offset_checkpoint(table)
             if self._durable.get(name) != data:
-                self._durable.pop(
-                    name, None
-                )  # first: a failure leaves the old file, the new one, or who knows
                 changed[name] = data
         if not changed:
             return
+        for name in changed:  # first: a failure leaves the old file, the new one, or who knows
+            self._durable.pop(name, None)
         write_small_files(self._files, self.path, changed)
         self._durable |= changed
         if RECOVERY_POINTS_NAME in changed:

@@ -16,12 +16,9 @@ from logstore.files import Files, PathLike, check_path
 from logstore.format.names import parse_directory_name
 from logstore.model import TopicPartition
 from logstore.partition.context import LogContext, make_context
-from logstore.partition.home import LOCK_NAME
+from logstore.partition.home import LOCK_NAME, STORE_NAMES
 from logstore.partition.log import Log
 from logstore.partition.opening import open_log
-
-_STORE_FILES = frozenset({"meta.properties", "topics.json"})
-"""What a store's or a broker's directory has, and a partition's has not; both have a lock and checkpoints."""
 
 _UNNAMED = TopicPartition("log", 0)
 """The name of a partition whose directory is not called ``<topic>-<partition>``."""
@@ -61,7 +58,7 @@ def _check_place(context: LogContext, create: bool) -> None:
             raise UsageError(f"{directory} does not exist")
         files.make_directory(directory)
         files.flush_directory(directory.rpartition("/")[0] or "/")
-    elif not _STORE_FILES.isdisjoint(entry.name for entry in files.list_directory(directory)):
+    elif not STORE_NAMES.isdisjoint(entry.name for entry in files.list_directory(directory)):
         # its checkpoints are those of many partitions, and a log would replace them by its own
         raise UsageError(f"{directory} is a store; open it with logstore.open(), and take one of its logs")
 
