@@ -141,6 +141,11 @@ class Files(Protocol):
         """Rename, replacing ``new`` at once."""
         ...
 
+    def link(self, path: str, new: str) -> None:
+        """Give a file a second name, which is not there yet. Not every file system can, and none between two
+        of them."""
+        ...
+
     def remove(self, path: str) -> None: ...
 
     def make_directory(self, path: str) -> None:
@@ -436,6 +441,10 @@ class OsFiles:
     def rename(self, old: str, new: str) -> None:
         with _reported(old, "renaming"):
             os.replace(old, new)
+
+    def link(self, path: str, new: str) -> None:
+        with _reported(path, "linking"):
+            os.link(path, new)
 
     def remove(self, path: str) -> None:
         with _reported(path, "removing"):

@@ -21,6 +21,7 @@ from logstore.testing import ManualClock
 from tests.interop.clients import NewRecord, SeenRecord
 from tests.interop.fixtures import DATA
 from tests.interop.kafka import CLEAN_SHUTDOWN_FILE, LOG_START_FILE, RECOVERY_POINT_FILE, write_checkpoint
+from tests.partition.helpers_rules import write_placed
 
 TIME_MS = 1_700_000_000_000
 FETCH_BYTES = 700
@@ -182,6 +183,22 @@ class Recorder:
         result = self.log.append_batch(encode(records, codec, stamp))
         assert result is not None
         self._note(records, range(result.base_offset, result.last_offset + 1), stamp)
+
+    def adopt_file(self, batches: Sequence[Sequence[NewRecord]], codec: Codec, producer: Producer) -> None:
+        """Write batches to a file, which becomes a segment."""
+        stamp = producer.stamp(sum(map(len, batches)))
+        encoded = [encode(records, codec) for records in batches]
+        file = self.path.parent / "adopted"
+        write_placed(
+            file,
+            *encoded,
+            producer=stamp.producer_id,
+            sequence=stamp.base_sequence,
+            base_offset=self.log.log_end_offset,
+            leader_epoch=self.log.leader_epoch,
+        )
+        offsets = self.log.adopt_file(str(file))
+        self._note([record for records in batches for record in records], offsets, stamp)
 
     def replicate(self, records: Sequence[NewRecord], base_offset: int, leader_epoch: int) -> None:
         """Append a batch copied from a leader, at an offset of its choice."""

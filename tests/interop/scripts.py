@@ -144,6 +144,19 @@ def write_rolled(to: Recorder) -> None:
     to.log.roll()
 
 
+def write_adopted(to: Recorder) -> None:
+    """Files that became segments: the first one, and others between appends and behind each other."""
+    producer = Producer(2**62 + 7)
+    for turn in range(3):
+        for part in (0, 40):
+            numbers = range(turn * 100 + part, turn * 100 + part + 40)
+            batches = [numbered("adopted", numbers[start : start + 4]) for start in range(0, 40, 4)]
+            to.adopt_file(batches, Codec.ZSTD if turn == 1 else Codec.NONE, producer)
+        to.batch(numbered("appended", range(turn * 100 + 90, turn * 100 + 95)))
+        if turn == 1:
+            to.reopen()
+
+
 def write_epochs(to: Recorder) -> None:
     """Epochs 0 and 1: a broker that takes over has a higher one."""
     to.begin_leader_epoch(0)
@@ -208,6 +221,7 @@ TOPICS: dict[str, tuple[Script, TopicConfig]] = {
     "segments": (write_segments, TopicConfig(segment_bytes=4096, index_interval_bytes=512)),
     "segments-indexed": (write_segments, TopicConfig(segment_bytes=4096, index_interval_bytes=0)),
     "rolled": (write_rolled, TopicConfig()),
+    "adopted": (write_adopted, TopicConfig(index_interval_bytes=256)),
     "epochs": (write_epochs, TopicConfig()),
     "replicated": (write_replicated, TopicConfig()),
     "truncated": (write_truncated, TopicConfig()),

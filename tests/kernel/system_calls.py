@@ -23,6 +23,7 @@ from logstore.config import StoreConfig, TopicConfig
 from logstore.files import File, OsFile, OsFiles
 from logstore.model import Bytes
 from logstore.testing import ManualClock
+from tests.partition.helpers_rules import batch, write_placed
 
 _CALLS = "trace=file,desc"
 _LINE = re.compile(r"^\d+ +(\w+)\((.*)")
@@ -33,7 +34,7 @@ _CHANGES = {
     "rename": "rename", "renameat": "rename", "renameat2": "rename",
     "unlink": "remove", "unlinkat": "remove", "rmdir": "remove directory",
     "mkdir": "make directory", "mkdirat": "make directory",
-    "fallocate": "strange", "link": "strange", "linkat": "strange", "symlink": "strange",
+    "link": "link", "linkat": "link", "fallocate": "strange", "symlink": "strange",
     "chmod": "strange", "fchmod": "strange", "chown": "strange", "fchown": "strange",
     "utimensat": "set time", "copy_file_range": "strange", "sendfile": "strange",
 }  # fmt: skip
@@ -83,7 +84,7 @@ def _count(method: str, name: str) -> None:
     setattr(CountedFiles, method, counted)
 
 
-for _method in ("rename", "remove", "remove_directory", "flush_directory"):
+for _method in ("rename", "link", "remove", "remove_directory", "flush_directory"):
     _count(_method, _method.replace("_", " "))
 _count("set_modified_ms", "set time")
 
@@ -92,7 +93,7 @@ def use_everything(path: str) -> Counter[str]:
     """A store's life: made, filled, rolled, truncated, trimmed, closed, opened after a crash, deleted."""
     files, clock = CountedFiles(), ManualClock()
     topic = TopicConfig(segment_bytes=2_000, retention_bytes=5_000, compression_type="zstd")
-    for _ in range(2):
+    for turn in range(2):
         store = logstore.open(path, config=StoreConfig(topic=topic), files=files, clock=clock)
         log = store.require_topic("t", partitions=2)[0]
         for number in range(30):
@@ -100,6 +101,9 @@ def use_everything(path: str) -> Counter[str]:
             log.append(b"single")
             clock.advance(200)
             store.run_background()
+        places = {"base_offset": log.log_end_offset, "sequence": turn}
+        write_placed(f"{path}/adopted", batch(b"v"), files=files, **places)
+        log.adopt_file(f"{path}/adopted")
         log.truncate_to(log.log_end_offset - 5)
         log.delete_before(log.log_end_offset - 10)
         store.create_topic("u").append(b"v", flush=True)

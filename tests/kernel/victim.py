@@ -203,5 +203,14 @@ def _dying(kind: type, name: str) -> None:
 
 for _name in ("truncate", "flush"):
     _dying(DyingFile, _name)
-for _name in ("rename", "remove", "make_directory", "remove_directory", "flush_directory", "set_modified_ms"):
+_NAMING = (
+    "rename",
+    "link",
+    "remove",
+    "make_directory",
+    "remove_directory",
+    "flush_directory",
+    "set_modified_ms",
+)
+for _name in _NAMING:
     _dying(DyingFiles, _name)

@@ -175,7 +175,16 @@ def _ticking(name):
     return operation
 
 
-for _name in ("rename", "remove", "make_directory", "remove_directory", "flush_directory", "set_modified_ms"):
+_NAMING = (
+    "rename",
+    "link",
+    "remove",
+    "make_directory",
+    "remove_directory",
+    "flush_directory",
+    "set_modified_ms",
+)
+for _name in _NAMING:
     setattr(FailingFiles, _name, _ticking(_name))
 
 

@@ -15,12 +15,15 @@ from logstore.format.batch import decode_batch, encode_batch
 from logstore.format.header import BatchHeader
 from logstore.format.loops import scan_batches
 from logstore.model import Isolation, ProducerIdentity, Record
+from logstore.partition.adopting import check_adopted, place_adopted
 from logstore.partition.log import Log
 from logstore.partition.reading import iterate_batches
 from logstore.testing import ManualClock
 
 START_MS = 1_700_000_000_000
 """Where a new :class:`ManualClock` stands."""
+
+ADOPTED_PRODUCER = 2**62 + 5
 
 _STORE_SETTINGS = {
     "linger_ms",
@@ -118,6 +121,41 @@ def identity(sequence: int, *, producer: int = 7, epoch: int = 0, transactional:
     return ProducerIdentity(producer, epoch, sequence, transactional)
 
 
+def placed(
+    *batches: Any,
+    producer: int = ADOPTED_PRODUCER,
+    base_offset: int = 0,
+    sequence: int = 0,
+    epoch: int = 0,
+    leader_epoch: int = 0,
+) -> tuple[bytes, Sequence[BatchHeader]]:
+    """Batches at places in a log, as one piece, and their headers."""
+    (planned,) = place_adopted(
+        batches,
+        check_adopted(batches, TopicConfig(), START_MS),
+        config=TopicConfig(),
+        producer=identity(sequence, producer=producer, epoch=epoch),
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        now_ms=START_MS,
+    )
+    return b"".join(planned.buffers), planned.headers
+
+
+def write_placed(
+    path: Any, *batches: Any, files: Files | None = None, **places: int
+) -> Sequence[BatchHeader]:
+    """A durable file of batches at places in a log; returns their headers."""
+    files = files or OsFiles()
+    data, headers = placed(*batches, **places)
+    file = files.open(str(path), create=True)
+    file.write_at(0, [data])
+    file.flush()
+    file.close()
+    files.flush_directory(str(path).rpartition("/")[0])
+    return headers
+
+
 def headers_of(log: Log) -> list[BatchHeader]:
     """The batches on disk."""
     view = log._current_view()
@@ -196,6 +234,10 @@ class WatchedFiles(OsFiles):
     def rename(self, old: str, new: str) -> None:
         self.on("rename", old)
         super().rename(old, new)
+
+    def link(self, path: str, new: str) -> None:
+        self.on("link", path)
+        super().link(path, new)
 
     def remove(self, path: str) -> None:
         self.on("remove", path)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 import logstore
 from logstore.config import StoreConfig, TopicConfig
 from logstore.files import Files
 from logstore.partition.encoding import RowEncoder
+from logstore.spark import commits, placing, staging
 from logstore.spark.commits import Commits, opened
 from logstore.spark.ledger import COMMITS_TOPIC
 from logstore.spark.staging import StagedFile, StagedWriter, Target, is_staged_name, staged_name
@@ -16,6 +19,14 @@ from logstore.testing import ManualClock, MemoryFiles
 PATH = "/store"
 SINK = "query of the test"
 START_MS = 1_700_000_000_000
+
+
+def move_all(monkeypatch: Any) -> None:
+    """Let each partition have a file of its own from its first batch on, and each such file become a
+    segment."""
+    monkeypatch.setattr(staging, "OWN_FILE_BYTES", 1)
+    monkeypatch.setattr(placing, "MOVED_FROM_BYTES", 1)
+    monkeypatch.setattr(placing, "_SEGMENTS_FOR_ONE", 2**40)
 
 
 class Place:
@@ -48,18 +59,30 @@ class Place:
         topic: str = "t",
     ) -> StagedFile:
         """A task's file, two records to a batch, partitions by turns."""
+        [staged] = self.stage_all(rows, batch=batch, task=task, sink=sink, topic=topic)
+        return staged
+
+    def stage_all(
+        self,
+        rows: dict[int, list[bytes]],
+        *,
+        batch: int = 0,
+        task: int = 0,
+        sink: str = SINK,
+        topic: str = "t",
+    ) -> list[StagedFile]:
+        """A task's files."""
         with self.open(read_only=True) as store:
             config, topic_id = store[topic].config, str(store[topic].topic_id)
         encoder = RowEncoder(StoreConfig(), config)
-        writer = StagedWriter(self.files, self.path, staged_name(sink, batch, task))
+        writer = StagedWriter(self.files, self.path, lambda: staged_name(sink, batch, task))
         for start in range(0, max(map(len, rows.values()), default=0), 2):
             for partition, values in rows.items():
                 part = [(value, value) for value in values[start : start + 2]]
                 if part:
-                    writer.append(Target(topic, topic_id, partition), encoder.encode(part, START_MS))
-        staged = writer.finish()
-        assert staged is not None
-        return staged
+                    target = Target(topic, topic_id, partition)
+                    writer.append(target, encoder.encode(part, START_MS), config.segment_bytes)
+        return writer.finish()
 
     def commit(self, *files: StagedFile, batch: int = 0, sink: str = SINK, **options: Any) -> Any:
         with opened(self.path, 0, self.files, self.clock) as store:
@@ -85,3 +108,28 @@ class Place:
             report = store.verify()
             assert report, str(report)
             assert set(store) <= {"t", "u", COMMITS_TOPIC}
+
+
+class Stop(BaseException):
+    """The process ends here."""
+
+
+def stop_at(monkeypatch: Any, step: str, skip: int = 0) -> None:
+    """Let commits end at a step, as a killed process does, after passing it ``skip`` times."""
+    left = [skip]
+
+    def reached(name: str) -> None:
+        if name == step:
+            left[0] -= 1
+            if left[0] < 0:
+                raise Stop
+
+    monkeypatch.setattr(commits, "reached", reached)
+
+
+def dies(place: Place, *files: StagedFile, **options: Any) -> None:
+    """A commit in a process that dies at the step that was chosen: nothing is closed."""
+    store = place.open()
+    with pytest.raises(Stop):
+        place.commits(store).commit(SINK, options.pop("batch", 0), files, **options)
+    store._directory.abandon()

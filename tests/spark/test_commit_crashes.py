@@ -9,7 +9,7 @@ from logstore.errors import LogstoreError
 from logstore.spark import commits, flush_ahead
 from logstore.testing import FAULTS, FaultyFiles, MemoryFiles, explore
 from tests.figures import report
-from tests.spark.staged import SINK, Place
+from tests.spark.staged import SINK, Place, move_all
 
 BATCHES = {
     0: {0: [b"a", b"b", b"c"], 1: [b"x"]},
@@ -36,9 +36,16 @@ def run(place, batch, tasks=2):
             number: values[task * len(values) // tasks : (task + 1) * len(values) // tasks]
             for number, values in BATCHES[batch].items()
         }
-        if any(share.values()):
-            files.append(place.stage(share, batch=batch, task=task))
+        files += place.stage_all(share, batch=batch, task=task)
     return place.commit(*files, batch=batch)
+
+
+@pytest.fixture(params=["copied", "moved"])
+def way(request, monkeypatch):
+    """Batches are copied into the logs, or their files become segments."""
+    if request.param == "moved":
+        move_all(monkeypatch)
+    return request.param
 
 
 class StreamScenario:
@@ -70,13 +77,13 @@ class StreamScenario:
 
 
 @pytest.mark.slow
-def test_every_power_cut_leaves_what_the_next_commit_completes():
+def test_every_power_cut_leaves_what_the_next_commit_completes(way):
     started = perf_counter()
     explored = explore(StreamScenario(), seed=1, max_states=2_000, depth=2, states_per_point=8)
     assert explored.state_count >= 1_000
     assert explored.deepest == 2
     report(
-        "spark: power cuts in commits (states)",
+        f"spark: power cuts in commits, {way} (states)",
         count=explored.state_count,
         failures=0,
         seconds=perf_counter() - started,
@@ -95,7 +102,7 @@ def test_the_control_finds_duplicates_without_the_protocol(monkeypatch):
 
 
 @pytest.fixture
-def image():
+def image(way):
     """What the disk holds when one batch is committed."""
     place = Place()
     place.create()
@@ -137,7 +144,7 @@ def commits_abort(place):
 @pytest.mark.parametrize("ahead_bytes", [flush_ahead.AHEAD_BYTES, 1])
 @pytest.mark.parametrize("name", ["EIO", "ENOSPC"])
 def test_every_failing_operation_leaves_what_the_next_commit_completes(
-    name, ahead_bytes, image, caplog, monkeypatch
+    name, ahead_bytes, image, way, caplog, monkeypatch
 ):
     """Also where a thread flushes meanwhile, which fails in its turn."""
     monkeypatch.setattr(flush_ahead, "AHEAD_BYTES", ahead_bytes)
@@ -151,7 +158,7 @@ def test_every_failing_operation_leaves_what_the_next_commit_completes(
         pytest.fail("more operations than expected")
     assert count >= 50
     report(
-        f"spark: commits with a failing operation ({name})",
+        f"spark: commits with a failing operation, {way} ({name})",
         count=count,
         failures=0,
         seconds=perf_counter() - started,
@@ -159,7 +166,7 @@ def test_every_failing_operation_leaves_what_the_next_commit_completes(
 
 
 @pytest.mark.slow
-def test_every_death_of_the_process_leaves_what_the_next_commit_completes(image):
+def test_every_death_of_the_process_leaves_what_the_next_commit_completes(image, way):
     """The process dies in front of each of its operations on the disk; the system goes on."""
 
     class Death(BaseException):
@@ -187,4 +194,6 @@ def test_every_death_of_the_process_leaves_what_the_next_commit_completes(image)
         assert place.staged_names() == []
         place.verify()
     assert count >= 40
-    report("spark: commits whose process died", count=count, failures=0, seconds=perf_counter() - started)
+    report(
+        f"spark: commits whose process died, {way}", count=count, failures=0, seconds=perf_counter() - started
+    )

@@ -14,7 +14,7 @@ from logstore.format.header import decode_header
 from logstore.spark import commits, ledger
 from logstore.spark.commits import Outcome, opened, producer_id_of
 from logstore.spark.ledger import COMMITS_TOPIC, Done, Ledger, Prepared
-from tests.spark.staged import SINK, Place
+from tests.spark.staged import SINK, Place, dies, stop_at
 
 
 @pytest.fixture
@@ -22,31 +22,6 @@ def place():
     place = Place()
     place.create()
     return place
-
-
-class Stop(BaseException):
-    """The process ends here."""
-
-
-def stop_at(monkeypatch, step, skip=0):
-    """Let commits end at a step, as a killed process does, after passing it ``skip`` times."""
-    left = [skip]
-
-    def reached(name):
-        if name == step:
-            left[0] -= 1
-            if left[0] < 0:
-                raise Stop
-
-    monkeypatch.setattr(commits, "reached", reached)
-
-
-def dies(place, *files, **options):
-    """A commit in a process that dies at the step that was chosen: nothing is closed."""
-    store = place.open()
-    with pytest.raises(Stop):
-        place.commits(store).commit(SINK, options.pop("batch", 0), files, **options)
-    store._directory.abandon()
 
 
 ROWS = {0: [b"a", b"b", b"c"], 1: [b"x", b"y"]}

@@ -66,9 +66,9 @@ def test_a_flush_that_fails_meanwhile_fails_the_file(place, monkeypatch):
 
 
 def test_a_file_is_made_with_the_first_batch(place):
-    writer = staging.StagedWriter(place.files, place.path, staged_name(SINK, 0, 0))
-    writer.append(place.target(0), [])
-    assert writer.finish() is None
+    writer = staging.StagedWriter(place.files, place.path, lambda: staged_name(SINK, 0, 0))
+    writer.append(place.target(0), [], 10_000)
+    assert writer.finish() == []
     writer.discard()
     assert place.staged_names() == []
 

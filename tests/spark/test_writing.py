@@ -51,7 +51,7 @@ def write(path, *tables, **options):
     kinds = [(f.name, SPARK_TYPES.get(f.type, HEADERS)) for f in tables[0].schema]
     planned = plan(path, kinds, **options)
     files = [stage_rows(planned, "job", 0, n, table.to_batches()) for n, table in enumerate(tables)]
-    commits.commit(path, "job", 0, [staged for staged in files if staged])
+    commits.commit(path, "job", 0, [staged for of_task in files for staged in of_task])
     return files
 
 
@@ -175,7 +175,7 @@ def test_order_is_kept_within_a_task_and_a_partition(path, monkeypatch):
 
 
 def test_a_task_without_rows_leaves_no_file(path):
-    assert write(path, table(value=[]), topic="t") == [None]
+    assert write(path, table(value=[]), topic="t") == [[]]
     assert staged_left(path) == []
     assert COMMITS_TOPIC not in logstore.open(path, read_only=True)
 

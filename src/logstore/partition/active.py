@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Sequence
 
 from logstore.errors import CorruptionError, StorageError
 from logstore.files import File, Files
-from logstore.format.header import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, decode_header
+from logstore.format.header import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, BatchHeader, decode_header
 from logstore.format.index import TimestampOffset
 from logstore.format.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from logstore.model import AbortedTransaction
 from logstore.partition.index_builder import IndexBuilder
 from logstore.partition.indexes import IndexEntries, OffsetIndex, TimeIndex, TransactionIndex
+from logstore.partition.leftovers import TEMPORARY_SUFFIX
 from logstore.partition.segment import OpenSegments, Segment, opening_to_flush
 from logstore.partition.validate import PlannedAppend
 from logstore.partition.walk import FIRST_PIECE_BYTES, PIECE_BYTES, Walk
@@ -76,10 +78,38 @@ class ActiveSegment(Segment):
         self._log = log = self._files.open(self.path, create=True)
         self._cache.touch_active(self)
         log.truncate(0)
+        self._create_indexes()
+        self._files.flush_directory(self.directory)
+
+    def _create_indexes(self) -> None:
         self.indexes.clear()
         self.indexes.offset_index.store(flush=True)
         self.indexes.time_index.store(flush=True)
+
+    def link(self, path: str) -> None:
+        """Create the files, where the log is one that is there, whole and durable, with this as its second
+        name. :meth:`take_name` follows, which no segment of this base shows anything of before.
+
+        Raises:
+            StorageError: it cannot have another name here; or the disk refused.
+        """
+        self._files.link(path, self.path + TEMPORARY_SUFFIX)
+        self._create_indexes()
+
+    def unlink(self) -> None:
+        """Undo :meth:`link`, but for the indexes."""
+        if self._files.is_file(self.path + TEMPORARY_SUFFIX):
+            self._files.remove(self.path + TEMPORARY_SUFFIX)
+
+    def take_name(self, headers: Sequence[BatchHeader]) -> None:
+        """Let the linked file be the segment's log, durably. ``headers``: of the batches in it."""
+        self._files.rename(self.path + TEMPORARY_SUFFIX, self.path)
         self._files.flush_directory(self.directory)
+        position = 0
+        for header in headers:
+            self.indexes.add(header, position)
+            position += header.size_bytes
+        self.use_contents(position)
 
     def use_contents(self, size_bytes: int) -> None:
         """Take over an existing file, of which recovery found ``size_bytes`` good."""
@@ -187,7 +217,7 @@ class ActiveSegment(Segment):
         except StorageError:
             self._cut_rest(position)
             raise
-        self._has_rest = False
+        self._has_rest = self._is_flushed = False  # a flush may have begun before the write, and ended
         if self.rolling_timestamp_ms == NO_ROLLING_TIMESTAMP:
             self.rolling_timestamp_ms = planned.newest_ms
         with self._index_lock:

@@ -2,8 +2,8 @@
 
 The other process had no log to ask: its batches have no offsets, no leader epoch and no producer. They are
 held here against everything that a header and a checksum tell; records are not decoded, so what only they
-would tell (keys of a compacted topic, single timestamps) is the duty of whoever encoded them. Knows no files
-and no locks.
+would tell (keys of a compacted topic, single timestamps) is the duty of whoever encoded them. Knows no
+locks.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from logstore.config import TopicConfig
-from logstore.errors import InvalidRecordError, UsageError
+from logstore.errors import CorruptionError, InvalidRecordError, UsageError
+from logstore.files import Files
 from logstore.format.batch import NewBatch, check_batch, decode_header, reseal_batch
 from logstore.format.compression import Codec
 from logstore.format.header import CODEC_MASK, HEADER_BYTES, MAGIC, TIMESTAMP_TYPE_BIT, BatchHeader
@@ -135,3 +136,33 @@ def place_adopted(
         return reseal_batch(batch, changed)
 
     return plan_appends(batches, base_offset, config.segment_bytes, place)
+
+
+def headers_of_file(files: Files, path: str) -> list[BatchHeader]:
+    """The headers of a file of adopted batches, one at least. Cost: a read of 61 bytes each.
+
+    Raises:
+        StorageError: it cannot be read.
+        CorruptionError: it does not consist of whole batches.
+        InvalidRecordError: a batch is none that an encoder makes and an idempotent producer sends, or of
+            another producer than the first.
+    """
+    headers: list[BatchHeader] = []
+    file = files.open(path)
+    try:
+        position, end = 0, file.size_bytes()
+        while position < end or not headers:
+            header = decode_header(file.read_at(position, HEADER_BYTES))
+            if header.magic != MAGIC or not header.has_producer or header.attributes & ~_KNOWN_BITS:
+                raise InvalidRecordError(f"{path}: no batch of an idempotent producer at {position}")
+            if headers and header.producer_id != headers[0].producer_id:
+                raise InvalidRecordError(f"{path}: a batch of another producer at {position}")
+            headers.append(header)
+            position += header.size_bytes
+    except CorruptionError as error:
+        raise CorruptionError(error.reason, path=path, position=position) from None
+    finally:
+        file.close()
+    if position != end:
+        raise CorruptionError("ends inside a batch", path=path, position=position)
+    return headers

@@ -15,16 +15,18 @@ from typing import Any, NamedTuple
 from logstore.config import UNLIMITED
 from logstore.errors import (
     OutOfOrderError,
+    RecordTooLargeError,
     StorageError,
     UsageError,
 )
+from logstore.files import PathLike, check_path
 from logstore.format.batch import NewBatch, place_batch
 from logstore.format.control import ControlType, encode_end_marker
 from logstore.format.gathered import Row, record_bytes
 from logstore.format.header import decode_header
 from logstore.model import AppendOrigin, Bytes, ProducerIdentity
 from logstore.partition import at_exit
-from logstore.partition.adopting import check_adopted, place_adopted
+from logstore.partition.adopting import check_adopted, headers_of_file, place_adopted
 from logstore.partition.columns import (
     NewRecords,
     check_headers,
@@ -405,6 +407,58 @@ class AppendingLog(WritableLog):
             end_offset = core.log_end_offset
         self._wait_if_due(end_offset, flush)
         return range(base_offset, end_offset)
+
+    def adopt_file(self, path: PathLike) -> range:
+        """Make a file of batches this log's newest segment, as it is, and return their offsets: what
+        :meth:`adopt` does for the bytes of many, in the time of some fsyncs.
+
+        Whoever wrote the file has seen to everything that :meth:`adopt` sees to, and has placed the batches
+        there: their offsets follow the log end, their leader epoch is the present one, and their sequences
+        follow the last of their one producer. It is durable, and nobody writes to it any more. On return it
+        is a file of the log, and has no other name. Only headers are looked at. Cost: 10 µs per batch, and
+        some ten fsyncs. Memory: 0.6 KB per batch.
+
+        Raises:
+            OutOfOrderError, ProducerFencedError: the batches do not follow those of the log, or of the
+                producer.
+            CorruptionError: the file does not consist of whole batches.
+            InvalidRecordError: its batches are not of magic 2, or not of one idempotent producer.
+            RecordTooLargeError: it is larger than ``segment_bytes``.
+            OffsetOutOfRangeError: the log has no offsets left.
+            StorageError: the disk refused, or the file cannot have a name in the log's directory (EXDEV,
+                EPERM and others). In all cases nothing was changed.
+        """
+        self._check_usable()
+        path = check_path(path)
+        headers = headers_of_file(self._context.files, path)
+        planned = PlannedAppend([b""] * len(headers), headers)
+        with self._own_lock(), self._changing as core:
+            self._drain_locked()
+            self._check_placed_locked(planned)
+            core.adopt_segment(path, planned, self._now_ms())
+            self._after_append_locked()
+        self._wait_if_due(planned.last_offset + 1, False)
+        return range(planned.base_offset, planned.last_offset + 1)
+
+    def _check_placed_locked(self, planned: PlannedAppend) -> None:
+        core, first = self._core, planned.headers[0]
+        if planned.size_bytes > core.config.segment_bytes:
+            raise RecordTooLargeError(
+                f"{planned.size_bytes} bytes are more than segment_bytes ({core.config.segment_bytes})"
+            )
+        if planned.base_offset != core.log_end_offset or planned.has_gap_from(planned.base_offset):
+            raise OutOfOrderError(
+                f"offsets from {planned.base_offset} on do not follow the log end {core.log_end_offset}, or "
+                "one another"
+            )
+        for header in planned.headers:
+            if header.partition_leader_epoch != self._leader_epoch:
+                raise OutOfOrderError(
+                    f"leader epoch {header.partition_leader_epoch} is not the present {self._leader_epoch}"
+                )
+        self._check_follows_locked(
+            ProducerIdentity(first.producer_id, first.producer_epoch, first.base_sequence)
+        )
 
     def _check_follows_locked(self, producer: ProducerIdentity) -> None:
         """A duplicate is refused, too: the batches behind it may be new."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import NamedTuple
 from weakref import WeakSet
@@ -62,6 +62,11 @@ class AppendResult(NamedTuple):
     """The largest timestamp of the batches as stored."""
     is_duplicate: bool = False
     """Nothing was appended: these are the offsets that the same batch got the first time."""
+
+
+def _check_below_last(planned: PlannedAppend) -> None:
+    if planned.last_offset >= MAX_OFFSET:
+        raise OffsetOutOfRangeError(f"offset {planned.last_offset} is beyond the last that a log can have")
 
 
 class LogCore:
@@ -217,8 +222,7 @@ class LogCore:
                     duplicate.base_offset, duplicate.last_offset, duplicate.timestamp_ms, True
                 )
         base_offset, last_offset = planned.base_offset, planned.last_offset
-        if last_offset >= MAX_OFFSET:
-            raise OffsetOutOfRangeError(f"offset {last_offset} is beyond the last that a log can have")
+        _check_below_last(planned)
         if planned.size_bytes > self.config.segment_bytes:
             raise RecordTooLargeError(
                 f"{planned.size_bytes} bytes are more than segment_bytes ({self.config.segment_bytes})"
@@ -232,8 +236,7 @@ class LogCore:
         try:
             self.active.append(planned)
         except StorageError:
-            if self.epochs is not epochs:  # nothing was written in the new ones
-                self.epochs, self._are_epochs_stored = epochs, False
+            self._take_back_epochs(epochs)
             raise
         if producers is not None:
             with self._all_or_reopen():
@@ -241,6 +244,54 @@ class LogCore:
         self.log_end_offset = self.producers.map_end_offset = last_offset + 1
         self.publish()
         return AppendResult(base_offset, last_offset, planned.newest_ms)
+
+    def adopt_segment(self, path: str, planned: PlannedAppend, now_ms: int) -> None:
+        """Make a file of batches, which are durable there and placed behind the log end, the active segment.
+        Afterwards it has no other name. The buffers of ``planned`` are not looked at.
+
+        What is in front of it is made durable first: no crash leaves it behind a hole. The directory has it,
+        durably, before its old name goes, and a crash in between leaves both.
+
+        Raises:
+            OutOfOrderError, ProducerFencedError: the producer's state refuses.
+            OffsetOutOfRangeError: the log has no offsets left.
+            CorruptionError: the offsets span more than a segment can index.
+            StorageError: the disk refused, or gives no second name; nothing was changed.
+        """
+        base_offset, old = planned.base_offset, self.active
+        assert base_offset == self.log_end_offset
+        _check_below_last(planned)
+        check_reach(planned, base_offset)
+        producers, _ = self._plan_producers(planned, AppendOrigin.CLIENT, now_ms)
+        assert producers is not None  # no duplicate: its sequence follows
+        is_roll = old.base_offset != base_offset
+        if is_roll:
+            self.context.home.ensure_recovery_point(self.partition)
+            with self._all_or_reopen():
+                old.flush()
+            self.store_snapshot(base_offset)
+        epochs = self.epochs
+        self._note_epochs(planned.headers)
+        new = self.new_active(base_offset, now_ms)
+        try:
+            new.link(path)
+            sealed = [old.seal()] if is_roll else []
+        except StorageError:
+            self._take_back_epochs(epochs)
+            with self._all_or_reopen():
+                new.unlink()
+                if is_roll:
+                    self._take_back(new)
+            raise
+        with self._all_or_reopen():
+            new.take_name(planned.headers)
+            self.segments = [*self.segments[:-1], *sealed, new]
+            self.unflushed += sealed
+            self.producers.apply(producers)
+            self.log_end_offset = self.producers.map_end_offset = planned.last_offset + 1
+            self.publish()
+        with suppress(StorageError):  # a name too many is nothing to a log
+            self.context.files.remove(path)
 
     def _plan_producers(
         self, planned: PlannedAppend, origin: AppendOrigin, now_ms: int
@@ -279,6 +330,11 @@ class LogCore:
             elif header.partition_leader_epoch >= 0:
                 changed.assign(header.partition_leader_epoch, header.base_offset)
         self.replace_epochs(changed)
+
+    def _take_back_epochs(self, epochs: LeaderEpochs) -> None:
+        """After a failure: nothing was written in those that are new."""
+        if self.epochs is not epochs:
+            self.epochs, self._are_epochs_stored = epochs, False
 
     def replace_epochs(self, epochs: LeaderEpochs) -> None:
         """Store a changed history, then use it."""

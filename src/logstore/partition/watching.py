@@ -114,7 +114,8 @@ class ReadOnlyLog(ReadableLog):
     enforce_retention = check_writable = assign_leader_epoch = update_high_watermark = (
         manage_high_watermark
     ) = _refuse
-    reconfigure = expire_producers = compact = dirtiness = erase = adopt = last_of_producer = _refuse
+    reconfigure = expire_producers = compact = dirtiness = erase = _refuse
+    adopt = adopt_file = last_of_producer = _refuse
 
     def _refuse_to_say(self, *_: Any) -> NoReturn:
         """

@@ -25,13 +25,13 @@ class Staged(WriterCommitMessage):
     """What a task tells the commit."""
 
     sink: str
-    staged: StagedFile | None
-    """None if it had no rows."""
+    staged: list[StagedFile]
+    """In their order; none if it had no rows."""
 
 
 def staged_files(messages: Sequence[Any]) -> list[StagedFile]:
     """The files of the tasks, in their order."""
-    return [message.staged for message in messages if message is not None and message.staged is not None]
+    return [staged for message in messages if message is not None for staged in message.staged]
 
 
 def columns_of(schema: StructType) -> list[tuple[str, str]]:

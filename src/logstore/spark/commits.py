@@ -3,14 +3,15 @@
 The steps, each durable before the next begins, and what a crash behind it leaves:
 
 1. Tasks have written their files. *Left: files that nobody needs; a later commit removes them.*
-2. The files are checked: each checksum, each rule of the topics. Nothing can be refused from here on but by
-   the disk. *Left: the same.*
+2. The files are checked: each checksum, each rule of the topics. The batches of those that are large enough
+   to become segments get their places in the files. Nothing can be refused from here on but by the disk.
+   *Left: the same.*
 3. ``prepared`` is appended to the commits topic: which files, and for each log its end and the sequence with
    which the batch begins there. **The commit point**: one batch in one log is there or is not. *Left: a batch
    that whoever commits next, for whatever sink, finishes first.*
-4. The files' batches are appended to the logs, as those of the sink's idempotent producer. *Left: some of
-   them. What the log knows of the producer says which; the rest follows in the same order. Others may have
-   appended in between: nothing is ever cut off.*
+4. The files' batches are appended to the logs, as those of the sink's idempotent producer, or their files
+   become segments. *Left: some of them. What the log knows of the producer says which; the rest follows in
+   the same order, in other places if others have appended in between: nothing is ever cut off.*
 5. ``done`` is appended. *Left: files that nobody needs.*
 6. The sink's files go, up to this batch.
 
@@ -24,7 +25,6 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
@@ -32,21 +32,19 @@ from typing import Final
 from logstore.clock import Clock, SystemClock
 from logstore.config import StoreConfig
 from logstore.errors import (
-    CorruptionError,
     LockedError,
     LogstoreError,
     StorageError,
     UnknownTopicError,
 )
 from logstore.files import Files, OsFiles
-from logstore.format.loops import scan_batches
 from logstore.logdir.upkeep import flush_each
-from logstore.model import Isolation, ProducerIdentity
-from logstore.partition.adopting import check_adopted
 from logstore.partition.log import Log
+from logstore.spark.adoption import Adoption
 from logstore.spark.flush_ahead import FlushAhead
 from logstore.spark.ledger import Done, Ledger, Place, Prepared, ensure_topic
-from logstore.spark.staging import StagedFile, StagedPart, Target, is_name_of, is_staged_name, read_staged
+from logstore.spark.placing import Placed, Placing, is_to_move, producer_id_of
+from logstore.spark.staging import StagedFile, Target, is_name_of, is_staged_name
 from logstore.store import Store, open_store
 from logstore.turns import flushed_at_a_time, take_turns
 from logstore.warning import warn
@@ -54,9 +52,6 @@ from logstore.warning import warn
 STRAY_AFTER_MS: Final = 2 * 24 * 3600 * 1000
 """A staged file that was last written so long ago belongs to a job that is dead."""
 
-_SEQUENCE_COUNT: Final = 2**31
-_FIRST_PRODUCER_ID: Final = 2**62
-"""Brokers count theirs from 0."""
 _RETRY_SECONDS: Final = 0.02
 
 reached: Callable[[str], None] = lambda step: None  # noqa: E731
@@ -69,12 +64,6 @@ class Outcome(enum.Enum):
     COMMITTED = "committed"
     REPEATED = "repeated"
     """The batch was there already: nothing was appended."""
-
-
-def producer_id_of(sink: str) -> int:
-    """The id of the idempotent producer that a sink is in the logs."""
-    number = int.from_bytes(hashlib.sha256(sink.encode()).digest()[:8])
-    return _FIRST_PRODUCER_ID | number % _FIRST_PRODUCER_ID
 
 
 @contextlib.contextmanager
@@ -109,6 +98,7 @@ class Commits:
         self._files = files or OsFiles()
         self._clock = clock or SystemClock()
         self._ledger = Ledger(store)
+        self._placing = Placing(self._files, self._path, self._clock)
 
     def commit(
         self, sink: str, batch_id: int, files: Sequence[StagedFile], *, is_job: bool = False
@@ -139,12 +129,13 @@ class Commits:
             self.remove_strays(sink, batch_id)
             return Outcome.COMMITTED
         ensure_topic(self._store)
-        prepared = Prepared(sink, batch_id, is_job, tuple(files), self._plan(sink, files))
+        places, placed = self._plan(sink, files)
+        prepared = Prepared(sink, batch_id, is_job, tuple(files), places)
         self._files.flush_directory(self._path)
         reached("before prepared")
         self._ledger.note(prepared)
         reached("after prepared")
-        self._finish(prepared)
+        self._finish(prepared, placed)
         self._ledger.tidy(self._clock.now_ms())
         return Outcome.COMMITTED
 
@@ -175,20 +166,28 @@ class Commits:
 
     # Before the commit point
 
-    def _plan(self, sink: str, files: Sequence[StagedFile]) -> tuple[Place, ...]:
-        """Check the files and find the places of their batches."""
-        producer_id = producer_id_of(sink)
-        counts: dict[Target, int] = {}
-        for staged in files:
-            for part in staged.parts:
-                counts[part.target] = counts.get(part.target, 0) + part.record_count
+    def _plan(self, sink: str, files: Sequence[StagedFile]) -> tuple[tuple[Place, ...], Placed]:
+        """Check the files, find the places of their batches, and give those to the batches that move."""
+        counts, before = _count(files)
         logs = {target: self._target_log(target) for target in counts}
-        take_turns(lambda staged: self._check(staged, logs), files, at_a_time=flushed_at_a_time(self._files))
+        places = {
+            target: Place(target, log.log_end_offset, _next_sequence(log, sink), counts[target])
+            for target, log in logs.items()
+        }
+        placed: Placed = {}
+
+        def check(staged: StagedFile) -> None:
+            target = staged.parts[0].target
+            if is_to_move(staged, logs[target].config):
+                place = places[target].behind(before[staged.name])
+                if self._placing.place(staged, logs[target], place, sink):
+                    placed[staged.name] = place.end_offset
+                    return
+            self._placing.check(staged, logs)
+
+        take_turns(check, files, at_a_time=flushed_at_a_time(self._files))
         flush_each([*logs.values()], self._files)  # or a power cut could take what is below the places
-        places = []
-        for target, log in logs.items():
-            places.append(Place(target, log.log_end_offset, _next_sequence(log, producer_id), counts[target]))
-        return tuple(places)
+        return tuple(places.values()), placed
 
     def _target_log(self, target: Target) -> Log:
         """
@@ -202,38 +201,27 @@ class Commits:
             )
         return topic[target.partition]
 
-    def _check(self, staged: StagedFile, logs: dict[Target, Log]) -> None:
-        now_ms = self._clock.now_ms()
-        for piece in read_staged(self._files, self._path, staged):
-            for number, _, batch in piece:
-                log = logs[staged.parts[number].target]
-                try:
-                    check_adopted([batch], log.config, now_ms)
-                except LogstoreError as error:
-                    raise type(error)(f"{staged.name} for {log.partition}: {error}") from error
-
     # Behind it
 
-    def _finish(self, prepared: Prepared) -> None:
+    def _finish(self, prepared: Prepared, placed: Placed | None = None) -> None:
         """Append what is missing of a prepared batch, and note that it is done.
 
         Files are missing of a batch that was aborted although its record came to the disk, against what the
         disk had said. If no record of it is in a log either, it was never prepared.
         """
         logs = self._present_logs(prepared)
-        adoption = _Adoption(prepared, logs)
+        adoption = Adoption(prepared, logs, self._placing, placed)
         if adoption.is_untouched:
             if not all(self._files.is_file(f"{self._path}/{staged.name}") for staged in prepared.files):
                 warn("batch %d of %s was aborted", prepared.batch_id, prepared.sink)
                 self._note_done(prepared, prepared.batch_id - 1)
                 return
-            adoption = _Adoption(self._in_sequence(prepared, logs), logs)
+            adoption = Adoption(self._in_sequence(prepared, logs), logs, self._placing, placed)
         with FlushAhead(lambda: flush_each([*logs.values()], self._files)) as ahead:
-            if not adoption.is_complete:
-                for staged in prepared.files:
-                    for piece in read_staged(self._files, self._path, staged, lets_go=True):
-                        ahead.note(adoption.adopt(staged.parts, piece))
-                        reached("mid-adoption")
+            for staged in prepared.files:
+                for size_bytes in adoption.adopt(staged):
+                    ahead.note(size_bytes)
+                    reached("mid-adoption")
         reached("before done")
         self._note_done(prepared, prepared.batch_id)
         reached("after done")
@@ -246,9 +234,8 @@ class Commits:
     def _in_sequence(self, prepared: Prepared, logs: dict[Target, Log]) -> Prepared:
         """The batch with the sequences that the logs expect now. They are others where a log had forgotten
         its producers and, opened again, found them in a snapshot."""
-        producer_id = producer_id_of(prepared.sink)
         places = [
-            place._replace(sequence=_next_sequence(logs[place.target], producer_id))
+            place._replace(sequence=_next_sequence(logs[place.target], prepared.sink))
             if place.target in logs
             else place
             for place in prepared.places
@@ -283,88 +270,21 @@ class Commits:
                     self._files.remove(path)
 
 
-def _next_sequence(log: Log, producer_id: int) -> int:
-    last = log.last_of_producer(producer_id)
+def _next_sequence(log: Log, sink: str) -> int:
+    """What the next record of a sink has."""
+    last = log.last_of_producer(producer_id_of(sink))
     return 0 if last is None else last.next_sequence
 
 
-class _Adoption:
-    """The batches of a prepared batch on their way into the logs; those that are there are left out."""
-
-    def __init__(self, prepared: Prepared, logs: dict[Target, Log]) -> None:
-        self._producer_id = producer_id_of(prepared.sink)
-        self._places = {place.target: place for place in prepared.places}
-        self._logs = logs
-        self._there = {target: self._count_there(log, self._places[target]) for target, log in logs.items()}
-        self._passed = dict.fromkeys(logs, 0)
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all records are there."""
-        return all(self._there[target] == self._places[target].record_count for target in self._logs)
-
-    @property
-    def is_untouched(self) -> bool:
-        """Whether none is."""
-        return not any(self._there.values())
-
-    def _count_there(self, log: Log, place: Place) -> int:
-        """How many of the batch's records a log has.
-
-        Raises:
-            CorruptionError: that cannot be told: the log was truncated, or its beginning deleted.
-        """
-        last = log.last_of_producer(self._producer_id)
-        if last is None:  # forgotten, or never known
-            next_sequence = self._next_sequence_in(log, place)
-        else:
-            next_sequence = last.next_sequence if last.last_offset >= place.end_offset else place.sequence
-        count = (next_sequence - place.sequence) % _SEQUENCE_COUNT
-        if count > place.record_count or log.log_end_offset < place.end_offset:
-            raise CorruptionError(
-                f"{log.partition} is not what it was when {place.record_count} records were to go behind "
-                f"offset {place.end_offset}: it ends at {log.log_end_offset}, and sequence {next_sequence} "
-                f"follows where {place.sequence} did",
-                path=log.directory,
-            )
-        return count
-
-    def _next_sequence_in(self, log: Log, place: Place) -> int:
-        """The same from the batches behind the place."""
-        found, offset = place.sequence, place.end_offset
-        if log.log_start_offset > offset:
-            raise CorruptionError(
-                f"{log.partition} begins at {log.log_start_offset} and has forgotten its producers: nobody "
-                f"can tell which of {place.record_count} records behind offset {offset} it had",
-                path=log.directory,
-            )
-        while offset < log.log_end_offset:
-            fetched = log.fetch(offset, isolation=Isolation.LOG_END)
-            for _, header in scan_batches(fetched.data, 0, len(fetched.data), check=False)[0]:
-                if header.producer_id == self._producer_id:
-                    found = (header.last_sequence + 1) % _SEQUENCE_COUNT
-            offset = fetched.next_offset
-        return found
-
-    def adopt(self, parts: Sequence[StagedPart], piece: Sequence[tuple[int, int, memoryview]]) -> int:
-        """Append the batches of a piece of a file that are not in their logs. Returns their bytes."""
-        wanted: dict[Target, list[memoryview]] = {}
-        sequences: dict[Target, int] = {}
-        for number, record_count, batch in piece:
-            target = parts[number].target
-            if target not in self._logs:
-                continue
-            passed = self._passed[target]
-            self._passed[target] = passed + record_count
-            if passed < self._there[target]:
-                continue
-            if target not in wanted:
-                sequences[target] = (self._places[target].sequence + passed) % _SEQUENCE_COUNT
-            wanted.setdefault(target, []).append(batch)
-        for target, batches in wanted.items():
-            producer = ProducerIdentity(self._producer_id, 0, sequences[target])
-            self._logs[target].adopt(batches, producer=producer, was_checked=True)
-        return sum(len(batch) for batches in wanted.values() for batch in batches)
+def _count(files: Sequence[StagedFile]) -> tuple[dict[Target, int], dict[str, int]]:
+    """How many records there are for each target, and for the first one of a file in the files before it."""
+    counts: dict[Target, int] = {}
+    before = {}
+    for staged in files:
+        before[staged.name] = counts.get(staged.parts[0].target, 0)
+        for part in staged.parts:
+            counts[part.target] = counts.get(part.target, 0) + part.record_count
+    return counts, before
 
 
 def commit(

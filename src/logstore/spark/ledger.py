@@ -24,6 +24,8 @@ from logstore.store import Store
 
 COMMITS_TOPIC: Final = "__spark_commits"
 VERSION: Final = 1
+SEQUENCE_COUNT: Final = 2**31
+"""Sequences of a producer begin again behind it."""
 COMPACT_ABOVE_BYTES: Final = 1024 * 1024
 """Reading the topic is part of each commit: so much takes about 2 ms, compacting it some 20."""
 FORGET_JOBS_MS: Final = 7 * 24 * 3600 * 1000
@@ -43,6 +45,11 @@ class Place(NamedTuple):
     sequence: int
     """Of the batch's first record."""
     record_count: int
+
+    def behind(self, record_count: int) -> Place:
+        """The place of what is left behind so many of its records."""
+        sequence = (self.sequence + record_count) % SEQUENCE_COUNT
+        return Place(self.target, self.end_offset + record_count, sequence, self.record_count - record_count)
 
 
 class Prepared(NamedTuple):

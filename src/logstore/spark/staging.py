@@ -1,9 +1,11 @@
 """Staged files: batches that a task has encoded, on their way into the logs.
 
-A task writes one file into the store's directory, batch after batch as they become ready, each for some
-partition. Until a commit adopts them they have no offsets and no leader epoch; the place of the epoch, which
-no checksum covers, says for which of the file's targets a batch is. A broker that opens the directory ignores
-files, and so does logstore. Knows no topics' rules and no commits.
+A task writes files into the store's directory, batch after batch as they become ready: one of its own for
+each partition that begins with much, and one for all others. Until a commit adopts them they have no offsets
+and no leader epoch; the place of the epoch, which no checksum covers, says for which of the file's targets a
+batch is. A commit may place the batches of a file with one target right there, to make it a segment: whoever
+reads it later finds out what the task wrote. A broker that opens the directory ignores files, and so does
+logstore. Knows no topics' rules and no commits.
 """
 
 from __future__ import annotations
@@ -12,20 +14,24 @@ import contextlib
 import hashlib
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from logstore.errors import CorruptionError, StorageError
 from logstore.files import File, Files, let_go
 from logstore.format import checksum
-from logstore.format.batch import NewBatch, decode_header, place_batch
-from logstore.format.header import HEADER_BYTES, BatchHeader
+from logstore.format.batch import NewBatch, decode_header, place_batch, reseal_batch
+from logstore.format.header import HEADER_BYTES, MAGIC, BatchHeader
 from logstore.spark.flush_ahead import FlushAhead
 
 STAGED_SUFFIX: Final = ".staged"
 PIECE_BYTES: Final = 1024 * 1024
 """What reading a staged file takes in memory, unless one batch is larger. It stays in the cache of a core on
 its way from file to checksum to log: with 8 MiB, reading and checking takes 1.4 times as long."""
+OWN_FILE_BYTES: Final = 1024 * 1024
+"""A partition has a file of its own if its first batches have so many bytes: then there will be more."""
+MOST_OWN_FILES: Final = 8
+"""Of a task at a time: as many descriptors, and flushes at its end."""
 
 _NAME = re.compile(r"spark-(?P<sink>[0-9a-f]{16})-(?P<batch>[0-9]+)-[0-9]+-[0-9a-f]{16}\.staged")
 
@@ -81,29 +87,86 @@ def is_name_of(name: str, sink: str, *, up_to: int) -> bool:
 
 
 class StagedWriter:
-    """Writes one staged file. It is made with the first batch, so a task without rows leaves none."""
+    """Writes the staged files of a task; one without rows leaves none."""
+
+    def __init__(self, files: Files, directory: str, new_name: Callable[[], str]) -> None:
+        """``new_name``: the name of the next file, another one each time."""
+        self._files = files
+        self._directory = directory
+        self._new_name = new_name
+        self._ahead = FlushAhead(self._flush)
+        self._written: list[_StagedFileWriter] = []
+        self._shared: _StagedFileWriter | None = None
+        self._own: dict[Target, _StagedFileWriter] = {}
+
+    def append(self, target: Target, batches: Sequence[NewBatch], segment_bytes: int) -> None:
+        """Write encoded batches, at base offset 0 each, for a partition whose segments have at most so many
+        bytes.
+
+        Raises:
+            StorageError: the disk refused; the files are of no use then.
+        """
+        if not batches:
+            return
+        size_bytes = sum(map(len, batches))
+        self._writer_for(target, size_bytes, segment_bytes).append(target, batches, size_bytes)
+        self._ahead.note(size_bytes)
+
+    def _writer_for(self, target: Target, size_bytes: int, segment_bytes: int) -> _StagedFileWriter:
+        own = self._own.get(target)
+        if own is not None and own.size_bytes + size_bytes <= segment_bytes:
+            return own
+        if own is not None or self._gets_own(target, size_bytes):
+            self._own[target] = self._new_writer()
+            return self._own[target]
+        if self._shared is None:
+            self._shared = self._new_writer()
+        return self._shared
+
+    def _gets_own(self, target: Target, size_bytes: int) -> bool:
+        is_first = self._shared is None or not self._shared.has(target)
+        return is_first and size_bytes >= OWN_FILE_BYTES and len(self._own) < MOST_OWN_FILES
+
+    def _new_writer(self) -> _StagedFileWriter:
+        writer = _StagedFileWriter(self._files, self._directory, self._new_name())
+        self._written.append(writer)
+        return writer
+
+    def _flush(self) -> None:
+        for writer in list(self._written):
+            writer.flush()
+
+    def finish(self) -> list[StagedFile]:
+        """Make the contents durable; the names become so by the commit. A target's batches are in the files
+        of this order, in theirs."""
+        self._ahead.finish()
+        return [writer.finish() for writer in self._written]
+
+    def discard(self) -> None:
+        """Remove the files, as far as the disk lets; what is left goes with later commits."""
+        self._ahead.stop()
+        for writer in self._written:
+            writer.discard()
+
+
+class _StagedFileWriter:
+    """Writes one file."""
 
     def __init__(self, files: Files, directory: str, name: str) -> None:
         self._files = files
         self._path = f"{directory}/{name}"
         self._name = name
-        self._file: File | None = None
-        self._ahead = FlushAhead(self._flush)
-        self._size_bytes = 0
+        self._file = files.open(self._path, create=True)
+        self._is_flushed = False
+        self.size_bytes = 0
         self._checksum = 0
         self._numbers: dict[Target, int] = {}
         self._counts: list[list[int]] = []
 
-    def append(self, target: Target, batches: Sequence[NewBatch]) -> None:
-        """Write encoded batches, at base offset 0 each, for a partition.
+    def has(self, target: Target) -> bool:
+        return target in self._numbers
 
-        Raises:
-            StorageError: the disk refused; the file is of no use then.
-        """
-        if not batches:
-            return
-        if self._file is None:
-            self._file = self._files.open(self._path, create=True)
+    def append(self, target: Target, batches: Sequence[NewBatch], size_bytes: int) -> None:
         number = self._numbers.setdefault(target, len(self._numbers))
         if number == len(self._counts):
             self._counts.append([0, 0])
@@ -113,39 +176,34 @@ class StagedWriter:
             self._checksum = checksum.crc32c(memoryview(batch)[:HEADER_BYTES], self._checksum)
             counts[0] += 1
             counts[1] += header.record_count
-        self._file.write_at(self._size_bytes, batches)
-        size_bytes = sum(map(len, batches))
-        self._size_bytes += size_bytes
-        self._ahead.note(size_bytes)
+        self._file.write_at(self.size_bytes, batches)
+        self._is_flushed = False  # last: a flush may have begun before the write, and ended
+        self.size_bytes += size_bytes
 
-    def _flush(self) -> None:
-        assert self._file is not None
-        self._file.flush()
+    def flush(self) -> None:
+        if not self._is_flushed:
+            self._is_flushed = True  # first: what is written meanwhile may not be
+            self._file.flush()
 
-    def finish(self) -> StagedFile | None:
-        """Make the contents durable; the name becomes so by the commit. None if nothing was written."""
-        if self._file is None:
-            return None
-        self._ahead.finish()
+    def finish(self) -> StagedFile:
         self._file.close()
         parts = [
             StagedPart(target, *counts) for target, counts in zip(self._numbers, self._counts, strict=True)
         ]
-        return StagedFile(self._name, self._size_bytes, self._checksum, tuple(parts))
+        return StagedFile(self._name, self.size_bytes, self._checksum, tuple(parts))
 
     def discard(self) -> None:
-        """Remove the file, as far as the disk lets; what is left goes with later commits."""
-        if self._file is not None:
-            self._ahead.stop()
-            with contextlib.suppress(StorageError):
-                self._file.close()
-            with contextlib.suppress(StorageError):
-                self._files.remove(self._path)
+        with contextlib.suppress(StorageError):
+            self._file.close()
+        with contextlib.suppress(StorageError):
+            self._files.remove(self._path)
 
 
 class StagedBatch(NamedTuple):
     """One batch in memory, which may be changed."""
 
+    position: int
+    """In the file."""
     number: int
     """Of the target in the file."""
     record_count: int
@@ -159,6 +217,10 @@ def read_staged(
     until the next is asked for, which takes its memory. Their records are not checked here; that the file is
     the one which the task wrote, batch by batch, is checked at the end. With ``lets_go`` a piece does not
     stay in the system's cache either.
+
+    The batches of a file with one target are as the task wrote them, whatever was changed of their places
+    since, also in part: these had no values then, and the checksums follow from the rest. Whether they are
+    those that the task had made tells the checksum of all headers.
 
     Raises:
         StorageError: the file is not there, or cannot be read.
@@ -181,6 +243,9 @@ class _Reading:
         self._checksum = 0
         self._counts = [[0, 0] for _ in staged.parts]
         self._room = memoryview(b"")
+        self._is_one_target = len(staged.parts) == 1
+        self._first_odd: int | None = None
+        """The first batch that has no place, and a checksum that does not hold."""
 
     def pieces(self) -> Iterator[list[StagedBatch]]:
         size = self._file.size_bytes()
@@ -200,7 +265,10 @@ class _Reading:
             if self._lets_go:
                 let_go(self._file, position)
         if self._checksum != self._staged.checksum:
-            raise self._damage(f"checksum {self._checksum:#010x} is not {self._staged.checksum:#010x}", 0)
+            reason = f"checksum {self._checksum:#010x} is not {self._staged.checksum:#010x}"
+            if self._first_odd is not None:
+                reason += f"; the first batch with a wrong one of its own begins at {self._first_odd}"
+            raise self._damage(reason, self._first_odd or 0)
         for part, counts in zip(self._staged.parts, self._counts, strict=True):
             if [part.batch_count, part.record_count] != counts:
                 raise self._damage(f"has (batches, records) {counts} for {part.target}", 0)
@@ -222,10 +290,24 @@ class _Reading:
             end = at + header.size_bytes
             if end > len(buffer):
                 return batches, at, max(PIECE_BYTES, header.size_bytes)
+            if self._is_one_target:
+                header = self._restored(header, buffer[at:end], position + at)
             self._note(header, buffer[at : at + HEADER_BYTES], position + at)
-            batches.append(StagedBatch(header.partition_leader_epoch, header.record_count, buffer[at:end]))
+            number = header.partition_leader_epoch
+            batches.append(StagedBatch(position + at, number, header.record_count, buffer[at:end]))
             at = end
         return batches, at, max(PIECE_BYTES, HEADER_BYTES)
+
+    def _restored(self, header: BatchHeader, batch: memoryview, position: int) -> BatchHeader:
+        if header.magic != MAGIC:
+            return header
+        without_place = header._replace(
+            base_offset=0, partition_leader_epoch=0, producer_id=-1, producer_epoch=-1, base_sequence=-1
+        )
+        restored = reseal_batch(batch, without_place)
+        if without_place == header != restored and self._first_odd is None:
+            self._first_odd = position
+        return restored
 
     def _note(self, header: BatchHeader, encoded: memoryview, position: int) -> None:
         number = header.partition_leader_epoch

@@ -134,8 +134,8 @@ def _require_topic(plan: WritePlan, topic: str, partitions: int | None) -> None:
 
 def stage_rows(
     plan: WritePlan, sink: str, batch_id: int, task: int, batches: Iterable[Any]
-) -> StagedFile | None:
-    """Encode rows into a staged file of this task's own. None if there are none.
+) -> list[StagedFile]:
+    """Encode rows into staged files of this task's own; none if there are no rows.
 
     Args:
         sink: whose rows they are.
@@ -147,7 +147,7 @@ def stage_rows(
         UnknownTopicError: there is no such topic or partition.
         StorageError: the disk refused.
     """
-    writer = StagedWriter(OsFiles(), plan.path, staged_name(sink, batch_id, task))
+    writer = StagedWriter(OsFiles(), plan.path, lambda: staged_name(sink, batch_id, task))
     try:
         stage = _Stage(plan, writer, first_partition=task + batch_id)
         for batch in batches:
@@ -242,7 +242,7 @@ class _Stage:
                 raise type(error)(
                     f"topic {topic.name!r}, partition {partition}, rows from {self._row_count} on: {error}"
                 ) from error
-            self._writer.append(target, batches)
+            self._writer.append(target, batches, topic.config.segment_bytes)
 
 
 class _Topic(NamedTuple):

@@ -31,11 +31,11 @@ from logstore.testing.operations import (
     FileOperation,
     FlushDirectory,
     FlushFile,
+    Link,
     LoseUnflushed,
     MakeDirectory,
     NameOperation,
     Operation,
-    Remove,
     Rename,
     Truncate,
     Write,
@@ -192,7 +192,7 @@ def behind_end(contents: bytes, whole: bytes) -> bytes:
 
 def apply_to_names(names: dict[str, int], operation: NameOperation) -> None:
     """Change the names as an operation does; one that others were lost for changes nothing."""
-    if isinstance(operation, Create):
+    if isinstance(operation, Create | Link):
         names[operation.name] = operation.file
     elif isinstance(operation, MakeDirectory):
         names[operation.name] = operation.made
@@ -294,7 +294,7 @@ class CrashStates:
             ]
             self._durable_files[file] = durable if rng.random() < 0.5 else rng.choice(variants)
 
-    def _follow_name(self, operation: Create | MakeDirectory | Rename | Remove) -> None:
+    def _follow_name(self, operation: NameOperation) -> None:
         if isinstance(operation, Create):
             self._durable_files[operation.file] = b""
         elif isinstance(operation, MakeDirectory):

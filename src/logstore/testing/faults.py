@@ -43,6 +43,7 @@ ACTIONS: Final = {
     "flush": "flushing",
     "list": "listing",
     "rename": "renaming",
+    "link": "linking",
     "remove": "removing",
     "mkdir": "creating",
     "rmdir": "removing",
@@ -52,9 +53,13 @@ ACTIONS: Final = {
 """The kinds of operations, and what errors call them."""
 
 _EVERY = frozenset(ACTIONS)
-_TAKE_SPACE = frozenset({"create", "write", "truncate", "flush", "rename", "mkdir", "flush directory"})
+_TAKE_SPACE = frozenset(
+    {"create", "write", "truncate", "flush", "rename", "link", "mkdir", "flush directory"}
+)
 _TAKE_DESCRIPTORS = frozenset({"lock", "open", "create", "map", "list", "flush directory"})
-_CHANGE = frozenset({"lock", "create", "write", "truncate", "rename", "remove", "mkdir", "rmdir", "set time"})
+_CHANGE = frozenset(
+    {"lock", "create", "write", "truncate", "rename", "link", "remove", "mkdir", "rmdir", "set time"}
+)
 _NEED_PERMISSION = _EVERY - {"read", "write", "flush"}
 
 
@@ -254,6 +259,11 @@ class FaultyFiles:
         fault = self.begin("rename", old)
         self.files.rename(old, new)
         self.end(fault, "rename", old)
+
+    def link(self, path: str, new: str) -> None:
+        fault = self.begin("link", path)
+        self.files.link(path, new)
+        self.end(fault, "link", path)
 
     def remove(self, path: str) -> None:
         fault = self.begin("remove", path)

@@ -21,6 +21,7 @@ from logstore.testing.operations import (
     Create,
     FlushDirectory,
     FlushFile,
+    Link,
     LoseUnflushed,
     MakeDirectory,
     Note,
@@ -295,6 +296,16 @@ class MemoryFiles:
         self.begin(Rename(old, directory, name, new_name))
         names[new_name] = names.pop(name)
         self.touch(directory)
+
+    def link(self, path: str, new: str) -> None:
+        inode = self._find(path, "linking")
+        directory, name = self._parent(new, "linking")
+        if inode in self._directories or name in self._directories[directory]:
+            raise _error(errno.EPERM if inode in self._directories else errno.EEXIST, new, "linking")
+        self.begin(Link(new, directory, name, inode))
+        self._directories[directory][name] = inode
+        self.touch(directory)
+        self.touch(inode)
 
     def remove(self, path: str) -> None:
         directory, name = self._parent(path, "removing")

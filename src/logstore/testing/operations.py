@@ -66,6 +66,18 @@ class Create(NamedTuple):
         return f"create {self.path}"
 
 
+class Link(NamedTuple):
+    """A second name of a file."""
+
+    path: str
+    directory: int
+    name: str
+    file: int
+
+    def __str__(self) -> str:
+        return f"link {self.path}"
+
+
 class MakeDirectory(NamedTuple):
     """A new empty directory."""
 
@@ -123,7 +135,7 @@ class Note(NamedTuple):
 FileOperation = Write | Truncate
 """What changes the contents of a file."""
 
-NameOperation = Create | MakeDirectory | Rename | Remove
+NameOperation = Create | Link | MakeDirectory | Rename | Remove
 """What changes the names of a directory."""
 
 Operation = FileOperation | NameOperation | FlushFile | LoseUnflushed | FlushDirectory

@@ -1,0 +1,155 @@
+"""Prepared batches on their way into the logs, by copying staged files or moving them.
+
+A file that is large enough becomes a segment; what is small, or may not be moved, is copied batch by batch.
+Either way what is in a log already is left out. When a batch may go into the logs is the business of
+:mod:`~logstore.spark.commits`.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from logstore.errors import CorruptionError, StorageError
+from logstore.format.loops import scan_batches
+from logstore.model import Isolation, ProducerIdentity
+from logstore.partition.log import Log
+from logstore.spark.ledger import SEQUENCE_COUNT, Place, Prepared
+from logstore.spark.placing import NOT_OURS, Placed, Placing, is_to_move, producer_id_of
+from logstore.spark.staging import StagedBatch, StagedFile, StagedPart, Target, read_staged
+
+_NOT_LINKED: Final = NOT_OURS | {errno.EXDEV, errno.EMLINK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
+"""Where a file cannot have a second name."""
+
+
+class Adoption:
+    """The files of a prepared batch on their way into the logs; what is there is left out."""
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        logs: Mapping[Target, Log],
+        placing: Placing,
+        placed: Placed | None = None,
+    ) -> None:
+        """
+        Args:
+            logs: those of the batch's targets that are still there.
+            placed: the files whose batches were given their places, and no crash since.
+        """
+        self._sink = prepared.sink
+        self._producer_id = producer_id_of(prepared.sink)
+        self._placing = placing
+        self._placed = placed or {}
+        self._places = {place.target: place for place in prepared.places}
+        self._logs = logs
+        self._there = {target: self._count_there(log, self._places[target]) for target, log in logs.items()}
+        self._passed = dict.fromkeys(logs, 0)
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether no record is there."""
+        return not any(self._there.values())
+
+    def _count_there(self, log: Log, place: Place) -> int:
+        """How many of the batch's records a log has.
+
+        Raises:
+            CorruptionError: that cannot be told: the log was truncated, or its beginning deleted.
+        """
+        last = log.last_of_producer(self._producer_id)
+        if last is None:  # forgotten, or never known
+            found = self._next_sequence_in(log, place)
+        else:
+            found = last.next_sequence if last.last_offset >= place.end_offset else place.sequence
+        count = (found - place.sequence) % SEQUENCE_COUNT
+        if count > place.record_count or log.log_end_offset < place.end_offset:
+            raise CorruptionError(
+                f"{log.partition} is not what it was when {place.record_count} records were to go behind "
+                f"offset {place.end_offset}: it ends at {log.log_end_offset}, and sequence {found} "
+                f"follows where {place.sequence} did",
+                path=log.directory,
+            )
+        return count
+
+    def _next_sequence_in(self, log: Log, place: Place) -> int:
+        """The same from the batches behind the place."""
+        found, offset = place.sequence, place.end_offset
+        if log.log_start_offset > offset:
+            raise CorruptionError(
+                f"{log.partition} begins at {log.log_start_offset} and has forgotten its producers: nobody "
+                f"can tell which of {place.record_count} records behind offset {offset} it had",
+                path=log.directory,
+            )
+        while offset < log.log_end_offset:
+            fetched = log.fetch(offset, isolation=Isolation.LOG_END)
+            for _, header in scan_batches(fetched.data, 0, len(fetched.data), check=False)[0]:
+                if header.producer_id == self._producer_id:
+                    found = (header.last_sequence + 1) % SEQUENCE_COUNT
+            offset = fetched.next_offset
+        return found
+
+    def adopt(self, staged: StagedFile) -> Iterator[int]:
+        """Bring what is missing of a file into its logs, in steps; each tells how many bytes wait to become
+        durable. Nothing does of a file that was moved.
+
+        Raises:
+            CorruptionError: the file is not what its task wrote.
+            StorageError: it is not there, or the disk refused.
+        """
+        if self._are_there(staged.parts):
+            for target, _, record_count in staged.parts:
+                self._passed[target] = self._passed.get(target, 0) + record_count
+        elif self._move(staged):
+            yield 0
+        else:
+            for piece in read_staged(self._placing.files, self._placing.directory, staged, lets_go=True):
+                yield self._copy(staged.parts, piece)
+
+    def _are_there(self, parts: Sequence[StagedPart]) -> bool:
+        """Whether the logs have all that a file holds for them, those that are still there."""
+        return all(
+            self._passed[part.target] + part.record_count <= self._there[part.target]
+            for part in parts
+            if part.target in self._logs
+        )
+
+    def _move(self, staged: StagedFile) -> bool:
+        """Make a file a segment; False if it is to be copied."""
+        target, _, record_count = staged.parts[0]
+        log = self._logs.get(target)
+        if log is None or not is_to_move(staged, log.config) or self._passed[target] < self._there[target]:
+            return False
+        if self._placed.get(staged.name) != log.log_end_offset:
+            place = Place(target, log.log_end_offset, self._sequence_of_next(target), record_count)
+            if not self._placing.place(staged, log, place, self._sink, was_checked=True):
+                return False
+        try:
+            log.adopt_file(self._placing.path_of(staged))
+        except StorageError as error:
+            if error.errno in _NOT_LINKED:
+                return False
+            raise
+        self._passed[target] += record_count
+        return True
+
+    def _sequence_of_next(self, target: Target) -> int:
+        return self._places[target].behind(self._passed[target]).sequence
+
+    def _copy(self, parts: Sequence[StagedPart], piece: Sequence[StagedBatch]) -> int:
+        """Append the batches of a piece of a file that are not in their logs. Returns their bytes."""
+        wanted: dict[Target, list[memoryview]] = {}
+        sequences: dict[Target, int] = {}
+        for _, number, record_count, batch in piece:
+            target = parts[number].target
+            if target not in self._logs:
+                continue
+            if self._passed[target] >= self._there[target]:
+                sequences.setdefault(target, self._sequence_of_next(target))
+                wanted.setdefault(target, []).append(batch)
+            self._passed[target] += record_count
+        for target, batches in wanted.items():
+            producer = ProducerIdentity(self._producer_id, 0, sequences[target])
+            self._logs[target].adopt(batches, producer=producer, was_checked=True)
+        return sum(len(batch) for batches in wanted.values() for batch in batches)
