@@ -1,21 +1,25 @@
 """Background work on one thread, by an injected clock.
 
 A :class:`Scheduler` runs actions once after a delay or again and again. It does not know what they do. With
-the system clock it owns a thread; with any other clock it has none, and a test calls :meth:`run_due`.
+the system clock it owns a thread; with any other clock it has none, and a test calls :meth:`run_due`. Actions
+that wait for the disk may be run several at a time, when the thread is behind.
 
-Lock: ``_changed`` guards the queue; it is never held while an action runs.
+Lock: ``_changed`` guards the queues; it is never held while an action runs.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import threading
+import time
 from collections.abc import Callable
 from typing import Final
 
 from logstore.clock import Clock, SystemClock
 from logstore.errors import RetriableError, without_frames
+from logstore.turns import WORTH_THREADS_SECONDS, take_turns
 from logstore.warning import warn
 
 _LONGEST_WAIT_SECONDS: Final = 3600  # the system refuses to wait for some centuries
@@ -24,12 +28,15 @@ _LONGEST_WAIT_SECONDS: Final = 3600  # the system refuses to wait for some centu
 class Task:
     """One scheduled action."""
 
-    __slots__ = ("action", "interval_ms", "is_cancelled", "last_error", "name")
+    __slots__ = ("action", "interval_ms", "is_cancelled", "is_waiting", "last_error", "name")
 
-    def __init__(self, name: str, action: Callable[[], object], interval_ms: int | None) -> None:
+    def __init__(
+        self, name: str, action: Callable[[], object], interval_ms: int | None, *, is_waiting: bool = False
+    ) -> None:
         self.name = name
         self.action = action
         self.interval_ms = interval_ms
+        self.is_waiting = is_waiting
         self.is_cancelled = False
         self.last_error: Exception | None = None
 
@@ -47,12 +54,34 @@ class Task:
             self.last_error = without_frames(error)
 
 
+_Queue = list[tuple[int, int, Task]]
+"""A heap of (when it is due, a number that rises, task)."""
+
+
+def _first_due(queue: _Queue) -> tuple[float, int]:
+    return queue[0][:2] if queue else (math.inf, 0)
+
+
+def _pop_due(queue: _Queue, now_ms: int) -> Task | None:
+    while queue and queue[0][0] <= now_ms:
+        task = heapq.heappop(queue)[2]
+        if not task.is_cancelled:
+            return task
+    return None
+
+
 class Scheduler:
     """Runs tasks when the clock says so."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, at_a_time: int = 1) -> None:
+        """``at_a_time``: how many actions that wait for the disk may run together."""
         self._clock = clock
-        self._queue: list[tuple[int, int, Task]] = []
+        self._at_a_time = at_a_time
+        self._waiting_seconds = 0.0
+        """How long one of those took the last time."""
+        self._queue: _Queue = []
+        self._waiting: _Queue = []
+        """Tasks that wait for the disk."""
         self._numbers = itertools.count()
         self._changed = threading.Condition()
         self._is_stopping = False
@@ -68,9 +97,12 @@ class Scheduler:
         self._enqueue(interval_ms, task)
         return task
 
-    def after(self, delay_ms: int, name: str, action: Callable[[], object]) -> Task:
-        """Run ``action`` once, ``delay_ms`` from now."""
-        task = Task(name, action, None)
+    def after(
+        self, delay_ms: int, name: str, action: Callable[[], object], *, is_waiting: bool = False
+    ) -> Task:
+        """Run ``action`` once, ``delay_ms`` from now. If it ``is_waiting``, mostly for the disk, it may
+        run in another thread, beside others of its kind."""
+        task = Task(name, action, None, is_waiting=is_waiting)
         self._enqueue(delay_ms, task)
         return task
 
@@ -80,8 +112,9 @@ class Scheduler:
             if self._is_stopping:
                 return
             self._ensure_thread_locked()
-            heapq.heappush(self._queue, (due_ms, next(self._numbers), task))
-            if self._queue[0][2] is task:
+            queue = self._waiting if task.is_waiting else self._queue
+            heapq.heappush(queue, (due_ms, next(self._numbers), task))
+            if queue[0][2] is task:
                 self._changed.notify()
 
     def _ensure_thread_locked(self) -> None:
@@ -96,20 +129,38 @@ class Scheduler:
     def run_due(self) -> int:
         """Run what is due, in the calling thread. Returns how many tasks ran."""
         count = 0
-        while (task := self._take_due()) is not None:
-            self._run_task(task)
-            count += 1
+        while tasks := self._take_due():
+            if tasks[0].is_waiting:
+                self._run_waiting(tasks)
+            else:
+                self._run_task(tasks[0])
+            count += len(tasks)
         return count
 
-    def _take_due(self) -> Task | None:
+    def _take_due(self) -> list[Task]:
+        """The next task; if it waits for the disk, with all others that do and are due."""
         with self._changed:
-            while self._queue and self._queue[0][0] <= self._clock.monotonic_ms():
-                task = heapq.heappop(self._queue)[2]
-                if not task.is_cancelled:
-                    return task
-            return None
+            now_ms = self._clock.monotonic_ms()
+            for queue in sorted((self._queue, self._waiting), key=_first_due):
+                task = _pop_due(queue, now_ms)
+                if task is not None:
+                    break
+            found = [] if task is None else [task]
+            while task is not None and task.is_waiting and self._at_a_time > 1:
+                task = _pop_due(self._waiting, now_ms)
+                found += [] if task is None else [task]
+            return found
+
+    def _run_waiting(self, tasks: list[Task]) -> None:
+        """Threads are only for those that take long."""
+        is_long = self._waiting_seconds * len(tasks) > WORTH_THREADS_SECONDS
+        started = time.perf_counter()
+        take_turns(self._run_task, tasks, at_a_time=self._at_a_time if is_long else 1)
+        self._waiting_seconds = (time.perf_counter() - started) / len(tasks)
 
     def _run_task(self, task: Task) -> None:
+        if self._is_stopping:
+            return
         try:
             task.run()
         finally:
@@ -129,9 +180,10 @@ class Scheduler:
                 self._changed.wait(self._seconds_to_next_locked())
 
     def _seconds_to_next_locked(self) -> float | None:
-        if not self._queue:
+        due_ms = min(_first_due(self._queue), _first_due(self._waiting))[0]
+        if due_ms == math.inf:
             return None
-        left_ms = max(0, self._queue[0][0] - self._clock.monotonic_ms())
+        left_ms = max(0, due_ms - self._clock.monotonic_ms())
         return min(left_ms / 1000, _LONGEST_WAIT_SECONDS)
 
     def stop(self) -> None:
@@ -139,6 +191,7 @@ class Scheduler:
         with self._changed:
             self._is_stopping = True
             self._queue.clear()
+            self._waiting.clear()
             self._changed.notify()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():

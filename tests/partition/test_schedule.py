@@ -6,10 +6,15 @@ import time
 
 import pytest
 
+import logstore
+from logstore import schedule
 from logstore.clock import SystemClock
+from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import RetriableError
+from logstore.files import OsFile
 from logstore.schedule import Scheduler
 from logstore.testing import ManualClock
+from logstore.turns import FLUSHED_AT_A_TIME
 
 
 @pytest.fixture
@@ -126,6 +131,102 @@ def test_after_stop_nothing_starts(scheduler, clock, ran):
     clock.advance(10)
     assert scheduler.run_due() == 0
     assert ran == []
+
+
+# Several at a time
+
+
+@pytest.fixture
+def together(clock, monkeypatch):
+    """Four actions that wait for the disk may run together, however short they are."""
+    monkeypatch.setattr(schedule, "WORTH_THREADS_SECONDS", -1)
+    return Scheduler(clock, at_a_time=4)
+
+
+def test_what_waits_for_the_disk_runs_together(together, ran):
+    barrier = threading.Barrier(4, timeout=5)
+    for number in range(8):
+        together.after(0, "waits", lambda n=number: (barrier.wait(), ran.append(n)), is_waiting=True)
+    assert together.run_due() == 8
+    assert sorted(ran) == list(range(8))
+
+
+def test_nothing_else_runs_beside_it(together, ran):
+    for name, is_waiting in [("a", False), ("b", True), ("c", False), ("d", True)]:
+        together.after(0, name, lambda name=name: ran.append(name), is_waiting=is_waiting)
+    assert together.run_due() == 4
+    assert ran[0] == "a"
+    assert sorted(ran[1:3]) == ["b", "d"]
+    assert ran[3] == "c"
+
+
+def test_one_at_a_time_they_run_in_the_order_of_their_times(scheduler, ran):
+    for name, is_waiting in [("a", True), ("b", False), ("c", True), ("d", False)]:
+        scheduler.after(0, name, lambda name=name: ran.append(name), is_waiting=is_waiting)
+    scheduler.run_due()
+    assert ran == ["a", "b", "c", "d"]
+
+
+def test_one_that_was_cancelled_is_left_out(together, clock, ran):
+    together.after(1, "cancelled", lambda: ran.append("cancelled"), is_waiting=True).cancel()
+    for is_waiting in (False, True):
+        together.after(2, "runs", lambda: ran.append("runs"), is_waiting=is_waiting)
+    clock.advance(2)
+    assert together.run_due() == 2
+    assert ran == ["runs", "runs"]
+
+
+def test_short_ones_take_turns_in_one_thread(clock, ran, monkeypatch):
+    monkeypatch.setattr(schedule, "WORTH_THREADS_SECONDS", 60)
+    scheduler = Scheduler(clock, at_a_time=4)
+    for _ in range(8):
+        scheduler.after(0, "waits", lambda: ran.append(threading.current_thread()), is_waiting=True)
+    scheduler.run_due()
+    assert set(ran) == {threading.current_thread()}
+
+
+def test_one_that_fails_keeps_no_other_from_running(together, ran):
+    def fail():
+        raise ValueError("wrong")
+
+    tasks = [together.after(0, "waits", action, is_waiting=True) for action in (fail, lambda: ran.append(1))]
+    together.run_due()
+    assert ran == [1]
+    assert [str(task.last_error) for task in tasks] == ["wrong", "None"]
+
+
+def test_a_stop_begins_none_of_those_that_were_taken(clock, ran):
+    scheduler = Scheduler(clock)
+    scheduler.after(0, "waits", scheduler.stop, is_waiting=True)
+    scheduler.after(0, "waits", lambda: ran.append(1), is_waiting=True)
+    scheduler.run_due()
+    assert ran == []
+
+
+def test_flushes_of_many_partitions_run_together(tmp_path, monkeypatch):
+    lock, running, most = threading.Lock(), [0], [0]
+
+    def slow(file):
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        time.sleep(0.01)
+        with lock:
+            running[0] -= 1
+
+    config = StoreConfig(topic=TopicConfig(flush_ms=1))
+    with logstore.open(tmp_path / "store", config=config) as store:
+        topic = store.create_topic("t", partitions=16)
+        with monkeypatch.context() as patch:
+            patch.setattr(OsFile, "flush", slow)
+            for turn in range(3):
+                for log in topic:
+                    log.append(b"%d" % turn)
+                deadline = time.monotonic() + 10
+                while any(log.durable_offset <= turn for log in topic):
+                    assert time.monotonic() < deadline
+                    time.sleep(0.005)
+    assert 2 <= most[0] <= FLUSHED_AT_A_TIME
 
 
 # The thread

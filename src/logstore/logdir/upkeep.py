@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
 
 from logstore.errors import ClosedError
 from logstore.files import Files
 from logstore.model import TopicPartition
 from logstore.partition.context import LogContext
 from logstore.partition.log import Log
-from logstore.turns import flushed_at_a_time, take_turns
-
-WORTH_THREADS_SECONDS: Final = 0.0005
-"""Flushes that take less, all together, are over before threads for them have begun."""
+from logstore.turns import WORTH_THREADS_SECONDS, flushed_at_a_time, take_turns
 
 
 class Upkeep:

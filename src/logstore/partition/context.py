@@ -12,6 +12,7 @@ from logstore.partition.batch_cache import BatchCache
 from logstore.partition.home import LogHome
 from logstore.partition.segment import OpenSegments
 from logstore.schedule import Scheduler
+from logstore.turns import flushed_at_a_time
 
 _RESERVED_DESCRIPTORS = 64  # for the application, and for the files that are open for a moment only
 _DESCRIPTORS_PER_SEGMENT = 3  # a sealed one's log and two mapped indexes
@@ -52,7 +53,7 @@ def make_context(
         home=LogHome(files, files.absolute(path)),
         files=files,
         clock=clock,
-        scheduler=Scheduler(clock),
+        scheduler=Scheduler(clock, at_a_time=flushed_at_a_time(files)),
         open_segments=_open_segments(config),
         batches=BatchCache(config.batch_cache_bytes),
         config=config,

@@ -233,7 +233,9 @@ class WritableLog(ReadableLog):
         if not self._flush_pending and core.log_end_offset > core.durable_offset:
             self._flush_pending = True
             delay_ms = max(core.config.flush_ms, least_delay_ms)
-            self._context.scheduler.after(delay_ms, f"flush {self.partition}", self._background_flush)
+            self._context.scheduler.after(
+                delay_ms, f"flush {self.partition}", self._background_flush, is_waiting=True
+            )
 
     def _flush_all(self) -> None:
         """What one group commit does: flush all that is appended now. If what was gathered cannot be written,
