@@ -36,6 +36,7 @@ from tests.crash.history import (
 from tests.crash.partition import PATH, PartitionScenario, abandon
 from tests.crash.writer import Writer, check_lookups, found_in
 from tests.faults.interrupt import Interrupter, Place
+from tests.partition.helpers_rules import write_placed
 
 CONFIG = TopicConfig(segment_bytes=1_500, index_interval_bytes=100, retention_ms=-1)
 STORE_CONFIG = StoreConfig(linger_ms=0)
@@ -130,6 +131,17 @@ class Session(Writer):
         assert self.log.append_replicated(bytes(batch)) is not None
         self.appended(2)
 
+    def adopt_file(self) -> None:
+        """A file that another process wrote."""
+        values, now_ms = self.values(6, 20), self.clock.now_ms()
+        batches = [encode_batch([None] * 2, values[n : n + 2], now_ms) for n in (0, 2, 4)]
+        path = self.disk.memory.absolute(f"{PATH}/../file-{self.number}")  # never again the same
+        places = {"producer": self.number, "base_offset": self.end, "leader_epoch": self.log.leader_epoch}
+        write_placed(path, *batches, files=self.disk.memory, **places)
+        offsets = self.log.adopt_file(path)
+        assert offsets == range(self.end, self.end + 6)
+        self.appended(6)
+
     def let_time_pass(self, ms: int) -> None:
         self.clock.advance(ms)
         self.log._context.scheduler.run_due()
@@ -223,6 +235,8 @@ WORKLOADS = {
     "append much": Workload(Session.append_much),
     "append singly": Workload(Session.append_singly, LINGERING),
     "append replicated": Workload(Session.append_replicated),
+    "adopt file": Workload(Session.adopt_file),
+    "adopt file for empty": Workload(Session.adopt_file, prepare=Session.roll),
     "flush": Workload(Session.flush),
     "flush sealed": Workload(Session.flush, prepare=Session.roll),
     "flush in background": Workload(lambda s: s.let_time_pass(1_000)),

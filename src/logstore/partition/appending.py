@@ -415,8 +415,9 @@ class AppendingLog(WritableLog):
         Whoever wrote the file has seen to everything that :meth:`adopt` sees to, and has placed the batches
         there: their offsets follow the log end, their leader epoch is the present one, and their sequences
         follow the last of their one producer. It is durable, and nobody writes to it any more. On return it
-        is a file of the log, and has no other name. Only headers are looked at. Cost: 10 µs per batch, and
-        some ten fsyncs. Memory: 0.6 KB per batch.
+        is a file of the log; its old name is gone, unless the disk refused to remove it, and then it is a
+        name of the log's file. Only headers are looked at. Cost: 10 µs per batch, and some ten fsyncs.
+        Memory: 0.6 KB per batch.
 
         Raises:
             OutOfOrderError, ProducerFencedError: the batches do not follow those of the log, or of the
