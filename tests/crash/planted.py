@@ -73,7 +73,7 @@ BUGS = (
     ),
     Bug(
         "old segment not flushed after a roll",
-        (Change("partition.core:LogCore.roll", "self.unflushed.append(sealed)"),),
+        (Change("partition.growth:LogGrowth.roll", "self.unflushed.append(sealed)"),),
         _partition("append", "roll", _FLUSHED),
     ),
     Bug(
@@ -201,7 +201,11 @@ BUGS = (
     ),
     Bug(
         "no recovery point before the second segment",
-        (Change("partition.core:LogCore.roll", "self.context.home.ensure_recovery_point(self.partition)"),),
+        (
+            Change(
+                "partition.growth:LogGrowth.roll", "self.context.home.ensure_recovery_point(self.partition)"
+            ),
+        ),
         StoreScenario(actions=("create", "write", "roll", "write")),
     ),
     Bug(
@@ -236,7 +240,7 @@ BUGS = (
     ),
     Bug(
         "a compacted log rolls without a flush",
-        (Change("partition.core:LogCore.roll", "old.flush()"),),
+        (Change("partition.growth:LogGrowth.roll", "old.flush()"),),
         _compacted("append", "roll", "append"),
     ),
     Bug(
@@ -273,7 +277,7 @@ BUGS = (
     Bug(
         "compaction of what is not yet durable",
         (
-            Change("partition.core:LogCore.roll", "old.flush()"),
+            Change("partition.growth:LogGrowth.roll", "old.flush()"),
             Change("partition.compaction:Compaction._prepare", "log.checkpoint()"),
         ),
         _compacted("append", "append", "compact", "append"),

@@ -34,8 +34,8 @@ from logstore.partition.columns import (
     check_timestamp_types,
     list_of,
 )
-from logstore.partition.core import AppendResult
 from logstore.partition.encoding import check_producer, place_batches
+from logstore.partition.growth import AppendResult
 from logstore.partition.readable import check_buffer
 from logstore.partition.validate import (
     PlannedAppend,

@@ -1,0 +1,200 @@
+"""What is known of a log: its segments, offsets, producers and epochs, and what readers are shown of it.
+
+Here are those steps that only change what is known, or what is stored of it besides the records. Growing is
+in :mod:`~logstore.partition.growth`, the rest in :mod:`~logstore.partition.core`.
+
+Callers hold the log's lock for every method; the exception is ``view``, which anybody may take at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from weakref import WeakSet
+
+from logstore.config import TopicConfig
+from logstore.model import TopicPartition
+from logstore.partition import sidecars
+from logstore.partition.active import ActiveSegment
+from logstore.partition.context import LogContext
+from logstore.partition.leader_epochs import LeaderEpochs
+from logstore.partition.leftovers import (
+    list_segment_files,
+    snapshot_offsets,
+)
+from logstore.partition.recovery import LoadedLog
+from logstore.partition.segment import Segment
+from logstore.partition.view import LogView, Truncations
+
+
+class LogState:
+    """Segments, offsets, producers and epochs of one log."""
+
+    def __init__(
+        self,
+        context: LogContext,
+        directory: str,
+        partition: TopicPartition,
+        config: TopicConfig,
+        loaded: LoadedLog,
+        *,
+        follows_end: bool,
+        poison: Callable[[BaseException], None],
+    ) -> None:
+        self.context = context
+        self.directory = directory
+        self.partition = partition
+        self.config = config
+        self.segments = loaded.segments
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.durable_offset = loaded.recovery_point
+        self.producers = loaded.producers
+        self.epochs = loaded.epochs
+        self._had_gaps = loaded.may_have_gaps
+        self._are_epochs_stored = True
+        """False while the file may have another history: the next append writes it first."""
+        self._poison = poison
+        self.follows_end = follows_end
+        """Whether the high watermark is the log end, as on a single replica."""
+        stored = context.home.high_watermark(partition) or 0
+        self.high_watermark = max(min(stored, self.log_end_offset), self.log_start_offset)
+        self._stored_high_watermark = self.high_watermark
+        self._opened_end_offset = loaded.log_end_offset
+        self.unflushed: list[Segment] = []
+        """Sealed segments with data above the durable offset."""
+        self.truncations = Truncations()
+        """A flush that began before one says nothing about what came after."""
+        self.last_snapshot_offset = -1
+        self.replacement_count = 0
+        """How often segments were replaced; it grows when the view shows it."""
+        self._retired: WeakSet[Segment] = WeakSet()
+        """Segments that are no part of the log any more, and under ``.deleted`` names still have readers."""
+        self.view: LogView
+        self.publish()
+
+    @contextmanager
+    def _all_or_reopen(self) -> Iterator[None]:
+        """Steps that belong together: an error among them makes the log refuse changes until it is opened
+        again, which reads from disk what is true."""
+        try:
+            yield
+        except BaseException as error:
+            self._poison(error)
+            raise
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """Ascending, never empty; the last one is active."""
+        return self._segments
+
+    @segments.setter
+    def segments(self, segments: Sequence[Segment]) -> None:
+        self._segments = tuple(segments)
+        self._bases = tuple([segment.base_offset for segment in segments])
+
+    @property
+    def active(self) -> ActiveSegment:
+        active = self._segments[-1]
+        assert isinstance(active, ActiveSegment)
+        return active
+
+    def publish(self) -> None:
+        """Show the present state to readers, in one assignment."""
+        if self.follows_end:
+            self.high_watermark = self.log_end_offset
+        stable = high_watermark = self.high_watermark
+        self.producers.on_high_watermark(high_watermark)
+        unstable = self.producers.first_unstable_offset(high_watermark)
+        if unstable is not None and unstable < stable:
+            stable = unstable
+        start = self.log_start_offset
+        fields = (
+            self._segments,
+            self._bases,
+            self._segments[-1].size_bytes,
+            start,
+            self.log_end_offset,
+            high_watermark,
+            stable if stable > start else start,
+            self.durable_offset,
+            self.truncations,
+            self.truncations.count,
+        )
+        self.view = tuple.__new__(LogView, fields)  # once per append: a third of the cost of LogView(*fields)
+
+    @property
+    def known_high_watermark(self) -> int:
+        """The high watermark as far as it is known, and so what is stored of it. Until a log that was opened
+        grows, or somebody manages its high watermark, it may be one of several replicas: it is then where it
+        was stored, however much further the log goes."""
+        if not self.follows_end or self.log_end_offset > self._opened_end_offset:
+            return self.high_watermark
+        return max(min(self._stored_high_watermark, self.log_end_offset), self.log_start_offset)
+
+    def manage_high_watermark(self) -> None:
+        """The high watermark does not follow the end any more."""
+        if self.follows_end:
+            self.high_watermark = self.known_high_watermark
+            self.follows_end = False
+            self.publish()
+
+    def forget_files(self) -> None:
+        """Let go of all open files; a reader under way keeps what it uses until it is done."""
+        self._forget_batches()
+        for segment in (*self.segments, *self._retired):
+            segment.leave_cache()
+        for segment in self.segments:
+            segment.forget_files()
+
+    def lose_files(self) -> None:
+        """The same where another log's files may take the names: nobody looks for them again."""
+        for segment in (*self.segments, *self._retired):
+            segment.lose_files()
+        self.forget_files()
+
+    def _forget_batches(self) -> None:
+        """Free what is kept of batches that no reader will ask for again."""
+        self.context.batches.drop([segment.number for segment in self.segments])
+
+    # Epochs
+
+    def replace_epochs(self, epochs: LeaderEpochs) -> None:
+        """Store a changed history, then use it."""
+        if epochs.entries != self.epochs.entries or not self._are_epochs_stored:
+            self._are_epochs_stored = False  # first: a failure leaves the old file, the new one, or who knows
+            sidecars.write_epochs(self.context.files, self.directory, epochs)
+            self._are_epochs_stored = True
+            self.epochs = epochs
+
+    def assign_epoch(self, epoch: int) -> None:
+        """A new leader epoch begins at the log end."""
+        epochs = LeaderEpochs(self.epochs.entries)
+        epochs.assign(epoch, self.log_end_offset)
+        self.replace_epochs(epochs)
+
+    def cut_epochs(self) -> None:
+        """Forget the epochs that begin at or above the log end: nothing was written in them."""
+        epochs = LeaderEpochs(self.epochs.entries)
+        epochs.truncate_from_end(self.log_end_offset)
+        self.replace_epochs(epochs)
+
+    # Producer snapshots
+
+    def store_snapshot(self, offset: int) -> None:
+        """Write the producers' state as of ``offset``, which is the log end or the base of the active
+        segment. A snapshot inside a segment replaces the one before it there."""
+        sidecars.write_snapshot(self.context.files, self.directory, offset, self.producers.snapshot_entries())
+        bases = {segment.base_offset for segment in self.segments}
+        names = list_segment_files(self.context.files, self.directory)
+        for previous in snapshot_offsets(names):
+            if previous != offset and previous not in bases:
+                self.context.files.remove(sidecars.snapshot_path(self.directory, previous))
+        self.last_snapshot_offset = offset
+
+    def _remove_snapshots(self, low: int, high: int | None = None) -> None:
+        """Remove the snapshots below ``low`` and, if given, above ``high``."""
+        names = list_segment_files(self.context.files, self.directory)
+        for offset in snapshot_offsets(names):
+            if offset < low or (high is not None and offset > high):
+                self.context.files.remove(sidecars.snapshot_path(self.directory, offset))
