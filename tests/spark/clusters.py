@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 START_SECONDS = 120
@@ -23,8 +23,10 @@ def spark_home() -> Path:
 
 
 @contextlib.contextmanager
-def standalone(directory: Path, java_home: str) -> Iterator[str]:
-    """A master and two workers of one core each; gives the URL. All of them are gone afterwards."""
+def standalone(
+    directory: Path, java_home: str, hosts: Sequence[str] = ("127.0.0.1", "127.0.0.1")
+) -> Iterator[str]:
+    """A master and a worker of one core on each host; gives the URL. All of them are gone afterwards."""
     environment = {
         **os.environ,
         "JAVA_HOME": java_home,
@@ -46,12 +48,13 @@ def standalone(directory: Path, java_home: str) -> Iterator[str]:
         return log
 
     directory.mkdir()
-    place = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+    ports = ["--port", "0", "--webui-port", "0"]
     try:
-        log = start("master", "org.apache.spark.deploy.master.Master", *place)
+        log = start("master", "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", *ports)
         url = _wait_for(log, r"Starting Spark master at (spark://\S+)", processes)
-        for number in range(2):
+        for number, host in enumerate(hosts):
             work = ["--cores", "1", "--memory", "1g", "--work-dir", str(directory / f"work-{number}")]
+            place = ["--host", host, *ports]
             log = start(f"worker-{number}", "org.apache.spark.deploy.worker.Worker", *place, *work, url)
             _wait_for(log, r"(Successfully registered with master)", processes)
         yield url

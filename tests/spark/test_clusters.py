@@ -11,6 +11,7 @@ import sys
 import tarfile
 import textwrap
 from pathlib import Path
+from time import perf_counter
 
 import pytest
 
@@ -19,6 +20,7 @@ pytest.importorskip("pyspark")
 import logstore
 import logstore.spark
 from logstore.spark.java import find_java
+from tests.figures import report
 from tests.spark.clusters import make_environment, python_without_logstore, site_of, standalone
 from tests.spark.conftest import missing, settings_in
 
@@ -61,6 +63,43 @@ DRIVER = """
         stream = stream.options(path="store", topic="streamed")
         stream.trigger(availableNow=True).start().awaitTermination()
     print(json.dumps({"workers": workers, "seen": list(seen), "tasks": frame.rdd.getNumPartitions()}))
+    spark.stop()
+"""
+
+SLOW_DRIVER = """
+    import json, os, sys
+
+    sources, cluster, settings, attempts = sys.argv[1:]
+    sys.path.insert(0, sources)
+    import logstore.spark
+
+    spark = logstore.spark.session("speculation test", cluster=cluster, settings=json.loads(settings))
+    named = {"path": os.path.abspath("store"), "subscribe": "in", "startingOffsets": "earliest"}
+
+    def slow_at_first(name):
+        def rows_of(batches):
+            from pyspark import TaskContext
+            import pathlib, time
+
+            task = TaskContext.get()
+            path = pathlib.Path(attempts, f"{name}-{task.partitionId()}-{task.attemptNumber()}")
+            path.with_suffix(".begun").touch()
+            yield from batches
+            if task.partitionId() == 1 and task.attemptNumber() == 0:
+                time.sleep(60)
+            path.with_suffix(".ended").touch()
+
+        return rows_of
+
+    def rows(reader, name):
+        rows = reader.format("logstore").options(minPartitions=4, **named).load().select("key", "value")
+        return rows.mapInArrow(slow_at_first(name), rows.schema)
+
+    batch = rows(spark.read, "written").write.format("logstore").mode("append")
+    batch.options(path="store", topic="written").save()
+    stream = rows(spark.readStream, "streamed").writeStream.format("logstore")
+    stream = stream.option("checkpointLocation", os.path.abspath("checkpoint"))
+    stream.options(path="store", topic="streamed").trigger(availableNow=True).start().awaitTermination()
     spark.stop()
 """
 
@@ -120,6 +159,45 @@ def test_local_cluster_with_the_package_installed(place):
     topics = ["written", "streamed"]
     workers = run_driver(place, "local-cluster[2,1,1024]", topics, PYTHONPATH=str(SOURCES))
     assert {compiled for _, _, compiled in workers} == {logstore.build_info().is_compiled}
+
+
+def test_speculative_attempts_of_slow_tasks(place):
+    """Spark starts a second attempt of a task that is slow, on another host; it takes the one that is ready
+    first, and kills the other."""
+    started = perf_counter()
+    attempts = place / "attempts"
+    attempts.mkdir()
+    settings = {
+        **settings_in(place / "driver"),
+        "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.speculation": "true",
+        "spark.speculation.interval": "100ms",
+        "spark.speculation.minTaskRuntime": "500ms",
+        "spark.speculation.multiplier": "1.0",
+        "spark.speculation.quantile": "0.5",
+        "spark.task.reaper.enabled": "true",
+    }
+    java_home = find_java().home
+    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "JAVA_HOME": java_home}
+    environment["PYTHONPATH"] = str(SOURCES)
+    with standalone(place / "cluster", java_home, hosts=("127.0.0.1", "127.0.0.2")) as url:
+        arguments = [str(SOURCES), url, json.dumps(settings), str(attempts)]
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", textwrap.dedent(SLOW_DRIVER), *arguments],
+            cwd=place, capture_output=True, text=True, timeout=400, env=environment,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-6000:]
+    for topic in ("written", "streamed"):
+        assert (attempts / f"{topic}-1-1.ended").exists(), "no second attempt"
+        assert not (attempts / f"{topic}-1-0.ended").exists(), "nobody was slow"
+    with logstore.open(place / "store", read_only=True) as store:
+        expected = sorted(record.value for log in store["in"] for record in log)
+        for topic in ("written", "streamed"):
+            assert sorted(record.value for log in store[topic] for record in log) == expected
+        assert store.verify()
+    count = len(list(attempts.glob("*-1.begun")))
+    report("spark: speculative attempts", count=count, failures=0, seconds=perf_counter() - started)
 
 
 def test_standalone_cluster_with_a_zip_and_with_an_archive(place):
