@@ -339,16 +339,20 @@ def format_timed(timed: list[Timed], machine: dict[str, str]) -> str:
     """A table for each route, with the stages' shares."""
     parts = ["![Shares of the stages](images/stages.svg)\n"]
     for route in timed:
-        rows = [
-            [name, _format_time(seconds), f"{seconds / route.whole:.0%}"]
-            for name, seconds in route.stages.items()
-        ]
+        rows = [_row(name, seconds, route.whole) for name, seconds in route.stages.items()]
         rows.append(["**whole**", f"**{_format_time(route.whole)}**", ""])
         parts.append(f"### {route.title}\n")
         parts.append(format_table([f"per {route.unit}", "time", "share"], rows, text_columns=1))
     facts = ", ".join(machine[name] for name in ("cpu", "python", "crc32c") if name in machine)
     parts.append(f"Measured by `python -m benchmarks.stages` on {facts}; keys of 16 bytes, values of 100.")
     return "\n".join(parts)
+
+
+def _row(name: str, seconds: float, whole: float) -> list[str]:
+    """What is left may be less than by how much the rest varies."""
+    if seconds <= 0:
+        return [name, "within the noise", ""]
+    return [name, _format_time(seconds), f"{seconds / whole:.0%}"]
 
 
 def _format_time(seconds: float) -> str:
