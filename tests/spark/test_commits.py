@@ -14,7 +14,7 @@ from logstore.format.header import decode_header
 from logstore.spark import commits, ledger
 from logstore.spark.commits import Outcome, opened, producer_id_of
 from logstore.spark.ledger import COMMITS_TOPIC, Done, Ledger, Prepared
-from tests.spark.staged import SINK, Place, dies, stop_at
+from tests.spark.staged import SINK, Place, dies, move_all, stop_at
 
 
 @pytest.fixture
@@ -22,6 +22,13 @@ def place():
     place = Place()
     place.create()
     return place
+
+
+@pytest.fixture(params=["copied", "moved"])
+def either_way(request, monkeypatch):
+    """Batches are copied into the logs, or their files become segments."""
+    if request.param == "moved":
+        move_all(monkeypatch)
 
 
 ROWS = {0: [b"a", b"b", b"c"], 1: [b"x", b"y"]}
@@ -98,11 +105,13 @@ def test_the_records_are_those_of_the_sinks_producer(place):
 STEPS = ["before prepared", "after prepared", "mid-adoption", "before done", "after done", "after cleanup"]
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.usefixtures("either_way")
+@pytest.mark.parametrize(("step", "skip"), [*[(step, 0) for step in STEPS], ("mid-adoption", 1)])
 @pytest.mark.parametrize("between", ["nothing", "another writer", "another sink", "recover"])
-def test_killed_at_a_step_and_run_again_with_another_split(place, monkeypatch, step, between):
-    stop_at(monkeypatch, step)
-    dies(place, place.stage({0: [b"a", b"b"], 1: [b"x"]}), place.stage({0: [b"c"], 1: [b"y"]}, task=1))
+def test_killed_at_a_step_and_run_again_with_another_split(place, monkeypatch, step, between, skip):
+    stop_at(monkeypatch, step, skip)
+    files = place.stage_all({0: [b"a", b"b"], 1: [b"x"]})
+    dies(place, *files, *place.stage_all({0: [b"c"], 1: [b"y"]}, task=1))
     monkeypatch.setattr(commits, "reached", lambda step: None)
     foreign = []
     if between == "another writer":
@@ -110,12 +119,12 @@ def test_killed_at_a_step_and_run_again_with_another_split(place, monkeypatch, s
             store["t"][0].extend([b"foreign"])
         foreign = [b"foreign"]
     elif between == "another sink":
-        place.commit(place.stage({0: [b"foreign"]}, sink="other"), sink="other")
+        place.commit(*place.stage_all({0: [b"foreign"]}, sink="other"), sink="other")
         foreign = [b"foreign"]
     elif between == "recover":
         place.finish_all()
-    again = [place.stage({1: [b"x", b"y"], 0: [b"a"]}), place.stage({0: [b"b", b"c"]}, task=1)]
-    place.commit(*again)
+    again = place.stage_all({1: [b"x", b"y"], 0: [b"a"]})
+    place.commit(*again, *place.stage_all({0: [b"b", b"c"]}, task=1))
     found = place.values()
     assert [value for value in found[0] if value not in foreign] == [b"a", b"b", b"c"]
     assert found[1] == [b"x", b"y"]
@@ -124,13 +133,18 @@ def test_killed_at_a_step_and_run_again_with_another_split(place, monkeypatch, s
     place.verify()
 
 
+@pytest.mark.usefixtures("either_way")
 def test_killed_again_and_again_on_the_way(place, monkeypatch):
-    files = [place.stage({0: [b"%d" % task], 1: [b"%d" % task]}, task=task) for task in range(6)]
+    files = [
+        staged
+        for task in range(6)
+        for staged in place.stage_all({0: [b"%d" % task], 1: [b"%d" % task]}, task=task)
+    ]
     stop_at(monkeypatch, "mid-adoption")
-    for _ in range(6):
+    for _ in files:
         dies(place, *files)
     monkeypatch.setattr(commits, "reached", lambda step: None)
-    assert place.commit(place.stage(ROWS)) is Outcome.REPEATED
+    assert place.commit(*place.stage_all(ROWS)) is Outcome.REPEATED
     assert place.values()[0] == [b"%d" % task for task in range(6)] == place.values()[1]
 
 
@@ -145,16 +159,17 @@ def test_without_the_protocol_a_kill_makes_duplicates(place, monkeypatch):
     assert place.values()[0] == [b"a", b"a", b"b"]
 
 
+@pytest.mark.usefixtures("either_way")
 def test_the_producer_was_forgotten_meanwhile(place, monkeypatch):
     stop_at(monkeypatch, "mid-adoption")
-    dies(place, place.stage(ROWS), place.stage(ROWS, task=1))
+    dies(place, *place.stage_all(ROWS), *place.stage_all(ROWS, task=1))
     monkeypatch.setattr(commits, "reached", lambda step: None)
     with place.open() as store:
         place.clock.advance(10**9)
         for log in store["t"]:
             log.expire_producers()
         assert place.commits(store).finish_all() == [(SINK, 0)]
-    assert place.values()[0] == ROWS[0] * 2
+    assert place.values() == {number: values * 2 for number, values in ROWS.items()}
 
 
 def test_a_producer_that_a_snapshot_brings_back(place, monkeypatch):
@@ -187,15 +202,17 @@ def test_settings_that_changed_behind_the_commit_point_do_not_matter(place, monk
     assert place.values() == ROWS
 
 
+@pytest.mark.usefixtures("either_way")
 def test_records_for_a_topic_that_was_deleted_are_dropped(place, monkeypatch, caplog):
     place.create("u", partitions=1)
     stop_at(monkeypatch, "after prepared")
-    dies(place, place.stage(ROWS), place.stage({0: [b"u"]}, topic="u", task=1))
+    dies(place, *place.stage_all(ROWS), *place.stage_all({0: [b"u"]}, topic="u", task=1))
     monkeypatch.setattr(commits, "reached", lambda step: None)
     with place.open() as store:
         store.delete_topic("u")
     assert place.finish_all() == [(SINK, 0)]
     assert place.values() == ROWS
+    assert place.staged_names() == []
     assert "u-0 are dropped" in caplog.text
 
 

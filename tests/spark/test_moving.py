@@ -10,7 +10,6 @@ from logstore.config import TopicConfig
 from logstore.errors import CorruptionError, InvalidRecordError, StorageError
 from logstore.format.header import HEADER_BYTES, decode_header
 from logstore.spark import commits
-from logstore.spark.commits import Outcome
 from logstore.spark.ledger import Ledger
 from logstore.spark.placing import is_to_move
 from logstore.spark.staging import StagedFile, StagedPart, read_staged
@@ -19,7 +18,6 @@ from logstore.testing.faults import Fault
 from tests.spark.staged import SINK, Place, dies, move_all, stop_at
 
 ROWS = {0: [b"a", b"b", b"c"], 1: [b"x", b"y"]}
-STEPS = ["before prepared", "after prepared", "mid-adoption", "before done", "after done", "after cleanup"]
 
 
 @pytest.fixture
@@ -119,49 +117,6 @@ def test_which_files_move(size_bytes, settings, parts, moves):
 # Crashes
 
 
-@pytest.mark.parametrize(
-    ("step", "skip"), [*[(step, 0) for step in STEPS], ("mid-adoption", 1), ("mid-adoption", 2)]
-)
-@pytest.mark.parametrize("between", ["nothing", "another writer", "another sink", "recover"])
-def test_killed_at_a_step_and_run_again_with_another_split(place, monkeypatch, step, between, skip):
-    stop_at(monkeypatch, step, skip)
-    files = place.stage_all({0: [b"a", b"b"], 1: [b"x"]})
-    dies(place, *files, *place.stage_all({0: [b"c"], 1: [b"y"]}, task=1))
-    monkeypatch.setattr(commits, "reached", lambda step: None)
-    foreign = []
-    if between == "another writer":
-        with place.open() as store:
-            store["t"][0].extend([b"foreign"])
-        foreign = [b"foreign"]
-    elif between == "another sink":
-        place.commit(*place.stage_all({0: [b"foreign"]}, sink="other"), sink="other")
-        foreign = [b"foreign"]
-    elif between == "recover":
-        place.finish_all()
-    again = place.stage_all({1: [b"x", b"y"], 0: [b"a"]})
-    place.commit(*again, *place.stage_all({0: [b"b", b"c"]}, task=1))
-    found = place.values()
-    assert [value for value in found[0] if value not in foreign] == [b"a", b"b", b"c"]
-    assert found[1] == [b"x", b"y"]
-    assert found[0].count(b"foreign") == len(foreign)
-    assert place.staged_names() == []
-    place.verify()
-
-
-def test_killed_again_and_again_on_the_way(place, monkeypatch):
-    files = [
-        staged
-        for task in range(6)
-        for staged in place.stage_all({0: [b"%d" % task], 1: [b"%d" % task]}, task=task)
-    ]
-    stop_at(monkeypatch, "mid-adoption")
-    for _ in files:
-        dies(place, *files)
-    monkeypatch.setattr(commits, "reached", lambda step: None)
-    assert place.commit(*place.stage_all(ROWS)) is Outcome.REPEATED
-    assert place.values()[0] == [b"%d" % task for task in range(6)] == place.values()[1]
-
-
 def test_without_the_protocol_a_kill_makes_duplicates(place, monkeypatch):
     """The control: the checks of this file do fail where a batch is simply run again."""
     monkeypatch.setattr(Ledger, "note", lambda self, state: None)
@@ -170,31 +125,6 @@ def test_without_the_protocol_a_kill_makes_duplicates(place, monkeypatch):
     monkeypatch.setattr(commits, "reached", lambda step: None)
     place.commit(*place.stage_all(ROWS))
     assert place.values()[0] == ROWS[0] * 2
-
-
-def test_the_producer_was_forgotten_meanwhile(place, monkeypatch):
-    stop_at(monkeypatch, "mid-adoption")
-    dies(place, *place.stage_all(ROWS), *place.stage_all(ROWS, task=1))
-    monkeypatch.setattr(commits, "reached", lambda step: None)
-    with place.open() as store:
-        place.clock.advance(10**9)
-        for log in store["t"]:
-            log.expire_producers()
-        assert place.commits(store).finish_all() == [(SINK, 0)]
-    assert place.values() == {number: values * 2 for number, values in ROWS.items()}
-
-
-def test_records_for_a_topic_that_was_deleted_are_dropped(place, monkeypatch, caplog):
-    place.create("u", partitions=1)
-    stop_at(monkeypatch, "after prepared")
-    dies(place, *place.stage_all(ROWS), *place.stage_all({0: [b"u"]}, topic="u", task=1))
-    monkeypatch.setattr(commits, "reached", lambda step: None)
-    with place.open() as store:
-        store.delete_topic("u")
-    assert place.finish_all() == [(SINK, 0)]
-    assert place.values() == ROWS
-    assert place.staged_names() == []
-    assert "u-0 are dropped" in caplog.text
 
 
 @pytest.mark.parametrize("step", ["after prepared", "mid-adoption"])
