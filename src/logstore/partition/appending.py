@@ -427,7 +427,8 @@ class AppendingLog(WritableLog):
             RecordTooLargeError: it is larger than ``segment_bytes``.
             OffsetOutOfRangeError: the log has no offsets left.
             StorageError: the disk refused, or the file cannot have a name in the log's directory (EXDEV,
-                EPERM and others). In all cases nothing was changed.
+                EPERM and others). In all cases nothing was changed, but for one: a log that must be reopened
+                then has the file, whole, or nothing of it.
         """
         self._check_usable()
         path = check_path(path)
@@ -436,6 +437,7 @@ class AppendingLog(WritableLog):
         with self._own_lock(), self._changing as core:
             self._drain_locked()
             self._check_placed_locked(planned)
+            self._flush_now_locked()
             core.adopt_segment(path, planned, self._now_ms())
             self._after_append_locked()
         self._wait_if_due(planned.last_offset + 1, False)
