@@ -197,6 +197,20 @@ def test_records_for_a_topic_that_was_deleted_are_dropped(place, monkeypatch, ca
     assert "u-0 are dropped" in caplog.text
 
 
+def test_a_file_that_moved_into_a_topic_which_was_deleted_is_not_missed(place, monkeypatch):
+    """The other topic's records are as good as they were: the batch was prepared."""
+    place.create("u", partitions=1)
+    stop_at(monkeypatch, "mid-adoption")
+    dies(place, *place.stage_all({0: [b"u"]}, topic="u"), *place.stage_all(ROWS, task=1))
+    monkeypatch.setattr(commits, "reached", lambda step: None)
+    with place.open() as store:
+        store.delete_topic("u")
+    assert place.finish_all() == [(SINK, 0)]
+    assert place.values() == ROWS
+    assert place.commit(*place.stage_all(ROWS)) is Outcome.REPEATED
+    assert place.staged_names() == []
+
+
 @pytest.mark.parametrize("step", ["after prepared", "mid-adoption"])
 @pytest.mark.parametrize(
     "settings",
