@@ -9,7 +9,7 @@ import pytest
 from logstore.config import TopicConfig
 from logstore.errors import CorruptionError, InvalidRecordError, StorageError
 from logstore.format.header import HEADER_BYTES, decode_header
-from logstore.spark import commits
+from logstore.spark import commits, placing
 from logstore.spark.commits import Outcome
 from logstore.spark.ledger import Ledger
 from logstore.spark.placing import is_to_move
@@ -263,6 +263,29 @@ def test_damage_is_refused_before_the_commit_point_and_named(place):
     assert bad.name in str(found.value)
     assert place.values() == {0: [], 1: []}
     assert place.finish_all() == []
+
+
+@pytest.mark.parametrize("way", ["copied", "moved"])
+@pytest.mark.parametrize("number", [0, 1])
+def test_damage_behind_the_commit_point_never_comes_into_a_log(place, monkeypatch, way, number):
+    """The checksums that follow from the rest must not make damaged records look sound."""
+    if way == "copied":
+        monkeypatch.setattr(placing, "MOVED_FROM_BYTES", 2**20)
+    stop_at(monkeypatch, "after prepared")
+    files = place.stage_all({0: [b"first"] * 2 + [b"other"] * 2})
+    dies(place, *files)
+    monkeypatch.setattr(commits, "reached", lambda step: None)
+    file = place.files.open(f"{place.path}/{files[0].name}", write=True)
+    file.write_at(file.read_at(0, files[0].size_bytes).index((b"first", b"other")[number]), [b"WRONG"])
+    damaged = file.read_at(0, files[0].size_bytes)
+    for _ in range(2):
+        with pytest.raises(
+            CorruptionError, match="first batch with a wrong one of its own begins at "
+        ) as found:
+            place.finish_all()
+        assert found.value.position == (0, decode_header(damaged).size_bytes)[number]
+        assert place.values()[0] == []
+    assert file.read_at(0, files[0].size_bytes) == damaged
 
 
 def test_every_changed_bit_is_noticed_or_put_right(place):

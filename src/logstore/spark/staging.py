@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from logstore.errors import CorruptionError, StorageError
 from logstore.files import File, Files, let_go
 from logstore.format import checksum
-from logstore.format.batch import NewBatch, decode_header, place_batch, reseal_batch
+from logstore.format.batch import NewBatch, check_batch, decode_header, place_batch, reseal_batch
 from logstore.format.header import HEADER_BYTES, MAGIC, BatchHeader
 from logstore.spark.flush_ahead import FlushAhead
 
@@ -219,8 +219,9 @@ def read_staged(
     stay in the system's cache either.
 
     The batches of a file with one target are as the task wrote them, whatever was changed of their places
-    since, also in part: these had no values then, and the checksums follow from the rest. Whether they are
-    those that the task had made tells the checksum of all headers.
+    since, also in part: these had no values then, and the checksums follow from the rest. Where a checksum
+    does not hold, its place or its records may be at fault: then all headers are put right and held against
+    the checksum that the task has told, before such a batch is given.
 
     Raises:
         StorageError: the file is not there, or cannot be read.
@@ -244,8 +245,10 @@ class _Reading:
         self._counts = [[0, 0] for _ in staged.parts]
         self._room = memoryview(b"")
         self._is_one_target = len(staged.parts) == 1
+        self._is_trial = False
+        """Nobody is given the batches."""
         self._first_odd: int | None = None
-        """The first batch that has no place, and a checksum that does not hold."""
+        """The first batch with a checksum that does not hold."""
 
     def pieces(self) -> Iterator[list[StagedBatch]]:
         size = self._file.size_bytes()
@@ -301,13 +304,29 @@ class _Reading:
     def _restored(self, header: BatchHeader, batch: memoryview, position: int) -> BatchHeader:
         if header.magic != MAGIC:
             return header
+        is_odd = False
+        try:
+            check_batch(batch, 0, header)
+        except CorruptionError:
+            is_odd = True
+            self._note_odd(position)
         without_place = header._replace(
             base_offset=0, partition_leader_epoch=0, producer_id=-1, producer_epoch=-1, base_sequence=-1
         )
-        restored = reseal_batch(batch, without_place)
-        if without_place == header != restored and self._first_odd is None:
+        return reseal_batch(batch, without_place) if is_odd or header != without_place else header
+
+    def _note_odd(self, position: int) -> None:
+        """
+        Raises:
+            CorruptionError: not only places are at fault, here or elsewhere.
+        """
+        if self._first_odd is None:
             self._first_odd = position
-        return restored
+            if not self._is_trial:
+                trial = _Reading(self._file, self._path, self._staged, self._lets_go)
+                trial._is_trial = True
+                for _ in trial.pieces():
+                    pass
 
     def _note(self, header: BatchHeader, encoded: memoryview, position: int) -> None:
         number = header.partition_leader_epoch
