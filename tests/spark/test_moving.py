@@ -3,13 +3,15 @@
 import contextlib
 import errno
 import itertools
+import os
 
 import pytest
 
 from logstore.config import TopicConfig
 from logstore.errors import CorruptionError, InvalidRecordError, StorageError
+from logstore.files import OsFiles
 from logstore.format.header import HEADER_BYTES, decode_header
-from logstore.spark import commits, placing
+from logstore.spark import commits, flush_ahead, placing, staging
 from logstore.spark.commits import Outcome
 from logstore.spark.ledger import Ledger
 from logstore.spark.placing import is_to_move
@@ -87,6 +89,30 @@ def test_a_task_begins_a_new_file_where_a_segment_is_full(monkeypatch):
     assert place.values()[0] == rows[0]
     assert len(bases_of(place)) == len(files)
     place.verify()
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="looks at descriptors in /proc")
+@pytest.mark.parametrize("ahead_bytes", [1, 2**30])
+def test_full_files_do_not_stay_open(tmp_path, monkeypatch, ahead_bytes):
+    """A task may fill thousands of segments."""
+    move_all(monkeypatch)
+    monkeypatch.setattr(flush_ahead, "AHEAD_BYTES", ahead_bytes)
+    place = Place(OsFiles(), str(tmp_path / "store"))
+    place.create(segment_bytes=200)
+    most = []
+    new_file = staging._StagedFileWriter
+
+    def counted(*arguments):
+        most.append(len(os.listdir("/proc/self/fd")))
+        return new_file(*arguments)
+
+    monkeypatch.setattr(staging, "_StagedFileWriter", counted)
+    rows = {0: [b"%03d" % number * 20 for number in range(200)], 1: [b"x"]}
+    files = place.stage_all(rows)
+    assert len(files) > 90
+    assert max(most) <= most[0] + staging.MOST_OPEN_FILES
+    place.commit(*files)
+    assert place.values() == rows
 
 
 def test_small_files_are_copied():
