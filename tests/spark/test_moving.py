@@ -11,6 +11,7 @@ from logstore.config import TopicConfig
 from logstore.errors import CorruptionError, InvalidRecordError, StorageError
 from logstore.files import OsFiles
 from logstore.format.header import HEADER_BYTES, decode_header
+from logstore.partition.active import ActiveSegment
 from logstore.spark import commits, flush_ahead, placing, staging
 from logstore.spark.commits import Outcome
 from logstore.spark.ledger import Ledger
@@ -415,3 +416,47 @@ def test_a_reader_elsewhere_sees_each_record_once(place, before):
             found += [record.value for record in reading["t"][0].follow(len(found), timeout=0)]
         assert found == [*before, b"0", b"0!", b"1", b"1!", b"2", b"2!"]
         assert [record.value for record in reading["t"][0].read()] == found
+
+
+@pytest.mark.parametrize("fails", [None, "link", "seal"])
+@pytest.mark.parametrize("before", [[], [b"before"]])
+def test_at_each_operation_a_reader_elsewhere_sees_a_sound_log(place, monkeypatch, before, fails):
+    with place.open() as store:
+        store["t"][0].extend(before)
+    files = place.stage_all({0: [b"a", b"b"]})
+    if fails == "link":
+        refused = FaultyFiles(place.files)
+        refused.fail(Fault(errno.EXDEV, frozenset({"link"})))
+    elif fails == "seal":
+        monkeypatch.setattr(ActiveSegment, "seal", fail_once(ActiveSegment.seal))
+    seen, reports = [], []
+
+    def look(operation):
+        memory.before = None
+        with place.open(read_only=True) as store:
+            reports.append(store.verify())
+        seen.append(place.values()[0])
+        memory.before = look
+
+    memory = place.files
+    place.files = refused if fails == "link" else memory
+    memory.before = look
+    with contextlib.suppress(StorageError):
+        place.commit(*files)
+    memory.before = None
+    assert len(seen) > 20
+    assert all(reports), str(next(report for report in reports if not report))
+    assert all(values == [*before, b"a", b"b"][: len(values)] for values in seen)
+    assert sorted(map(len, seen)) == [len(values) for values in seen]
+
+
+def fail_once(method):
+    calls = []
+
+    def failing(*arguments):
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise StorageError(errno.EIO, "by the test", "")
+        return method(*arguments)
+
+    return failing

@@ -129,9 +129,9 @@ class LogGrowth(LogState):
         except StorageError:
             self._take_back_epochs(epochs)
             with self._all_or_reopen():
-                new.unlink()
                 if is_roll:
                     self._take_back(new)
+                new.unlink()  # last: indexes alone look like those of a segment that was lost
             raise
         with self._all_or_reopen():
             new.take_name(planned.headers)
