@@ -14,6 +14,7 @@ from logstore.errors import (
     ProducerFencedError,
     RecordTooLargeError,
     StorageError,
+    UsageError,
 )
 from logstore.partition.active import ActiveSegment
 from logstore.partition.appending import AppendingLog
@@ -214,6 +215,19 @@ def test_a_file_of_parts_of_batches_is_refused(log, file, cut, named):
 def test_a_file_that_is_not_there_is_an_error_of_the_disk(log, file):
     with pytest.raises(StorageError):
         log.adopt_file(str(file))
+
+
+@pytest.mark.parametrize("name", [f"{0:020}.log", f"{0:020}.log.tmp", "file"])
+def test_one_in_the_directory_of_the_log_is_refused(log, name):
+    """Its name may be one that the log takes or removes."""
+    path = Path(log.directory, name)
+    write_file(path, batch(b"a"))
+    data = path.read_bytes()
+    with pytest.raises(UsageError, match="the log's own directory"):
+        log.adopt_file(path)
+    assert path.read_bytes() == data
+    path.unlink()
+    path.touch()  # as the log left the first
 
 
 def test_a_gap_between_batches_is_refused(log, file):

@@ -420,6 +420,7 @@ class AppendingLog(WritableLog):
         Memory: 0.6 KB per batch.
 
         Raises:
+            UsageError: the file is in the log's own directory.
             OutOfOrderError, ProducerFencedError: the batches do not follow those of the log, or of the
                 producer.
             CorruptionError: the file does not consist of whole batches.
@@ -431,8 +432,10 @@ class AppendingLog(WritableLog):
                 then has the file, whole, or nothing of it.
         """
         self._check_usable()
-        path = check_path(path)
-        headers = headers_of_file(self._context.files, path)
+        files, path = self._context.files, check_path(path)
+        if files.absolute(path).rpartition("/")[0] == self.directory:
+            raise UsageError(f"{path} is in the log's own directory, where names are the log's to give")
+        headers = headers_of_file(files, path)
         planned = PlannedAppend([b""] * len(headers), headers)
         with self._own_lock(), self._changing as core:
             self._drain_locked()
