@@ -5,8 +5,10 @@ import shutil
 
 import pytest
 
-from logstore.config import TopicConfig
+import logstore
+from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import CorruptionError, LogstoreError, StorageError
+from logstore.testing import ManualClock, explore
 from tests.logdir.helpers import FailingFiles, crash, names_in, open_store, snapshot, values
 
 
@@ -226,3 +228,41 @@ def test_a_store_that_is_refused_is_not_changed(filled, tmp_path):
     with pytest.raises(CorruptionError):
         open_store(path)
     assert snapshot(path) == before
+
+
+class PolicyScenario:
+    """Segments that nobody has flushed, of a topic that becomes a compacted one."""
+
+    def open(self, files):
+        config = StoreConfig(linger_ms=0, log_cleaner_enable=False)
+        return logstore.open("/store", files=files, clock=ManualClock(), config=config)
+
+    def session(self, files, said, rng):
+        with self.open(files) as store:
+            if "t" not in store:
+                store.create_topic("t")
+            files.note("created")
+            log = store["t"][0]
+            for _ in range(3):
+                self.add(log)
+                if rng.random() < 0.5:
+                    log.roll()
+            store["t"].configure(cleanup_policy="compact")
+            self.add(log)
+
+    def add(self, log):
+        value = b"%d" % log.log_end_offset
+        log.extend([(value, value)])
+
+    def check(self, files, said):
+        if "created" in said:
+            store = self.open(files)
+            offsets = [record.offset for record in store["t"][0].read()]
+            assert offsets == [*range(len(offsets))], "HOLE"
+            store._directory.abandon()
+
+
+def test_a_power_cut_leaves_no_hole_that_looks_like_compaction():
+    """The next open would take it for one, whatever the settings were when the records were written."""
+    for seed in range(2):
+        explore(PolicyScenario(), seed=seed, max_states=1_000, depth=1, states_per_point=8)

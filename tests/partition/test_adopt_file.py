@@ -14,9 +14,11 @@ from logstore.errors import (
     ProducerFencedError,
     RecordTooLargeError,
     StorageError,
+    UsageError,
 )
 from logstore.partition.active import ActiveSegment
-from logstore.partition.core import LogCore
+from logstore.partition.appending import AppendingLog
+from logstore.partition.log import Log
 from logstore.testing import FAULTS, FaultyFiles, MemoryFiles, explore
 from logstore.testing.explorer import CrashError
 from tests.format.vectors import LEGACY
@@ -25,6 +27,7 @@ from tests.partition.helpers_rules import (
 )
 from tests.partition.helpers_rules import (
     START_MS,
+    WatchedFile,
     WatchedFiles,
     add,
     bases_of,
@@ -214,6 +217,19 @@ def test_a_file_that_is_not_there_is_an_error_of_the_disk(log, file):
         log.adopt_file(str(file))
 
 
+@pytest.mark.parametrize("name", [f"{0:020}.log", f"{0:020}.log.tmp", "file"])
+def test_one_in_the_directory_of_the_log_is_refused(log, name):
+    """Its name may be one that the log takes or removes."""
+    path = Path(log.directory, name)
+    write_file(path, batch(b"a"))
+    data = path.read_bytes()
+    with pytest.raises(UsageError, match="the log's own directory"):
+        log.adopt_file(path)
+    assert path.read_bytes() == data
+    path.unlink()
+    path.touch()  # as the log left the first
+
+
 def test_a_gap_between_batches_is_refused(log, file):
     file.write_bytes(placed(batch(b"a"))[0] + placed(batch(b"b"), base_offset=2, sequence=1)[0])
     with pytest.raises(OutOfOrderError, match="or one another"):
@@ -284,6 +300,51 @@ def test_no_hole_is_left_in_front_of_it(tmp_path, file):
     assert files.operations[at + 1] == ("flush_directory", "h-0")
 
 
+@pytest.mark.parametrize("then", [[], [b"more"]])
+def test_sealed_segments_in_front_are_durable_first_too(tmp_path, file, then):
+    files = WatchedFiles()
+    log = open_log(tmp_path / "h-0", files=files)
+    add(log, b"before")
+    log.roll()
+    add(log, *then)
+    write_file(file, batch(b"a"), base_offset=log.log_end_offset)
+    files.operations.clear()
+    log.adopt_file(str(file))
+    at = [number for number, (operation, _) in enumerate(files.operations) if operation == "rename"][-1]
+    flushed = [name for operation, name in files.operations[:at] if operation == "flush"]
+    assert {f"{base:020}.log" for base in range(1 + len(then))} <= {*flushed}
+    assert log.durable_offset == 1 + len(then)
+
+
+def test_bytes_of_a_failed_append_do_not_come_back_in_front_of_it(tmp_path, file):
+    files = WatchedFiles()
+    log = open_log(tmp_path / "r-0", files=files)
+    add(log, b"before", flush=True)
+    files.fault = lambda operation, path: errno.EIO if operation == "truncate" else None
+    path = Path(log.directory, f"{0:020}.log")
+    write_at = WatchedFile.write_at
+
+    def torn(self, position, buffers):
+        write_at(self, position, buffers)
+        raise StorageError(errno.EIO, "written, and then failed", self.path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WatchedFile, "write_at", torn)
+        with pytest.raises(StorageError):
+            add(log, b"failed")
+    files.heal()
+    size = path.stat().st_size
+    write_file(file, batch(b"a"), base_offset=1)
+    files.operations.clear()
+    log.adopt_file(str(file))
+    assert path.stat().st_size < size
+    cut, flushed = (
+        files.operations.index(("truncate", path.name)),
+        files.operations.index(("flush", path.name)),
+    )
+    assert cut < flushed < files.operations.index(("link", file.name))
+
+
 DIRECTORY, FILE = "/d/t-0", "/d/file"
 
 
@@ -297,6 +358,8 @@ class Scenario:
         log = open_log(DIRECTORY, files=files)
         for _ in range(rng.choice((0, 1, 1, 2))):
             add(log, b"own")
+            if rng.random() < 0.4:
+                log.roll()
         if "adopted" not in said:
             if log.last_of_producer(PRODUCER) is None:
                 write_file(FILE, batch(b"a"), batch(b"b"), files=files,
@@ -351,14 +414,14 @@ def test_the_control_finds_a_name_that_goes_too_early(monkeypatch):
 
 def test_the_control_finds_a_hole_in_front(monkeypatch):
     """The check can fail: where what is in front of the new segment is not flushed."""
-    adopt_segment = LogCore.adopt_segment
+    adopt_file = AppendingLog.adopt_file
 
-    def hasty(core, path, planned, now_ms):
+    def hasty(log, path):
         with monkeypatch.context() as patch:
-            patch.setattr(ActiveSegment, "flush", lambda segment: None)
-            adopt_segment(core, path, planned, now_ms)
+            patch.setattr(AppendingLog, "_flush_now_locked", lambda log: None)
+            return adopt_file(log, path)
 
-    monkeypatch.setattr(LogCore, "adopt_segment", hasty)
+    monkeypatch.setattr(Log, "adopt_file", hasty)
     with pytest.raises(CrashError):
         explore_sessions(8)
 

@@ -3,13 +3,17 @@
 import contextlib
 import errno
 import itertools
+import os
 
 import pytest
 
 from logstore.config import TopicConfig
 from logstore.errors import CorruptionError, InvalidRecordError, StorageError
+from logstore.files import OsFiles
 from logstore.format.header import HEADER_BYTES, decode_header
-from logstore.spark import commits
+from logstore.partition.active import ActiveSegment
+from logstore.spark import commits, flush_ahead, placing, staging
+from logstore.spark.commits import Outcome
 from logstore.spark.ledger import Ledger
 from logstore.spark.placing import is_to_move
 from logstore.spark.staging import StagedFile, StagedPart, read_staged
@@ -87,6 +91,30 @@ def test_a_task_begins_a_new_file_where_a_segment_is_full(monkeypatch):
     place.verify()
 
 
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="looks at descriptors in /proc")
+@pytest.mark.parametrize("ahead_bytes", [1, 2**30])
+def test_full_files_do_not_stay_open(tmp_path, monkeypatch, ahead_bytes):
+    """A task may fill thousands of segments."""
+    move_all(monkeypatch)
+    monkeypatch.setattr(flush_ahead, "AHEAD_BYTES", ahead_bytes)
+    place = Place(OsFiles(), str(tmp_path / "store"))
+    place.create(segment_bytes=200)
+    most = []
+    new_file = staging._StagedFileWriter
+
+    def counted(*arguments):
+        most.append(len(os.listdir("/proc/self/fd")))
+        return new_file(*arguments)
+
+    monkeypatch.setattr(staging, "_StagedFileWriter", counted)
+    rows = {0: [b"%03d" % number * 20 for number in range(200)], 1: [b"x"]}
+    files = place.stage_all(rows)
+    assert len(files) > 90
+    assert max(most) <= most[0] + staging.MOST_OPEN_FILES
+    place.commit(*files)
+    assert place.values() == rows
+
+
 def test_small_files_are_copied():
     """As they are by default: a log of small segments would be one of many."""
     place = Place()
@@ -125,6 +153,20 @@ def test_without_the_protocol_a_kill_makes_duplicates(place, monkeypatch):
     monkeypatch.setattr(commits, "reached", lambda step: None)
     place.commit(*place.stage_all(ROWS))
     assert place.values()[0] == ROWS[0] * 2
+
+
+def test_a_file_that_moved_into_a_topic_which_was_deleted_is_not_missed(place, monkeypatch):
+    """The other topic's records are as good as they were: the batch was prepared."""
+    place.create("u", partitions=1)
+    stop_at(monkeypatch, "mid-adoption")
+    dies(place, *place.stage_all({0: [b"u"]}, topic="u"), *place.stage_all(ROWS, task=1))
+    monkeypatch.setattr(commits, "reached", lambda step: None)
+    with place.open() as store:
+        store.delete_topic("u")
+    assert place.finish_all() == [(SINK, 0)]
+    assert place.values() == ROWS
+    assert place.commit(*place.stage_all(ROWS)) is Outcome.REPEATED
+    assert place.staged_names() == []
 
 
 @pytest.mark.parametrize("step", ["after prepared", "mid-adoption"])
@@ -179,6 +221,29 @@ def test_damage_is_refused_before_the_commit_point_and_named(place):
     assert bad.name in str(found.value)
     assert place.values() == {0: [], 1: []}
     assert place.finish_all() == []
+
+
+@pytest.mark.parametrize("way", ["copied", "moved"])
+@pytest.mark.parametrize("number", [0, 1])
+def test_damage_behind_the_commit_point_never_comes_into_a_log(place, monkeypatch, way, number):
+    """The checksums that follow from the rest must not make damaged records look sound."""
+    if way == "copied":
+        monkeypatch.setattr(placing, "MOVED_FROM_BYTES", 2**20)
+    stop_at(monkeypatch, "after prepared")
+    files = place.stage_all({0: [b"first"] * 2 + [b"other"] * 2})
+    dies(place, *files)
+    monkeypatch.setattr(commits, "reached", lambda step: None)
+    file = place.files.open(f"{place.path}/{files[0].name}", write=True)
+    file.write_at(file.read_at(0, files[0].size_bytes).index((b"first", b"other")[number]), [b"WRONG"])
+    damaged = file.read_at(0, files[0].size_bytes)
+    for _ in range(2):
+        with pytest.raises(
+            CorruptionError, match="first batch with a wrong one of its own begins at "
+        ) as found:
+            place.finish_all()
+        assert found.value.position == (0, decode_header(damaged).size_bytes)[number]
+        assert place.values()[0] == []
+    assert file.read_at(0, files[0].size_bytes) == damaged
 
 
 def test_every_changed_bit_is_noticed_or_put_right(place):
@@ -282,3 +347,47 @@ def test_a_reader_elsewhere_sees_each_record_once(place, before):
             found += [record.value for record in reading["t"][0].follow(len(found), timeout=0)]
         assert found == [*before, b"0", b"0!", b"1", b"1!", b"2", b"2!"]
         assert [record.value for record in reading["t"][0].read()] == found
+
+
+@pytest.mark.parametrize("fails", [None, "link", "seal"])
+@pytest.mark.parametrize("before", [[], [b"before"]])
+def test_at_each_operation_a_reader_elsewhere_sees_a_sound_log(place, monkeypatch, before, fails):
+    with place.open() as store:
+        store["t"][0].extend(before)
+    files = place.stage_all({0: [b"a", b"b"]})
+    if fails == "link":
+        refused = FaultyFiles(place.files)
+        refused.fail(Fault(errno.EXDEV, frozenset({"link"})))
+    elif fails == "seal":
+        monkeypatch.setattr(ActiveSegment, "seal", fail_once(ActiveSegment.seal))
+    seen, reports = [], []
+
+    def look(operation):
+        memory.before = None
+        with place.open(read_only=True) as store:
+            reports.append(store.verify())
+        seen.append(place.values()[0])
+        memory.before = look
+
+    memory = place.files
+    place.files = refused if fails == "link" else memory
+    memory.before = look
+    with contextlib.suppress(StorageError):
+        place.commit(*files)
+    memory.before = None
+    assert len(seen) > 20
+    assert all(reports), str(next(report for report in reports if not report))
+    assert all(values == [*before, b"a", b"b"][: len(values)] for values in seen)
+    assert sorted(map(len, seen)) == [len(values) for values in seen]
+
+
+def fail_once(method):
+    calls = []
+
+    def failing(*arguments):
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise StorageError(errno.EIO, "by the test", "")
+        return method(*arguments)
+
+    return failing

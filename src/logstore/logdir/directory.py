@@ -336,15 +336,33 @@ class LogDirectory:
             return self._complete(grown, topic.partition_count)
 
     def configure(self, name: str, config: TopicConfig) -> TopicEntry:
-        """Store other settings for a topic, durably, then use them."""
+        """Store other settings for a topic, durably, then use them.
+
+        Of a compacted topic the next open takes a gap for compaction's. So before a topic becomes one,
+        its logs are flushed, and begin to flush at each roll: a power cut leaves no gaps.
+        """
         self.check_open()
         with self._lock:
-            topic = self._topics.configure(self.topic(name), config)
-            for log in self._usable_logs():
-                if log.partition.topic == name:
-                    log.reconfigure(config)
+            topic = self.topic(name)
+            logs = [log for log in self._usable_logs() if log.partition.topic == name]
+            if config.compacts and not topic.config.compacts:
+                self._begin_to_compact(logs, topic, config)
+            topic = self._topics.configure(topic, config)
+            for log in logs:
+                log.reconfigure(config)
             self._start_cleaner_for(topic)
             return topic
+
+    def _begin_to_compact(self, logs: list[Log], topic: TopicEntry, config: TopicConfig) -> None:
+        try:
+            for log in logs:
+                log.reconfigure(config)
+            flush_each(logs, self._files)
+        except BaseException:
+            for log in logs:
+                if not log.needs_reopen:
+                    log.reconfigure(topic.config)
+            raise
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic with all its records. Its files go after ``file_delete_delay_ms``, or on close."""

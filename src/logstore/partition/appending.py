@@ -420,6 +420,7 @@ class AppendingLog(WritableLog):
         Memory: 0.6 KB per batch.
 
         Raises:
+            UsageError: the file is in the log's own directory.
             OutOfOrderError, ProducerFencedError: the batches do not follow those of the log, or of the
                 producer.
             CorruptionError: the file does not consist of whole batches.
@@ -427,15 +428,19 @@ class AppendingLog(WritableLog):
             RecordTooLargeError: it is larger than ``segment_bytes``.
             OffsetOutOfRangeError: the log has no offsets left.
             StorageError: the disk refused, or the file cannot have a name in the log's directory (EXDEV,
-                EPERM and others). In all cases nothing was changed.
+                EPERM and others). In all cases nothing was changed, but for one: a log that must be reopened
+                then has the file, whole, or nothing of it.
         """
         self._check_usable()
-        path = check_path(path)
-        headers = headers_of_file(self._context.files, path)
+        files, path = self._context.files, check_path(path)
+        if files.absolute(path).rpartition("/")[0] == self.directory:
+            raise UsageError(f"{path} is in the log's own directory, where names are the log's to give")
+        headers = headers_of_file(files, path)
         planned = PlannedAppend([b""] * len(headers), headers)
         with self._own_lock(), self._changing as core:
             self._drain_locked()
             self._check_placed_locked(planned)
+            self._flush_now_locked()
             core.adopt_segment(path, planned, self._now_ms())
             self._after_append_locked()
         self._wait_if_due(planned.last_offset + 1, False)

@@ -98,8 +98,8 @@ class LogGrowth(LogState):
         """Make a file of batches, which are durable there and placed behind the log end, the active segment.
         Afterwards it has no other name. The buffers of ``planned`` are not looked at.
 
-        What is in front of it is made durable first: no crash leaves it behind a hole. The directory has it,
-        durably, before its old name goes, and a crash in between leaves both.
+        The caller has made durable all that is in front of it: no crash leaves it behind a hole. The
+        directory has it, durably, before its old name goes, and a crash in between leaves both.
 
         Raises:
             OutOfOrderError, ProducerFencedError: the producer's state refuses.
@@ -116,8 +116,9 @@ class LogGrowth(LogState):
         is_roll = old.base_offset != base_offset
         if is_roll:
             self.context.home.ensure_recovery_point(self.partition)
-            with self._all_or_reopen():
-                old.flush()
+            if old.cut_rest():  # a failed append must not come back in front of the file
+                with self._all_or_reopen():
+                    old.flush()
             self.store_snapshot(base_offset)
         epochs = self.epochs
         self._note_epochs(planned.headers)
@@ -128,9 +129,9 @@ class LogGrowth(LogState):
         except StorageError:
             self._take_back_epochs(epochs)
             with self._all_or_reopen():
-                new.unlink()
                 if is_roll:
                     self._take_back(new)
+                new.unlink()  # last: indexes alone look like those of a segment that was lost
             raise
         with self._all_or_reopen():
             new.take_name(planned.headers)

@@ -66,9 +66,10 @@ def _note_leftover(facts: LogFacts, findings: Findings, name: str) -> None:
 
 
 def _meet_orphan(facts: LogFacts, findings: Findings, name: str, base: int, names: set[str]) -> None:
-    """An index whose log is not there: the log was just deleted, or it is lost."""
+    """An index whose log is not there: the log was just deleted, a file is about to become it, or it is
+    lost."""
     log_name = segment_file_name(base, LOG_SUFFIX)
-    if log_name in names or log_name + DELETED_SUFFIX in names:
+    if not names.isdisjoint((log_name, log_name + DELETED_SUFFIX, log_name + TEMPORARY_SUFFIX)):
         _note_leftover(facts, findings, name)
         return
     findings.problem(

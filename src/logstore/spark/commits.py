@@ -26,7 +26,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
 from logstore.clock import Clock, SystemClock
@@ -207,12 +207,15 @@ class Commits:
         """Append what is missing of a prepared batch, and note that it is done.
 
         Files are missing of a batch that was aborted although its record came to the disk, against what the
-        disk had said. If no record of it is in a log either, it was never prepared.
+        disk had said. If no record of it is in a log either, it was never prepared. Files that were for
+        topics which are gone say nothing: they may have moved there before.
         """
         logs = self._present_logs(prepared)
         adoption = Adoption(prepared, logs, self._placing, placed)
         if adoption.is_untouched:
-            if not all(self._files.is_file(f"{self._path}/{staged.name}") for staged in prepared.files):
+            if not all(
+                self._files.is_file(self._placing.path_of(each)) for each in _files_of(prepared, logs)
+            ):
                 warn("batch %d of %s was aborted", prepared.batch_id, prepared.sink)
                 self._note_done(prepared, prepared.batch_id - 1)
                 return
@@ -268,6 +271,12 @@ class Commits:
             with contextlib.suppress(StorageError):
                 if is_name_of(name, sink, up_to=up_to) or self._files.modified_ms(path) < dead_ms:
                     self._files.remove(path)
+
+
+def _files_of(prepared: Prepared, logs: Collection[Target]) -> Sequence[StagedFile]:
+    """The files that have something for any of the logs; all, if there is none."""
+    found = [each for each in prepared.files if any(part.target in logs for part in each.parts)]
+    return found or prepared.files
 
 
 def _next_sequence(log: Log, sink: str) -> int:

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from logstore.errors import CorruptionError, StorageError
 from logstore.files import File, Files, let_go
 from logstore.format import checksum
-from logstore.format.batch import NewBatch, decode_header, place_batch, reseal_batch
+from logstore.format.batch import NewBatch, check_batch, decode_header, place_batch, reseal_batch
 from logstore.format.header import HEADER_BYTES, MAGIC, BatchHeader
 from logstore.spark.flush_ahead import FlushAhead
 
@@ -31,7 +31,9 @@ its way from file to checksum to log: with 8 MiB, reading and checking takes 1.4
 OWN_FILE_BYTES: Final = 1024 * 1024
 """A partition has a file of its own if its first batches have so many bytes: then there will be more."""
 MOST_OWN_FILES: Final = 8
-"""Of a task at a time: as many descriptors, and flushes at its end."""
+"""So many partitions of a task have files of their own: as many flushes at its end."""
+MOST_OPEN_FILES: Final = 2 * MOST_OWN_FILES
+"""Of a task: files that are full stay open until they are flushed, if that is not too long."""
 
 _NAME = re.compile(r"spark-(?P<sink>[0-9a-f]{16})-(?P<batch>[0-9]+)-[0-9]+-[0-9a-f]{16}\.staged")
 
@@ -117,6 +119,8 @@ class StagedWriter:
         if own is not None and own.size_bytes + size_bytes <= segment_bytes:
             return own
         if own is not None or self._gets_own(target, size_bytes):
+            if own is not None:
+                own.is_full = True
             self._own[target] = self._new_writer()
             return self._own[target]
         if self._shared is None:
@@ -128,6 +132,9 @@ class StagedWriter:
         return is_first and size_bytes >= OWN_FILE_BYTES and len(self._own) < MOST_OWN_FILES
 
     def _new_writer(self) -> _StagedFileWriter:
+        if sum(not writer.is_closed for writer in self._written) >= MOST_OPEN_FILES:
+            self._ahead.stop()
+            self._flush()
         writer = _StagedFileWriter(self._files, self._directory, self._new_name())
         self._written.append(writer)
         return writer
@@ -158,6 +165,9 @@ class _StagedFileWriter:
         self._name = name
         self._file = files.open(self._path, create=True)
         self._is_flushed = False
+        self.is_full = False
+        """Nothing more is written; it is closed when it is flushed."""
+        self.is_closed = False
         self.size_bytes = 0
         self._checksum = 0
         self._numbers: dict[Target, int] = {}
@@ -184,9 +194,16 @@ class _StagedFileWriter:
         if not self._is_flushed:
             self._is_flushed = True  # first: what is written meanwhile may not be
             self._file.flush()
+        if self.is_full and self._is_flushed:  # in this order: the last write came before it was full
+            self._close()
+
+    def _close(self) -> None:
+        if not self.is_closed:
+            self.is_closed = True
+            self._file.close()
 
     def finish(self) -> StagedFile:
-        self._file.close()
+        self._close()
         parts = [
             StagedPart(target, *counts) for target, counts in zip(self._numbers, self._counts, strict=True)
         ]
@@ -194,7 +211,7 @@ class _StagedFileWriter:
 
     def discard(self) -> None:
         with contextlib.suppress(StorageError):
-            self._file.close()
+            self._close()
         with contextlib.suppress(StorageError):
             self._files.remove(self._path)
 
@@ -219,8 +236,9 @@ def read_staged(
     stay in the system's cache either.
 
     The batches of a file with one target are as the task wrote them, whatever was changed of their places
-    since, also in part: these had no values then, and the checksums follow from the rest. Whether they are
-    those that the task had made tells the checksum of all headers.
+    since, also in part: these had no values then, and the checksums follow from the rest. Where a checksum
+    does not hold, its place or its records may be at fault: then all headers are put right and held against
+    the checksum that the task has told, before such a batch is given.
 
     Raises:
         StorageError: the file is not there, or cannot be read.
@@ -244,8 +262,10 @@ class _Reading:
         self._counts = [[0, 0] for _ in staged.parts]
         self._room = memoryview(b"")
         self._is_one_target = len(staged.parts) == 1
+        self._is_trial = False
+        """Nobody is given the batches."""
         self._first_odd: int | None = None
-        """The first batch that has no place, and a checksum that does not hold."""
+        """The first batch with a checksum that does not hold."""
 
     def pieces(self) -> Iterator[list[StagedBatch]]:
         size = self._file.size_bytes()
@@ -301,13 +321,29 @@ class _Reading:
     def _restored(self, header: BatchHeader, batch: memoryview, position: int) -> BatchHeader:
         if header.magic != MAGIC:
             return header
+        is_odd = False
+        try:
+            check_batch(batch, 0, header)
+        except CorruptionError:
+            is_odd = True
+            self._note_odd(position)
         without_place = header._replace(
             base_offset=0, partition_leader_epoch=0, producer_id=-1, producer_epoch=-1, base_sequence=-1
         )
-        restored = reseal_batch(batch, without_place)
-        if without_place == header != restored and self._first_odd is None:
+        return reseal_batch(batch, without_place) if is_odd or header != without_place else header
+
+    def _note_odd(self, position: int) -> None:
+        """
+        Raises:
+            CorruptionError: not only places are at fault, here or elsewhere.
+        """
+        if self._first_odd is None:
             self._first_odd = position
-        return restored
+            if not self._is_trial:
+                trial = _Reading(self._file, self._path, self._staged, self._lets_go)
+                trial._is_trial = True
+                for _ in trial.pieces():
+                    pass
 
     def _note(self, header: BatchHeader, encoded: memoryview, position: int) -> None:
         number = header.partition_leader_epoch
