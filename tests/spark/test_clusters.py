@@ -180,7 +180,7 @@ def test_speculative_attempts_of_slow_tasks(place):
     }
     java_home = find_java().home
     environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "JAVA_HOME": java_home}
-    environment["PYTHONPATH"] = str(SOURCES)
+    environment |= {"PYTHONPATH": str(SOURCES), "PYSPARK_PYTHON": sys.executable}
     with standalone(place / "cluster", java_home, hosts=("127.0.0.1", "127.0.0.2")) as url:
         arguments = [str(SOURCES), url, json.dumps(settings), str(attempts)]
         done = subprocess.run(
