@@ -141,15 +141,13 @@ class Scheduler:
         """The next task; if it waits for the disk, with all others that do and are due."""
         with self._changed:
             now_ms = self._clock.monotonic_ms()
-            for queue in sorted((self._queue, self._waiting), key=_first_due):
-                task = _pop_due(queue, now_ms)
-                if task is not None:
-                    break
-            found = [] if task is None else [task]
-            while task is not None and task.is_waiting and self._at_a_time > 1:
-                task = _pop_due(self._waiting, now_ms)
-                found += [] if task is None else [task]
-            return found
+            queues = sorted((self._queue, self._waiting), key=_first_due)
+            first = _pop_due(queues[0], now_ms) or _pop_due(queues[1], now_ms)
+            if first is None:
+                return []
+            if not first.is_waiting or self._at_a_time == 1:
+                return [first]
+            return [first, *iter(lambda: _pop_due(self._waiting, now_ms), None)]
 
     def _run_waiting(self, tasks: list[Task]) -> None:
         """Threads are only for those that take long."""

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from logstore.errors import StorageError
 from logstore.files import File, OsFile, OsFiles
 from logstore.model import Bytes
+from tests.file_operations import BY_PATH
 
 _FRAME = struct.Struct("<I")
 _PIPE_BYTES = 1024 * 1024
@@ -203,14 +204,5 @@ def _dying(kind: type, name: str) -> None:
 
 for _name in ("truncate", "flush"):
     _dying(DyingFile, _name)
-_NAMING = (
-    "rename",
-    "link",
-    "remove",
-    "make_directory",
-    "remove_directory",
-    "flush_directory",
-    "set_modified_ms",
-)
-for _name in _NAMING:
+for _name in BY_PATH:
     _dying(DyingFiles, _name)

@@ -13,6 +13,7 @@ from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import StorageError
 from logstore.files import OsFile, OsFiles
 from logstore.testing import ManualClock
+from tests.file_operations import BY_PATH
 
 SMALL = TopicConfig(segment_bytes=1000, flush_ms=1_000)
 
@@ -175,16 +176,7 @@ def _ticking(name):
     return operation
 
 
-_NAMING = (
-    "rename",
-    "link",
-    "remove",
-    "make_directory",
-    "remove_directory",
-    "flush_directory",
-    "set_modified_ms",
-)
-for _name in _NAMING:
+for _name in BY_PATH:
     setattr(FailingFiles, _name, _ticking(_name))
 
 

@@ -49,17 +49,9 @@ class Place:
         with self.open(read_only=True) as store:
             return Target(topic, str(store[topic].topic_id), partition)
 
-    def stage(
-        self,
-        rows: dict[int, list[bytes]],
-        *,
-        batch: int = 0,
-        task: int = 0,
-        sink: str = SINK,
-        topic: str = "t",
-    ) -> StagedFile:
-        """A task's file, two records to a batch, partitions by turns."""
-        [staged] = self.stage_all(rows, batch=batch, task=task, sink=sink, topic=topic)
+    def stage(self, rows: dict[int, list[bytes]], **options: Any) -> StagedFile:
+        """The one file of a task."""
+        [staged] = self.stage_all(rows, **options)
         return staged
 
     def stage_all(
@@ -71,7 +63,7 @@ class Place:
         sink: str = SINK,
         topic: str = "t",
     ) -> list[StagedFile]:
-        """A task's files."""
+        """A task's files, two records to a batch, partitions by turns."""
         with self.open(read_only=True) as store:
             config, topic_id = store[topic].config, str(store[topic].topic_id)
         encoder = RowEncoder(StoreConfig(), config)

@@ -17,7 +17,7 @@ from logstore.model import Isolation, ProducerIdentity
 from logstore.partition.log import Log
 from logstore.spark.ledger import SEQUENCE_COUNT, Place, Prepared
 from logstore.spark.placing import NOT_OURS, Placed, Placing, is_to_move, producer_id_of
-from logstore.spark.staging import StagedBatch, StagedFile, StagedPart, Target, read_staged
+from logstore.spark.staging import StagedBatch, StagedFile, StagedPart, Target
 
 _NOT_LINKED: Final = NOT_OURS | {errno.EXDEV, errno.EMLINK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 """Where a file cannot have a second name."""
@@ -104,7 +104,7 @@ class Adoption:
         elif self._move(staged):
             yield 0
         else:
-            for piece in read_staged(self._placing.files, self._placing.directory, staged, lets_go=True):
+            for piece in self._placing.read(staged, lets_go=True):
                 yield self._copy(staged.parts, piece)
 
     def _are_there(self, parts: Sequence[StagedPart]) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from logstore.clock import Clock
@@ -58,12 +58,16 @@ class Placing:
     """The staged files in a directory."""
 
     def __init__(self, files: Files, directory: str, clock: Clock) -> None:
-        self.files = files
-        self.directory = directory
+        self._files = files
+        self._directory = directory
         self._clock = clock
 
     def path_of(self, staged: StagedFile) -> str:
-        return f"{self.directory}/{staged.name}"
+        return f"{self._directory}/{staged.name}"
+
+    def read(self, staged: StagedFile, *, lets_go: bool = False) -> Iterator[list[StagedBatch]]:
+        """:func:`read_staged`."""
+        return read_staged(self._files, self._directory, staged, lets_go=lets_go)
 
     def check(self, staged: StagedFile, logs: Mapping[Target, Log]) -> None:
         """Hold the batches of a file against the rules of their topics.
@@ -73,7 +77,7 @@ class Placing:
             InvalidRecordError, InvalidTimestampError, RecordTooLargeError: a rule refuses a batch; names file
                 and partition.
         """
-        for piece in read_staged(self.files, self.directory, staged):
+        for piece in self.read(staged):
             for each in piece:
                 self._check(staged, [each], logs[staged.parts[each.number].target])
 
@@ -97,13 +101,13 @@ class Placing:
             StorageError: the disk refused.
         """
         try:
-            file = self.files.open(self.path_of(staged), write=True)
+            file = self._files.open(self.path_of(staged), write=True)
         except StorageError as error:
             if error.errno in NOT_OURS:
                 return False
             raise
         try:
-            for piece in read_staged(self.files, self.directory, staged):
+            for piece in self.read(staged):
                 checked = self._check(staged, piece, log, by_rules=not was_checked)
                 for planned in place_adopted(
                     [each.batch for each in piece],
