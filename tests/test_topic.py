@@ -300,7 +300,8 @@ def test_a_whole_config_replaces_all_settings(topic):
 def test_settings_are_stored_in_kafkas_spelling(topic, path):
     topic.configure(retention_ms=5, compression_type="zstd")
     stored = json.loads((path / "topics.json").read_text())["topics"]["t"]["config"]
-    assert stored == {"retention.ms": "5", "compression.type": "zstd"}
+    limits = {"cleanup.policy": "delete", "retention.bytes": "-1"}
+    assert stored == limits | {"retention.ms": "5", "compression.type": "zstd"}
 
 
 def test_changed_settings_are_used_at_once(topic):

@@ -129,12 +129,13 @@ class TopicConfig:
     index_interval_bytes: int = 4096
     """Bytes of log between index entries. 0 indexes every batch but the first."""
 
-    retention_ms: int = 604_800_000
-    """Delete segments whose newest record is older; -1 keeps for ever. 7 days, as Kafka."""
+    retention_ms: int = -1
+    """Delete segments whose newest record is older; -1 keeps for ever. Kafka: 7 days, because a server passes
+    data on; a library may hold the only copy, and deletes nothing that nobody asked it to delete."""
     retention_bytes: int = -1
     """Delete the oldest segments while the partition is larger by a whole segment; -1 is no limit."""
     delete_retention_ms: int = 86_400_000
-    """How long a tombstone survives compaction."""
+    """How long a tombstone survives compaction. A day, as Kafka: a tombstone is a request to delete."""
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = UNLIMITED
     min_cleanable_dirty_ratio: float = 0.5

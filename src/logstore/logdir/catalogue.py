@@ -2,8 +2,9 @@
 
 Kafka keeps this in its cluster metadata; a log directory by itself has only partition directories. Ours is
 one small JSON file, ``topics.json``, beside them. Kafka ignores it, and a directory that a broker wrote works
-without it: topics are then what the partition directories say, with default settings but for retention, which
-is off: nothing may go because of a default.
+without it: topics are then what the partition directories say, with default settings but for what deletes,
+which is off: nothing may go because of a default. An entry says by which rules records are deleted even where
+those are the default, so that another version of logstore, with another default, keeps and deletes the same.
 
 A topic is created and deleted in steps that a crash may separate, so an entry has a state. ``creating``: some
 partition directories may be missing, and the next open makes them. ``deleting``: some may be left, and the
@@ -46,11 +47,14 @@ class TopicEntry:
     partition_count: int
     config: TopicConfig
     state: TopicState = TopicState.LIVE
+    has_implied_retention: bool = False
+    """An older logstore wrote the entry and meant seven days, its default, which nobody had asked for."""
 
     def in_state(self, state: TopicState) -> TopicEntry:
         return replace(self, state=state)
 
 
+_RETENTION = "retention.ms"
 _WHAT_TO_DO = "Restore the file, or move it away: the topics are then there without their settings"
 
 
@@ -83,12 +87,20 @@ def encode_catalogue(topics: Iterable[TopicEntry]) -> bytes:
         topic.name: {
             "id": encode_base64_uuid(topic.topic_id),
             "partitions": topic.partition_count,
-            "config": topic.config.to_properties(),
+            "config": _deletion_rules(topic.config) | topic.config.to_properties(),
             "state": topic.state.value,
         }
         for topic in topics
     }
     return json.dumps({"version": VERSION, "topics": described}, indent=1, sort_keys=True).encode() + b"\n"
+
+
+def _deletion_rules(config: TopicConfig) -> dict[str, str]:
+    return {
+        "cleanup.policy": config.cleanup_policy,
+        _RETENTION: str(config.retention_ms),
+        "retention.bytes": str(config.retention_bytes),
+    }
 
 
 def decode_catalogue(data: bytes) -> dict[str, TopicEntry]:
@@ -120,12 +132,14 @@ def _decode_entry(name: str, described: Any) -> TopicEntry:
         _field(properties, key, str, where)
     try:
         check_topic_name(name)
+        config = TopicConfig.from_properties(properties)
         return TopicEntry(
             name=name,
             topic_id=decode_base64_uuid(_field(described, "id", str, where)),
             partition_count=partition_count,
-            config=TopicConfig.from_properties(properties),
+            config=config,
             state=TopicState(_field(described, "state", str, where)),
+            has_implied_retention=config.deletes and _RETENTION not in properties,
         )
     except (LogstoreError, ValueError, AttributeError) as error:
         raise CorruptionError(f"{where}: {error}") from None

@@ -44,6 +44,8 @@ class TopicTable:
         self.adopted: set[str] = set()
         """Topics that this open found without a catalogue entry."""
         self._is_stored = False
+        self._implied: list[str] = []
+        """Topics whose entry left the limit of time to the default of an older logstore."""
 
     # Looking
 
@@ -72,6 +74,7 @@ class TopicTable:
         stored = read_catalogue(self._files, self._path)
         self._is_stored = stored is not None
         entries = dict(stored or {})
+        self._implied = sorted(entry.name for entry in entries.values() if entry.has_implied_retention)
         for name, count in unknown_partition_counts(self._files, self._path, entries).items():
             topic_id = stored_topic_id(self._files, self._path, name, count) or uuid.uuid4()
             entries[name] = TopicEntry(
@@ -89,11 +92,22 @@ class TopicTable:
                 self._show({**self._entries, entry.name: entry.in_state(TopicState.LIVE)})
             elif entry.state is TopicState.DELETING:
                 self._take_away(entry)
-        if not self._is_stored:
+        if not self._is_stored or self._implied:
             self._store(self._entries)
+            self._tell_implied()
         for name, parsed in list_partitions(self._files, self._path):
             if parsed.kind is DirectoryKind.DELETED:
                 self.remove_directories([f"{self._path}/{name}"])
+
+    def _tell_implied(self) -> None:
+        """Once: the catalogue says by now that they keep their records."""
+        names, self._implied = [name for name in self._implied if self.get(name) is not None], []
+        if names:
+            warn(
+                "no limit of time was set for %s: seven days was the default, and from now on nothing is "
+                "deleted; for that limit, topic.configure(retention_ms=604_800_000)",
+                ", ".join(map(repr, names)),
+            )
 
     # Creating
 
@@ -248,4 +262,4 @@ class TopicTable:
 
 def keep_everything(config: TopicConfig) -> TopicConfig:
     """Settings for a topic whose own are not known: nothing may be deleted because of a default."""
-    return replace(config, retention_ms=-1, retention_bytes=-1)
+    return replace(config, cleanup_policy="delete", retention_ms=-1, retention_bytes=-1)
