@@ -22,7 +22,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, cast
 
 from logstore.build import compiled
 from logstore.errors import (
@@ -515,6 +515,30 @@ MAPPED_PIECE_BYTES = 16 * 1024 * 1024
 """A millisecond of work or two: how long an interrupt of the user may have to wait. Also what a pass takes in
 memory."""
 READ_PIECE_BYTES = 1024 * 1024
+
+
+class Removals:
+    """Counts the files that an action removes, and their bytes: stands in front of the disk that it uses."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self.count = self.size_bytes = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+    def remove(self, path: str) -> None:
+        size_bytes = 0
+        with contextlib.suppress(StorageError):
+            size_bytes = self._files.size_bytes(path)
+        self._files.remove(path)
+        self.count += 1
+        self.size_bytes += size_bytes
+
+    @property
+    def files(self) -> Files:
+        """To be handed to what removes them."""
+        return cast(Files, self)
 
 
 class FilePieces:

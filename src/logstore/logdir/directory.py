@@ -37,7 +37,7 @@ from logstore.partition.log import Log
 from logstore.partition.opening import open_log
 from logstore.partition.recovery import RecoveryReport
 from logstore.turns import flushed_at_a_time, take_turns
-from logstore.warning import warn
+from logstore.warning import inform, warn
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -369,6 +369,7 @@ class LogDirectory:
         self.check_open()
         with self._lock:
             topic = self._topics.hide(self.topic(name))
+            self._tell_deletion(topic)
             for number in range(topic.partition_count):
                 partition = TopicPartition(name, number)
                 log = self._logs.pop(partition, None)
@@ -381,6 +382,18 @@ class LogDirectory:
             topic.config.file_delete_delay_ms,
             f"remove {name}",
             lambda: self._topics.remove_directories(renamed),
+        )
+
+    def _tell_deletion(self, topic: TopicEntry) -> None:
+        size_bytes = 0
+        for log in self._usable_logs():
+            if log.partition.topic == topic.name:
+                size_bytes += log.written_bytes
+        inform(
+            "deleted topic %r, %d partitions, %d bytes: delete_topic()",
+            topic.name,
+            topic.partition_count,
+            size_bytes,
         )
 
     def reopen(self, partition: TopicPartition, *, accept_loss: bool = False) -> Log:

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from logstore.config import TopicConfig
 from logstore.errors import CorruptionError, LogstoreError, StorageError, TopicExistsError
-from logstore.files import Files
+from logstore.files import Files, Removals
 from logstore.format.names import (
     DirectoryKind,
     deleted_directory_name,
@@ -28,7 +28,7 @@ from logstore.model import TopicPartition
 from logstore.partition.home import LogHome
 from logstore.partition.sidecars import read_topic_id, write_topic_id
 from logstore.turns import flushed_at_a_time, take_turns
-from logstore.warning import warn
+from logstore.warning import inform, warn
 
 
 class TopicTable:
@@ -91,13 +91,22 @@ class TopicTable:
                 self._make_directories(entry, range(entry.partition_count))
                 self._show({**self._entries, entry.name: entry.in_state(TopicState.LIVE)})
             elif entry.state is TopicState.DELETING:
+                inform("deleted topic %r: what delete_topic had begun is finished", entry.name)
                 self._take_away(entry)
         if not self._is_stored or self._implied:
             self._store(self._entries)
             self._tell_implied()
-        for name, parsed in list_partitions(self._files, self._path):
-            if parsed.kind is DirectoryKind.DELETED:
-                self.remove_directories([f"{self._path}/{name}"])
+        found = list_partitions(self._files, self._path)
+        left = [f"{self._path}/{name}" for name, parsed in found if parsed.kind is DirectoryKind.DELETED]
+        removals = Removals(self._files)
+        self.remove_directories(left, removals.files)
+        if removals.count:
+            inform(
+                "%s: removed %d files, %d bytes: left of deleted topics by an earlier process",
+                self._path,
+                removals.count,
+                removals.size_bytes,
+            )
 
     def _tell_implied(self) -> None:
         """Once: the catalogue says by now that they keep their records."""
@@ -226,21 +235,14 @@ class TopicTable:
             return read_topic_id(self._files, directory) == entry.topic_id
         return False
 
-    def remove_directories(self, directories: Iterable[str]) -> None:
+    def remove_directories(self, directories: Iterable[str], files: Files | None = None) -> None:
         """Remove partition directories with their files. What cannot be removed stays, and is tried again by
         the next open: it harms nobody."""
         for directory in directories:
             try:
-                self._remove_directory(directory)
+                _remove_directory(files or self._files, directory)
             except StorageError as error:
                 warn("a deleted partition cannot be removed: %s", error)
-
-    def _remove_directory(self, directory: str) -> None:
-        if self._files.is_directory(directory):
-            for entry in self._files.list_directory(directory):
-                if not entry.is_directory:
-                    self._files.remove(f"{directory}/{entry.name}")
-            self._files.remove_directory(directory)
 
     # Storing
 
@@ -258,6 +260,14 @@ class TopicTable:
     def _store(self, entries: dict[str, TopicEntry]) -> None:
         write_catalogue(self._files, self._path, entries.values())
         self._is_stored = True
+
+
+def _remove_directory(files: Files, directory: str) -> None:
+    if files.is_directory(directory):
+        for entry in files.list_directory(directory):
+            if not entry.is_directory:
+                files.remove(f"{directory}/{entry.name}")
+        files.remove_directory(directory)
 
 
 def keep_everything(config: TopicConfig) -> TopicConfig:

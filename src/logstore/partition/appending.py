@@ -525,7 +525,8 @@ class AppendingLog(WritableLog):
             or not planned.base_offset < end <= planned.last_offset
         ):
             return plan_follower_append(data, log_end_offset=end)
-        self._schedule_removal(core.start_over(planned.base_offset, end, now_ms))
+        reason = f"the leader's log begins at {planned.base_offset}"
+        self._schedule_removal(core.start_over(planned.base_offset, end, now_ms, reason))
         return planned
 
     def append_end_marker(

@@ -53,6 +53,7 @@ from logstore.partition.rewriting import Rewriting
 from logstore.partition.segment import Segment
 from logstore.partition.validate import compression_level, largest_batch_bytes
 from logstore.partition.view import LogView
+from logstore.warning import inform
 
 if TYPE_CHECKING:
     from logstore.partition.log import Log
@@ -128,6 +129,7 @@ class Compaction(Rewriting):
         self._counts = CleaningCounts()
         self._round_count = self._key_count = self._done_bytes = self._total_bytes = 0
         self._read_bytes = self._kept_bytes = self._written_bytes = self._saved_segments = 0
+        self._replaced_count = self._removed_count = 0
 
     def run(self) -> CompactionReport:
         """All rounds."""
@@ -140,7 +142,10 @@ class Compaction(Rewriting):
         dirty, is_wanted = dirtiness.first_dirty_offset, self._is_wanted(view, dirtiness)
         del view  # it would keep the files of replaced segments open
         if is_wanted:
-            dirty = self._clean(dirtiness)
+            try:
+                dirty = self._clean(dirtiness)
+            finally:
+                self._tell_deletion()
         return CompactionReport(
             partition=self._log.partition,
             is_dry_run=self._is_dry_run,
@@ -168,6 +173,16 @@ class Compaction(Rewriting):
             removed_aborted_count=self._counts.removed_aborted,
             elapsed_ms=clock.monotonic_ms() - started_ms,
         )
+
+    def _tell_deletion(self) -> None:
+        """Also of a compaction that was ended early: what it has replaced is gone."""
+        if self._replaced_count and not self._is_dry_run:
+            inform(
+                "%s: compaction removed %d records, %d bytes: superseded, aborted, or old tombstones",
+                self._log.partition,
+                self._removed_count,
+                self._read_bytes - self._kept_bytes,
+            )
 
     def _prepare(self) -> tuple[LogView, Dirtiness]:
         """Roll if need be, find what there is to do, and make everything durable if there is something."""
@@ -375,6 +390,8 @@ class Compaction(Rewriting):
         self._kept_bytes += source_bytes if copy.output is None else copy.output.size_bytes
         self._written_bytes += 0 if copy.output is None else copy.output.written_bytes
         self._saved_segments += len(group) - 1
+        self._replaced_count += copy.output is not None
+        self._removed_count = self._counts.read_records - self._counts.kept_records
 
     def _begin_output(self, group: Sequence[Source]) -> Output:
         if self._is_dry_run:

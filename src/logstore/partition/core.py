@@ -14,9 +14,12 @@ Nothing here waits, schedules or flushes data: that is the business of :mod:`~lo
 from __future__ import annotations
 
 import errno
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 
+from logstore.config import TopicConfig
 from logstore.errors import DiskFullError, StorageError
 from logstore.format.names import (
     CLEANED_SUFFIX,
@@ -37,6 +40,16 @@ from logstore.partition.leftovers import (
 from logstore.partition.producer_replay import ProducerSource
 from logstore.partition.retention import SegmentFacts, plan_retention
 from logstore.partition.segment import Segment
+from logstore.warning import inform
+
+
+def bytes_of(segments: Iterable[Segment]) -> int:
+    """What they take on the disk, as far as it says so."""
+    size_bytes = 0
+    for segment in segments:
+        with suppress(StorageError):
+            size_bytes += segment.size_bytes
+    return size_bytes
 
 
 class LogCore(LogGrowth):
@@ -44,8 +57,8 @@ class LogCore(LogGrowth):
 
     # Removing from the front
 
-    def plan_retention(self, now_ms: int) -> int:
-        """How many segments the topic's limits let go."""
+    def plan_retention(self, now_ms: int, config: TopicConfig | None = None) -> int:
+        """How many segments the topic's limits let go, or those of ``config``."""
         ends = [*(segment.base_offset for segment in self.segments[1:]), self.log_end_offset]
         facts = [
             SegmentFacts(segment.base_offset, end, segment.size_bytes, segment.newest_ms)
@@ -53,27 +66,48 @@ class LogCore(LogGrowth):
         ]
         return plan_retention(
             facts,
-            config=self.config,
+            config=config or self.config,
             log_start_offset=self.log_start_offset,
             high_watermark=self.high_watermark,
             now_ms=now_ms,
         )
 
-    def delete_segments(self, count: int, now_ms: int) -> list[str]:
+    def limits_behind(self, count: int, now_ms: int) -> str:
+        """Which limits let ``count`` segments go, in words."""
+        config = self.config
+        timeless = replace(config, retention_ms=-1)
+        by_size = self.plan_retention(now_ms, timeless)
+        below_start = self.plan_retention(now_ms, replace(timeless, retention_bytes=-1))
+        reasons = {
+            f"log start offset {self.log_start_offset}": below_start > 0,
+            f"retention_bytes={config.retention_bytes}": by_size > below_start,
+            f"retention_ms={config.retention_ms}": count > max(by_size, below_start),
+        }
+        return ", ".join([reason for reason, is_one in reasons.items() if is_one])
+
+    def delete_segments(self, count: int, now_ms: int, reason: str = "") -> list[str]:
         """Remove the first ``count`` segments; returns the renamed files, which the caller removes later.
 
         The log start is durable before a file changes its name: a crash in between loses nothing that is
-        above it, and brings nothing back that is below.
+        above it, and brings nothing back that is below. ``reason``: to be told; without, the caller did.
         """
         if count == len(self.segments):
             self.roll(self.log_end_offset, now_ms)
         gone, kept = self.segments[:count], self.segments[count:]
         self.raise_log_start(max(self.log_start_offset, kept[0].base_offset))
+        if reason:
+            self.tell_deletion(gone[0].base_offset, kept[0].base_offset, bytes_of(gone), reason)
         with self._all_or_reopen():
             self.segments = kept
             self.unflushed = [segment for segment in self.unflushed if segment not in gone]
             self.publish()
             return self._rename_away(gone)
+
+    def tell_deletion(self, start: int, stop: int, size_bytes: int, reason: str) -> None:
+        """The line of a deletion: once it can no longer be undone, and before anything more can fail."""
+        inform(
+            "%s: deleted offsets %d to %d, %d bytes: %s", self.partition, start, stop - 1, size_bytes, reason
+        )
 
     def raise_log_start(self, offset: int) -> None:
         """Move the log start up, durably, and the epochs with it."""
@@ -204,7 +238,7 @@ class LogCore(LogGrowth):
 
     # Removing from the end
 
-    def truncate_to(self, offset: int, now_ms: int) -> list[str]:
+    def truncate_to(self, offset: int, now_ms: int, reason: str) -> list[str]:
         """Drop every batch whose last offset is at or above ``offset``, which becomes the log end. Returns
         renamed files as :meth:`delete_segments` does.
 
@@ -223,8 +257,11 @@ class LogCore(LogGrowth):
             self.durable_offset = min(self.durable_offset, active.base_offset)
             self.segments = [*kept[:-1], active]
             self.unflushed = [segment for segment in self.unflushed if segment in self.segments]
+            old_end, old_bytes = self.log_end_offset, active.size_bytes
             end = active.hide_from(offset)
             self._show_end(max(end, self.log_start_offset))
+            cut_bytes = old_bytes - active.size_bytes + bytes_of(cut_segments)
+            self.tell_deletion(end, old_end, cut_bytes, reason)
             renamed = self._rename_all(cut_segments)
             active.truncate_to(offset, now_ms)
             self._finish_truncation(offset)
@@ -274,7 +311,7 @@ class LogCore(LogGrowth):
         source = ProducerSource(self.context.files, self.directory, self.segments, offset, now_ms)
         self.producers = source.rebuild(snapshot_offsets(names), store_found=False)
 
-    def start_over(self, offset: int, log_start_offset: int | None, now_ms: int) -> list[str]:
+    def start_over(self, offset: int, log_start_offset: int | None, now_ms: int, reason: str) -> list[str]:
         """Drop everything and go on at ``offset``. The new segment exists before the old ones go.
 
         The recovery point is below all of them then: one above would make a log of which a crash has left
@@ -284,13 +321,16 @@ class LogCore(LogGrowth):
         self.context.home.lower_recovery_point(self.partition, lowest)
         self.context.home.lower_cleaner_offset(self.partition, lowest)
         with self._all_or_reopen():
-            return self._start_over(offset, offset if log_start_offset is None else log_start_offset, now_ms)
+            start = offset if log_start_offset is None else log_start_offset
+            return self._start_over(offset, start, now_ms, reason)
 
-    def _start_over(self, offset: int, log_start_offset: int, now_ms: int) -> list[str]:
+    def _start_over(self, offset: int, log_start_offset: int, now_ms: int, reason: str) -> list[str]:
         self.truncations.count += 1
         self._forget_batches()
+        old, old_end, size_bytes = self.segments, self.log_end_offset, bytes_of(self.segments)
         self._show_end(self.log_start_offset)
-        old = self.segments
+        if size_bytes:
+            self.tell_deletion(old[0].base_offset, old_end, size_bytes, reason)
         renamed = self._rename_all([segment for segment in old if segment.base_offset == offset])
         fresh = self.new_active(offset, now_ms)
         fresh.create()

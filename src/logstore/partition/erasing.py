@@ -14,7 +14,7 @@ files.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from logstore.errors import CorruptionError, RetriableError, StorageError
@@ -32,6 +32,7 @@ from logstore.partition.leftovers import deleted_names, remove_strays
 from logstore.partition.rewriting import Rewriting
 from logstore.partition.validate import compression_level
 from logstore.partition.view import LogView
+from logstore.warning import inform
 
 if TYPE_CHECKING:
     from logstore.partition.log import Log
@@ -48,7 +49,7 @@ class Erasure(Rewriting):
         self._is_dry_run = dry_run
         self._on_progress = on_progress
         self._done_bytes = self._total_bytes = 0
-        self._rewritten_count = self._saved_bytes = 0
+        self._rewritten_count = self._saved_bytes = self._erased_count = 0
 
     def run(self) -> EraseReport:
         """All of it."""
@@ -62,9 +63,13 @@ class Erasure(Rewriting):
         found = self._find(view)
         eraser = self._new_eraser(view.log_end_offset)
         del view  # it would keep the files of replaced segments open
-        if found:
-            self._rewrite(found, eraser)
-        removed = self._list_leftovers() if self._is_dry_run else self._remove_leftovers()
+        removed: list[str] = []
+        try:
+            if found:
+                self._rewrite(found, eraser)
+            removed = self._list_leftovers() if self._is_dry_run else self._remove_leftovers()
+        finally:
+            self._tell_deletion(removed)
         return EraseReport(
             partition=self._log.partition,
             is_dry_run=self._is_dry_run,
@@ -78,6 +83,17 @@ class Erasure(Rewriting):
             removed_files=tuple(removed),
             elapsed_ms=clock.monotonic_ms() - started_ms,
         )
+
+    def _tell_deletion(self, removed: Sequence[str]) -> None:
+        """Also of an erasure that was ended early. No key and no offset: those may be what was to go."""
+        if (self._rewritten_count or removed) and not self._is_dry_run:
+            inform(
+                "%s: erased %d records, %d bytes, and removed %d files that were no part of the log: erase()",
+                self._log.partition,
+                self._erased_count,
+                self._saved_bytes,
+                len(removed),
+            )
 
     def _new_eraser(self, end_offset: int) -> BatchEraser:
         config = self._core.config
@@ -141,7 +157,7 @@ class Erasure(Rewriting):
         if self._is_dry_run:
             counted = CountedOutput()
             self._copy(source, eraser, counted)
-            self._note(source, counted.size_bytes)
+            self._note(source, counted.size_bytes, eraser)
             return
         output = self._new_segment(source.segment.base_offset, source.size_bytes)
         try:
@@ -150,10 +166,11 @@ class Erasure(Rewriting):
         except BaseException:
             self._discard(output)
             raise
-        self._note(source, output.size_bytes)
+        self._note(source, output.size_bytes, eraser)
 
-    def _note(self, source: Source, size_bytes: int) -> None:
+    def _note(self, source: Source, size_bytes: int, eraser: BatchEraser) -> None:
         self._rewritten_count += 1
+        self._erased_count = eraser.record_count
         self._saved_bytes += source.size_bytes - size_bytes
 
     def _copy(self, source: Source, eraser: BatchEraser, output: Output) -> None:

@@ -23,6 +23,7 @@ from logstore.files import Files, PathLike
 from logstore.format.checkpoint import EpochEntry
 from logstore.model import Bytes
 from logstore.partition.appending import AppendingLog
+from logstore.partition.core import bytes_of
 from logstore.partition.encoding import RowEncoder
 from logstore.partition.failed_flushes import tell_failed_flush
 from logstore.partition.readable import check_count, check_offset
@@ -98,8 +99,13 @@ class Log(AppendingLog):
                 raise OffsetOutOfRangeError(
                     f"offset {offset} is above the high watermark {core.high_watermark} of {self.partition}"
                 )
+            start = core.log_start_offset
             core.raise_log_start(offset)
-            self._delete_locked(self._count_below_start_locked())
+            count = self._count_below_start_locked()
+            if count or offset > start:
+                gone, reason = core.segments[:count], f"delete_before({offset})"
+                core.tell_deletion(start, core.log_start_offset, bytes_of(gone), reason)
+            self._delete_locked(count)
             return core.log_start_offset
 
     def _count_below_start_locked(self) -> int:
@@ -114,15 +120,16 @@ class Log(AppendingLog):
         makes room.
         """
         with self._own_lock(), self._changing as core:
-            count = core.plan_retention(self._context.clock.now_ms())
-            if not dry_run:
-                self._delete_locked(count)
+            now_ms = self._context.clock.now_ms()
+            count = core.plan_retention(now_ms)
+            if count and not dry_run:
+                self._delete_locked(count, core.limits_behind(count, now_ms))
             return count
 
-    def _delete_locked(self, count: int) -> None:
+    def _delete_locked(self, count: int, reason: str = "") -> None:
         if not count:
             return
-        self._schedule_removal(self._core.delete_segments(count, self._context.clock.now_ms()))
+        self._schedule_removal(self._core.delete_segments(count, self._context.clock.now_ms(), reason))
         self._notify()
 
     def truncate_to(self, offset: int) -> bool:
@@ -138,11 +145,11 @@ class Log(AppendingLog):
             if offset >= core.log_end_offset:
                 core.cut_epochs()
                 return False
-            now_ms = self._context.clock.now_ms()
+            now_ms, reason = self._context.clock.now_ms(), f"truncate_to({offset})"
             if offset < core.segments[0].base_offset:
-                self._schedule_removal(core.start_over(offset, None, now_ms))
+                self._schedule_removal(core.start_over(offset, None, now_ms, reason))
             else:
-                self._schedule_removal(core.truncate_to(offset, now_ms))
+                self._schedule_removal(core.truncate_to(offset, now_ms, reason))
             self._flush_now_locked()
             self._checkpoint_if_rolled()  # a gap above the recovery point would look like lost data
             self._notify()
@@ -159,8 +166,11 @@ class Log(AppendingLog):
         if log_start_offset is not None and check_offset(log_start_offset, "log_start_offset") > offset:
             raise UsageError(f"log_start_offset {log_start_offset} is above offset {offset}")
         with self._own_lock(), self._changing as core:
+            now_ms, reason = self._context.clock.now_ms(), f"truncate_fully_and_start_at({offset})"
+            if row_count := self._gathered.row_count:
+                reason += f", and {row_count} records that were not written yet"
             self._gathered.clear()
-            self._schedule_removal(core.start_over(offset, log_start_offset, self._context.clock.now_ms()))
+            self._schedule_removal(core.start_over(offset, log_start_offset, now_ms, reason))
             self._notify()
 
     def roll(self) -> None:

@@ -27,7 +27,7 @@ from itertools import pairwise
 
 from logstore.config import TopicConfig
 from logstore.errors import CorruptionError, LogstoreError, UnsupportedVersionError
-from logstore.files import Files
+from logstore.files import Files, Removals
 from logstore.format.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
 from logstore.partition import sidecars
 from logstore.partition.active import ActiveSegment, open_active
@@ -42,7 +42,7 @@ from logstore.partition.segment import OpenSegments, Segment
 from logstore.partition.split import split_segment
 from logstore.partition.tail import Tail, note_epoch
 from logstore.partition.walk import PIECE_BYTES, Walk
-from logstore.warning import warn
+from logstore.warning import inform, warn
 
 _MOST_OFFSETS = 1 << 40
 """No segment spans so many, not even those that old brokers wrote and that must be split."""
@@ -104,6 +104,12 @@ class Loader:
     """Without a stored one nobody knows what of the log was durable."""
     report: RecoveryReport = field(init=False)
     epochs: LeaderEpochs = field(init=False)
+    _left: Removals = field(init=False)
+    """Files that were not part of the log."""
+    _older_cuts: Removals = field(init=False)
+    _cut_offset: int = field(init=False, default=0)
+    _is_doubtful_cut: bool = field(init=False, default=False)
+    """What was cut may have been durable."""
     _is_unwritten: bool = field(init=False, default=False)
     """A flush has failed: what can be read may have to be written anew."""
     _quiet_ranges: dict[int, tuple[int, int]] = field(init=False, default_factory=dict)
@@ -116,7 +122,14 @@ class Loader:
             StorageError: a file could not be read or changed.
         """
         self.report = RecoveryReport(was_clean=self.is_clean)
-        names = clean_leftovers(self.files, self.directory)
+        self._left, self._older_cuts = Removals(self.files), Removals(self.files)
+        try:
+            return self._load()
+        finally:
+            self._tell_deletion()
+
+    def _load(self) -> LoadedLog:
+        names = clean_leftovers(self._left.files, self.directory)
         stored_epochs = sidecars.read_epochs(self.files, self.directory)
         self.epochs = LeaderEpochs(stored_epochs.entries if stored_epochs is not None else ())
         segments, log_end_offset = self._load_segments(segment_bases(names))
@@ -136,6 +149,24 @@ class Loader:
         return LoadedLog(
             segments, log_start, log_end_offset, recovery_point, producers, self.epochs, self.report
         )
+
+    def _tell_deletion(self) -> None:
+        """One line of all that went from the log, or its directory; a warning, if what was cut may have been
+        durable."""
+        report, told = self.report, []
+        if report.cut_bytes:
+            names = [path.rpartition("/")[2] for path in report.kept_aside]
+            kept = f"kept in {', '.join(names)}" if names else "all of them zeros"
+            told.append(f"cut {report.cut_bytes} bytes from offset {self._cut_offset} on, {kept}")
+        for removals, what in (
+            (self._older_cuts, "that older cuts were kept in"),
+            (self._left, "that deletions, replacements and unfinished writes had left"),
+        ):
+            if removals.count:
+                told.append(f"removed {removals.count} files, {removals.size_bytes} bytes, {what}")
+        if told:
+            tell = warn if self._is_doubtful_cut else inform
+            tell("%s: opening %s", self.directory, "; ".join(told))
 
     def _check_log_start(self, log_end_offset: int) -> None:
         """Forget a log start beyond the end, unless a crash explains it: of records that were deleted, the
@@ -159,7 +190,7 @@ class Loader:
             self._quiet_ranges.clear()
             split_segment(self.files, self.directory, overflowed)
             self.report.split_segments += 1
-            bases = segment_bases(clean_leftovers(self.files, self.directory))
+            bases = segment_bases(clean_leftovers(self._left.files, self.directory))
 
     def _find_overflow(self, bases: list[int]) -> int | None:
         """A sealed segment whose offsets may be out of reach of its indexes (very old brokers wrote such)."""
@@ -210,6 +241,7 @@ class Loader:
             self.report.recovered_segments += 1
             if fault is not None or not rest or not self._continues(end, rest[0]):
                 self._check_loss(active, end, fault)
+                self._cut_offset = end
                 self._set_aside(rest)
                 self._cut(active, is_torn_end=self.has_recovery_point and end >= self.recovery_point)
                 self._make_durable(active)
@@ -293,8 +325,9 @@ class Loader:
         file_size = segment.log_file.size_bytes()
         if file_size > segment.size_bytes:
             self.report.cut_bytes += file_size - segment.size_bytes
-            keep = keep_aside if is_torn_end else keep_whole
-            kept = keep(self.files, self.directory, segment.base_offset, segment.log_file, segment.size_bytes)
+            keep, files = (keep_aside, self._older_cuts.files) if is_torn_end else (keep_whole, self.files)
+            kept = keep(files, self.directory, segment.base_offset, segment.log_file, segment.size_bytes)
+            self._is_doubtful_cut |= kept is not None and not is_torn_end
             if kept is not None:
                 self.report.kept_aside.append(kept)
         segment.log_file.truncate(segment.size_bytes)
@@ -306,14 +339,15 @@ class Loader:
             segment = self._sealed(base)
             if segment.size_bytes:
                 self.report.cut_bytes += segment.size_bytes
+                self._is_doubtful_cut = True
                 self.report.kept_aside.append(set_aside(self.files, self.directory, base))
-            self._remove_files(segment)
+            self._remove_files(segment, self.files)
             self.files.flush_directory(self.directory)
 
-    def _remove_files(self, segment: Segment) -> None:
+    def _remove_files(self, segment: Segment, files: Files) -> None:
         for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
-            if self.files.is_file(segment.path_of(suffix)):
-                self.files.remove(segment.path_of(suffix))
+            if files.is_file(segment.path_of(suffix)):
+                files.remove(segment.path_of(suffix))
 
     def _write_anew(self, segment: ActiveSegment) -> None:
         if self._is_unwritten:
@@ -330,7 +364,7 @@ class Loader:
         active = self._new_active(log_start)
         active.create()
         for segment in segments:
-            self._remove_files(segment)
+            self._remove_files(segment, self._left.files)
         self.files.flush_directory(self.directory)
         self.epochs.clear()
         return [active], log_start

@@ -38,7 +38,7 @@ from logstore.format.loops import GatheredRows
 from logstore.model import TopicPartition
 from logstore.partition.compaction_turn import CompactionTurn
 from logstore.partition.context import LogContext
-from logstore.partition.core import LogCore
+from logstore.partition.core import LogCore, bytes_of
 from logstore.partition.encoding import RowEncoder
 from logstore.partition.failed_flushes import tell_failed_flush
 from logstore.partition.group_commit import GroupCommit
@@ -386,6 +386,11 @@ class WritableLog(ReadableLog):
     def written_high_watermark(self) -> int:
         """The high watermark without what is still gathering, as far as it is known; for checkpoints."""
         return self._core.known_high_watermark
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes of the ``.log`` files, without what is still gathering."""
+        return bytes_of(self._core.segments)
 
     @property
     def needs_reopen(self) -> bool:

@@ -37,7 +37,7 @@ from logstore.errors import (
     StorageError,
     UnknownTopicError,
 )
-from logstore.files import Files, OsFiles
+from logstore.files import Files, OsFiles, Removals
 from logstore.logdir.upkeep import flush_each
 from logstore.partition.log import Log
 from logstore.spark.adoption import Adoption
@@ -47,7 +47,7 @@ from logstore.spark.placing import Placed, Placing, is_to_move, producer_id_of
 from logstore.spark.staging import StagedFile, Target, is_name_of, is_staged_name
 from logstore.store import Store, open_store
 from logstore.turns import flushed_at_a_time, take_turns
-from logstore.warning import warn
+from logstore.warning import inform, warn
 
 STRAY_AFTER_MS: Final = 2 * 24 * 3600 * 1000
 """A staged file that was last written so long ago belongs to a job that is dead."""
@@ -262,7 +262,7 @@ class Commits:
     def remove_strays(self, sink: str = "", up_to: int = -1) -> None:
         """Remove the staged files of a sink's batches up to one, and those of dead jobs; not those that a
         prepared batch needs. What the disk refuses to remove stays for the next time."""
-        needed = self._ledger.staged_names()
+        needed, removals = self._ledger.staged_names(), Removals(self._files)
         dead_ms = self._clock.now_ms() - STRAY_AFTER_MS
         for name, is_directory in self._files.list_directory(self._path):
             if is_directory or name in needed or not is_staged_name(name):
@@ -270,7 +270,18 @@ class Commits:
             path = f"{self._path}/{name}"
             with contextlib.suppress(StorageError):
                 if is_name_of(name, sink, up_to=up_to) or self._files.modified_ms(path) < dead_ms:
-                    self._files.remove(path)
+                    removals.remove(path)
+        if removals.count:
+            what = (
+                f"those of {sink!r} up to batch {up_to}, and of dead jobs" if sink else "those of dead jobs"
+            )
+            inform(
+                "%s: removed %d staged files, %d bytes: %s, which nothing needs",
+                self._path,
+                removals.count,
+                removals.size_bytes,
+                what,
+            )
 
 
 def _files_of(prepared: Prepared, logs: Collection[Target]) -> Sequence[StagedFile]:

@@ -21,13 +21,14 @@ from __future__ import annotations
 import contextlib
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame
 
 from logstore.errors import CorruptionError, RetriableError, StorageError, UsageError
-from logstore.files import Files, OsFiles, PathLike, check_path, read_small_file, write_new_file
+from logstore.files import Files, OsFiles, PathLike, Removals, check_path, read_small_file, write_new_file
+from logstore.warning import inform
 
 COMMIT_NAME = "_commit.json"
 _PREFIX = "batch="
@@ -171,7 +172,7 @@ class ParquetOutput:
             self._rename(staged, committed.number)
         except BaseException:
             with contextlib.suppress(StorageError):
-                self._remove_tree(staged)
+                self._remove_trees([staged], f"batch {committed.number} failed")
             raise
 
     def _finish(self, staged: str, committed: Committed) -> None:
@@ -205,17 +206,28 @@ class ParquetOutput:
     def _remove_staged(self) -> None:
         """What attempts left that died."""
         if self._files.is_directory(self.path):
-            for entry in self._files.list_directory(self.path):
-                if entry.name.startswith(_STAGED_PREFIX):
-                    self._remove_tree(f"{self.path}/{entry.name}")
+            entries = self._files.list_directory(self.path)
+            staged = [f"{self.path}/{each.name}" for each in entries if each.name.startswith(_STAGED_PREFIX)]
+            self._remove_trees(staged, "left by an attempt that died")
 
-    def _remove_tree(self, path: str) -> None:
-        if not self._files.is_directory(path):
-            return
-        for entry in self._files.list_directory(path):
-            child = f"{path}/{entry.name}"
-            if entry.is_directory:
-                self._remove_tree(child)
-            else:
-                self._files.remove(child)
-        self._files.remove_directory(path)
+    def _remove_trees(self, paths: Sequence[str], reason: str) -> None:
+        removals = Removals(self._files)
+        try:
+            for path in paths:
+                _remove_tree(removals.files, path)
+        finally:
+            if removals.count:
+                told = (self.path, removals.count, removals.size_bytes, reason)
+                inform("%s: removed %d files, %d bytes: %s", *told)
+
+
+def _remove_tree(files: Files, path: str) -> None:
+    if not files.is_directory(path):
+        return
+    for entry in files.list_directory(path):
+        child = f"{path}/{entry.name}"
+        if entry.is_directory:
+            _remove_tree(files, child)
+        else:
+            files.remove(child)
+    files.remove_directory(path)

@@ -23,6 +23,7 @@ from logstore.format import checksum
 from logstore.format.batch import NewBatch, check_batch, decode_header, place_batch, reseal_batch
 from logstore.format.header import HEADER_BYTES, MAGIC, BatchHeader
 from logstore.spark.flush_ahead import FlushAhead
+from logstore.warning import inform
 
 STAGED_SUFFIX: Final = ".staged"
 PIECE_BYTES: Final = 1024 * 1024
@@ -154,6 +155,13 @@ class StagedWriter:
         self._ahead.stop()
         for writer in self._written:
             writer.discard()
+        if self._written:
+            inform(
+                "%s: removed %d staged files, %d bytes: their task failed",
+                self._directory,
+                len(self._written),
+                sum(writer.size_bytes for writer in self._written),
+            )
 
 
 class _StagedFileWriter:
