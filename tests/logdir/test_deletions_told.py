@@ -23,8 +23,8 @@ COPIES = (".cleaned", ".swap", ".tmp")
 
 
 class SeeingFiles(MemoryFiles):
-    """Notes what goes of the records: log files that are removed, renamed away or cut. One that was renamed away
-    is gone then, and not again when it is removed; unless another process finds it."""
+    """Notes what goes of the records: log files that are removed, renamed or cut. One that was renamed away
+    is gone then, and not again when it is removed, unless another process finds it."""
 
     def __init__(self, image=None):
         super().__init__(image)
