@@ -511,13 +511,14 @@ encode_rows(PyObject *Py_UNUSED(module), PyObject *args)
     PyObject *rows, *new_record_type;
     Rules rules;
     long long now_ms, before_max_ms, after_max_ms, limit_bytes, producer_id;
-    if (!PyArg_ParseTuple(args, "OOL(hpLLL)(Lhi)", &rows, &new_record_type, &now_ms, &rules.attributes,
-                          &rules.needs_keys, &before_max_ms, &after_max_ms, &limit_bytes, &producer_id,
+    int checks_unit;
+    if (!PyArg_ParseTuple(args, "OOL(hpLLLp)(Lhi)", &rows, &new_record_type, &now_ms, &rules.attributes,
+                          &rules.needs_keys, &before_max_ms, &after_max_ms, &limit_bytes, &checks_unit, &producer_id,
                           &rules.producer_epoch, &rules.base_sequence))
         return NULL;
     if ((!PyList_CheckExact(rows) && !PyTuple_CheckExact(rows)) || now_ms < NO_TIMESTAMP_MS)
         Py_RETURN_NONE;
-    rules.bounds = bounds_around(now_ms, before_max_ms, after_max_ms);
+    rules.bounds = bounds_around(now_ms, before_max_ms, after_max_ms, checks_unit);
     rules.limit_bytes = limit_bytes;
     rules.producer_id = producer_id;
     PyObject *batches = PyList_New(0); /* before any row is looked at: it may start the collector */
@@ -560,6 +561,7 @@ typedef struct {
     long long after_max_ms;
     long long base_offset; /* of the first row, while the gate is open */
     int needs_keys;
+    int checks_unit;
     short attributes;
     char has_failed;
     char is_gate_open;
@@ -568,8 +570,8 @@ typedef struct {
 static PyObject *
 use_rules(GatheredRows *self, PyObject *args)
 {
-    if (!PyArg_ParseTuple(args, "(hpLLL)L", &self->attributes, &self->needs_keys, &self->before_max_ms,
-                          &self->after_max_ms, &self->limit_bytes, &self->max_record_bytes))
+    if (!PyArg_ParseTuple(args, "(hpLLLp)L", &self->attributes, &self->needs_keys, &self->before_max_ms,
+                          &self->after_max_ms, &self->limit_bytes, &self->checks_unit, &self->max_record_bytes))
         return NULL;
     Py_RETURN_NONE;
 }
@@ -646,7 +648,7 @@ take_row(GatheredRows *self, PyObject *const *fields, int64_t now_ms)
     Outcome outcome = measure_fields(key, value, headers, self->needs_keys, &row, NULL, &exact_bytes, &most_bytes);
     if (outcome != ORDINARY)
         return outcome;
-    Bounds bounds = bounds_around(now_ms, self->before_max_ms, self->after_max_ms);
+    Bounds bounds = bounds_around(now_ms, self->before_max_ms, self->after_max_ms, self->checks_unit);
     if (now_ms < NO_TIMESTAMP_MS || measure_timestamp(fields[3], &bounds, &timestamp_ms) != ORDINARY ||
         most_bytes > self->max_record_bytes || must_drain(self, most_bytes))
         return UNUSUAL;
@@ -924,7 +926,7 @@ partition_for_key(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t
 static Outcome
 divide_all(PyObject *rows, const PyTypeObject *new_record_type, PyObject *divided)
 {
-    const Bounds any_time = {0, 0, INT64_MAX};
+    const Bounds any_time = {.newest_ms = INT64_MAX, .plain_to_ms = INT64_MAX};
     uint32_t partition_count = (uint32_t)PyList_Size(divided);
     int is_list = PyList_CheckExact(rows);
     Py_ssize_t count = is_list ? PyList_Size(rows) : PyTuple_Size(rows);

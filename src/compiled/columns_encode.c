@@ -671,11 +671,11 @@ encode_columns(PyObject *module, PyObject *args)
     Input input = {0};
     Plans plans = {0};
     long long now_ms, before_max_ms, after_max_ms, limit_bytes;
-    int needs_keys; /* which the caller sees to */
-    if (!PyArg_ParseTuple(args, "O!L(hpLLL)", &PyList_Type, &chunks, &now_ms, &input.attributes, &needs_keys,
-                          &before_max_ms, &after_max_ms, &limit_bytes))
+    int needs_keys, checks_unit; /* the caller sees to the keys */
+    if (!PyArg_ParseTuple(args, "O!L(hpLLLp)", &PyList_Type, &chunks, &now_ms, &input.attributes, &needs_keys,
+                          &before_max_ms, &after_max_ms, &limit_bytes, &checks_unit))
         return NULL;
-    input.bounds = bounds_around(now_ms, before_max_ms, after_max_ms);
+    input.bounds = bounds_around(now_ms, before_max_ms, after_max_ms, checks_unit);
     input.limit_bytes = limit_bytes;
     input.appends_time = input.attributes & TIMESTAMP_TYPE_BIT;
     if (chunks_of(chunks, &input) == 0)

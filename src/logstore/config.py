@@ -158,6 +158,11 @@ class TopicConfig:
     """Refuse records from further in the future: one of them would block retention for as long (KIP-937;
     Kafka 4.0's default, KIP-1030)."""
 
+    message_timestamp_unit_check: bool = True
+    """Refuse records, and lookups by time, whose timestamp looks like seconds, microseconds or nanoseconds of
+    the years 2000 to 2100. Kafka has no such setting: it takes seconds for times in 1970, which its retention
+    deletes. False takes every number within the two bounds above."""
+
     preallocate: bool = False
     """Accepted for Kafka's sake and ignored: it gains nothing here, and a crash would leave zeros."""
     min_insync_replicas: int = 1
@@ -169,6 +174,7 @@ class TopicConfig:
         _check_choice(self, "cleanup_policy", _POLICIES)
         _check_choice(self, "compression_type", _COMPRESSION_TYPES)
         _check_choice(self, "message_timestamp_type", _TIMESTAMP_TYPES)
+        _check_flag(self, "message_timestamp_unit_check")
         _check_flag(self, "preallocate")
         _check_flag(self, "unclean_leader_election_enable")
         if self.compression_gzip_level == 0:

@@ -69,7 +69,8 @@ class InvalidRecordError(UsageError):
 
 
 class InvalidTimestampError(InvalidRecordError):
-    """A timestamp outside ``message_timestamp_before_max_ms`` / ``_after_max_ms``."""
+    """A timestamp outside ``message_timestamp_before_max_ms`` / ``_after_max_ms``, or in another unit than
+    milliseconds."""
 
 
 class RecordTooLargeError(InvalidRecordError):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, cast, overload
 from logstore.clock import Clock
 from logstore.config import StoreConfig, TopicConfig, check_topic_config
 from logstore.errors import (
+    InvalidRecordError,
     LogstoreError,
     ReadOnlyError,
     TopicExistsError,
@@ -422,9 +423,15 @@ class Topic(BoundToProcess, Sequence[Log]):
         disk refuses in one partition, what was appended to others stays. Takes what :meth:`Log.extend` takes,
         and raises what it raises.
         """
+        records = records if type(records) is list else list_of(records)
         divided = sorted(self._divide(records).items())
         logs = [(self[partition], rows) for partition, rows in divided]
-        return self._extend_logs([(log, log._prepare(rows)) for log, rows in logs], flush)
+        try:
+            prepared = [(log, log._prepare(rows)) for log, rows in logs]
+        except InvalidRecordError:
+            self[0]._prepare(records)  # raises it with the record's number in the call
+            raise
+        return self._extend_logs(prepared, flush)
 
     def extend_arrow(self, data: Any, *, flush: bool = False) -> dict[int, range]:
         """Append the rows of Arrow columns, each to the partition of its key; returns the offsets by
@@ -449,8 +456,7 @@ class Topic(BoundToProcess, Sequence[Log]):
             self._writable().flush([log for log, _ in prepared])
         return offsets
 
-    def _divide(self, records: NewRecords) -> dict[int, list[Any]]:
-        rows = records if type(records) is list else list_of(records)
+    def _divide(self, rows: list[Any] | tuple[Any, ...]) -> dict[int, list[Any]]:
         by_number = divide_rows(rows, len(self))
         if by_number is not None:
             return {number: part for number, part in enumerate(by_number) if part}

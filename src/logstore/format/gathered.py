@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from logstore.format.units import PLAUSIBLE_FROM_MS, PLAUSIBLE_TO_MS, is_checkable, unit_of
 from logstore.model import NO_TIMESTAMP_MS, Header
 
 MAX_RECORD_OVERHEAD_BYTES: Final = 36
@@ -37,6 +38,8 @@ class RowRules(NamedTuple):
     after_max_ms: int
     limit_bytes: int
     """What the records of a batch take at most together. A single one may take more."""
+    checks_unit: bool = False
+    """Timestamps that look like another unit than milliseconds are refused."""
 
 
 NO_PRODUCER: Final = (-1, -1, -1)
@@ -100,11 +103,20 @@ class GatheredRows:
             return -1
         if timestamp_ms is None:
             timestamp_ms = now_ms
-        elif type(timestamp_ms) is not int or (
-            timestamp_ms != NO_TIMESTAMP_MS
-            and not max(now_ms - rules.before_max_ms, 0)
-            <= timestamp_ms
-            <= min(now_ms + rules.after_max_ms, _INT64_MAX)
+        elif (
+            type(timestamp_ms) is not int
+            or (
+                timestamp_ms != NO_TIMESTAMP_MS
+                and not max(now_ms - rules.before_max_ms, 0)
+                <= timestamp_ms
+                <= min(now_ms + rules.after_max_ms, _INT64_MAX)
+            )
+            or (
+                not PLAUSIBLE_FROM_MS <= timestamp_ms <= PLAUSIBLE_TO_MS
+                and rules.checks_unit
+                and unit_of(timestamp_ms) is not None
+                and is_checkable(now_ms)
+            )
         ):
             return -1
         if size > self.max_record_bytes or self.must_drain_before(size):

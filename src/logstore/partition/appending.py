@@ -144,7 +144,7 @@ class AppendingLog(WritableLog):
         with self._own_lock(), self._changing as core:
             if timestamp_ms is not None:
                 check_timestamp_types((timestamp_ms,))
-                check_timestamps((timestamp_ms,), core.config, now_ms)
+                check_timestamps((timestamp_ms,), core.config, now_ms, by_unit=True)
             if key is None and core.config.compacts:
                 check_keys((key,))
             gathered = self._gathered

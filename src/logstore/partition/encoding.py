@@ -77,6 +77,7 @@ class RowEncoder:
             before_max_ms=_MAX_INT64 if appends_time else config.message_timestamp_before_max_ms,
             after_max_ms=_MAX_INT64 if appends_time else config.message_timestamp_after_max_ms,
             limit_bytes=self._batch_bytes - HEADER_BYTES,
+            checks_unit=config.message_timestamp_unit_check and not appends_time,
         )
 
     @property
@@ -116,7 +117,7 @@ class RowEncoder:
     ) -> Sequence[NewBatch]:
         """As :meth:`encode`, of rows that are columns already."""
         if not isinstance(columns.timestamps, int):
-            check_timestamps(columns.timestamps, self._config, now_ms)
+            check_timestamps(columns.timestamps, self._config, now_ms, by_unit=True)
         if self._config.compacts:
             check_keys(columns.keys)
         is_one = producer is not None and columns.record_count

@@ -17,14 +17,16 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
-from logstore.config import DEFAULT_MAP_BYTES
+from logstore.config import DEFAULT_MAP_BYTES, TopicConfig
 from logstore.errors import (
     CorruptionError,
+    InvalidTimestampError,
     LogstoreError,
     OffsetOutOfRangeError,
     StorageError,
     UsageError,
 )
+from logstore.format.units import describe, unit_of
 from logstore.model import (
     BoundToProcess,
     Bytes,
@@ -503,6 +505,11 @@ class ReadableLog(BoundToProcess, ABC):
 
     # Time
 
+    @property
+    @abstractmethod
+    def config(self) -> TopicConfig:
+        """The settings in use."""
+
     def offset_at(self, timestamp_ms: int) -> int | None:
         """The offset of the first record at or after a time; None if there is none.
 
@@ -519,13 +526,26 @@ class ReadableLog(BoundToProcess, ABC):
 
         Raises:
             UsageError: the timestamp is not a whole number of milliseconds, 0 or above.
+            InvalidTimestampError: it looks like another unit, in which the log's newest record is not
+                (``message_timestamp_unit_check``).
         """
         if type(timestamp_ms) is not int or timestamp_ms < 0:
             raise UsageError(
                 f"timestamp_ms is {timestamp_ms!r}; it must be whole milliseconds, 0 or above"
                 + how_to_make_int(timestamp_ms)
             )
+        unit = unit_of(timestamp_ms)
+        if unit is not None and self.config.message_timestamp_unit_check:
+            self._check_unit(timestamp_ms, unit)
         return self._look(lambda view: reading.find_timestamp(view, timestamp_ms))
+
+    def _check_unit(self, timestamp_ms: int, unit: str) -> None:
+        newest = self.find_max_timestamp()
+        if newest is None or unit_of(newest.timestamp_ms) != unit:
+            raise InvalidTimestampError(
+                f"timestamp_ms {timestamp_ms} {describe(timestamp_ms, unit)}. "
+                "(message_timestamp_unit_check=False takes it as it is)"
+            )
 
     def find_max_timestamp(self) -> OffsetAndTimestamp | None:
         """The first record that carries the largest timestamp; None if no record has one."""

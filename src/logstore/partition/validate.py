@@ -27,6 +27,7 @@ from logstore.format.header import (
     decode_header,
 )
 from logstore.format.loops import scan_batches
+from logstore.format.units import PLAUSIBLE_FROM_MS, PLAUSIBLE_TO_MS, describe, is_checkable, unit_of
 from logstore.model import NO_TIMESTAMP_MS, AppendOrigin, Bytes, Record, TimestampType
 from logstore.partition.indexes import MAX_RELATIVE_OFFSET
 
@@ -95,15 +96,21 @@ def check_batch_size(size_bytes: int, config: TopicConfig) -> None:
         )
 
 
-def check_timestamps(timestamps: Sequence[int], config: TopicConfig, now_ms: int) -> None:
-    """Hold create timestamps against the topic's bounds; -1 always passes.
+def check_timestamps(
+    timestamps: Sequence[int], config: TopicConfig, now_ms: int, *, by_unit: bool = False
+) -> None:
+    """Hold create timestamps against the topic's bounds; -1 always passes. ``by_unit``: also ask whether they
+    look like milliseconds, as of records that a program has made; encoded batches are taken as they are.
 
     Raises:
-        InvalidTimestampError: names the record and the bound.
+        InvalidTimestampError: names the record and the bound, or the unit.
     """
     if config.message_timestamp_type != "CreateTime" or not timestamps:
         return
     lowest, highest = min(timestamps), max(timestamps)
+    is_plain = lowest >= PLAUSIBLE_FROM_MS and highest <= PLAUSIBLE_TO_MS
+    if by_unit and not is_plain and config.message_timestamp_unit_check and is_checkable(now_ms):
+        _check_units(timestamps)
     oldest = now_ms - config.message_timestamp_before_max_ms
     newest = now_ms + config.message_timestamp_after_max_ms
     if oldest <= lowest and highest <= newest:
@@ -114,6 +121,16 @@ def check_timestamps(timestamps: Sequence[int], config: TopicConfig, now_ms: int
             raise InvalidTimestampError(
                 f"timestamp_ms {timestamp_ms} of record {number} is out of bounds: "
                 f"message_timestamp_{bound}_max_ms allows {oldest} to {newest}"
+            )
+
+
+def _check_units(timestamps: Sequence[int]) -> None:
+    for number, timestamp_ms in enumerate(timestamps):
+        unit = unit_of(timestamp_ms)
+        if unit is not None:
+            raise InvalidTimestampError(
+                f"timestamp_ms {timestamp_ms} of record {number} {describe(timestamp_ms, unit)}. "
+                "(message_timestamp_unit_check=False takes it as it is)"
             )
 
 
