@@ -483,6 +483,9 @@ class _TracedLock:
     def __init__(self, lock, steps):
         self._lock, self._steps = lock, steps
 
+    def check(self):
+        self._lock.check()
+
     def release(self):
         self._steps.append("released")
         self._lock.release()

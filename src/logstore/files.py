@@ -1,4 +1,5 @@
-"""The disk. No other module touches it, so everything above can run against another implementation.
+"""The disk. No other module touches it (but :mod:`~logstore.lock` for this one), so everything above can run
+against another implementation.
 
 Two protocols, :class:`File` and :class:`Files`, and their implementation on the operating system. They are
 narrow on purpose: positioned reads and writes, truncate, flush, rename, remove, list. Every method raises
@@ -17,9 +18,7 @@ import mmap
 import os
 import resource
 import stat
-import struct
 import sys
-import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, cast
@@ -29,11 +28,11 @@ from logstore.errors import (
     ClosedError,
     CorruptionError,
     ForkedError,
-    LockedError,
     StorageError,
     UsageError,
     storage_error,
 )
+from logstore.lock import OsLock
 from logstore.model import Bytes
 
 MappedBytes = Bytes | mmap.mmap
@@ -101,6 +100,14 @@ class File(Protocol):
 
 class Lock(Protocol):
     """Exclusive ownership of a directory."""
+
+    def check(self) -> None:
+        """
+        Raises:
+            FencedError: it was lost: the file was removed or replaced, or the system dropped the lock, and
+                another process may have the directory. It stays lost.
+        """
+        ...
 
     def release(self) -> None: ...
 
@@ -296,86 +303,6 @@ else:
         os.fdatasync(descriptor)
 
 
-class OsLock:
-    """A POSIX record lock over the whole file, as Kafka's Java code takes it (``flock`` would not be seen).
-
-    The lock belongs to the process and is lost when *any* descriptor of the file is closed, so a process-wide
-    registry admits one holder per file.
-    """
-
-    _held: ClassVar[
-        dict[tuple[int, int], int]
-    ] = {}  # (device, inode) -> process id; guarded by _registry_lock
-    _registry_lock = threading.Lock()
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._descriptor = -1
-        with self._registry_lock:
-            self._check_not_held_here()
-            self._descriptor = _open_descriptor(path, os.O_RDWR | os.O_CREAT)
-            try:
-                self._take()
-                with _reported(path, "locking"):
-                    self._key = _identity(os.fstat(self._descriptor))
-            except BaseException:
-                os.close(self._descriptor)
-                raise
-            self._held[self._key] = os.getpid()
-
-    def _check_not_held_here(self) -> None:
-        try:
-            with _reported(self._path, "locking"):
-                key = _identity(os.stat(self._path))
-        except StorageError as error:
-            if error.errno != errno.ENOENT:
-                raise  # one more descriptor of the file, once closed, would end the lock that is held
-            return
-        if self._held.get(key) == os.getpid():
-            raise LockedError(
-                f"{self._path} is held by this process: the directory is already open for writing; "
-                "use what is open, or close it first"
-            )
-
-    def _take(self) -> None:
-        try:
-            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in (errno.EAGAIN, errno.EACCES):
-                raise storage_error(error, self._path, "locking") from error
-            holder = _lock_holder(self._descriptor)
-            by = f"process {holder}" if holder else "another process"
-            raise LockedError(
-                f"{self._path} is held by {by}: the directory is open for writing there; "
-                "open it with read_only=True, or close it there first"
-            ) from None
-
-    def release(self) -> None:
-        with self._registry_lock:
-            descriptor, self._descriptor = self._descriptor, -1
-            if descriptor >= 0:
-                self._held.pop(self._key, None)
-                with _reported(self._path, "closing"):
-                    os.close(descriptor)
-
-
-def _lock_holder(descriptor: int) -> int | None:
-    """The process id that holds the lock, where the layout of ``struct flock`` is known (Linux, 64 bit)."""
-    if sys.platform != "linux" or sys.maxsize < 2**32:
-        return None
-    layout = struct.Struct("hhqqi")
-    wanted = layout.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-    try:
-        answer = fcntl.fcntl(descriptor, fcntl.F_GETLK, wanted.ljust(32, b"\0"))
-    except OSError:
-        return None
-    return int(layout.unpack_from(answer)[4]) or None
-
-
-def _identity(status: os.stat_result) -> tuple[int, int]:
-    return status.st_dev, status.st_ino
-
-
 def _open_descriptor(path: str, flags: int) -> int:
     """Open a regular file, never through a symbolic link, never inherited by a child program."""
     try:
@@ -467,7 +394,7 @@ class OsFiles:
                 os.close(descriptor)
 
     def lock(self, path: str) -> Lock:
-        return OsLock(path)
+        return OsLock(path, lambda: _open_descriptor(path, os.O_RDWR | os.O_CREAT))
 
 
 def _mode_of(path: str) -> int:
@@ -698,8 +625,6 @@ class ForkFlag:
 
     @classmethod
     def _mark_all(cls) -> None:
-        OsLock._held.clear()
-        OsLock._registry_lock = threading.Lock()
         for flag in list(cls._all):
             flag.is_forked = True
 

@@ -213,17 +213,18 @@ def test_a_forked_child_may_open_the_directory_after_the_parent_closed_it(partit
 
 
 def test_a_forked_child_that_outlives_its_parent_does_not_hold_the_lock(partition):
-    """Open descriptors are inherited; a record lock is not."""
+    """Open descriptors are inherited, and with them a lock of an open file: the child's first act is to close
+    it."""
     code = """
         import os, sys, time
         from logstore.partition.log import Log
         log = Log.open(sys.argv[1])
         log.extend([b"x"])
         if os.fork() == 0:
+            print("ready", flush=True)
             os.close(1)
             sys.stdin.read()
             os._exit(0)
-        print("ready", flush=True)
         os._exit(9)
     """
     parent = run_python(code, partition.path)
@@ -233,9 +234,9 @@ def test_a_forked_child_that_outlives_its_parent_does_not_hold_the_lock(partitio
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/locks"), reason="looks into /proc/locks")
-def test_the_lock_is_a_record_lock(partition):
-    """Java's FileChannel.tryLock takes one; ``flock`` would not be seen by a broker."""
+def test_the_lock_is_a_record_lock_of_the_open_file(partition):
+    """Java's FileChannel.tryLock takes a record lock; ``flock`` would not be seen by a broker."""
     partition.write(1)
     inode = (partition.path / ".lock").stat().st_ino
     with open("/proc/locks") as locks:
-        assert any("POSIX" in line and f":{inode} " in line for line in locks)
+        assert any("OFDLCK" in line and f":{inode} " in line for line in locks)

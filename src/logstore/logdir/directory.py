@@ -332,6 +332,7 @@ class LogDirectory:
                     f"topic {name!r} has {topic.partition_count} partitions; "
                     f"it cannot get {partition_count} in all"
                 )
+            self.context.home.check_held()
             grown = self._topics.begin_growth(topic, partition_count)
             return self._complete(grown, topic.partition_count)
 
@@ -402,8 +403,10 @@ class LogDirectory:
 
         Raises:
             CorruptionError: it is still damaged, and ``accept_loss`` is false.
+            FencedError: the directory's lock was lost; open the store again instead.
         """
         self.check_open()
+        self.context.home.check_held()
         with self._lock:
             topic = self.topic(partition.topic)
             old = self._logs.get(partition)

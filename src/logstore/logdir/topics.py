@@ -258,6 +258,7 @@ class TopicTable:
         self._is_stored = False
 
     def _store(self, entries: dict[str, TopicEntry]) -> None:
+        self._home.check_held()
         write_catalogue(self._files, self._path, entries.values())
         self._is_stored = True
 

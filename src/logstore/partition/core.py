@@ -91,6 +91,7 @@ class LogCore(LogGrowth):
         The log start is durable before a file changes its name: a crash in between loses nothing that is
         above it, and brings nothing back that is below. ``reason``: to be told; without, the caller did.
         """
+        self.context.home.check_held()
         if count == len(self.segments):
             self.roll(self.log_end_offset, now_ms)
         gone, kept = self.segments[:count], self.segments[count:]
@@ -160,6 +161,7 @@ class LogCore(LogGrowth):
         What a crash leaves at each step is told in :mod:`~logstore.partition.leftovers`. Before the last
         rename to ``.swap`` the old segments count, and a failure undoes it; from there on the new one does.
         """
+        self.context.home.check_held()
         there = [segment for segment in old if segment in self.segments]
         if not there:
             undo_replacement(self.context.files, self.directory)
@@ -246,6 +248,7 @@ class LogCore(LogGrowth):
         look like damage. Where a batch is cut out whole, the offsets of its records below ``offset`` stay
         unused; a new segment then begins at ``offset``, so that its name keeps the log end.
         """
+        self.context.home.check_held()
         cut_segments = [segment for segment in self.segments if segment.base_offset > offset]
         kept = self.segments[: len(self.segments) - len(cut_segments)]
         self.context.home.lower_recovery_point(self.partition, kept[-1].base_offset)
@@ -317,6 +320,7 @@ class LogCore(LogGrowth):
         The recovery point is below all of them then: one above would make a log of which a crash has left
         some look damaged.
         """
+        self.context.home.check_held()
         lowest = min(self.segments[0].base_offset, offset)
         self.context.home.lower_recovery_point(self.partition, lowest)
         self.context.home.lower_cleaner_offset(self.partition, lowest)

@@ -62,6 +62,7 @@ class LogGrowth(LogState):
             CorruptionError: the offsets span more than a segment can index.
             OutOfOrderError, ProducerFencedError, InvalidTransactionStateError: the producer's state refuses.
             StorageError: the write failed, and was undone.
+            FencedError: the directory's lock was lost.
         """
         producers = None
         if planned.has_producers:
@@ -71,6 +72,7 @@ class LogGrowth(LogState):
                     duplicate.base_offset, duplicate.last_offset, duplicate.timestamp_ms, True
                 )
         base_offset, last_offset = planned.base_offset, planned.last_offset
+        self.context.home.check_held_lately(now_ms)
         _check_below_last(planned)
         if planned.size_bytes > self.config.segment_bytes:
             raise RecordTooLargeError(

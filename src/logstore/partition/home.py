@@ -38,6 +38,7 @@ LOG_STARTS_NAME = "log-start-offset-checkpoint"
 HIGH_WATERMARKS_NAME = "replication-offset-checkpoint"
 CLEANER_OFFSETS_NAME = "cleaner-offset-checkpoint"
 
+_CHECK_AGAIN_MS = 10
 MAX_CHECKPOINT_BYTES = 64 * 1024 * 1024
 
 
@@ -49,6 +50,7 @@ class LogHome:
         self._files = files
         self._lock = threading.Lock()
         self._held: Lock | None = None
+        self._checked_ms = 0
         self._recovery_points: dict[TopicPartition, int] = {}
         self._stored_points: frozenset[TopicPartition] = frozenset()
         """The partitions of the stored recovery points."""
@@ -70,6 +72,23 @@ class LogHome:
             LockedError: somebody else is.
         """
         self._held = self._files.lock(f"{self.path}/{LOCK_NAME}")
+
+    def check_held(self) -> None:
+        """Before anything is changed that another writer would rely on, and before anything is acknowledged
+        as durable. Cost: 1 to 3 µs.
+
+        Raises:
+            FencedError: the lock was lost, and another process may have the directory.
+        """
+        if self._held is not None:
+            self._held.check()
+
+    def check_held_lately(self, now_ms: int) -> None:
+        """:meth:`check_held` before a write, if the last was 10 ms ago: opening a directory takes another
+        writer longer than that, and what he then appends must not be written over. Cost: 0.1 µs."""
+        if not 0 <= now_ms - self._checked_ms < _CHECK_AGAIN_MS:
+            self.check_held()
+            self._checked_ms = now_ms
 
     @property
     def is_held(self) -> bool:
@@ -103,6 +122,7 @@ class LogHome:
 
     def put_clean_marker(self) -> None:
         """Declare that every log was flushed and closed and every checkpoint stored."""
+        self.check_held()
         write_new_file(self._files, f"{self.path}/{CLEAN_MARKER_NAME}", encode_clean_shutdown())
         self._files.flush_directory(self.path)
 
@@ -244,6 +264,7 @@ class LogHome:
                 changed[name] = data
         if not changed:
             return
+        self.check_held()
         for name in changed:  # first: a failure leaves the old file, the new one, or who knows
             self._durable.pop(name, None)
         write_small_files(self._files, self.path, changed)

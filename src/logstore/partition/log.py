@@ -393,11 +393,13 @@ class Log(AppendingLog):
     def _close_locked(self) -> None:
         try:
             if self._failure is None:
+                self._check_owned()
                 self._drain_locked()
                 if self._core.view is not self._view_of_clean_stop:
                     self._core.active.close_indexes()
                     self._checkpoint_locked()
             else:
+                self._check_owned()
                 self._check_durable_locked()
             self._remove(list(self._to_remove))
         except BaseException as error:

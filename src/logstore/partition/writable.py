@@ -29,6 +29,7 @@ from logstore.clock import SystemClock
 from logstore.config import TopicConfig
 from logstore.errors import (
     ClosedError,
+    FencedError,
     LogstoreError,
     NotOpenedError,
     ReopenRequiredError,
@@ -147,6 +148,8 @@ class WritableLog(ReadableLog):
 
     def _check_writable_locked(self) -> None:
         self._check_usable()
+        if isinstance(self._failure, FencedError):
+            raise FencedError(str(self._failure))
         if self._failure is not None:
             tell_failed_flush(self._context.files, self.directory)
             raise ReopenRequiredError(
@@ -161,8 +164,9 @@ class WritableLog(ReadableLog):
 
     def _poison_if_unexpected(self, error: BaseException) -> None:
         """After an error with the lock held. One of ours means that the change was refused or undone, unless
-        it poisoned the log itself; anything else may have struck half-way."""
-        if not isinstance(error, LogstoreError):
+        it poisoned the log itself; anything else may have struck half-way. The directory's lock, once lost,
+        stays lost."""
+        if not isinstance(error, LogstoreError) or type(error) is FencedError:
             self._poison(error)
 
     def _current_view(self) -> LogView:
@@ -280,6 +284,20 @@ class WritableLog(ReadableLog):
                 if not isinstance(error, NotOpenedError):
                     self._poison(error)
                 raise
+        self._check_owned()
+
+    def _check_owned(self) -> None:
+        """Nothing is acknowledged that another writer of the directory may not have met: whoever opens it
+        from now on finds what was flushed.
+
+        Raises:
+            FencedError: the directory's lock was lost. The log refuses all further changes.
+        """
+        try:
+            self._context.home.check_held()
+        except FencedError as error:
+            self._poison(error)
+            raise
 
     def _was_removed(self, segment: Segment, truncation_count: int) -> bool:
         """Whether retention or a truncation took the segment meanwhile, or a durable one its place."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from logstore.errors import LockedError, StorageError, storage_error
+from logstore.errors import FencedError, LockedError, StorageError, storage_error
 from logstore.files import DirectoryEntry, FileStamp
 from logstore.model import Bytes
 from logstore.testing.operations import (
@@ -132,12 +132,22 @@ class MemoryFile:
 
 
 class _MemoryLock:
-    def __init__(self, held: set[str], path: str) -> None:
+    """Lost when its file is removed or replaced, as the machine's is."""
+
+    def __init__(self, files: MemoryFiles, held: set[int], path: str, inode: int) -> None:
+        self._files = files
         self._held = held
         self._path = path
+        self._inode = inode
+
+    def check(self) -> None:
+        if self._files._find_or_none(self._path) != self._inode:
+            raise FencedError(
+                f"{self._path} was removed or replaced: close this, and open the directory again"
+            )
 
     def release(self) -> None:
-        self._held.discard(self._path)
+        self._held.discard(self._inode)
 
 
 class MemoryFiles:
@@ -170,7 +180,7 @@ class MemoryFiles:
         self._change_count = 0
         self._changed: dict[int, int] = {}
         self._next_number = max([*self._directories, *self.contents]) + 1
-        self._held: set[str] = set()
+        self._held: set[int] = set()
         self._lock = threading.Lock()
 
     @property
@@ -341,12 +351,12 @@ class MemoryFiles:
         self.begin(FlushDirectory(path, self._find(path, "flushing")))
 
     def lock(self, path: str) -> _MemoryLock:
-        self.open(path, create=True)
+        inode = self.open(path, create=True)._inode
         with self._lock:
-            if path in self._held:
+            if inode in self._held:
                 raise LockedError(f"{path} is held: the directory is already open for writing")
-            self._held.add(path)
-        return _MemoryLock(self._held, path)
+            self._held.add(inode)
+        return _MemoryLock(self, self._held, path, inode)
 
 
 def _error(number: int, path: str, action: str) -> StorageError:
