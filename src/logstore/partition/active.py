@@ -53,7 +53,6 @@ class ActiveSegment(Segment):
         self._log: File | None = None
         self._kept_log: File | None = None
         self._is_flushed = True
-        self._flush_error: BaseException | None = None
         self._has_rest = False
         """Bytes of a failed append may lie behind the end of the file."""
         self._transactions: TransactionIndex | None = None
@@ -248,8 +247,7 @@ class ActiveSegment(Segment):
     def flush(self) -> None:
         """Make the log durable. The indexes follow with :meth:`store_indexes`: after a crash the part above
         the stored recovery point is indexed anew."""
-        if self._flush_error is not None:
-            raise self._flush_error  # the system tells only once; a second fsync would succeed
+        self._check_flushable()
         log = self._log
         if log is None:
             with opening_to_flush():
@@ -257,12 +255,12 @@ class ActiveSegment(Segment):
         self._is_flushed = True  # first: what is appended meanwhile may not be
         try:
             self._flush_file(log)
+            if self._transactions is not None:
+                self._flush_file(self._transactions)
         except BaseException as error:
             self._is_flushed = False
             self._flush_error = error
             raise
-        if self._transactions is not None:
-            self._transactions.flush()
 
     def store_indexes(self, *, flush: bool) -> None:
         """Write the index entries that are only in memory."""
@@ -295,6 +293,7 @@ class ActiveSegment(Segment):
         The largest timestamp is found again from the batches behind the last index entry that is kept, and
         from all if the time index is wrong.
         """
+        self._check_flushable()
         cut = self.size_bytes
         with self._index_lock:
             self.indexes.truncate_to(offset)
