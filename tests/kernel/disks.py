@@ -19,9 +19,14 @@ import time
 MIB = 1024 * 1024
 IMAGE_BYTES = {"ext4": 16 * MIB, "xfs": 300 * MIB}
 """The smallest that mkfs makes with a journal."""
+MKFS_OPTIONS = {"ext4": ("-b", "4096"), "xfs": ()}
 MOUNT_OPTIONS = {"ext4": "", "xfs": "nouuid"}
 _SHUTDOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN, XFS_IOC_GOINGDOWN
 _WITHOUT_LOG = struct.pack("I", 2)  # the end of the journal is thrown away
+
+_ROOM = "size=1g"
+_REMOUNT = 32  # MS_REMOUNT
+_TRIM = 0xC0185879  # FITRIM
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -57,7 +62,7 @@ class LoopDisk:
         image = f"{directory}/{kind}.image"
         with open(image, "wb") as file:
             file.truncate(size_bytes or IMAGE_BYTES[kind])
-        _run(f"mkfs.{kind}", "-q", image)
+        _run(f"mkfs.{kind}", "-q", *MKFS_OPTIONS[kind], image)
         self.device = _run("losetup", "--find", "--show", image).strip()
         self._user = os.open(self.device, os.O_RDONLY)
         _run("losetup", "--detach", self.device)  # it goes with its last user
@@ -83,6 +88,51 @@ class LoopDisk:
     def close(self) -> None:
         unmount(self.path)
         os.close(self._user)
+
+
+class FailingDisk(LoopDisk):
+    """A file system whose device refuses writes when it is told to. What the image lacks of its blocks it
+    takes from a file system in memory, and there are none left while it fails: blocks that were free cannot
+    be written, as on a thin device whose pool is used up. The journal and the tables can."""
+
+    def __init__(self, directory: str, kind: str, size_bytes: int = 0) -> None:
+        self._memory = f"{directory}/memory"
+        os.mkdir(self._memory)
+        mount("none", self._memory, "tmpfs", _ROOM)
+        super().__init__(self._memory, kind, size_bytes)
+        with open(f"{self._memory}/{kind}.image", "r+b") as image:
+            os.posix_fallocate(image.fileno(), 0, os.fstat(image.fileno()).st_size)
+        self._release_free_blocks()
+        self._limit = f"/sys/block/{os.path.basename(self.device)}/queue/max_sectors_kb"
+        with open(self._limit, encoding="ascii") as file:
+            self._usual_limit = file.read()
+        self._set_limit("4")  # a request of which a part is written would be reported as done
+
+    def _set_limit(self, limit: str) -> None:
+        with open(self._limit, "w", encoding="ascii") as file:
+            file.write(limit)
+
+    def _release_free_blocks(self) -> None:
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+            fcntl.ioctl(descriptor, _TRIM, struct.pack("QQQ", 0, 2**64 - 1, 0))
+        finally:
+            os.close(descriptor)
+
+    def fail(self) -> None:
+        found = os.statvfs(self._memory)
+        used = (found.f_blocks - found.f_bfree) * found.f_frsize
+        _call("mount", b"none", self._memory.encode(), b"tmpfs", _REMOUNT, f"size={used}".encode())
+
+    def heal(self) -> None:
+        _call("mount", b"none", self._memory.encode(), b"tmpfs", _REMOUNT, _ROOM.encode())
+
+    def close(self) -> None:
+        self.heal()
+        self._set_limit(self._usual_limit)
+        super().close()
+        unmount(self._memory)
 
 
 def _run(*command: str) -> str:

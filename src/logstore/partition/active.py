@@ -53,7 +53,6 @@ class ActiveSegment(Segment):
         self._log: File | None = None
         self._kept_log: File | None = None
         self._is_flushed = True
-        self._flush_error: BaseException | None = None
         self._has_rest = False
         """Bytes of a failed append may lie behind the end of the file."""
         self._transactions: TransactionIndex | None = None
@@ -248,8 +247,7 @@ class ActiveSegment(Segment):
     def flush(self) -> None:
         """Make the log durable. The indexes follow with :meth:`store_indexes`: after a crash the part above
         the stored recovery point is indexed anew."""
-        if self._flush_error is not None:
-            raise self._flush_error  # the system tells only once; a second fsync would succeed
+        self._check_flushable()
         log = self._log
         if log is None:
             with opening_to_flush():
@@ -257,12 +255,12 @@ class ActiveSegment(Segment):
         self._is_flushed = True  # first: what is appended meanwhile may not be
         try:
             self._flush_file(log)
+            if self._transactions is not None:
+                self._flush_file(self._transactions)
         except BaseException as error:
             self._is_flushed = False
             self._flush_error = error
             raise
-        if self._transactions is not None:
-            self._transactions.flush()
 
     def store_indexes(self, *, flush: bool) -> None:
         """Write the index entries that are only in memory."""
@@ -295,6 +293,7 @@ class ActiveSegment(Segment):
         The largest timestamp is found again from the batches behind the last index entry that is kept, and
         from all if the time index is wrong.
         """
+        self._check_flushable()
         cut = self.size_bytes
         with self._index_lock:
             self.indexes.truncate_to(offset)
@@ -310,11 +309,40 @@ class ActiveSegment(Segment):
             self._reindex_tail(cut)
 
     def rewrite(self) -> None:
-        """Write what the file holds once more, after a flush that failed: then the next one counts."""
-        for position in range(0, self.size_bytes, PIECE_BYTES):
-            piece = self.log_file.read_at(position, min(PIECE_BYTES, self.size_bytes - position))
-            self.log_file.write_at(position, [piece])
+        """Put a copy of the log in its place, durably, after a flush that failed.
+
+        A new file, since it gets new blocks. The same pages written once more may not reach the disk although
+        that is reported: ext4 takes the blocks of a failed write for written and the disk keeps them as
+        never written, so that they read as zeros after the next mount. Whoever has the old file open reads
+        on. A crash before the rename is durable leaves the old file, and nobody was told more of it than of
+        what had been flushed before. Cost: the file's size in reading, writing and free space.
+
+        Raises:
+            StorageError: the disk refused, or has no room; the old file is still there.
+        """
+        path = self.path + TEMPORARY_SUFFIX
+        try:
+            self._copy_log(path)
+            self._files.set_modified_ms(path, self.modified_ms)  # retention may go by it
+            self._files.rename(path, self.path)
+        except StorageError:
+            with contextlib.suppress(StorageError):
+                self._files.remove(path)
+            raise
+        self._files.flush_directory(self.directory)
+        self.forget_files()
         self.indexes.distrust_files()
+
+    def _copy_log(self, path: str) -> None:
+        copy = self._files.open(path, create=True)
+        try:
+            copy.truncate(0)
+            for position in range(0, self.size_bytes, PIECE_BYTES):
+                size_bytes = min(PIECE_BYTES, self.size_bytes - position)
+                copy.write_at(position, [self.log_file.read_at(position, size_bytes)])
+            self._flush_file(copy)
+        finally:
+            copy.close()
 
     def _position_of_first_at(self, offset: int) -> tuple[int, int]:
         end = self.base_offset

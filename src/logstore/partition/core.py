@@ -285,6 +285,7 @@ class LogCore(LogGrowth):
             return segment
         active = self.new_active(segment.base_offset, now_ms)
         open_active(active).use_contents(segment.size_bytes)
+        active.take_over_failure(segment)
         segment.leave_cache()
         segment.disown_files()
         return active

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple, Self
 
 from logstore.errors import CorruptionError, StorageError, UnsupportedVersionError, UsageError
-from logstore.files import Files, MappedBytes, read_small_file, write_small_file
+from logstore.files import File, Files, MappedBytes, read_small_file, write_small_file
 from logstore.format.index import (
     OffsetPosition,
     TimestampOffset,
@@ -164,11 +164,19 @@ class _SparseIndex(ABC):
             if stored_bytes < self.size_bytes:
                 file.write_at(stored_bytes, [bytes(self._entries[stored_bytes : self.size_bytes])])
             if flush:
-                file.flush()
+                self._flush(file)
         finally:
             file.close()
         self._stored_count = self.entry_count
         self._is_durable = flush
+
+    def _flush(self, file: File) -> None:
+        """After a failure the next :meth:`store` needs another file: the same pages may not reach the disk."""
+        try:
+            file.flush()
+        except StorageError:
+            self.distrust_file()
+            raise
 
     def replace_file(self) -> None:
         """Put a file with these entries in the place of the one that is there, durably and in one step: a

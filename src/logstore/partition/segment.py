@@ -137,6 +137,8 @@ class Segment:
         self._has_left_cache = False
         self._kept: OpenFiles | None = None
         self._kept_transactions: TransactionIndex | None = None
+        self._flush_error: BaseException | None = None
+        """The system tells of it only once: a second fsync would succeed, and mean nothing."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path!r})"
@@ -326,8 +328,9 @@ class Segment:
 
         Raises:
             NotOpenedError: it was not tried.
-            StorageError: it failed.
+            StorageError: it failed, now or before.
         """
+        self._check_flushable()
         for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
             if suffix == TRANSACTION_INDEX_SUFFIX and not self._files.is_file(self.path_of(suffix)):
                 continue
@@ -338,13 +341,23 @@ class Segment:
             finally:
                 file.close()
 
-    def _flush_file(self, file: File) -> None:
-        """Flush the log or what belongs to it. If that fails, the next recovery must know."""
+    def _flush_file(self, file: File | TransactionIndex) -> None:
+        """Flush the log or what belongs to it. If that fails, this must be remembered, and the next recovery
+        must know."""
         try:
             file.flush()
-        except StorageError:
+        except StorageError as error:
+            self._flush_error = error
             note_failed_flush(self._files, self.directory)
             raise
+
+    def _check_flushable(self) -> None:
+        if self._flush_error is not None:
+            raise self._flush_error
+
+    def take_over_failure(self, other: Segment) -> None:
+        """These are the other one's files: what could not be flushed of them is not durable here either."""
+        self._flush_error = other._flush_error
 
     def rename_files(self, suffix: str) -> list[str]:
         """Rename every file of the segment by appending ``suffix`` and return the new paths. Readers that
@@ -365,6 +378,7 @@ class Segment:
     def remember_former(self, former: Segment) -> None:
         """This was that one: a reader that holds it must find these files, whatever their names are then."""
         self._former = ref(former)
+        self.take_over_failure(former)
 
     def _with_former(self) -> list[Segment]:
         """This one, and the active one that it was, while somebody reads from that."""

@@ -9,7 +9,9 @@ The rules are those of a POSIX file system with the freedoms that ext4 and its l
   they lie behind its end, in its last block, for the next size to take them in, unless the file is truncated
   and flushed before.
 * A flush that failed leaves a file in one of these states for good: later flushes make durable what comes
-  after it.
+  after it. Not always on the same pages: a file system may take blocks for written whose write has failed,
+  and what is written into them again is reported as durable and is not on the disk. New blocks are good:
+  those of another file, or of this one behind a truncation.
 * The names of a directory are sure as far as its last flush. What came later may have happened up to any
   operation, or without any of them: a flushed file may have no name, a removed one may be back.
 
@@ -22,7 +24,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from logstore.testing.memory import Image
@@ -181,6 +183,33 @@ def _grown_into(durable: bytes, whole: bytes, behind: bytes) -> Iterator[tuple[s
         yield "grown into what lay behind", durable + behind[:growth].ljust(growth, b"\0")
 
 
+def without_pages(contents: bytes, durable: bytes, pages: Collection[int]) -> bytes:
+    """The contents where these pages are what they were: as in ``durable``, and behind its end zeros."""
+    made = bytearray(contents)
+    for page in pages:
+        piece = slice(page * PAGE_BYTES, min((page + 1) * PAGE_BYTES, len(contents)))
+        size = max(piece.stop - piece.start, 0)
+        made[piece] = durable[piece].ljust(size, b"\0")[:size]
+    return bytes(made)
+
+
+def _pages_of(pending: Iterable[FileOperation]) -> set[int]:
+    """The pages that were written."""
+    pages: set[int] = set()
+    for operation in pending:
+        if isinstance(operation, Truncate):
+            pages = _kept_pages(pages, operation.size_bytes)
+        else:
+            end = operation.position + len(operation.data)
+            pages.update(range(operation.position // PAGE_BYTES, -(-end // PAGE_BYTES)))
+    return pages
+
+
+def _kept_pages(pages: Collection[int], size_bytes: int) -> set[int]:
+    """Those that a file has that is cut to a size: one that it ends in keeps its block."""
+    return {page for page in pages if page * PAGE_BYTES < size_bytes}
+
+
 def behind_end(contents: bytes, whole: bytes) -> bytes:
     """What may lie behind the end of a file whose bytes came to the disk and whose size did not."""
     end = len(contents)
@@ -251,10 +280,15 @@ class CrashStates:
         self._pending_names: dict[int, list[NameOperation]] = {}
         self._pending_files: dict[int, list[FileOperation]] = {}
         self._known: dict[int, Domain] = {}
+        self._lost_pages: dict[int, set[int]] = {}
+        """Of files whose flush has failed: what is written into these does not reach the disk."""
 
     def follow(self, operation: Operation) -> None:
         """Go on behind an operation."""
         if isinstance(operation, Write | Truncate):
+            if isinstance(operation, Truncate) and operation.file in self._lost_pages:
+                kept = _kept_pages(self._lost_pages[operation.file], operation.size_bytes)
+                self._lost_pages[operation.file] = kept
             self._pending_files.setdefault(operation.file, []).append(operation)
             self._known.pop(operation.file, None)
         elif isinstance(operation, FlushFile):
@@ -272,6 +306,7 @@ class CrashStates:
         pending = self._pending_files.pop(file, ())
         for operation in pending:
             contents = apply_to_file(contents, operation)
+        contents = without_pages(contents, self._durable_files[file], self._lost_pages.get(file, ()))
         growth = len(contents) - len(self._durable_files[file])
         if growth < 0 or any(isinstance(operation, Truncate) for operation in pending):
             self._behind.pop(file, None)
@@ -293,6 +328,8 @@ class CrashStates:
                 v for v in file_variants(durable, pending, rng) if len(v) <= max(len(whole), len(durable))
             ]
             self._durable_files[file] = durable if rng.random() < 0.5 else rng.choice(variants)
+            if rng.random() < 0.5:
+                self._lost_pages.setdefault(file, set()).update(_pages_of(pending))
 
     def _follow_name(self, operation: NameOperation) -> None:
         if isinstance(operation, Create):
@@ -322,7 +359,17 @@ class CrashStates:
         pending = self._pending_files[number]
         rng = random.Random(f"{self._seed}/{number}/{len(pending)}")
         behind = self._behind.get(number, b"")
-        found = file_variants(self._durable_files[number], pending, rng, behind)
+        durable = self._durable_files[number]
+        found = file_variants(durable, pending, rng, behind)
+        lost = self._lost_pages.get(number)
+        if lost:
+            reached: dict[bytes, str] = {}
+            for variant, label in found.items():
+                variant = without_pages(variant, durable, lost)
+                reached.pop(variant, None)  # the last is all that can be there
+                reached[variant] = label
+            reached.pop(durable, None)
+            found = {durable: "nothing", **reached}
         return Domain(number, tuple(found.values()), tuple(found))
 
     def image(self, choices: Sequence[int]) -> Image:
