@@ -1,6 +1,6 @@
-"""A read-only ``verify`` took for damage what a power cut leaves in the middle of a step, until somebody opened
-the log for writing: the index files of a new segment whose log's name was lost, the end of a sealed segment that
-nobody had flushed, the epochs of a log that starts over, the ``.swap`` files of a compaction.
+"""A read-only ``verify`` took for damage what a power cut leaves in the middle of a step, until somebody
+opened the log for writing: the index files of a new segment whose log's name was lost, the end of a sealed
+segment that nobody had flushed, the epochs of a log that starts over, the ``.swap`` files of a compaction.
 
 What the next open puts right without losing anything that was durable is no problem, but a note. Every such
 state that a crash can leave is looked at here, and damage in it is still found."""
@@ -100,7 +100,8 @@ def verify(files: MemoryFiles, config: TopicConfig) -> VerifyReport:
 
 def check_states(change: str, per_point: int) -> int:
     count = 0
-    for count, (story, image) in enumerate(states_of(change, per_point), 1):
+    for story, image in states_of(change, per_point):
+        count += 1
         report = verify(MemoryFiles(image), config_of(change))
         assert report, f"{report}\n{story}"
     return count

@@ -1,10 +1,10 @@
 """`verify()` in another process reported damage where the writer was stopped or killed in the middle of a
-truncation, a roll or a compaction: it waited half a second for files that were being replaced, and then took the
-state for the log's last.
+truncation, a roll or a compaction: it waited half a second for files that were being replaced, and then took
+the state for the log's last.
 
-Here the writer is a process of its own that stops itself (SIGSTOP) in front of each file operation of a change.
-Each time the files are verified as every reader without the writer's memory does it; then it goes on, and at the
-last stop it is killed. What is stopped for long looks just as what died there."""
+Here the writer is a process of its own that stops itself (SIGSTOP) in front of each file operation of a
+change. Each time the files are verified as every reader without the writer's memory does it; then it goes on,
+and at the last stop it is killed. What is stopped for long looks just as what died there."""
 
 from __future__ import annotations
 
@@ -152,8 +152,9 @@ LOG_CHANGES = ["truncate", "roll", "start over", "compact", "close"]
 def test_a_store_whose_writer_is_stopped(tmp_path: Path, change: str) -> None:
     path = tmp_path / "s"
     count = 0
-    for count in stops(path, change, "store", None):
+    for number in stops(path, change, "store", None):
         check_store(path)
+        count = number
     assert count >= 5
     again = tmp_path / "again"  # killed half-way, and opened by another writer
     for _ in stops(again, change, "store", count // 2):

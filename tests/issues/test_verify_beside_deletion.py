@@ -1,5 +1,5 @@
-"""`verify()` reported segments as missing, and partitions as not opened, where a topic was deleted or the store
-closed while it ran: what is gone because somebody wanted it gone is no damage.
+"""`verify()` reported segments as missing, and partitions as not opened, where a topic was deleted or the
+store closed while it ran: what is gone because somebody wanted it gone is no damage.
 
 A deleted topic is left out of its store's report, and a check of the topic itself says that there is none; a
 check in a store or a log that is closed says that it is closed. The change is made at each step of the check.
@@ -40,7 +40,8 @@ Verify = Callable[..., VerifyReport]
 
 
 def verify_during(verify: Verify, change: Callable[[], object], step: int) -> tuple[bool, VerifyReport | str]:
-    """Make the change after so many steps of the check; whether it came to that, and what came of the check."""
+    """Make the change after so many steps of the check; whether it came to that, and what came of the
+    check."""
     steps = itertools.count(1)
     made = []
 

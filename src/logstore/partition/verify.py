@@ -5,8 +5,8 @@ reads the files itself. So it runs beside appends, on a directory that another p
 could not be opened. Damage becomes a finding, never an exception.
 
 A problem is reported only if two complete looks, one after the other, find it in the same place: what a look
-finds because the log was changed under it is gone, or elsewhere, at the next one. How long a look takes does not
-matter, so neither does a slow disk, or a machine that sleeps in between.
+finds because the log was changed under it is gone, or elsewhere, at the next one. How long a look takes does
+not matter, so neither does a slow disk, or a machine that sleeps in between.
 
 Memory: a piece of the log (256 KiB, or one batch if that is larger, and its records if they are compressed),
 the index files of one segment, a producer snapshot, and the report. Time: docs/verify.md has the rates.
@@ -97,8 +97,8 @@ class LogFacts:
 
 
 def verify_log(source: Callable[[], LogFacts], clock: Clock, on_step: OnStep | None = None) -> VerifyReport:
-    """Check a log as ``source`` describes it at the moment. What ``source`` raises, as where the log is gone by
-    now, ends the check."""
+    """Check a log as ``source`` describes it at the moment. What ``source`` raises, as where the log is gone
+    by now, ends the check."""
     started_ms = clock.monotonic_ms()
     before: Collection[Place] | None = None
     for look in range(_LOOKS):

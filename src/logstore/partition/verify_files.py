@@ -73,7 +73,8 @@ def _note(facts: LogFacts, findings: Findings, kind: FindingKind, name: str, rea
 
 
 def _is_unused(facts: LogFacts, name: str) -> bool:
-    """Whether an index file has no entry, as a segment's that was just begun. A file that is gone has none."""
+    """Whether an index file has no entry, as a segment's that was just begun. A file that is gone has
+    none."""
     try:
         data = read_small_file(facts.files, f"{facts.directory}/{name}", MAX_INDEX_BYTES)
     except LogstoreError:
