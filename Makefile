@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: help demo test test-spark-oldest check lint compiled wheel bench soak clean
+.PHONY: help demo test test-spark-oldest check lint compiled wheel bench soak mutants clean
 
 help:
 	@echo "make demo    load real flights, kill the writer, recover, read; then a pipeline on Spark"
@@ -15,6 +15,7 @@ help:
 	@echo "make bench   measure against the peers and rewrite benchmarks/results"
 	@echo "make wheel   a wheel and a source distribution in dist/, and a check that the wheel is whole"
 	@echo "make soak    the long runs at full size"
+	@echo "make mutants    small faults put into the core, of which the tests must notice each; MINUTES=10"
 
 COMPILED := $(wildcard src/compiled/*.[ch])
 
@@ -102,6 +103,15 @@ soak: $(VENV)/.fuzz
 	mkdir -p .cache && rm -f $(FIGURES)
 	LOGSTORE_FIGURES=$(abspath $(FIGURES)) $(BIN)/pytest -n $(JOBS) -m "soak or slow"
 	$(BIN)/python -m tests.reliability_page $(FIGURES) "make soak"
+
+$(VENV)/.mutants: $(VENV)/.test
+	$(BIN)/pip install -q --no-compile -e '.[mutants]'
+	@touch $@
+
+# Another sample with each commit. What survives is printed as a difference.
+MINUTES ?= 10
+mutants: $(VENV)/.mutants
+	$(BIN)/python -m tests.mutants --minutes $(MINUTES)
 
 clean:
 	rm -rf $(VENV) $(OLDEST) build dist demo-output .cache

@@ -235,7 +235,8 @@ class Store(BoundToProcess, Mapping[str, "Topic"]):
 
     def verify(self, *, on_progress: OnVerifyProgress | None = None) -> VerifyReport:
         """Check every partition as :meth:`Log.verify` does, also those that could not be opened, and the
-        store's own files; change nothing. Works on read-only stores too."""
+        store's own files; change nothing. Works on read-only stores too. Topics that are deleted meanwhile
+        are left out."""
         from logstore.logdir.verify import verify_topics  # few programs get here
 
         return verify_topics(self._directory, list(self), on_progress, with_store=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from logstore.errors import CorruptionError, LogstoreError
+from logstore.errors import ClosedError, CorruptionError, ForkedError, LogstoreError, UnknownTopicError
 from logstore.files import Files, read_small_file
 from logstore.format.metadata import decode_meta_properties
 from logstore.format.names import partition_directory_name
@@ -42,23 +43,32 @@ def verify_topics(
     *,
     with_store: bool,
 ) -> VerifyReport:
-    """Check the logs of some topics; with ``with_store`` also the files that belong to no topic."""
+    """Check the logs of some topics; with ``with_store`` also the files that belong to no topic, and topics
+    that are deleted meanwhile are left out.
+
+    Raises:
+        UnknownTopicError: a topic is deleted, without ``with_store``.
+        ClosedError: the store is closed.
+    """
     context = directory.context
     started_ms = context.clock.monotonic_ms()
     checkpoints = StoredCheckpoints(context.files, context.home.path)
-    sources = {
-        TopicPartition(topic.name, number): _source_of(directory, topic, number, checkpoints)
-        for topic in map(directory.topic, names)
-        for number in range(topic.partition_count)
-    }
-    steps = None
-    if on_progress is not None:
-        steps = ProgressSteps(on_progress, sum(source().log_bytes for source in sources.values()))
+    sources: dict[TopicPartition, _Source] = {}
+    total_bytes = 0
+    for name in names:
+        with _leaving_out(with_store):
+            topic = directory.topic(name)
+            for number in range(topic.partition_count):
+                source = _source_of(directory, topic, number, checkpoints)
+                total_bytes += source().log_bytes if on_progress is not None else 0
+                sources[TopicPartition(name, number)] = source
+    steps = None if on_progress is None else ProgressSteps(on_progress, total_bytes)
     reports = []
     for partition, source in sources.items():
         if steps is not None:
             steps.partition = partition
-        reports.append(verify_log(source, context.clock, steps))
+        with _leaving_out(with_store):
+            reports.append(verify_log(source, context.clock, steps))
     own = _own_report(context, checkpoints, with_store=with_store)
     return join_reports([own, *reports], context.clock.monotonic_ms() - started_ms)
 
@@ -95,21 +105,44 @@ def _source_of(
 ) -> _Source:
     """Where the facts about one partition come from: its log, or where that is damaged, its files."""
     partition = TopicPartition(topic.name, number)
+    path = f"{directory.path}/{partition_directory_name(*partition)}"
+    files = directory.context.files
+
+    def by_its_files() -> LogFacts:
+        return facts_of_files(files, path, partition, checkpoints, topic.config, is_clean=False)
 
     def source() -> LogFacts:
-        path = f"{directory.path}/{partition_directory_name(*partition)}"
+        _check_there(directory, topic)
         try:
             facts = directory.log(partition)._facts(checkpoints)
+        except ForkedError:
+            raise
+        except ClosedError:  # somebody closes it, or opens it again
+            directory.check_open()
+            facts = by_its_files()
         except LogstoreError as error:
-            facts = facts_of_files(
-                directory.context.files, path, partition, checkpoints, topic.config, is_clean=False
-            )
+            facts = by_its_files()
             refused = Finding(kind=FindingKind.NOT_OPENED, path=path, reason=str(error))
             facts = replace(facts, findings=[*facts.findings, refused])
         wrong = _wrong_topic_id(directory.context.files, path, topic)
         return replace(facts, findings=[*facts.findings, *wrong])
 
     return source
+
+
+def _leaving_out(is_wanted: bool) -> AbstractContextManager[None]:
+    """With what is done for a topic that may be gone by now."""
+    return suppress(UnknownTopicError) if is_wanted else nullcontext()
+
+
+def _check_there(directory: LogDirectory | WatchedDirectory, topic: TopicEntry) -> None:
+    """
+    Raises:
+        UnknownTopicError: the topic was deleted; also where there is another one of its name.
+        ClosedError: the store was closed.
+    """
+    if directory.topic(topic.name).topic_id != topic.topic_id:
+        raise UnknownTopicError(f"topic {topic.name!r} was deleted from {directory.path}, and made anew")
 
 
 def _wrong_topic_id(files: Files, path: str, topic: TopicEntry) -> list[Finding]:

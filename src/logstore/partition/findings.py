@@ -5,7 +5,7 @@ Values only. Looking for them is the business of :mod:`~logstore.partition.verif
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
@@ -60,6 +60,9 @@ class FindingKind(Enum):
     """Only a note: a transaction that was left open."""
     LEFTOVER = "leftover"
     """Only a note: a file that no log uses."""
+    UNFINISHED = "unfinished"
+    """Only a note: whoever wrote the log has stopped amid a step that the next open for writing finishes, or
+    is still at it."""
     CHANGED = "changed"
     """Only a note: the log was truncated, or its beginning deleted, again and again while it was checked."""
 
@@ -99,8 +102,12 @@ _NEXT_STEPS: Final = {
     FindingKind.WIDE_INDEX_ENTRY: "Reads are right; brokers before Kafka 4.0 write such.",
     FindingKind.LATE_TRANSACTION: "Readers of committed data wait for its end: append_end_marker() ends it.",
     FindingKind.LEFTOVER: "It is removed in time, or by the next open for writing; .torn- files are for you.",
+    FindingKind.UNFINISHED: "Nothing is lost: the next open for writing finishes it, if the writer does not.",
     FindingKind.CHANGED: "Verify again when the log is at rest.",
 }
+
+
+Place = tuple[FindingKind, str, int | None, int | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,6 +129,11 @@ class Finding:
     def next_step(self) -> str:
         """What to do about it."""
         return _NEXT_STEPS[self.kind]
+
+    @property
+    def place(self) -> Place:
+        """What two looks have in common that find the same. The reason may tell of a log that has grown."""
+        return self.kind, self.path, self.position, self.base_offset
 
     def __str__(self) -> str:
         where = [self.path]
@@ -220,14 +232,12 @@ class Findings:
         if len(self.problems) < MAX_KEPT_FINDINGS:
             self.problems.append(finding)
 
-    def keep_problems_of(self, before: Iterable[Finding]) -> None:
-        """Drop what an earlier look did not find in the same place: files that were just replaced. Damage
+    def keep_problems_of(self, places: Collection[Place]) -> None:
+        """Drop what an earlier look did not find in the same place, as where files were just replaced. Damage
         stays where it is, and nobody replaces a file that has any."""
-        if self.problem_count > MAX_KEPT_FINDINGS:
-            return
-        places = {(each.kind, each.path, each.position) for each in before}
-        self.problems = [each for each in self.problems if (each.kind, each.path, each.position) in places]
-        self.problem_count = len(self.problems)
+        if self.problem_count <= MAX_KEPT_FINDINGS:
+            self.problems = [each for each in self.problems if each.place in places]
+            self.problem_count = len(self.problems)
 
     def note(self, finding: Finding) -> None:
         count = self._note_counts[finding.kind] = self._note_counts.get(finding.kind, 0) + 1

@@ -57,21 +57,26 @@ def segment_bases(names: Names) -> list[int]:
 def current_logs(files: Files, directory: str, names: Names) -> dict[int, str]:
     """The ``.log`` files that count, also in the middle of a replacement: base offset -> state, ascending.
     That is the state of a plain file, or ``.swap`` where the old ones do not count any more."""
-    unfinished = [name.base_offset for name in names.values() if name.state == CLEANED_SUFFIX]
-    end = min(unfinished, default=None)
     bases = segment_bases(names)
     swapped = {
-        parsed.base_offset: name
-        for name, parsed in names.items()
-        if parsed.state == SWAP_SUFFIX
-        and parsed.suffix == LOG_SUFFIX
-        and (end is None or parsed.base_offset < end)
+        names[name].base_offset: name for name in swapped_names(names) if names[name].suffix == LOG_SUFFIX
     }
     if swapped:
         low = min(swapped)
         high = max(_next_offset(files, f"{directory}/{name}", base) for base, name in swapped.items())
         bases = [base for base in bases if not low <= base < high]
     return {base: SWAP_SUFFIX if base in swapped else "" for base in sorted({*bases, *swapped})}
+
+
+def swapped_names(names: Names) -> frozenset[str]:
+    """The ``.swap`` files that count: those in front of what is still ``.cleaned``."""
+    unfinished = [name.base_offset for name in names.values() if name.state == CLEANED_SUFFIX]
+    end = min(unfinished, default=None)
+    return frozenset(
+        name
+        for name, parsed in names.items()
+        if parsed.state == SWAP_SUFFIX and (end is None or parsed.base_offset < end)
+    )
 
 
 def clean_leftovers(files: Files, directory: str) -> Names:

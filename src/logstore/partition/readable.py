@@ -479,13 +479,17 @@ class ReadableLog(BoundToProcess, ABC):
         checks.
 
         Works beside appends, and takes the lock for a moment only. Damage is reported and never raised. Cost:
-        one read of the log, 0.3 ms per MiB with records of 100 bytes and in large batches (compressed ones
-        must be decompressed, and small ones cost 3 µs each). Memory: a piece of 256 KiB, or one batch, and
-        the index files of one segment.
+        one read of the log, two where there is damage, 0.3 ms per MiB with records of 100 bytes and in large
+        batches (compressed ones must be decompressed, and small ones cost 3 µs each). Memory: a piece of 256
+        KiB, or one batch, and the index files of one segment.
 
         Args:
             on_progress: called after each piece with a
                 :class:`~logstore.partition.findings.VerifyProgress`; what it raises stops the check.
+
+        Raises:
+            ClosedError: the log is closed, or was while it was checked, as by the deletion of its topic.
+            UnknownTopicError: another process has deleted the topic.
         """
         from logstore.partition.verify import verify_alone  # few programs get here
 

@@ -4,8 +4,9 @@ A check works on :class:`LogFacts`, what a log must hold by its writer's memory 
 reads the files itself. So it runs beside appends, on a directory that another process writes, and on one that
 could not be opened. Damage becomes a finding, never an exception.
 
-Where the log is truncated or its beginning deleted while it is checked, what was found may be due to that: it
-is dropped and the log is checked again.
+A problem is reported only if two complete looks, one after the other, find it in the same place: what a look
+finds because the log was changed under it is gone, or elsewhere, at the next one. How long a look takes does
+not matter, so neither does a slow disk, or a machine that sleeps in between.
 
 Memory: a piece of the log (256 KiB, or one batch if that is larger, and its records if they are compressed),
 the index files of one segment, a producer snapshot, and the report. Time: docs/verify.md has the rates.
@@ -14,20 +15,20 @@ the index files of one segment, a producer snapshot, and the report. Time: docs/
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from logstore.clock import Clock
 from logstore.files import File, Files
 from logstore.format.header import MAGIC, NO_EPOCH, BatchHeader
-from logstore.format.names import SWAP_SUFFIX
 from logstore.model import TopicPartition
 from logstore.partition.findings import (
     Finding,
     FindingKind,
     Findings,
     OnVerifyProgress,
+    Place,
     VerifyProgress,
     VerifyReport,
 )
@@ -45,10 +46,11 @@ if TYPE_CHECKING:
 EVERYTHING: Final = 2**63 - 1
 """A ``trusted_end`` above all offsets."""
 
-_TRIES = 3
+_LOOKS = 4
+"""At most so many, of which the last two are compared. One look suffices where it finds nothing."""
 
-_SETTLING_TRIES = 50
-_SETTLING_S = 0.01
+_PAUSE_S = 0.01
+"""Between two looks that do not agree: whoever changes the log may get on."""
 
 OnStep = Callable[[int], None]
 """Told of each step of a check, with the bytes that it read."""
@@ -78,6 +80,10 @@ class LogFacts:
     """Whether a gap is worth a note: not where compaction leaves them."""
     index_interval_bytes: int
     index_limit_bytes: int
+    deleted_below: int = 0
+    """Below it somebody has deleted the log, by the stored log start."""
+    swapped: frozenset[str] = frozenset()
+    """The names of those files that count as segments already and have not got their plain names yet."""
     epochs: LeaderEpochs | None
     """None: unknown."""
     producers: Mapping[int, ProducerState] | None
@@ -91,41 +97,39 @@ class LogFacts:
 
 
 def verify_log(source: Callable[[], LogFacts], clock: Clock, on_step: OnStep | None = None) -> VerifyReport:
-    """Check a log as ``source`` describes it at the moment."""
+    """Check a log as ``source`` describes it at the moment. What ``source`` raises, as where the log is gone
+    by now, ends the check."""
     started_ms = clock.monotonic_ms()
-    before: Sequence[Finding] = ()
-    for attempt in range(_TRIES):
+    before: Collection[Place] | None = None
+    for look in range(_LOOKS):
         facts = source()
         check = LogCheck(facts)
         for step_bytes in check.steps():
             if on_step is not None:
                 on_step(step_bytes)
-        if not check.findings.problem_count or _is_settled(source, facts):
+        findings = check.findings
+        if not findings.problem_count:
             break
-        if attempt == _TRIES - 1:
-            check.findings.keep_problems_of(before)
-            check.findings.note(
-                Finding(
-                    kind=FindingKind.CHANGED,
-                    path=facts.directory,
-                    reason="the log was truncated or compacted, or its beginning deleted, meanwhile",
-                )
-            )
-        before = check.findings.problems
-    return check.findings.report(clock.monotonic_ms() - started_ms)
+        found = {problem.place for problem in findings.problems}
+        if found == before and source().stamp == facts.stamp:
+            break
+        if look == _LOOKS - 1:
+            findings.keep_problems_of(before or ())
+            _note_change(facts, findings)
+        elif before is not None:
+            time.sleep(_PAUSE_S)
+        before = found
+    return findings.report(clock.monotonic_ms() - started_ms)
 
 
-def _is_settled(source: Callable[[], LogFacts], facts: LogFacts) -> bool:
-    """Whether the facts are still so. While whoever writes the log replaces segments, the files that are
-    there are not the log: that is waited for, but not for ever, as he may have died over it."""
-    for _ in range(_SETTLING_TRIES):
-        present = source()
-        if present.stamp != facts.stamp:
-            return False
-        if all(name.state != SWAP_SUFFIX for name in present.names.values()):
-            return True
-        time.sleep(_SETTLING_S)
-    return True
+def _note_change(facts: LogFacts, findings: Findings) -> None:
+    findings.note(
+        Finding(
+            kind=FindingKind.CHANGED,
+            path=facts.directory,
+            reason="the log was truncated or compacted, or its beginning deleted, meanwhile",
+        )
+    )
 
 
 def verify_alone(log: ReadableLog, on_progress: OnVerifyProgress | None) -> VerifyReport:
@@ -212,7 +216,8 @@ class LogCheck:
         start = self.end_offset
         if start < base_offset and not self.is_behind_damage:
             self._meet_gap(start, base_offset, path)
-        self.end_offset = base_offset
+        if not self.has_ended:
+            self.end_offset = base_offset
         self.is_behind_damage = False
 
     def _meet_gap(self, start: int, stop: int, path: str) -> None:
@@ -220,6 +225,9 @@ class LogCheck:
         but that leaves its producer snapshot, or the beginning of its leader's epoch."""
         self.producers.is_complete = False
         offsets = f"offsets {start} to {stop - 1} are in no segment"
+        if start >= self.facts.trusted_end and self.is_dense_at(stop):
+            self._end_in_front_of(f"{offsets}, above the recovery point", path, start)
+            return
         if self.is_dense_at(stop):
             kind, reason = FindingKind.GAP, f"{offsets}, above the recovery point"
         elif self.facts.notes_gaps and self._was_segment(start, stop):
@@ -231,6 +239,12 @@ class LogCheck:
         self.findings.problem(
             Finding(kind=kind, path=path, base_offset=start, last_offset=stop - 1, reason=reason)
         )
+
+    def _end_in_front_of(self, reason: str, path: str, end: int) -> None:
+        """A power cut took the end of a segment which nobody had flushed, and left the next one: the log ends
+        there for whoever opens it, and what is behind is kept aside."""
+        self.has_ended, self.end_offset = True, end
+        self.findings.note(Finding(kind=FindingKind.TORN_END, path=path, base_offset=end, reason=reason))
 
     def _was_segment(self, start: int, stop: int) -> bool:
         if any(start <= offset < stop and offset not in self._bases for offset in self._snapshots):
@@ -255,6 +269,11 @@ class LogCheck:
         base = facts.segments[0].base_offset
         entries = facts.epochs.entries if facts.epochs is not None else ()
         if entries and entries[0].start_offset < min(base, facts.log_start_offset):
+            if facts.deleted_below >= base:
+                self._note(
+                    FindingKind.UNFINISHED, f"the log was made to begin at {base}, but its epochs not yet"
+                )
+                return
             self._lose(
                 FindingKind.MISSING_SEGMENT,
                 f"the history of leader epochs begins at {entries[0].start_offset}, which nobody deleted, "

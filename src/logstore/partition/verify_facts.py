@@ -11,7 +11,7 @@ from logstore.files import Files
 from logstore.format.names import LOG_SUFFIX, segment_file_name
 from logstore.model import TopicPartition
 from logstore.partition.findings import Finding, FindingKind
-from logstore.partition.leftovers import Names, list_segment_files, segment_bases
+from logstore.partition.leftovers import Names, current_logs, list_segment_files, swapped_names
 from logstore.partition.verify import EVERYTHING, LogFacts
 from logstore.partition.verify_files import StoredCheckpoints, read_epoch_file
 from logstore.partition.verify_segment import SegmentToCheck
@@ -32,7 +32,11 @@ def facts_of_writer(log: WritableLog, checkpoints: StoredCheckpoints) -> LogFact
     files = log._context.files
     checkpoints.refresh()
     stored_epochs, findings = read_epoch_file(files, log.directory)
-    names = list_segment_files(files, log.directory)
+    try:
+        names = list_segment_files(files, log.directory)
+    except StorageError:
+        log._check_usable()  # the directory of a topic that was deleted has another name
+        raise
     log._current_view()  # writes what is gathered
     with log._lock:
         core = log._core
@@ -129,12 +133,14 @@ def facts_of_files(
     log_start = checkpoints.log_start(partition)
     epochs, findings = read_epoch_file(files, directory)
     names: Names = {}
+    logs: dict[int, str] = {}
     try:
         names = list_segment_files(files, directory)
+        logs = current_logs(files, directory, names)
     except LogstoreError as error:
         findings.append(Finding(kind=FindingKind.UNREADABLE, path=directory, reason=str(error)))
-    bases = segment_bases(names)
-    sizes = [_size_of(files, directory, base) for base in bases]
+    bases = list(logs)
+    sizes = [_size_of(files, directory, base, state) for base, state in logs.items()]
     known = config if config is not None else TopicConfig()
     has_point = checkpoints.recovery_point(partition) is not None
     is_gapless = config is not None and not config.compacts and not checkpoints.was_compacted(partition)
@@ -155,10 +161,12 @@ def facts_of_files(
         notes_gaps=is_gapless,
         index_interval_bytes=known.index_interval_bytes,
         index_limit_bytes=known.segment_index_bytes,
+        deleted_below=log_start or 0,
+        swapped=swapped_names(names),
         epochs=epochs,
         producers=None,
         findings=findings,
-        stamp=(bases, recovery_point, log_start, sizes, sorted(names)),
+        stamp=(is_clean, bases, recovery_point, log_start, sizes, sorted(names)),
     )
 
 
@@ -166,9 +174,9 @@ def _following(bases: list[int]) -> list[int | None]:
     return [*bases[1:], *([None] if bases else [])]
 
 
-def _size_of(files: Files, directory: str, base: int) -> int:
+def _size_of(files: Files, directory: str, base: int, state: str) -> int:
     """Of a .log file; 0 if it cannot be said, which the check of the segment finds out."""
     try:
-        return files.size_bytes(f"{directory}/{segment_file_name(base, LOG_SUFFIX)}")
+        return files.size_bytes(f"{directory}/{segment_file_name(base, LOG_SUFFIX)}{state}")
     except LogstoreError:
         return 0

@@ -32,6 +32,9 @@ from logstore.partition.sidecars import EPOCHS_NAME, MAX_EPOCHS_BYTES, METADATA_
 if TYPE_CHECKING:
     from logstore.partition.verify import LogFacts
 
+MAX_INDEX_BYTES = 256 * 1024 * 1024
+"""More than any index has."""
+
 _INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
 
@@ -47,7 +50,9 @@ def check_partition_files(facts: LogFacts, findings: Findings) -> None:
     for name in sorted(names):
         parsed = facts.names.get(name)
         is_left = TORN_MARK in name or name.endswith(TEMPORARY_SUFFIX)
-        if is_left or (parsed is not None and parsed.state):
+        if name in facts.swapped:
+            _note(facts, findings, FindingKind.UNFINISHED, name, "it is about to get its plain name")
+        elif is_left or (parsed is not None and parsed.state):
             _note_leftover(facts, findings, name)
         elif parsed is not None and parsed.suffix in _INDEX_SUFFIXES and parsed.base_offset not in bases:
             _meet_orphan(facts, findings, name, parsed.base_offset, names)
@@ -60,17 +65,32 @@ def check_partition_files(facts: LogFacts, findings: Findings) -> None:
 
 
 def _note_leftover(facts: LogFacts, findings: Findings, name: str) -> None:
-    findings.note(
-        Finding(kind=FindingKind.LEFTOVER, path=f"{facts.directory}/{name}", reason="no log uses it")
-    )
+    _note(facts, findings, FindingKind.LEFTOVER, name, "no log uses it")
+
+
+def _note(facts: LogFacts, findings: Findings, kind: FindingKind, name: str, reason: str) -> None:
+    findings.note(Finding(kind=kind, path=f"{facts.directory}/{name}", reason=reason))
+
+
+def _is_unused(facts: LogFacts, name: str) -> bool:
+    """Whether an index file has no entry, as a segment's that was just begun. A file that is gone has
+    none."""
+    try:
+        data = read_small_file(facts.files, f"{facts.directory}/{name}", MAX_INDEX_BYTES)
+    except LogstoreError:
+        return False
+    return not data or not any(data)
 
 
 def _meet_orphan(facts: LogFacts, findings: Findings, name: str, base: int, names: set[str]) -> None:
-    """An index whose log is not there: the log was just deleted, a file is about to become it, or it is
-    lost."""
+    """An index whose log is not there: the log was just deleted, a file is about to become it, a power cut
+    took the log's name from a new segment, or it is lost."""
     log_name = segment_file_name(base, LOG_SUFFIX)
     if not names.isdisjoint((log_name, log_name + DELETED_SUFFIX, log_name + TEMPORARY_SUFFIX)):
         _note_leftover(facts, findings, name)
+        return
+    if base >= facts.trusted_end and _is_unused(facts, name):
+        _note(facts, findings, FindingKind.UNFINISHED, name, "a segment was begun, and has no log yet")
         return
     findings.problem(
         Finding(

@@ -25,19 +25,20 @@ from logstore.format.index import decode_aborted_transactions
 from logstore.format.names import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
+    SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
 from logstore.partition.findings import Finding, FindingKind
 from logstore.partition.indexes import MAX_TRANSACTION_INDEX_BYTES, IndexEntries
+from logstore.partition.verify_files import MAX_INDEX_BYTES
 from logstore.partition.verify_indexes import OffsetIndexCheck, TimeIndexCheck
 from logstore.partition.walk import PIECE_BYTES, Walk
 
 if TYPE_CHECKING:
     from logstore.partition.verify import LogCheck
 
-_MAX_INDEX_BYTES = 256 * 1024 * 1024
 _NO_INTERVAL = 2**62
 _DEFAULT_INTERVAL_BYTES = 4096
 
@@ -71,7 +72,10 @@ class SegmentCheck:
         self._is_cut = False
 
     def _path_of(self, suffix: str) -> str:
-        return f"{self._log.facts.directory}/{segment_file_name(self._segment.base_offset, suffix)}"
+        name = segment_file_name(self._segment.base_offset, suffix)
+        if name + SWAP_SUFFIX in self._log.facts.swapped:
+            name += SWAP_SUFFIX
+        return f"{self._log.facts.directory}/{name}"
 
     def steps(self) -> Iterator[int]:
         """Check it; yields the bytes read, piece by piece. Sets ``has_ended`` of the log where what follows
@@ -84,6 +88,8 @@ class SegmentCheck:
             return
         try:
             self._begin(file.size_bytes())
+            if self._log.has_ended:
+                return
             yield from self._walk(file)
             if not self._log.has_ended:
                 self._finish()
@@ -384,7 +390,7 @@ class SegmentCheck:
         kind = FindingKind.OFFSET_INDEX if suffix == INDEX_SUFFIX else FindingKind.TIME_INDEX
         path = self._path_of(suffix)
         try:
-            data = read_small_file(self._log.facts.files, path, _MAX_INDEX_BYTES)
+            data = read_small_file(self._log.facts.files, path, MAX_INDEX_BYTES)
         except LogstoreError as error:
             self._findings.problem(Finding(kind=kind, path=path, reason=str(error)))
             return None if in_memory is None else in_memory.entries

@@ -166,9 +166,15 @@ class ReadOnlyLog(ReadableLog):
         return view
 
     def _facts(self, checkpoints: StoredCheckpoints) -> LogFacts:
-        """As the files say; the view ends where they do not read on, which is what a check looks for."""
+        """As the files say; the view ends where they do not read on, which is what a check looks for.
+
+        Raises:
+            UnknownTopicError: the topic was deleted by another process.
+        """
         from logstore.partition.verify_facts import facts_of_files
 
+        if not self._files.is_directory(self.directory):
+            raise UnknownTopicError(f"{self.partition} was deleted: there is no {self.directory} any more")
         is_clean = self._context.home.has_clean_marker()
         return facts_of_files(
             self._files, self.directory, self.partition, checkpoints, self._config, is_clean=is_clean

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,11 +40,13 @@ def verify(spark: SparkSession, path: PathLike, *, topics: Iterable[str] | None 
     directory = WatchedDirectory(OsFiles().absolute(check_path(path)))
     try:
         names = directory.topic_names() if topics is None else list(topics)
-        partitions = [
-            TopicPartition(name, number)
-            for name in names
-            for number in range(directory.topic(name).partition_count)
-        ]
+        partitions: list[TopicPartition] = []
+        for name in names:
+            with (
+                contextlib.nullcontext() if topics else contextlib.suppress(UnknownTopicError)
+            ):  # deleted since
+                count = directory.topic(name).partition_count
+                partitions += [TopicPartition(name, number) for number in range(count)]
         own = [verify_store_files(directory)] if topics is None else []
         store = directory.path
     finally:
