@@ -34,9 +34,6 @@ from logstore.format.names import LOG_SUFFIX, segment_file_name
 from logstore.partition.leftovers import list_segment_files, segment_bases
 from logstore.partition.walk import PIECE_BYTES, Walk
 
-CLUSTER_METADATA_TOPIC = "__cluster_metadata"
-CLUSTER_METADATA_NAME = f"{CLUSTER_METADATA_TOPIC}-0"
-
 _SNAPSHOT = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
 _NO_LEADER_CHANGE = -2
 
@@ -193,9 +190,3 @@ class _ClusterState:
         if topic is None:
             raise CorruptionError(f"a record of the topic with id {topic_id}, which was not made")
         return topic
-
-
-def has_cluster_metadata(files: Files, path: str) -> bool:
-    """Whether a broker keeps its metadata log in the directory ``path``."""
-    return files.is_directory(f"{path}/{CLUSTER_METADATA_NAME}")
-
