@@ -14,19 +14,14 @@ from functools import partial
 
 from logstore.clock import Clock, SystemClock
 from logstore.errors import CorruptionError, UsageError
-from logstore.exchange.marks import (
-    MARK_NAME,
-    STAGING_NAME,
-    name_set_aside,
-    read_mark,
-    undo_set_aside,
-)
+from logstore.exchange.marks import read_mark, remove_staged, take_back
 from logstore.exchange.place import Place, held
 from logstore.exchange.plan import Plan, PlannedPartition, choose_topics, plan_handover
 from logstore.exchange.report import HandoverProgress, HandoverReport, OnHandoverProgress
 from logstore.exchange.staging import Staged, Stager
 from logstore.files import Files, OsFiles, PathLike, check_path, read_small_file, remove_tree
 from logstore.format.checkpoint import decode_offset_checkpoint
+from logstore.format.names import HANDOVER_MARK_NAME
 from logstore.logdir.directory import LogDirectory
 from logstore.logdir.identity import is_brokers_directory, prepare_directory
 from logstore.model import TopicPartition
@@ -201,7 +196,7 @@ class _Handover:
             if self._is_to_broker != is_brokers_directory(self._files, self._path):
                 raise UsageError(f"{self._path} was changed meanwhile; call again")
             self._check_checkpoints()
-            self._undo_interrupted()
+            self._take_back()
             staged = self._stage_all(on_progress)
             self._store_offsets(staged)
             for each in staged:
@@ -214,11 +209,12 @@ class _Handover:
         """Let the target store recover, and give it the topics that it does not have."""
         if self._files.is_directory(self._path):
             with held(self._home):
-                self._undo_interrupted()
+                self._take_back()
         directory = LogDirectory(self._path, files=self._files, clock=self._ends.clock)
         try:
             for name, (partition_count, config) in self._plan.missing_topics.items():
-                directory.create_topic(name, partition_count, config)
+                if name not in directory.topic_names():  # else opening has finished what a call began
+                    directory.create_topic(name, partition_count, config)
         finally:
             directory.close()
 
@@ -236,9 +232,9 @@ class _Handover:
             except CorruptionError as error:
                 raise error.located(path) from None
 
-    def _undo_interrupted(self) -> None:
+    def _take_back(self) -> None:
         for planned in self._plan.partitions:
-            undo_set_aside(self._files, self._path, planned.partition)
+            take_back(self._files, self._path, planned.partition)
 
     # Step 1
 
@@ -267,11 +263,11 @@ class _Handover:
             for planned in wanted:
                 self._check_still_empty(planned)
                 at = planned.partition
-                staged.append(stager.stage(planned, name_set_aside(at), partial(tell, at)))
+                staged.append(stager.stage(planned, partial(tell, at)))
         except BaseException:
             with contextlib.suppress(Exception):  # the error in flight says more; the next call removes them
                 for each in staged:
-                    remove_tree(self._files, f"{each.planned.target_directory}/{STAGING_NAME}")
+                    remove_staged(self._files, each.directory)
             raise
         return staged
 
@@ -299,11 +295,9 @@ class _Handover:
 
     def _place(self, staged: Staged) -> None:
         """Steps 3 and 4."""
-        aside = f"{self._path}/{staged.set_aside}"
-        self._files.rename(staged.planned.target_directory, aside)
+        self._files.rename(staged.planned.target_directory, f"{self._path}/{staged.set_aside}")
         self._files.flush_directory(self._path)
-        self._files.rename(f"{aside}/{STAGING_NAME}", staged.planned.target_directory)
-        self._files.flush_directory(aside)
+        self._files.rename(staged.directory, staged.planned.target_directory)
         self._files.flush_directory(self._path)
 
     def _end(self) -> None:
@@ -322,6 +316,6 @@ class _Handover:
                 remove_tree(self._files, f"{self._path}/{mark.set_aside}")
         self._files.flush_directory(self._path)
         for planned in self._plan.partitions:
-            if self._files.is_file(f"{planned.target_directory}/{MARK_NAME}"):
-                self._files.remove(f"{planned.target_directory}/{MARK_NAME}")
+            if self._files.is_file(f"{planned.target_directory}/{HANDOVER_MARK_NAME}"):
+                self._files.remove(f"{planned.target_directory}/{HANDOVER_MARK_NAME}")
                 self._files.flush_directory(planned.target_directory)

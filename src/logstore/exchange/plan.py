@@ -10,15 +10,17 @@ from dataclasses import dataclass, field
 
 from logstore.config import TopicConfig
 from logstore.errors import CorruptionError, DiskFullError, LogstoreError, UnknownTopicError, UsageError
-from logstore.exchange.marks import read_mark, set_aside_names
+from logstore.exchange.marks import read_mark, staged_marks
 from logstore.exchange.place import Place
 from logstore.exchange.report import HandedPartition
-from logstore.files import foreign_owner, free_bytes
+from logstore.files import Files, foreign_owner, free_bytes
 from logstore.format.checkpoint import EpochEntry
-from logstore.format.names import DELETED_SUFFIX, INTERNAL_PREFIX, LOG_SUFFIX
+from logstore.format.header import HEADER_BYTES
+from logstore.format.layout import BATCH_HEADER
+from logstore.format.names import DELETED_SUFFIX, INTERNAL_PREFIX, LOG_SUFFIX, segment_file_name
 from logstore.logdir.identity import read_identity
 from logstore.model import TopicPartition
-from logstore.partition.leftovers import list_segment_files
+from logstore.partition.leftovers import list_segment_files, segment_bases
 from logstore.partition.sidecars import read_epochs, read_snapshot, read_topic_id
 
 _KAFKA_RETENTION_MS = 604_800_000
@@ -47,6 +49,7 @@ class PlannedPartition:
     lowers_epochs: bool
     open_producers: tuple[int, ...]
     was_placed: bool = False
+    """By an earlier call."""
 
     @property
     def told(self) -> HandedPartition:
@@ -243,7 +246,7 @@ def _plan_partition(
     files = source.files
     names = [
         name
-        for name, parsed in list_segment_files(files, directory).items()
+        for name, parsed in sorted(list_segment_files(files, directory).items())
         if parsed.state != DELETED_SUFFIX
     ]
     limit = None
@@ -298,9 +301,9 @@ def _check_brokers_partition(target: Place, partition: TopicPartition) -> int:
             "the topic with replication factor 1, and add replicas after the handover"
         )
     directory = target.directory_of(partition)
-    aside = set_aside_names(target.files, target.path, partition)
-    if not target.files.is_directory(directory) and aside:
-        directory = f"{target.path}/{aside[0]}"
+    if not target.files.is_directory(directory):
+        for mark in staged_marks(target.files, target.path, partition).values():
+            directory = f"{target.path}/{mark.set_aside}" if mark is not None else directory
     if not target.files.is_directory(directory):
         raise _RefusedError(
             f"{directory} is not there: the broker keeps {partition} in another of its log.dirs, or has not "
@@ -338,13 +341,40 @@ def _check_target_partition(target: Place, planned: PlannedPartition) -> None:
                 f"{planned.log_end_offset}). Delete the topic in the target, and begin anew"
             )
         return
+    planned.was_placed = _holds_log(files, planned)
     for name, parsed in list_segment_files(files, directory).items():
         is_log = parsed.suffix == LOG_SUFFIX and parsed.state != DELETED_SUFFIX
-        if is_log and files.size_bytes(f"{directory}/{name}"):
+        if is_log and not planned.was_placed and files.size_bytes(f"{directory}/{name}"):
             raise _RefusedError(
                 f"{planned.partition} has records in the target ({directory}/{name}), which would be lost; "
                 "hand over to an empty topic"
             )
+
+
+def _holds_log(files: Files, planned: PlannedPartition) -> bool:
+    """Whether an earlier call has brought the whole log, and removed its mark: the target has each segment of
+    the source, with the same first batch and, but for the last, the same size. What was appended since does
+    no harm; where a broker has deleted something since, nobody can tell."""
+    bases = segment_bases(list_segment_files(files, planned.source_directory))
+    if planned.log_start_offset == planned.log_end_offset or not bases:
+        return False
+    for base in bases:
+        name = segment_file_name(base, LOG_SUFFIX)
+        ours, theirs = f"{planned.source_directory}/{name}", f"{planned.target_directory}/{name}"
+        if not files.is_file(theirs) or _first_batch(files, ours) != _first_batch(files, theirs):
+            return False
+        if base != bases[-1] and files.size_bytes(ours) != files.size_bytes(theirs):
+            return False
+    return True
+
+
+def _first_batch(files: Files, path: str) -> bytes:
+    """The header but for the leader epoch, which may have been lowered: offset, size, checksum."""
+    file = files.open(path)
+    header = file.read_at(0, HEADER_BYTES)
+    file.close()
+    at = BATCH_HEADER.position_of("partition_leader_epoch")
+    return header[:at] + header[at + 4 :]
 
 
 def _refuse_open_transactions(plan: Plan) -> None:

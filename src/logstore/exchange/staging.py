@@ -23,13 +23,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from logstore.clock import Clock
 from logstore.errors import CorruptionError, UsageError
-from logstore.exchange.marks import STAGING_NAME, Mark, write_mark
+from logstore.exchange.marks import Mark, new_stray_name, remove_staged, write_mark
 from logstore.exchange.plan import PlannedPartition, describe_open_transactions
-from logstore.files import Files, copy_file, remove_tree, write_new_file
+from logstore.files import Files, copy_file, parent_of, write_new_file
 from logstore.format.checkpoint import EpochEntry, encode_offset_checkpoint
 from logstore.format.header import BatchHeader
 from logstore.format.layout import BATCH_HEADER
@@ -79,6 +79,7 @@ class Staged:
     """None where the first segment's name says it."""
     log_end_offset: int
     cleaner_offset: int | None
+    directory: str
     set_aside: str
     """The name for the empty directory whose place it takes."""
 
@@ -95,26 +96,32 @@ class Stager:
     is_to_broker: bool
     aborts_transactions: bool
 
-    def stage(self, planned: PlannedPartition, set_aside: str, on_bytes: Callable[[int], object]) -> Staged:
+    def stage(self, planned: PlannedPartition, on_bytes: Callable[[int], object]) -> Staged:
         """
         Raises:
             CorruptionError: the source is damaged.
             UsageError: it has open transactions, and they are not to be aborted.
             StorageError: the disk refused.
         """
-        staged = f"{planned.target_directory}/{STAGING_NAME}"
-        if self.files.is_directory(staged):
-            remove_tree(self.files, staged)
+        target = parent_of(planned.target_directory)
+        staged = f"{target}/{new_stray_name(planned.partition)}"
         self.files.make_directory(staged)
+        mark = Mark(
+            topic_id=planned.topic_id,
+            source_end_offset=planned.log_end_offset,
+            log_end_offset=-1,
+            set_aside=new_stray_name(planned.partition),
+        )
         try:
-            return self._fill(planned, staged, set_aside, on_bytes)
+            write_mark(self.files, staged, mark)
+            return self._fill(planned, staged, mark, on_bytes)
         except BaseException:
             with contextlib.suppress(Exception):  # the error in flight says more
-                remove_tree(self.files, staged)
+                remove_staged(self.files, staged)
             raise
 
     def _fill(
-        self, planned: PlannedPartition, staged: str, set_aside: str, on_bytes: Callable[[int], object]
+        self, planned: PlannedPartition, staged: str, mark: Mark, on_bytes: Callable[[int], object]
     ) -> Staged:
         files, source = self.files, planned.source_directory
         for name in planned.file_names:
@@ -138,22 +145,16 @@ class Stager:
         topic_id = read_topic_id(files, planned.target_directory)
         if topic_id is not None:
             write_topic_id(files, staged, topic_id)
-        mark = Mark(
-            topic_id=planned.topic_id,
-            source_end_offset=planned.log_end_offset,
-            log_end_offset=end_offset,
-            set_aside=set_aside,
-        )
-        write_mark(files, staged, mark)
-        files.flush_directory(staged)
-        files.flush_directory(planned.target_directory)
+        write_mark(files, staged, replace(mark, log_end_offset=end_offset))
+        files.flush_directory(parent_of(staged))
         first = segment_bases(list_segment_files(files, staged))[0]
         return Staged(
             planned,
             start_offset if start_offset > first else None,
             end_offset,
             self.source_home.cleaner_offset(planned.partition),
-            set_aside,
+            staged,
+            mark.set_aside,
         )
 
     @contextlib.contextmanager

@@ -308,7 +308,7 @@ class LogDirectory:
         """
         if is_brokers_directory(self._files, self.path):
             raise UsageError(
-                f"{what} cannot be made in {self.path}: it is a broker's directory, and the broker renames to "
+                f"{what} cannot be made in {self.path}: it is a broker's, and a broker renames to "
                 "-stray what it does not know. Make it in the broker; logstore.handover() brings it the "
                 "records of a store. To have a store of your own, hand the topics over to a new directory"
             )

@@ -15,6 +15,7 @@ from logstore.format.metadata import (
 )
 from logstore.format.names import (
     CLUSTER_METADATA_NAME,
+    HANDOVER_MARK_NAME,
     DirectoryKind,
     DirectoryName,
     parse_directory_name,
@@ -38,6 +39,10 @@ _SET_ASIDE = (
     "has set its records aside under that name. Nothing is lost: while neither a broker nor a store has the "
     "directory open, rename it back to {name}. To have a broker serve the topic, hand it over to one with "
     "logstore.handover()"
+)
+_HANDED_IN_PART = (
+    "the partition's directory is missing, because a handover to this directory was interrupted. Close the "
+    "store, and call logstore.handover() again: it finishes what it began"
 )
 _GUESSES = uuid.UUID("7f1cf2f0-9a5d-4d0e-a5f4-5bd1be0e6c1f")  # any; the guesses' name space
 _STORE_FILES = {*STORE_NAMES, LOCK_NAME}
@@ -137,12 +142,24 @@ def missing_directory(files: Files, path: str, partition: TopicPartition) -> Cor
     """What is wrong where a partition's directory is not there, and what to do: a broker may have renamed
     it."""
     name = partition_directory_name(*partition)
+    reason = _MISSING_DIRECTORY
+    for stray in stray_names(files, path, partition):
+        if files.is_file(f"{path}/{stray}/{HANDOVER_MARK_NAME}"):
+            reason = _HANDED_IN_PART
+            break
+        reason = _SET_ASIDE.format(stray=stray, name=name)
+    return CorruptionError(reason, path=f"{path}/{name}")
+
+
+def stray_names(files: Files, path: str, partition: TopicPartition) -> list[str]:
+    """The directories that are named as a broker names those of the partition that it sets aside."""
     tail = f"-{partition.partition}."
-    for other, parsed in list_partitions(files, path):
-        marked = stray_directory_name(*partition, uuid.UUID(int=0).hex).rpartition(tail)[0] + tail
-        if parsed.kind is DirectoryKind.STRAY and other.startswith(marked):
-            return CorruptionError(_SET_ASIDE.format(stray=other, name=name), path=f"{path}/{name}")
-    return CorruptionError(_MISSING_DIRECTORY, path=f"{path}/{name}")
+    begin = stray_directory_name(*partition, uuid.UUID(int=0).hex).rpartition(tail)[0] + tail
+    return sorted(
+        name
+        for name, parsed in list_partitions(files, path)
+        if parsed.kind is DirectoryKind.STRAY and name.startswith(begin)
+    )
 
 
 def is_brokers_directory(files: Files, path: str) -> bool:
