@@ -36,6 +36,7 @@ PUBLIC = {
     "TopicPartition",
     "UsageError",
     "build_info",
+    "handover",
     "open",
 }
 

@@ -40,6 +40,7 @@ from logstore.store import Store, Topic
 from logstore.store import open_store as open
 
 if TYPE_CHECKING:
+    from logstore.exchange.handover import handover
     from logstore.logdir.cleaner import LogCleaner
 
 __version__ = _version.VERSION
@@ -51,6 +52,10 @@ def __getattr__(name: str) -> Any:
         from logstore.logdir.cleaner import LogCleaner
 
         return LogCleaner
+    if name == "handover":
+        from logstore.exchange.handover import handover
+
+        return handover
     raise AttributeError(f"module 'logstore' has no attribute {name!r}")
 
 
@@ -82,5 +87,6 @@ __all__ = [
     "TopicPartition",
     "UsageError",
     "build_info",
+    "handover",
     "open",
 ]

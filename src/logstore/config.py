@@ -194,6 +194,11 @@ class TopicConfig:
         return "delete" in self.cleanup_policy
 
     @classmethod
+    def setting_names(cls) -> frozenset[str]:
+        """The names of all settings, in Kafka's spelling."""
+        return frozenset(field.name.replace("_", ".") for field in fields(cls))
+
+    @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
         """Read Kafka's spelling (``retention.ms``), values as text.
 

@@ -20,7 +20,7 @@ import resource
 import stat
 import sys
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, cast
 
 from logstore.build import compiled
@@ -259,6 +259,12 @@ class OsFile:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             position += written
             rest = rest[written:]
+
+    def copy_to(self, target: OsFile, position: int, size_bytes: int) -> int:
+        """See :func:`copy_file`. May raise OSError where the two files cannot be copied like this."""
+        return os.copy_file_range(
+            self._descriptor, target._descriptor, size_bytes, offset_src=position, offset_dst=position
+        )
 
     def truncate(self, size_bytes: int) -> None:
         try:
@@ -538,6 +544,79 @@ def let_go(file: File, end: int) -> None:
     ``end``: its memory is free for what is written next."""
     if isinstance(file, OsFile) and hasattr(os, "posix_fadvise"):
         file.let_go(end)
+
+
+# Copies and room --------------------------------------------------------------------------------------------
+
+
+_COPY_PIECE_BYTES = 16 * 1024 * 1024
+_NO_RANGE_COPY = frozenset(
+    {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF, errno.EIO}
+)
+
+
+def copy_file(files: Files, path: str, new: str, on_bytes: Callable[[int], object] | None = None) -> None:
+    """Copy a file that nobody changes, and flush the copy; its name is not durable yet. The copy shares no
+    block that a change of either would reach: a file system that can (XFS, Btrfs) shares them until then.
+    ``on_bytes`` is told how many bytes were copied since it was called last."""
+    source, target = files.open(path), files.open(new, create=True)
+    try:
+        target.truncate(0)
+        position, size = 0, source.size_bytes()
+        while position < size:
+            done = _copy_piece(source, target, position, min(_COPY_PIECE_BYTES, size - position))
+            if not done:
+                raise CorruptionError(f"became shorter than {size} bytes", path=path)
+            position += done
+            if on_bytes is not None:
+                on_bytes(done)
+        target.flush()
+    finally:
+        source.close()
+        target.close()
+    files.set_modified_ms(new, files.modified_ms(path))
+
+
+def _copy_piece(source: File, target: File, position: int, size_bytes: int) -> int:
+    if isinstance(source, OsFile) and isinstance(target, OsFile) and hasattr(os, "copy_file_range"):
+        try:
+            return source.copy_to(target, position, size_bytes)
+        except OSError as error:
+            if error.errno not in _NO_RANGE_COPY:
+                raise storage_error(error, target.path, "writing") from error
+    data = source.read_at(position, min(size_bytes, READ_PIECE_BYTES))
+    if data:
+        target.write_at(position, [data])
+    return len(data)
+
+
+def free_bytes(files: Files, path: str) -> int | None:
+    """The room that this process may fill on the disk of a directory; None where nobody can tell."""
+    if not isinstance(files, OsFiles):
+        return None
+    with _reported(path, "looking at"):
+        status = os.statvfs(path)
+    return status.f_bavail * status.f_frsize
+
+
+def foreign_owner(files: Files, path: str) -> int | None:
+    """The user that a directory belongs to, if that is not the one of this process: what is made in it may
+    then be closed to its owner."""
+    if not isinstance(files, OsFiles):
+        return None
+    with _reported(path, "looking at"):
+        owner = os.stat(path).st_uid
+    return owner if owner != os.geteuid() else None
+
+
+def remove_tree(files: Files, path: str) -> None:
+    """Remove a directory and all that is in it."""
+    for entry in files.list_directory(path):
+        if entry.is_directory:
+            remove_tree(files, f"{path}/{entry.name}")
+        else:
+            files.remove(f"{path}/{entry.name}")
+    files.remove_directory(path)
 
 
 # Whole small files ------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from typing import Final
 
 from tests.interop import clients
 from tests.interop.clients import NewRecord
-from tests.interop.kafka import KAFKA_VERSION, KafkaBroker, read_checkpoint, wait_for
+from tests.interop.kafka import OLD, KafkaBroker, read_checkpoint, wait_for
 from tests.interop.plan import Plan
 
 SHORT_MS: Final = 1
@@ -201,7 +201,7 @@ ROUNDS: Final[Mapping[int, Sequence[str]]] = {
 def run_rounds(home: Path, target: Path, *, seed: int) -> None:
     """Write the topics, let the cleaner of a broker in `home` go over them, and fill `target`."""
     configs = {topic: {**CLEANABLE, **config} for topic, (_, config) in TOPICS.items()}
-    with KafkaBroker(home, config={"log.cleaner.backoff.ms": 50}) as broker:
+    with KafkaBroker(home, config={"log.cleaner.backoff.ms": 50}, version=OLD) as broker:
         broker.create_topics(dict.fromkeys(configs, 1), configs)
         for turn, topics in ROUNDS.items():
             rows = _Rows(random.Random(seed * 10 + turn), int(time.time() * 1000))
@@ -241,7 +241,7 @@ def clean(broker: KafkaBroker, configs: Mapping[str, Mapping[str, object]], targ
     for topic in configs:
         directory = broker.partition_dir(topic)
         _copy(directory, target / "after" / directory.name, _KEPT_AFTER)
-    stored = {"kafka_version": KAFKA_VERSION, "topics": story}
+    stored = {"kafka_version": OLD, "topics": story}
     (target / ROUND_FILE).write_text(json.dumps(stored, indent=1) + "\n")
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.interop.kafka import run_java
+from tests.interop.kafka import run_dump_tool
 
 DUMPED_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 
@@ -111,7 +111,7 @@ def _run(
     names = ",".join(os.fspath(path) for path in files)
     if names.count(",") != len(files) - 1:
         raise ValueError(f"the tool separates names by commas, so it cannot take {names}")
-    done = run_java("kafka.tools.DumpLogSegments", *options, "--files", names)
+    done = run_dump_tool(*options, "--files", names)
     complaints = list(_complaints(done.stderr, allow_gaps=allow_gaps, allow_emptied=allow_emptied))
     # A payload may hold these words too; the tests' payloads do not.
     faults = [line for line in done.stdout.splitlines() if any(fault in line for fault in _FAULTS)]

@@ -34,15 +34,27 @@ HERE = Path(__file__).resolve().parent
 POM = HERE / "pom.xml"
 CACHE = HERE.parents[1] / ".cache" / "kafka"
 
-# The pom is the only place that names the version.
-_VERSION_MATCH = re.search(r"<kafka\.version>(.+?)</kafka\.version>", POM.read_text())
-assert _VERSION_MATCH is not None, "pom.xml names no kafka.version"
-KAFKA_VERSION = _VERSION_MATCH[1]
+TOOLS_POM = HERE / "pom-tools.xml"
+
+
+def _version_in(pom: Path) -> str:
+    """The poms are the only places that name versions."""
+    found = re.search(r"<kafka\.version>(.+?)</kafka\.version>", pom.read_text())
+    assert found is not None, f"{pom} names no kafka.version"
+    return found[1]
+
+
+NEWEST = _version_in(POM)
+"""What the tests run unless they say otherwise."""
+OLD = "3.9.2"
+"""The last line before 4.0: message formats 0 and 1 can still be written, and Java 11 runs it."""
+TOOLS_VERSION = _version_in(TOOLS_POM)
+"""Of the tools for 4.x, which are in a package of their own; it may come out later than the broker."""
 
 # A small heap and the cheapest collector and compiler: these JVMs live for seconds and share two cores.
 JVM_FLAGS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
 
-MINIMUM_JAVA = 11  # for the broker and its tools; the programs of this folder are written for 17
+MINIMUM_JAVA = 17  # for a broker of 4.x, and what the programs of this folder are written for
 FETCH_TIMEOUT_S = 600
 START_TIMEOUT_S = 90
 STOP_TIMEOUT_S = 45
@@ -62,21 +74,22 @@ OFFSET_CHECKPOINT_FILES = (
 
 
 @functools.cache
-def unavailable_reason() -> str | None:
+def unavailable_reason(version: str = NEWEST) -> str | None:
     """Why Kafka cannot be run here, or None when it can. Fetches the jars on the first call."""
     java = _java_problem()
     if java is not None:
         return java
     try:
-        jars()
+        jars(version)
+        tool_jars(version)
     except (OSError, RuntimeError, subprocess.TimeoutExpired) as error:
-        return f"Apache Kafka {KAFKA_VERSION} could not be fetched: {error}"
+        return f"Apache Kafka {version} could not be fetched: {error}"
     return None
 
 
-def require_kafka() -> None:
+def require_kafka(version: str = NEWEST) -> None:
     """Skip the calling test, saying why, when Kafka cannot be run here."""
-    reason = unavailable_reason()
+    reason = unavailable_reason(version)
     if reason is not None:
         pytest.skip(reason)
 
@@ -93,12 +106,17 @@ def _java_problem() -> str | None:
     return None
 
 
-def jars() -> Path:
+def jars(version: str = NEWEST) -> Path:
     """The folder of Kafka's jars, fetched on first use."""
-    return fetch_jars(POM, CACHE / KAFKA_VERSION)
+    return fetch_jars(POM, CACHE / version, f"-Dkafka.version={version}")
 
 
-def fetch_jars(pom: Path, folder: Path) -> Path:
+def tool_jars(version: str = NEWEST) -> Path:
+    """The folder of jars with ``DumpLogSegments`` for files of a version."""
+    return jars(version) if version == OLD else fetch_jars(TOOLS_POM, CACHE / f"tools-{TOOLS_VERSION}")
+
+
+def fetch_jars(pom: Path, folder: Path, *options: str) -> Path:
     """The folder, with the jars that a pom lists; fetched with Maven if it is not there.
 
     A file lock lets one process fetch while the others wait. The fetch goes to a temporary folder that is
@@ -110,7 +128,7 @@ def fetch_jars(pom: Path, folder: Path) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _locked(folder.parent / "fetch.lock"):
         if not folder.is_dir():
-            _fetch_jars(pom, folder)
+            _fetch_jars(pom, folder, options)
     return folder
 
 
@@ -121,14 +139,14 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _fetch_jars(pom: Path, folder: Path) -> None:
+def _fetch_jars(pom: Path, folder: Path, options: Sequence[str]) -> None:
     if shutil.which("mvn") is None:
         raise RuntimeError("no mvn on the path")
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="fetch-") as scratch:
         libs = Path(scratch, "libs")
         command = ["mvn", "-q", "-B", "-f", os.fspath(pom), "dependency:copy-dependencies"]
         done = subprocess.run(
-            [*command, "-DincludeScope=runtime", f"-DoutputDirectory={libs}"],
+            [*command, *options, "-DincludeScope=runtime", f"-DoutputDirectory={libs}"],
             capture_output=True,
             text=True,
             timeout=FETCH_TIMEOUT_S,
@@ -143,24 +161,38 @@ def _fetch_jars(pom: Path, folder: Path) -> None:
 # --- programs -------------------------------------------------------------------------------------
 
 
-def java_command(main: str, *args: str, level: str = "ERROR") -> list[str]:
+def java_command(main: str, *args: str, level: str = "ERROR", classes: Path | None = None) -> list[str]:
     """The command line of a class of Kafka's jars or of a `.java` file, logging to stderr from `level` on."""
     logging = f"-Dlog4j.configuration={(HERE / 'log4j.properties').as_uri()}"
-    return ["java", *JVM_FLAGS, logging, f"-Drig.level={level}", "-cp", f"{jars()}/*", main, *args]
+    path = f"{classes or jars()}/*"
+    return ["java", *JVM_FLAGS, logging, f"-Drig.level={level}", "-cp", path, main, *args]
 
 
 def run_java(
-    main: str, *args: str, stdin: str | None = None, timeout_s: float = 120
+    main: str, *args: str, stdin: str | None = None, timeout_s: float = 120, classes: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a Java program to its end and return its output; the exit status is the caller's to judge."""
     return subprocess.run(
-        java_command(main, *args), input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False
+        java_command(main, *args, classes=classes),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
     )
 
 
-def run_program(name: str, *args: str, stdin: str | None = None, timeout_s: float = 120) -> str:
+def run_dump_tool(*args: str, version: str = NEWEST) -> subprocess.CompletedProcess[str]:
+    """Run ``DumpLogSegments``: of 3.9 the version's own, else the newest that is out."""
+    main = "kafka.tools.DumpLogSegments" if version == OLD else "org.apache.kafka.tools.DumpLogSegments"
+    return run_java(main, *args, classes=tool_jars(version))
+
+
+def run_program(
+    name: str, *args: str, stdin: str | None = None, timeout_s: float = 120, version: str = NEWEST
+) -> str:
     """Run a `.java` file of this folder and return its stdout; raises RuntimeError with its output."""
-    done = run_java(os.fspath(HERE / name), *args, stdin=stdin, timeout_s=timeout_s)
+    done = run_java(os.fspath(HERE / name), *args, stdin=stdin, timeout_s=timeout_s, classes=jars(version))
     if done.returncode != 0:
         raise RuntimeError(
             f"{name} exited with {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
@@ -191,16 +223,22 @@ def write_checkpoint(path: Path, entries: Mapping[tuple[str, int], int]) -> None
 class KafkaBroker:
     """One stock KRaft node, broker and controller in one process, on loopback.
 
-    `home` gets server.properties, broker.log and the metadata log; `log_dir` (by default `home/data`) gets
-    the partition directories. `config` adds to or overrides the broker's settings. Nothing runs until
-    `start`; as a context manager it starts on entry and stops on exit.
+    `home` gets server.properties and broker.log; `log_dir` (by default `home/data`) gets the partition
+    directories and, as by default, the metadata log. `config` adds to or overrides the broker's settings.
+    Nothing runs until `start`; as a context manager it starts on entry and stops on exit.
     """
 
     CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 
     def __init__(
-        self, home: Path, *, log_dir: Path | None = None, config: Mapping[str, object] | None = None
+        self,
+        home: Path,
+        *,
+        log_dir: Path | None = None,
+        config: Mapping[str, object] | None = None,
+        version: str = NEWEST,
     ) -> None:
+        self.version = version
         self.home = home
         self.log_dir = log_dir or home / "data"
         self.log_file = home / "broker.log"
@@ -239,6 +277,7 @@ class KafkaBroker:
             "-c",
             os.fspath(self._properties),
             "-g",
+            classes=jars(self.version),
         )
         if done.returncode != 0:
             raise RuntimeError(f"the storage was not formatted:\n{done.stdout}\n{done.stderr}")
@@ -291,7 +330,9 @@ class KafkaBroker:
     def _launch(self) -> str | None:
         """Start the process; None when it serves, otherwise what went wrong, with the process gone."""
         seen = self.log_file.stat().st_size if self.log_file.exists() else 0
-        command = java_command("kafka.Kafka", os.fspath(self._properties), level="INFO")
+        command = java_command(
+            "kafka.Kafka", os.fspath(self._properties), level="INFO", classes=jars(self.version)
+        )
         with self.log_file.open("ab") as log:
             self._process = process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.home
@@ -325,7 +366,6 @@ class KafkaBroker:
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAINTEXT",
             "log.dirs": self.log_dir,
-            "metadata.log.dir": self.home / "metadata",
             "auto.create.topics.enable": "false",
             "offsets.topic.num.partitions": 1,
             "offsets.topic.replication.factor": 1,

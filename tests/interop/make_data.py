@@ -22,7 +22,7 @@ from tests.interop.cleaner_rounds import run_rounds
 from tests.interop.clients import Isolation, NewRecord, SeenRecord
 from tests.interop.fixtures import CLEANER_ROUNDS, DATA, ExpectedPartition, decode_record, store_expected
 from tests.interop.kafka import (
-    KAFKA_VERSION,
+    OLD,
     KafkaBroker,
     read_checkpoint,
     run_program,
@@ -46,6 +46,11 @@ COMPACT = {
     "min.cleanable.dirty.ratio": 0.01,
     "file.delete.delay.ms": 0,
 }
+
+
+def old_broker(home: Path, config: Mapping[str, object] | None = None) -> KafkaBroker:
+    """A broker that still knows the old formats, with its metadata log beside the topics, not among them."""
+    return KafkaBroker(home, version=OLD, config={"metadata.log.dir": home / "metadata", **(config or {})})
 
 
 # --- what is written ------------------------------------------------------------------------------
@@ -174,7 +179,7 @@ def write_numbered(plan: Plan, topic: str, batches: int, *, partition: int = 0, 
 def observe(broker: KafkaBroker, topics: Sequence[tuple[str, int]]) -> list[ExpectedPartition]:
     """What Kafka's consumer sees of the partitions; fails where kafka-python sees otherwise."""
     words = [word for topic, partition in topics for word in (topic, str(partition))]
-    views = json.loads(run_program("Reader.java", broker.bootstrap, *words))
+    views = json.loads(run_program("Reader.java", broker.bootstrap, *words, version=OLD))
     seen = []
     for topic, partition in topics:
         view = views[f"{topic}-{partition}"]
@@ -223,7 +228,7 @@ def keep(case: str, seen: Sequence[ExpectedPartition]) -> None:
     target.mkdir(parents=True)
     for each in seen:
         shutil.copytree(each.directory, target / each.directory.name)
-    store_expected(target, KAFKA_VERSION, seen)
+    store_expected(target, OLD, seen)
 
 
 def wait_until_cleaned(broker: KafkaBroker, topic: str, partition: int = 0) -> None:
@@ -266,7 +271,7 @@ def make_ordinary(home: Path) -> None:
     write_transactions(plan, "compacted-transactional", 6)
     write_append_time(plan)
     write_numbered(plan, "segments", 60)
-    with KafkaBroker(home, config=CLEANER) as broker:
+    with old_broker(home, CLEANER) as broker:
         for topic, config in topics.items():
             broker.create_topic(topic, config=config)
         plan.run(broker.bootstrap)
@@ -283,7 +288,7 @@ def make_ordinary(home: Path) -> None:
 
 def make_epochs(home: Path) -> None:
     """Records of three leader epochs: every start of a single broker begins a new one."""
-    broker = KafkaBroker(home)
+    broker = old_broker(home)
     for life in range(3):
         with broker:
             if life == 0:
@@ -297,7 +302,7 @@ def make_epochs(home: Path) -> None:
 
 def make_killed(home: Path) -> None:
     """What SIGKILL leaves: preallocated indexes with zero tails, no marker, no snapshot at the end."""
-    broker = KafkaBroker(home)
+    broker = old_broker(home)
     with broker:
         broker.create_topic("killed", config={**SMALL_SEGMENTS, "segment.index.bytes": 240})
         plan = Plan()
@@ -313,7 +318,7 @@ def make_log_dir(home: Path) -> None:
 
     Partition 1 has its start moved into a segment, partition 2 is empty; a compacted topic stands beside.
     """
-    broker = KafkaBroker(home, config=CLEANER)
+    broker = old_broker(home, CLEANER)
     with broker:
         broker.create_topic("many", partitions=3, config=SMALL_SEGMENTS)
         broker.create_topic("compact-one", config=COMPACT)
@@ -337,9 +342,9 @@ def make_legacy(home: Path) -> None:
     names = [f"v{magic}-{codec}" for magic in (0, 1) for codec in CODECS[:4]]
     names += ["v1-none-append-time", "v1-lz4-append-time", "mixed"]
     written = home / "written"
-    run_program("Legacy.java", os.fspath(written), *names)
+    run_program("Legacy.java", os.fspath(written), *names, version=OLD)
     topics = [f"legacy-{name}" for name in names]
-    with KafkaBroker(home / "broker") as broker:
+    with old_broker(home / "broker") as broker:
         broker.serve_partitions({topic: [written / f"{topic}-0"] for topic in topics})
         seen = observe(broker, [(topic, 0) for topic in topics])
     for topic, each in zip(topics, seen, strict=True):

@@ -190,7 +190,9 @@ def test_the_broker_finds_no_fault_but_the_torn_end(
 def complaints_about(broker: KafkaBroker, partition: str) -> list[str]:
     name = re.compile(rf"(?<![\w.-]){re.escape(partition)}(?![\w.-])")
     lines = broker.log_file.read_text(errors="replace").splitlines()
-    return [line for line in lines if re.search(r"\] (WARN|ERROR|FATAL) ", line) and name.search(line)]
+    complaints = [line for line in lines if re.search(r"\] (WARN|ERROR|FATAL) ", line) and name.search(line)]
+    # The rig places a partition without its high watermark, which 4.x then mentions.
+    return [line for line in complaints if "Non-monotonic update of high watermark" not in line]
 
 
 # --- a broker that trusts us ----------------------------------------------------------------------

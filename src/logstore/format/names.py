@@ -22,6 +22,13 @@ MAX_DIRECTORY_NAME_LENGTH = 255
 MAX_PARTITION = 2**31 - 1
 MAX_OFFSET = 2**63 - 1
 
+CLUSTER_METADATA_NAME = "__cluster_metadata-0"
+"""The directory of a KRaft cluster's metadata log: a broker keeps it beside its topics."""
+HANDOVER_MARK_NAME = "handover.json"
+"""In a partition's directory that a handover has made and not finished."""
+INTERNAL_PREFIX = "__"
+"""Of the topics in which a broker keeps its own state."""
+
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"

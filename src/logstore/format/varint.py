@@ -46,6 +46,13 @@ def decode_varlong(buffer: Bytes, position: int) -> tuple[int, int]:
     return (raw >> 1) ^ -(raw & 1), after
 
 
+def decode_unsigned_varint(buffer: Bytes, position: int) -> tuple[int, int]:
+    """A 32-bit number without zig-zag, as in the flexible versions of Kafka's messages, and the position
+    after it; fails as :func:`decode_varint`."""
+    raw, after = _decode_raw(buffer, position, VARINT_MAX_BYTES)
+    return raw & 0xFFFF_FFFF, after
+
+
 def wrap_int64(value: int) -> int:
     """The value as 64-bit arithmetic leaves it: the difference of two timestamps may need 65 bits, and comes
     right again when it is added back."""

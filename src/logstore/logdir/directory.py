@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from logstore.clock import Clock, SystemClock
 from logstore.config import StoreConfig, TopicConfig, check_topic_config
 from logstore.errors import (
-    CorruptionError,
     LogstoreError,
     ReopenRequiredError,
     RetriableError,
@@ -28,7 +27,12 @@ from logstore.errors import (
 from logstore.files import Files
 from logstore.format.names import check_topic_name
 from logstore.logdir.catalogue import MAX_PARTITIONS, TopicEntry
-from logstore.logdir.identity import MISSING_DIRECTORY, ensure_identity, prepare_directory
+from logstore.logdir.identity import (
+    ensure_identity,
+    is_brokers_directory,
+    missing_directory,
+    prepare_directory,
+)
 from logstore.logdir.topics import TopicTable
 from logstore.logdir.upkeep import Upkeep, flush_each, for_each
 from logstore.model import TopicPartition
@@ -193,7 +197,7 @@ class LogDirectory:
     ) -> Log:
         directory = self._topics.directory_of(partition)
         if not self._files.is_directory(directory):
-            raise CorruptionError(MISSING_DIRECTORY, path=directory)
+            raise missing_directory(self._files, self.path, partition)
         return open_log(
             self.context,
             directory,
@@ -279,10 +283,12 @@ class LogDirectory:
         Raises:
             InvalidTopicError: Kafka would refuse the name.
             TopicExistsError: it is there, or one whose name differs only in ``.`` and ``_``.
+            UsageError: the directory is a broker's.
         """
         self.check_open()
         check_topic_name(name)
         check_partition_count(partition_count)
+        self._check_ours(f"topic {name!r}")
         with self._lock:
             self.check_open()
             try:
@@ -293,6 +299,19 @@ class LogDirectory:
                 raise
             self._start_cleaner_for(topic)
             return topic
+
+    def _check_ours(self, what: str) -> None:
+        """
+        Raises:
+            UsageError: a broker has made the directory, and would not know what is made here: when it starts,
+                it sets such directories aside, with all their records.
+        """
+        if is_brokers_directory(self._files, self.path):
+            raise UsageError(
+                f"{what} cannot be made in {self.path}: it is a broker's, and a broker renames to "
+                "-stray what it does not know. Make it in the broker; logstore.handover() brings it the "
+                "records of a store. To have a store of your own, hand the topics over to a new directory"
+            )
 
     def _complete(self, topic: TopicEntry, first: int) -> TopicEntry:
         """Open the logs of new partitions, and only then show them: an interrupt anywhere leaves no topic
@@ -321,10 +340,12 @@ class LogDirectory:
         """Give a topic more partitions, ``partition_count`` in all: all of them, or after a crash none.
 
         Raises:
-            UsageError: it has as many or more; partitions are never taken away.
+            UsageError: it has as many or more; partitions are never taken away. Or the directory is a
+                broker's.
         """
         self.check_open()
         check_partition_count(partition_count)
+        self._check_ours(f"a partition of {name!r}")
         with self._lock:
             topic = self.topic(name)
             if partition_count <= topic.partition_count:

@@ -14,21 +14,35 @@ from logstore.format.metadata import (
     encode_meta_properties,
 )
 from logstore.format.names import (
+    CLUSTER_METADATA_NAME,
+    HANDOVER_MARK_NAME,
     DirectoryKind,
     DirectoryName,
     parse_directory_name,
     parse_segment_file_name,
     partition_directory_name,
+    stray_directory_name,
 )
 from logstore.logdir.catalogue import MAX_PARTITIONS
+from logstore.model import TopicPartition
 from logstore.partition.home import LOCK_NAME, META_PROPERTIES_NAME, STORE_NAMES
 from logstore.partition.sidecars import METADATA_NAME, read_topic_id
 from logstore.warning import warn
 
 MAX_META_BYTES = 64 * 1024
-MISSING_DIRECTORY = (
+_MISSING_DIRECTORY = (
     "the partition's directory is missing. Restore it from a copy; or make an empty one, and reopen the "
     "partition with accept_loss=True to begin an empty log"
+)
+_SET_ASIDE = (
+    "the partition's directory is missing, but {stray} is beside it: a broker that did not know the topic "
+    "has set its records aside under that name. Nothing is lost: while neither a broker nor a store has the "
+    "directory open, rename it back to {name}. To have a broker serve the topic, hand it over to one with "
+    "logstore.handover()"
+)
+_HANDED_IN_PART = (
+    "the partition's directory is missing, because a handover to this directory was interrupted. Close the "
+    "store, and call logstore.handover() again: it finishes what it began"
 )
 _GUESSES = uuid.UUID("7f1cf2f0-9a5d-4d0e-a5f4-5bd1be0e6c1f")  # any; the guesses' name space
 _STORE_FILES = {*STORE_NAMES, LOCK_NAME}
@@ -124,24 +138,67 @@ def guessed_topic_id(topic: str) -> uuid.UUID:
     return uuid.uuid5(_GUESSES, topic)
 
 
-def ensure_identity(files: Files, path: str) -> MetaProperties:
-    """Read ``meta.properties``, or give a new store an identity.
+def missing_directory(files: Files, path: str, partition: TopicPartition) -> CorruptionError:
+    """What is wrong where a partition's directory is not there, and what to do: a broker may have renamed
+    it."""
+    name = partition_directory_name(*partition)
+    reason = _MISSING_DIRECTORY
+    for stray in stray_names(files, path, partition):
+        if files.is_file(f"{path}/{stray}/{HANDOVER_MARK_NAME}"):
+            reason = _HANDED_IN_PART
+            break
+        reason = _SET_ASIDE.format(stray=stray, name=name)
+    return CorruptionError(reason, path=f"{path}/{name}")
+
+
+def stray_names(files: Files, path: str, partition: TopicPartition) -> list[str]:
+    """The directories that are named as a broker names those of the partition that it sets aside."""
+    tail = f"-{partition.partition}."
+    begin = stray_directory_name(*partition, uuid.UUID(int=0).hex).rpartition(tail)[0] + tail
+    return sorted(
+        name
+        for name, parsed in list_partitions(files, path)
+        if parsed.kind is DirectoryKind.STRAY and name.startswith(begin)
+    )
+
+
+def is_brokers_directory(files: Files, path: str) -> bool:
+    """Whether a Kafka broker has made the directory: it keeps its metadata log there, or it has written
+    ``meta.properties``. That file begins with a comment then, with the date; logstore writes none."""
+    if files.is_directory(f"{path}/{CLUSTER_METADATA_NAME}"):
+        return True
+    data = read_small_file(files, f"{path}/{META_PROPERTIES_NAME}", MAX_META_BYTES)
+    return data is not None and data.startswith(b"#")
+
+
+def read_identity(files: Files, path: str) -> MetaProperties | None:
+    """``meta.properties``, or None if there is none.
 
     Raises:
         CorruptionError: the file is damaged.
     """
     meta_path = f"{path}/{META_PROPERTIES_NAME}"
     data = read_small_file(files, meta_path, MAX_META_BYTES)
-    if data is not None:
-        try:
-            return decode_meta_properties(data)
-        except CorruptionError as error:
-            raise error.located(meta_path) from None
+    try:
+        return decode_meta_properties(data) if data is not None else None
+    except CorruptionError as error:
+        raise error.located(meta_path) from None
+
+
+def ensure_identity(files: Files, path: str) -> MetaProperties:
+    """Read ``meta.properties``, or give a new store an identity.
+
+    Raises:
+        CorruptionError: the file is damaged.
+    """
+    found = read_identity(files, path)
+    if found is not None:
+        return found
     identity = MetaProperties(
         version=1,
         cluster_id=encode_base64_uuid(uuid.uuid4()),
         node_id=0,
         directory_id=uuid.uuid4(),
     )
-    write_small_file(files, meta_path, encode_meta_properties(identity))
+    write_small_file(files, f"{path}/{META_PROPERTIES_NAME}", encode_meta_properties(identity))
     return identity

@@ -7,13 +7,13 @@ import uuid
 
 from logstore.clock import Clock
 from logstore.config import StoreConfig
-from logstore.errors import CorruptionError, LogstoreError, UnknownTopicError
+from logstore.errors import LogstoreError, UnknownTopicError
 from logstore.files import Files
 from logstore.format.names import partition_directory_name
 from logstore.logdir.catalogue import TopicEntry, TopicState, read_catalogue
 from logstore.logdir.identity import (
-    MISSING_DIRECTORY,
     guessed_topic_id,
+    missing_directory,
     prepare_directory,
     stored_topic_id,
     unknown_partition_counts,
@@ -150,7 +150,7 @@ class WatchedDirectory:
         if not self._files.is_directory(directory):
             if partition.topic not in self._read_topics_locked():
                 raise UnknownTopicError(f"topic {partition.topic!r} was deleted from {self.path}")
-            raise CorruptionError(MISSING_DIRECTORY, path=directory)
+            raise missing_directory(self._files, self.path, partition)
         topic = self._topics.get(partition.topic)
         config = None if topic is None or topic.name in self._unknown else topic.config
         return ReadOnlyLog(self.context, self._checkpoints, directory, partition, config)

@@ -487,6 +487,16 @@ class AppendingLog(WritableLog):
             return None
         return LastOfProducer(state.next_sequence, state.batches[-1].last_offset if state.batches else -1)
 
+    def open_transactions(self) -> dict[int, tuple[int, int]]:
+        """The transactions that no marker has ended: producer id -> (producer epoch, first offset)."""
+        with self._own_lock():
+            states = self._core.producers.active_producers()
+        return {
+            producer_id: (state.producer_epoch, state.transaction_first_offset)
+            for producer_id, state in states.items()
+            if state.transaction_first_offset is not None
+        }
+
     def append_replicated(self, data: Bytes) -> AppendResult | None:
         """Append batches copied from a leader, offsets and bytes unchanged. None if there is no whole batch.
 

@@ -1,0 +1,321 @@
+"""Handing topics from one directory to another, while nobody has either open.
+
+What is copied is decided in :mod:`~logstore.exchange.plan`, the copies are made in
+:mod:`~logstore.exchange.staging`, and the steps that a crash may separate are in
+:mod:`~logstore.exchange.marks`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+
+from logstore.clock import Clock, SystemClock
+from logstore.errors import CorruptionError, UsageError
+from logstore.exchange.marks import read_mark, remove_staged, take_back
+from logstore.exchange.place import Place, held
+from logstore.exchange.plan import Plan, PlannedPartition, choose_topics, plan_handover
+from logstore.exchange.report import HandoverProgress, HandoverReport, OnHandoverProgress
+from logstore.exchange.staging import Staged, Stager
+from logstore.files import Files, OsFiles, PathLike, check_path, read_small_file, remove_tree
+from logstore.format.checkpoint import decode_offset_checkpoint
+from logstore.format.names import HANDOVER_MARK_NAME
+from logstore.logdir.directory import LogDirectory
+from logstore.logdir.identity import is_brokers_directory, prepare_directory
+from logstore.model import TopicPartition
+from logstore.partition.home import (
+    CLEANER_OFFSETS_NAME,
+    HIGH_WATERMARKS_NAME,
+    LOG_STARTS_NAME,
+    MAX_CHECKPOINT_BYTES,
+    RECOVERY_POINTS_NAME,
+    LogHome,
+)
+
+
+def handover(
+    source: PathLike,
+    target: PathLike,
+    *,
+    topics: Iterable[str] | None = None,
+    dry_run: bool = False,
+    abort_transactions: bool = False,
+    accept_settings: bool = False,
+    source_metadata: PathLike | None = None,
+    target_metadata: PathLike | None = None,
+    on_progress: OnHandoverProgress | None = None,
+    files: Files | None = None,
+    clock: Clock | None = None,
+) -> HandoverReport:
+    """Copy topics with all their records from one directory to another: from a store to the log directory of
+    a Kafka broker, from a broker to a store, or between two of a kind. The offsets stay what they are.
+
+    Neither directory may be open: stop the broker, close the store. The source is only read. A broker must
+    have the topics already, empty, since it alone can make them; a store is given those that it does not
+    have, with a broker's settings for them. When the call has returned, the target is opened or started as
+    ever.
+
+    A call that was killed, or that failed, leaves the source as it was; calling again finishes what it began.
+
+    Args:
+        source: a store, or one of a broker's ``log.dirs``.
+        target: the same; a path that does not exist becomes a store.
+        topics: names; all but a broker's internal ones unless given.
+        dry_run: check everything that can be checked without copying, change nothing, and report.
+        abort_transactions: abort, in the copy, transactions that are open at the end of the log.
+        accept_settings: go on although the broker's topic would soon delete records by its settings.
+        source_metadata, target_metadata: where the broker keeps its metadata log, if not in that directory:
+            its ``metadata.log.dir``.
+        on_progress: called while files are copied.
+        files: another file system, for tests.
+        clock: another clock, for tests.
+
+    Raises:
+        UsageError: something speaks against it; the message names all of it. Nothing was changed.
+        LockedError: a broker or a writer has one of the directories open.
+        CorruptionError: the source is damaged.
+        DiskFullError: the copies do not fit.
+        StorageError: the disk refused.
+    """
+    files, clock = files or OsFiles(), clock or SystemClock()
+    ends = _Ends(
+        files,
+        clock,
+        files.absolute(check_path(source)),
+        files.absolute(check_path(target)),
+        None if source_metadata is None else files.absolute(check_path(source_metadata)),
+        None if target_metadata is None else files.absolute(check_path(target_metadata)),
+    )
+    ends.check()
+    options = _Options(abort_transactions, accept_settings)
+    with contextlib.ExitStack() as stack:
+        source_home = LogHome(files, ends.source)
+        stack.enter_context(held(source_home))
+        if files.is_directory(ends.target):
+            with held(LogHome(files, ends.target)):
+                plan, is_to_broker = _plan(ends, topics, options)
+        else:
+            plan, is_to_broker = _plan(ends, topics, options)
+        if not dry_run:
+            _Handover(ends, source_home, plan, is_to_broker, options).run(on_progress)
+    return HandoverReport(
+        source=ends.source,
+        target=ends.target,
+        is_to_broker=is_to_broker,
+        is_dry_run=dry_run,
+        partitions=tuple(planned.told for planned in plan.partitions),
+        created_topics=tuple(sorted(plan.missing_topics)),
+        notes=tuple(plan.notes),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    abort_transactions: bool
+    accept_settings: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """The two directories."""
+
+    files: Files
+    clock: Clock
+    source: str
+    target: str
+    source_metadata: str | None
+    target_metadata: str | None
+
+    def check(self) -> None:
+        """
+        Raises:
+            UsageError: one of them is no store and cannot become one, or they are not apart.
+        """
+        prepare_directory(self.files, self.source, create=False)  # before a lock makes it look like a store
+        if self.files.is_directory(self.target) or self.files.is_file(self.target):
+            prepare_directory(self.files, self.target, create=False)
+        if f"{self.source}/".startswith(f"{self.target}/") or self.target.startswith(f"{self.source}/"):
+            raise UsageError(f"{self.source} and {self.target} must lie beside each other")
+
+
+def _plan(ends: _Ends, topics: Iterable[str] | None, options: _Options) -> tuple[Plan, bool]:
+    """
+    Raises:
+        UsageError: something speaks against the handover.
+    """
+    files = ends.files
+    with contextlib.ExitStack() as stack:
+        source = stack.enter_context(
+            contextlib.closing(Place(files, ends.clock, ends.source, ends.source_metadata))
+        )
+        target = None
+        if _holds_anything(files, ends.target):
+            target = stack.enter_context(
+                contextlib.closing(Place(files, ends.clock, ends.target, ends.target_metadata))
+            )
+        is_to_broker = target is not None and target.is_brokers
+        chosen = choose_topics(source, topics, is_to_broker=is_to_broker)
+        plan = plan_handover(
+            source,
+            target,
+            ends.target,
+            chosen,
+            abort_transactions=options.abort_transactions,
+            accept_settings=options.accept_settings,
+        )
+    plan.check(ends.source, ends.target)
+    return plan, is_to_broker
+
+
+def _holds_anything(files: Files, path: str) -> bool:
+    """Whether there is more in a directory than the lock that was just taken."""
+    return files.is_directory(path) and any(entry.name != ".lock" for entry in files.list_directory(path))
+
+
+class _Handover:
+    """Carries out a plan; the source is held by the caller."""
+
+    def __init__(
+        self, ends: _Ends, source_home: LogHome, plan: Plan, is_to_broker: bool, options: _Options
+    ) -> None:
+        self._files = ends.files
+        self._ends = ends
+        self._source_home = source_home
+        self._plan = plan
+        self._is_to_broker = is_to_broker
+        self._options = options
+        self._home = LogHome(ends.files, ends.target)
+        self._path = ends.target
+
+    def run(self, on_progress: OnHandoverProgress | None) -> None:
+        if not self._is_to_broker:
+            self._prepare_store()
+        with held(self._home):
+            if self._is_to_broker != is_brokers_directory(self._files, self._path):
+                raise UsageError(f"{self._path} was changed meanwhile; call again")
+            self._check_checkpoints()
+            self._take_back()
+            staged = self._stage_all(on_progress)
+            self._store_offsets(staged)
+            for each in staged:
+                self._place(each)
+            self._end()
+
+    # Before the first step
+
+    def _prepare_store(self) -> None:
+        """Let the target store recover, and give it the topics that it does not have."""
+        if self._files.is_directory(self._path):
+            with held(self._home):
+                self._take_back()
+        directory = LogDirectory(self._path, files=self._files, clock=self._ends.clock)
+        try:
+            for name, (partition_count, config) in self._plan.missing_topics.items():
+                if name not in directory.topic_names():  # else opening has finished what a call began
+                    directory.create_topic(name, partition_count, config)
+        finally:
+            directory.close()
+
+    def _check_checkpoints(self) -> None:
+        """
+        Raises:
+            CorruptionError: one of the target's checkpoints is damaged; replacing it would lose what it says
+                of other partitions.
+        """
+        for name in (RECOVERY_POINTS_NAME, LOG_STARTS_NAME, HIGH_WATERMARKS_NAME, CLEANER_OFFSETS_NAME):
+            path = f"{self._path}/{name}"
+            data = read_small_file(self._files, path, MAX_CHECKPOINT_BYTES)
+            try:
+                decode_offset_checkpoint(data or b"")
+            except CorruptionError as error:
+                raise error.located(path) from None
+
+    def _take_back(self) -> None:
+        for planned in self._plan.partitions:
+            take_back(self._files, self._path, planned.partition)
+
+    # Step 1
+
+    def _stage_all(self, on_progress: OnHandoverProgress | None) -> list[Staged]:
+        self._source_home.load()
+        stager = Stager(
+            self._files,
+            self._ends.clock,
+            self._source_home,
+            self._source_home.has_clean_marker(),
+            self._is_to_broker,
+            self._options.abort_transactions,
+        )
+        wanted = [planned for planned in self._plan.partitions if not planned.was_placed]
+        total = sum(planned.size_bytes for planned in wanted)
+        done = 0
+        staged: list[Staged] = []
+
+        def tell(partition: TopicPartition, size_bytes: int) -> None:
+            nonlocal done
+            done += size_bytes
+            if on_progress is not None:
+                on_progress(HandoverProgress(partition, done, total))
+
+        try:
+            for planned in wanted:
+                self._check_still_empty(planned)
+                at = planned.partition
+                staged.append(stager.stage(planned, partial(tell, at)))
+        except BaseException:
+            with contextlib.suppress(Exception):  # the error in flight says more; the next call removes them
+                for each in staged:
+                    remove_staged(self._files, each.directory)
+            raise
+        return staged
+
+    def _check_still_empty(self, planned: PlannedPartition) -> None:
+        """Nobody had the target open between the plan and now; but the lock was free for a moment."""
+        if not self._files.is_directory(planned.target_directory):
+            raise UsageError(f"{planned.target_directory} is not there; was {self._path} changed meanwhile?")
+        for entry in self._files.list_directory(planned.target_directory):
+            if entry.name.endswith(".log") and self._files.size_bytes(
+                f"{planned.target_directory}/{entry.name}"
+            ):
+                raise UsageError(f"{planned.partition} has records in the target now; nothing was changed")
+
+    # Steps 2 to 5
+
+    def _store_offsets(self, staged: list[Staged]) -> None:
+        """Step 2. The log start comes before the log, or deleted records would be back for a while."""
+        self._home.load()
+        self._home.forget(each.planned.partition for each in staged)
+        for each in staged:
+            partition = each.planned.partition
+            self._home.store_log_start(partition, each.log_start_offset)
+            if each.cleaner_offset is not None:
+                self._home.store_cleaner_offset(partition, each.cleaner_offset)
+
+    def _place(self, staged: Staged) -> None:
+        """Steps 3 and 4."""
+        self._files.rename(staged.planned.target_directory, f"{self._path}/{staged.set_aside}")
+        self._files.flush_directory(self._path)
+        self._files.rename(staged.directory, staged.planned.target_directory)
+        self._files.flush_directory(self._path)
+
+    def _end(self) -> None:
+        """Step 5, for partitions that an earlier call has placed, too: what they need may be missing yet."""
+        self._home.load()
+        for planned in self._plan.partitions:
+            mark = read_mark(self._files, planned.target_directory)
+            if mark is not None:
+                at, end = planned.partition, mark.log_end_offset
+                self._home.set_recovery_point(at, max(self._home.recovery_point(at), end))
+                self._home.set_high_watermark(at, max(self._home.high_watermark(at) or 0, end))
+        self._home.store_checkpoints()
+        for planned in self._plan.partitions:
+            mark = read_mark(self._files, planned.target_directory)
+            if mark is not None and self._files.is_directory(f"{self._path}/{mark.set_aside}"):
+                remove_tree(self._files, f"{self._path}/{mark.set_aside}")
+        self._files.flush_directory(self._path)
+        for planned in self._plan.partitions:
+            if self._files.is_file(f"{planned.target_directory}/{HANDOVER_MARK_NAME}"):
+                self._files.remove(f"{planned.target_directory}/{HANDOVER_MARK_NAME}")
+                self._files.flush_directory(planned.target_directory)

@@ -1,0 +1,102 @@
+"""One end of a handover: a directory that this process holds for as long as it takes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from logstore.clock import Clock
+from logstore.config import TopicConfig
+from logstore.errors import LockedError, UsageError
+from logstore.files import Files
+from logstore.format.names import CLUSTER_METADATA_NAME, partition_directory_name
+from logstore.logdir.catalogue import TopicEntry
+from logstore.logdir.cluster import ClusterTopic, read_cluster_topics
+from logstore.logdir.identity import is_brokers_directory
+from logstore.logdir.topics import keep_everything
+from logstore.logdir.watched import WatchedDirectory
+from logstore.model import TopicPartition
+from logstore.partition.home import LogHome
+from logstore.partition.watching import ReadOnlyLog
+
+
+class Place:
+    """A directory of topics, a store's or a broker's. Its topics are looked at without changing anything."""
+
+    def __init__(self, files: Files, clock: Clock, path: str, metadata: str | None) -> None:
+        """
+        Raises:
+            UsageError: the path is no directory of topics.
+            CorruptionError, UnsupportedVersionError: of the catalogue or the broker's metadata.
+        """
+        self.files = files
+        self.path = path
+        self.home = LogHome(files, path)
+        self.is_brokers = is_brokers_directory(files, path)
+        self.cluster = self._read_cluster(metadata)
+        self._watched = WatchedDirectory(path, files=files, clock=clock)
+
+    def _read_cluster(self, metadata: str | None) -> dict[str, ClusterTopic] | None:
+        if not self.is_brokers:
+            if metadata is not None:
+                raise UsageError(f"{self.path} is no broker's log directory; it has no metadata elsewhere")
+            return None
+        at = metadata or self.path
+        if at.rpartition("/")[2] != CLUSTER_METADATA_NAME:
+            at = f"{at}/{CLUSTER_METADATA_NAME}"
+        topics = read_cluster_topics(self.files, at)
+        if topics is None and metadata is not None:
+            raise UsageError(f"{at} does not exist; give the directory that metadata.log.dir names")
+        return topics
+
+    def topic_names(self) -> list[str]:
+        return self._watched.topic_names()
+
+    def topic(self, name: str) -> TopicEntry:
+        return self._watched.topic(name)
+
+    def log(self, partition: TopicPartition) -> ReadOnlyLog:
+        return self._watched.log(partition)
+
+    def directory_of(self, partition: TopicPartition) -> str:
+        return f"{self.path}/{partition_directory_name(*partition)}"
+
+    def settings_of(self, name: str) -> tuple[TopicConfig, list[str]]:
+        """The settings of a topic, and the names of those that logstore does not have.
+
+        A broker's own defaults are not in its directory: what was not set for the topic is as in a new store,
+        but nothing is deleted because of it.
+
+        Raises:
+            InvalidConfigError: the values contradict each other, or are out of range here.
+        """
+        if not self.is_brokers:
+            return self.topic(name).config, []
+        told = self.cluster.get(name) if self.cluster is not None else None
+        settings = told.settings if told is not None else {}
+        known = {key: value for key, value in settings.items() if key in TopicConfig.setting_names()}
+        base = keep_everything(TopicConfig())
+        config = TopicConfig.from_properties({**base.to_properties(), **known})
+        return config, sorted(set(settings) - set(known))
+
+    def close(self) -> None:
+        self._watched.close()
+
+
+@contextlib.contextmanager
+def held(home: LogHome) -> Iterator[None]:
+    """Hold a directory's lock, which a broker and a store respect.
+
+    Raises:
+        LockedError: one of them has the directory open.
+    """
+    try:
+        home.acquire()
+    except LockedError as error:
+        raise LockedError(
+            f"{error}. A handover needs both directories for itself: stop the broker, or close the store"
+        ) from None
+    try:
+        yield
+    finally:
+        home.release()

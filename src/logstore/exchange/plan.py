@@ -1,0 +1,408 @@
+"""Deciding what a handover copies, and whether it may. Nothing is changed here.
+
+Everything that speaks against it is found before anything is copied, and told at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from logstore.config import TopicConfig
+from logstore.errors import CorruptionError, DiskFullError, LogstoreError, UnknownTopicError, UsageError
+from logstore.exchange.marks import read_mark, staged_marks
+from logstore.exchange.place import Place
+from logstore.exchange.report import HandedPartition
+from logstore.files import Files, foreign_owner, free_bytes
+from logstore.format.checkpoint import EpochEntry
+from logstore.format.header import HEADER_BYTES
+from logstore.format.layout import BATCH_HEADER
+from logstore.format.names import DELETED_SUFFIX, INTERNAL_PREFIX, LOG_SUFFIX, segment_file_name
+from logstore.logdir.identity import read_identity
+from logstore.model import TopicPartition
+from logstore.partition.leftovers import list_segment_files, segment_bases
+from logstore.partition.sidecars import read_epochs, read_snapshot, read_topic_id
+
+_KAFKA_RETENTION_MS = 604_800_000
+_UNLIMITED = -1
+
+
+@dataclass(slots=True)
+class PlannedPartition:
+    """One partition, and what is to become of it."""
+
+    partition: TopicPartition
+    source_directory: str
+    target_directory: str
+    config: TopicConfig
+    """Under which the copy is finished."""
+    is_foreign: bool
+    """Whether nobody knows under which settings the source was written."""
+    topic_id: str
+    """Of the source."""
+    log_start_offset: int
+    log_end_offset: int
+    file_names: list[str]
+    size_bytes: int
+    epoch_limit: int | None
+    """No batch may have a later leader epoch; None where any will do."""
+    lowers_epochs: bool
+    open_producers: tuple[int, ...]
+    was_placed: bool = False
+    """By an earlier call."""
+
+    @property
+    def told(self) -> HandedPartition:
+        return HandedPartition(
+            partition=self.partition,
+            log_start_offset=self.log_start_offset,
+            log_end_offset=self.log_end_offset,
+            size_bytes=self.size_bytes,
+            lowered_epoch=self.epoch_limit if self.lowers_epochs else None,
+            aborted=self.open_producers,
+            was_placed=self.was_placed,
+        )
+
+
+@dataclass(slots=True)
+class Plan:
+    """All of it."""
+
+    partitions: list[PlannedPartition] = field(default_factory=list)
+    missing_topics: dict[str, tuple[int, TopicConfig]] = field(default_factory=dict)
+    """Topics that the target store is to be given: name -> number of partitions, settings."""
+    notes: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def check(self, source: str, target: str) -> None:
+        """
+        Raises:
+            UsageError: something speaks against it; names all of it.
+        """
+        if self.problems:
+            listed = "\n".join(f"  - {problem}" for problem in self.problems)
+            raise UsageError(f"{source} is not handed over to {target}; nothing was changed:\n{listed}")
+
+
+def choose_topics(source: Place, names: Iterable[str] | None, *, is_to_broker: bool) -> list[str]:
+    """The topics to hand over: those that are named, or all but a broker's own.
+
+    Raises:
+        UnknownTopicError: the source has no such topic.
+        UsageError: a broker's own topic is to go to a broker, which has its own; or there is none at all.
+    """
+    there = source.topic_names()
+    if names is None:
+        chosen = [name for name in there if not name.startswith(INTERNAL_PREFIX)]
+        if not chosen:
+            raise UsageError(f"{source.path} has no topics to hand over")
+        return chosen
+    if isinstance(names, str):
+        raise UsageError(f"topics is {names!r}; give a list of names")
+    chosen = list(dict.fromkeys(names))
+    for name in chosen:
+        if name not in there:
+            raise UnknownTopicError(f"there is no topic {name!r} in {source.path}")
+        if is_to_broker and name.startswith(INTERNAL_PREFIX):
+            raise UsageError(f"topic {name!r} is a broker's own state, of its own cluster; leave it out")
+    return chosen
+
+
+def plan_handover(
+    source: Place,
+    target: Place | None,
+    target_path: str,
+    topics: list[str],
+    *,
+    abort_transactions: bool,
+    accept_settings: bool,
+) -> Plan:
+    """``target`` is None where the target store is not there yet.
+
+    Raises:
+        CorruptionError: a file that must be read for the plan is damaged.
+        DiskFullError: the copies do not fit.
+    """
+    plan = Plan()
+    if target is not None:
+        _check_place(plan, target)
+    for name in topics:
+        _plan_topic(plan, source, target, target_path, name, accept_settings=accept_settings)
+    if not abort_transactions:
+        _refuse_open_transactions(plan)
+    if not plan.problems:
+        _check_room(plan, source, target, target_path)
+    return plan
+
+
+def _check_place(plan: Plan, target: Place) -> None:
+    owner = foreign_owner(target.files, target.path)
+    if owner is not None:
+        plan.problems.append(
+            f"{target.path} belongs to user {owner}, who could not use what another makes in it: do this as "
+            f"that user (sudo -u '#{owner}' ...)"
+        )
+    if target.is_brokers and target.cluster is None:
+        plan.problems.append(
+            f"{target.path} is a broker's, but its metadata log, which tells topic ids and replicas, is not "
+            "there: give the directory of metadata.log.dir as target_metadata. A broker with ZooKeeper has "
+            "none, and cannot be handed topics"
+        )
+
+
+def _plan_topic(
+    plan: Plan,
+    source: Place,
+    target: Place | None,
+    target_path: str,
+    name: str,
+    *,
+    accept_settings: bool,
+) -> None:
+    entry = source.topic(name)
+    try:
+        config, left_out = source.settings_of(name)
+    except LogstoreError as error:
+        plan.problems.append(f"the settings of topic {name!r}: {error}")
+        return
+    is_foreign = source.is_brokers and (source.cluster is None or name not in source.cluster)
+    if is_foreign:
+        plan.notes.append(f"the settings of topic {name!r} are not known: no metadata log tells them")
+    if left_out:
+        plan.notes.append(f"topic {name!r}: logstore does not have {', '.join(left_out)}")
+    if target is None or (not target.is_brokers and name not in target.topic_names()):
+        plan.missing_topics[name] = entry.partition_count, config
+    elif not _check_topic(plan, target, name, entry.partition_count):
+        return
+    elif target.is_brokers and not accept_settings:
+        plan.problems += _losses_by_settings(target, name, config)
+    for number in range(entry.partition_count):
+        partition = TopicPartition(name, number)
+        try:
+            plan.partitions.append(_plan_partition(plan, source, target, target_path, partition, is_foreign))
+        except _RefusedError as refused:
+            plan.problems.append(str(refused))
+        except CorruptionError as error:
+            plan.problems.append(f"{partition} of the source cannot be read: {error}")
+
+
+class _RefusedError(Exception):
+    """A partition that cannot be handed over, and why."""
+
+
+def _check_topic(plan: Plan, target: Place, name: str, partition_count: int) -> bool:
+    """Whether the target has the topic as it must be."""
+    if not target.is_brokers:
+        count: int | None = target.topic(name).partition_count
+    elif target.cluster is None:
+        return False
+    else:
+        told = target.cluster.get(name)
+        count = None if told is None else told.partition_count
+    if count is None:
+        plan.problems.append(
+            f"the broker has no topic {name!r}: start it and create the topic, with {partition_count} "
+            "partitions, replication factor 1 and its settings; then stop it"
+        )
+    elif count != partition_count:
+        plan.problems.append(
+            f"topic {name!r} has {partition_count} partitions in the source and {count} in the target: keys "
+            "would be looked for in other partitions than they are in"
+        )
+    return count == partition_count
+
+
+def _losses_by_settings(target: Place, name: str, config: TopicConfig) -> Iterator[str]:
+    """Limits of the broker's topic by which it would soon delete records that the source keeps."""
+    assert target.cluster is not None
+    settings = target.cluster[name].settings
+    how = f"set it with kafka-configs.sh --alter --topic {name} --add-config, or accept the broker's settings"
+    policy = settings.get("cleanup.policy", "delete")
+    if "compact" in policy and not config.compacts:
+        yield f"topic {name!r} is compacted by the broker and not in the source; {how}"
+    if "delete" not in policy:
+        return
+    told = settings.get("retention.ms")
+    theirs, ours = int(told or _KAFKA_RETENTION_MS), config.retention_ms if config.deletes else _UNLIMITED
+    if theirs != _UNLIMITED and (ours == _UNLIMITED or theirs < ours):
+        what = f"is {told}" if told else f"is not set (Kafka's default is {_KAFKA_RETENTION_MS}, 7 days)"
+        yield f"topic {name!r}: retention.ms of the broker {what}, that of the source is {ours}; {how}"
+    theirs = int(settings.get("retention.bytes", _UNLIMITED))
+    ours = config.retention_bytes if config.deletes else _UNLIMITED
+    if theirs != _UNLIMITED and (ours == _UNLIMITED or theirs < ours):
+        yield f"topic {name!r}: retention.bytes of the broker is {theirs}, that of the source {ours}; {how}"
+
+
+def _plan_partition(
+    plan: Plan,
+    source: Place,
+    target: Place | None,
+    target_path: str,
+    partition: TopicPartition,
+    is_foreign: bool,
+) -> PlannedPartition:
+    log = source.log(partition)
+    directory = source.directory_of(partition)
+    files = source.files
+    names = [
+        name
+        for name, parsed in sorted(list_segment_files(files, directory).items())
+        if parsed.state != DELETED_SUFFIX
+    ]
+    limit = None
+    if target is not None and target.is_brokers:
+        limit = _check_brokers_partition(target, partition)
+    end_offset = log.log_end_offset
+    snapshot = read_snapshot(files, directory, end_offset) or []
+    planned = PlannedPartition(
+        partition=partition,
+        source_directory=directory,
+        target_directory=f"{target_path}/{directory.rpartition('/')[2]}",
+        config=source.settings_of(partition.topic)[0],
+        is_foreign=is_foreign,
+        topic_id=str(source.topic(partition.topic).topic_id),
+        log_start_offset=log.log_start_offset,
+        log_end_offset=end_offset,
+        file_names=names,
+        size_bytes=sum(files.size_bytes(f"{directory}/{name}") for name in names),
+        epoch_limit=limit,
+        lowers_epochs=limit is not None and _latest_epoch(source, directory) > limit,
+        open_producers=tuple(each.producer_id for each in snapshot if each.transaction_first_offset >= 0),
+    )
+    if target is not None and partition.topic not in plan.missing_topics:
+        _check_target_partition(target, planned)
+    return planned
+
+
+def _latest_epoch(source: Place, directory: str) -> int:
+    """Without a history the batches may have any."""
+    epochs = read_epochs(source.files, directory)
+    if epochs is None:
+        return 2**31 - 1
+    return epochs.latest.epoch if epochs.latest is not None else -1
+
+
+def _check_brokers_partition(target: Place, partition: TopicPartition) -> int:
+    """The leader epoch up to which the broker has led the partition: its next one is no earlier, and all of
+    the log must be of earlier ones.
+
+    Raises:
+        _RefusedError: other brokers have a replica, or the directory is another topic's.
+    """
+    assert target.cluster is not None
+    told = target.cluster[partition.topic]
+    identity = read_identity(target.files, target.path)
+    replicas = told.replicas.get(partition.partition, ())
+    node_id = identity.node_id if identity is not None else None
+    if replicas != (node_id,):
+        raise _RefusedError(
+            f"{partition} has its replicas on the nodes {list(replicas)}; it must be on {node_id} alone: "
+            "an empty replica elsewhere could become the leader, and the records would be truncated. Create "
+            "the topic with replication factor 1, and add replicas after the handover"
+        )
+    directory = target.directory_of(partition)
+    if not target.files.is_directory(directory):
+        for mark in staged_marks(target.files, target.path, partition).values():
+            directory = f"{target.path}/{mark.set_aside}" if mark is not None else directory
+    if not target.files.is_directory(directory):
+        raise _RefusedError(
+            f"{directory} is not there: the broker keeps {partition} in another of its log.dirs, or has not "
+            "made it yet"
+        )
+    topic_id = read_topic_id(target.files, directory)
+    if topic_id != told.topic_id:
+        raise _RefusedError(
+            f"{directory} belongs to a topic with id {topic_id}, but in the broker's metadata "
+            f"{told.name!r} has {told.topic_id}"
+        )
+    epochs = read_epochs(target.files, directory)
+    latest = epochs.latest if epochs is not None else None
+    return (latest or EpochEntry(0, 0)).epoch
+
+
+def _check_target_partition(target: Place, planned: PlannedPartition) -> None:
+    """
+    Raises:
+        _RefusedError: there are records in it that are not the handover's.
+    """
+    directory, files = planned.target_directory, target.files
+    if not files.is_directory(directory):
+        return  # of a store: said when it is opened; or set aside by a call that was interrupted
+    mark = read_mark(files, directory)
+    if mark is not None:
+        planned.was_placed = (mark.topic_id, mark.source_end_offset) == (
+            planned.topic_id,
+            planned.log_end_offset,
+        )
+        if not planned.was_placed:
+            raise _RefusedError(
+                f"{planned.partition} was placed in the target by a handover that was interrupted, from "
+                f"another log, or from this one when it ended at offset {mark.source_end_offset} (now "
+                f"{planned.log_end_offset}). Delete the topic in the target, and begin anew"
+            )
+        return
+    planned.was_placed = _holds_log(files, planned)
+    for name, parsed in list_segment_files(files, directory).items():
+        is_log = parsed.suffix == LOG_SUFFIX and parsed.state != DELETED_SUFFIX
+        if is_log and not planned.was_placed and files.size_bytes(f"{directory}/{name}"):
+            raise _RefusedError(
+                f"{planned.partition} has records in the target ({directory}/{name}), which would be lost; "
+                "hand over to an empty topic"
+            )
+
+
+def _holds_log(files: Files, planned: PlannedPartition) -> bool:
+    """Whether an earlier call has brought the whole log, and removed its mark: the target has each segment of
+    the source, with the same first batch and, but for the last, the same size. What was appended since does
+    no harm; where a broker has deleted something since, nobody can tell."""
+    bases = segment_bases(list_segment_files(files, planned.source_directory))
+    if planned.log_start_offset == planned.log_end_offset or not bases:
+        return False
+    for base in bases:
+        name = segment_file_name(base, LOG_SUFFIX)
+        ours, theirs = f"{planned.source_directory}/{name}", f"{planned.target_directory}/{name}"
+        if not files.is_file(theirs) or _first_batch(files, ours) != _first_batch(files, theirs):
+            return False
+        if base != bases[-1] and files.size_bytes(ours) != files.size_bytes(theirs):
+            return False
+    return True
+
+
+def _first_batch(files: Files, path: str) -> bytes:
+    """The header but for the leader epoch, which may have been lowered: offset, size, checksum."""
+    file = files.open(path)
+    header = file.read_at(0, HEADER_BYTES)
+    file.close()
+    at = BATCH_HEADER.position_of("partition_leader_epoch")
+    return header[:at] + header[at + 4 :]
+
+
+def _refuse_open_transactions(plan: Plan) -> None:
+    for planned in plan.partitions:
+        if planned.open_producers and not planned.was_placed:
+            plan.problems.append(describe_open_transactions(planned.partition, planned.open_producers))
+
+
+def describe_open_transactions(partition: TopicPartition, producer_ids: Iterable[int]) -> str:
+    """Why a partition with open transactions is refused."""
+    return (
+        f"{partition} has open transactions, of producers {', '.join(map(str, producer_ids))}, which nobody "
+        "would end in the target: readers of committed data would wait for ever. End them first, or abort "
+        "them in the copy with abort_transactions"
+    )
+
+
+def _check_room(plan: Plan, source: Place, target: Place | None, target_path: str) -> None:
+    """
+    Raises:
+        DiskFullError: the copies do not fit.
+    """
+    path = target_path
+    while target is None and not source.files.is_directory(path):
+        path = path.rpartition("/")[0] or "/"
+    needed = sum(planned.size_bytes for planned in plan.partitions if not planned.was_placed)
+    free = free_bytes(source.files, path)
+    if free is not None and needed > free:
+        import errno
+
+        raise DiskFullError(errno.ENOSPC, f"{needed} bytes are to be copied, {free} are free", target_path)

@@ -1,0 +1,282 @@
+"""Step 1 of a handover: a finished copy of a partition, where nobody looks for one.
+
+The files are copied as they are. What the target needs is then done to the copy by the engine itself, which
+opens it as it would have opened the source: a crash is recovered from, open transactions are aborted, and
+everything that was copied is verified. The source is never changed.
+
+Files are copied, not linked. A second name would be a second way to change the same bytes: a broker cuts a
+sealed segment in place when it truncates or recovers, and writes indexes through maps. Where the file system
+can share blocks until they are changed, copying costs neither time nor room: see ``files.copy_file``.
+
+For a broker two more things are done to the copy:
+
+* **Leader epochs** above the one in which the broker has led the partition are lowered to it, in the batches
+  (the epoch is not covered by their checksum) and in the history. The broker's next epoch would otherwise be
+  below the log's: it forgets the history then, its followers cannot agree with it, and clients that remember
+  the higher epoch take the cluster's metadata for outdated.
+* **Producers** are forgotten: an empty snapshot stands at the end, in front of an empty segment. Producer ids
+  are a cluster's own. A new producer of the broker may be given one that the log knows, and a batch of it
+  with the same sequences would be taken for a repetition and dropped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from logstore.clock import Clock
+from logstore.errors import CorruptionError, UsageError
+from logstore.exchange.marks import Mark, new_stray_name, remove_staged, write_mark
+from logstore.exchange.plan import PlannedPartition, describe_open_transactions
+from logstore.files import Files, copy_file, parent_of, write_new_file
+from logstore.format.checkpoint import EpochEntry, encode_offset_checkpoint
+from logstore.format.header import BatchHeader
+from logstore.format.layout import BATCH_HEADER
+from logstore.format.names import LOG_SUFFIX, SNAPSHOT_SUFFIX, parse_segment_file_name
+from logstore.model import TopicPartition
+from logstore.partition.context import LogContext, make_context
+from logstore.partition.home import (
+    CLEAN_MARKER_NAME,
+    CLEANER_OFFSETS_NAME,
+    HIGH_WATERMARKS_NAME,
+    LOCK_NAME,
+    LOG_STARTS_NAME,
+    RECOVERY_POINTS_NAME,
+    LogHome,
+)
+from logstore.partition.leader_epochs import LeaderEpochs
+from logstore.partition.leftovers import list_segment_files, segment_bases
+from logstore.partition.log import Log
+from logstore.partition.opening import open_log
+from logstore.partition.sidecars import (
+    EPOCHS_NAME,
+    read_epochs,
+    read_topic_id,
+    write_epochs,
+    write_snapshot,
+    write_topic_id,
+)
+from logstore.partition.walk import PIECE_BYTES, Walk
+
+_EPOCH_POSITION = BATCH_HEADER.position_of("partition_leader_epoch")
+_HOME_NAMES = (
+    LOCK_NAME,
+    CLEAN_MARKER_NAME,
+    RECOVERY_POINTS_NAME,
+    LOG_STARTS_NAME,
+    HIGH_WATERMARKS_NAME,
+    CLEANER_OFFSETS_NAME,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A copy that is ready to be placed."""
+
+    planned: PlannedPartition
+    log_start_offset: int | None
+    """None where the first segment's name says it."""
+    log_end_offset: int
+    cleaner_offset: int | None
+    directory: str
+    set_aside: str
+    """The name for the empty directory whose place it takes."""
+
+
+@dataclass(slots=True)
+class Stager:
+    """Makes the copies."""
+
+    files: Files
+    clock: Clock
+    source_home: LogHome
+    is_clean: bool
+    """Whether the source's last writer stopped cleanly."""
+    is_to_broker: bool
+    aborts_transactions: bool
+
+    def stage(self, planned: PlannedPartition, on_bytes: Callable[[int], object]) -> Staged:
+        """
+        Raises:
+            CorruptionError: the source is damaged.
+            UsageError: it has open transactions, and they are not to be aborted.
+            StorageError: the disk refused.
+        """
+        target = parent_of(planned.target_directory)
+        staged = f"{target}/{new_stray_name(planned.partition)}"
+        self.files.make_directory(staged)
+        mark = Mark(
+            topic_id=planned.topic_id,
+            source_end_offset=planned.log_end_offset,
+            log_end_offset=-1,
+            set_aside=new_stray_name(planned.partition),
+        )
+        try:
+            write_mark(self.files, staged, mark)
+            return self._fill(planned, staged, mark, on_bytes)
+        except BaseException:
+            with contextlib.suppress(Exception):  # the error in flight says more
+                remove_staged(self.files, staged)
+            raise
+
+    def _fill(
+        self, planned: PlannedPartition, staged: str, mark: Mark, on_bytes: Callable[[int], object]
+    ) -> Staged:
+        files, source = self.files, planned.source_directory
+        for name in planned.file_names:
+            copy_file(files, f"{source}/{name}", f"{staged}/{name}", on_bytes)
+        if files.is_file(f"{source}/{EPOCHS_NAME}"):
+            copy_file(files, f"{source}/{EPOCHS_NAME}", f"{staged}/{EPOCHS_NAME}")
+        if planned.lowers_epochs:
+            assert planned.epoch_limit is not None
+            lower_epochs(files, staged, planned.epoch_limit)
+        with self._opened(planned, staged) as log:
+            self._end_transactions(planned, log)
+            self._check(planned, log)
+            if (
+                self.is_to_broker
+                and segment_bases(list_segment_files(files, staged))[-1] < log.log_end_offset
+            ):
+                log.roll()
+            end_offset, start_offset = log.log_end_offset, log.log_start_offset
+        if self.is_to_broker:
+            forget_producers(files, staged, end_offset)
+        topic_id = read_topic_id(files, planned.target_directory)
+        if topic_id is not None:
+            write_topic_id(files, staged, topic_id)
+        write_mark(files, staged, replace(mark, log_end_offset=end_offset))
+        files.flush_directory(parent_of(staged))
+        first = segment_bases(list_segment_files(files, staged))[0]
+        return Staged(
+            planned,
+            start_offset if start_offset > first else None,
+            end_offset,
+            self.source_home.cleaner_offset(planned.partition),
+            staged,
+            mark.set_aside,
+        )
+
+    @contextlib.contextmanager
+    def _opened(self, planned: PlannedPartition, staged: str) -> Iterator[Log]:
+        """The copy, open for writing, as its own little store; that is gone afterwards."""
+        context = self._make_home(planned.partition, staged)
+        try:
+            context.home.acquire()
+            context.home.load()
+            log = open_log(
+                context,
+                staged,
+                planned.partition,
+                planned.config,
+                is_clean=context.home.take_clean_marker(),
+                is_foreign=planned.is_foreign,
+            )
+            try:
+                yield log
+                log.close()
+            except BaseException:
+                log.abandon()
+                raise
+        finally:
+            context.scheduler.stop()
+            context.home.release()
+        for name in _HOME_NAMES:
+            if self.files.is_file(f"{staged}/{name}"):
+                self.files.remove(f"{staged}/{name}")
+
+    def _make_home(self, partition: TopicPartition, staged: str) -> LogContext:
+        """What the source's directory keeps for the partition, put beside the copy."""
+        home = self.source_home
+        offsets = {
+            RECOVERY_POINTS_NAME: home.recovery_point(partition)
+            if home.has_recovery_point(partition)
+            else None,
+            LOG_STARTS_NAME: home.log_start(partition),
+            CLEANER_OFFSETS_NAME: home.cleaner_offset(partition),
+        }
+        for name, offset in offsets.items():
+            if offset is not None:
+                data = encode_offset_checkpoint({partition: offset})
+                write_new_file(self.files, f"{staged}/{name}", data)
+        context = make_context(staged, files=self.files, clock=self.clock)
+        if self.is_clean:
+            context.home.put_clean_marker()
+        return context
+
+    def _end_transactions(self, planned: PlannedPartition, log: Log) -> None:
+        opened = log.open_transactions()
+        if not opened:
+            return
+        if not self.aborts_transactions:
+            raise UsageError(describe_open_transactions(planned.partition, opened))
+        for producer_id, (producer_epoch, _) in opened.items():
+            log.append_end_marker(producer_id, producer_epoch, committed=False)
+
+    def _check(self, planned: PlannedPartition, log: Log) -> None:
+        """
+        Raises:
+            CorruptionError: the copy, and so the source, is not sound.
+        """
+        if self.is_clean and log.recovery.cut_bytes:
+            raise CorruptionError(
+                f"the log was closed cleanly, but {log.recovery.cut_bytes} bytes at its end are no batches; "
+                "verify() says more",
+                path=planned.source_directory,
+            )
+        found = log.verify()
+        if not found:
+            raise CorruptionError(
+                f"the log is damaged, nothing was handed over: {found.problems[0]}",
+                path=planned.source_directory,
+            )
+
+
+# Leader epochs and producers --------------------------------------------------------------------------------
+
+
+def lower_epochs(files: Files, directory: str, limit: int) -> None:
+    """Give every batch of a copy, and its history, no later leader epoch than ``limit``."""
+    for name, parsed in list_segment_files(files, directory).items():
+        if parsed.suffix == LOG_SUFFIX:
+            _lower_in_file(files, f"{directory}/{name}", limit)
+    stored = read_epochs(files, directory)
+    if stored is not None:
+        write_epochs(files, directory, LeaderEpochs(_lowered(stored.entries, limit)))
+
+
+def _lowered(entries: Sequence[EpochEntry], limit: int) -> list[EpochEntry]:
+    kept = [entry for entry in entries if entry.epoch <= limit]
+    later = [entry for entry in entries if entry.epoch > limit]
+    if later and not (kept and kept[-1].epoch == limit):
+        kept.append(EpochEntry(limit, later[0].start_offset))
+    return kept
+
+
+def _lower_in_file(files: Files, path: str, limit: int) -> None:
+    file = files.open(path, write=True)
+    try:
+        for piece in Walk(file.read_at, 0, file.size_bytes(), check=False, piece_bytes=PIECE_BYTES):
+            later = [position for position, header in piece.batches if _is_later(header, limit)]
+            if later:
+                changed = bytearray(piece.buffer[: piece.end])
+                for position in later:
+                    at = position + _EPOCH_POSITION
+                    changed[at : at + 4] = limit.to_bytes(4, "big")
+                file.write_at(piece.position, [changed])
+        file.flush()
+    finally:
+        file.close()
+
+
+def _is_later(header: BatchHeader, limit: int) -> bool:
+    return header.magic >= 2 and header.partition_leader_epoch > limit
+
+
+def forget_producers(files: Files, directory: str, end_offset: int) -> None:
+    """Leave one snapshot, at the end of the log, with nobody in it."""
+    for entry in files.list_directory(directory):
+        parsed = parse_segment_file_name(entry.name)
+        if parsed is not None and parsed.suffix == SNAPSHOT_SUFFIX:
+            files.remove(f"{directory}/{entry.name}")
+    write_snapshot(files, directory, end_offset, [])
