@@ -1,6 +1,7 @@
 """The three indexes: entries, searches, truncation counts, and what is damage."""
 
 import mmap
+import pickle
 import struct
 
 import pytest
@@ -11,12 +12,11 @@ from logstore.errors import CorruptionError, LogstoreError, UnsupportedVersionEr
 from logstore.format.index import (
     MAX_POSITION,
     MAX_RELATIVE_OFFSET,
+    AbortedTransactions,
     OffsetPosition,
     TimestampOffset,
     check_offset_index,
     check_time_index,
-    collect_aborted,
-    count_aborted_below_offset,
     count_entries_below_offset,
     decode_aborted_transactions,
     encode_aborted_transaction,
@@ -284,14 +284,14 @@ def transaction_index(*entries):
 
 def test_aborted_transaction_golden_bytes_both_ways():
     assert encode_aborted_transaction(vectors.ABORTED_TRANSACTION) == vectors.ABORTED
-    assert decode_aborted_transactions(vectors.ABORTED, 0) == [vectors.ABORTED_TRANSACTION]
+    assert decode_aborted_transactions(vectors.ABORTED, 0) == (vectors.ABORTED_TRANSACTION,)
 
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 2**62), unique=True, max_size=10), st.integers(0, 2**63 - 1))
 def test_transaction_index_round_trip(markers, producer_id):
     entries = [aborted(marker // 2, marker, producer_id=producer_id) for marker in sorted(markers)]
-    assert decode_aborted_transactions(transaction_index(*entries), 0) == entries
+    assert decode_aborted_transactions(transaction_index(*entries), 0) == tuple(entries)
 
 
 def test_sanity_a_version_above_0_is_unsupported():
@@ -337,37 +337,52 @@ def test_hostile_transaction_indexes_raise_only_our_errors(data):
     assert transaction_index(*entries) == buffer[: len(entries) * 34]
 
 
-LIST = [aborted(10, 20, stable=15), aborted(15, 30, stable=31), aborted(40, 50, stable=51)]
+LIST = AbortedTransactions(
+    [aborted(10, 20, stable=15), aborted(15, 30, stable=31), aborted(40, 50, stable=51)]
+)
 
 
 @pytest.mark.parametrize(
     ("fetch_offset", "upper_bound", "expected", "complete"),
     [
-        (0, 10, [], True),  # begins at the bound
+        (0, 10, (), True),  # begins at the bound
         (0, 11, LIST[:1], True),
         (20, 16, LIST[:2], True),  # the marker itself is still read
         (21, 31, LIST[1:2], True),  # ended before the fetch
         (21, 32, LIST[1:2], True),
         (31, 100, LIST[2:], False),
-        (51, 100, [], False),
+        (51, 100, (), False),
         (0, 100, LIST, False),
     ],
 )
-def test_collect_takes_overlapping_entries_until_the_stable_offset_passes_the_bound(
+def test_a_search_takes_overlapping_entries_until_the_stable_offset_passes_the_bound(
     fetch_offset, upper_bound, expected, complete
 ):
-    assert collect_aborted(LIST, fetch_offset, upper_bound) == (expected, complete)
+    assert LIST.overlapping(fetch_offset, upper_bound) == (expected, complete)
 
 
-def test_collect_stops_at_the_entry_whose_stable_offset_reaches_the_bound():
-    early_stop = [aborted(10, 20, stable=21), aborted(12, 30, stable=31)]
-    assert collect_aborted(early_stop, 0, 21) == (early_stop[:1], True)
+def test_a_search_stops_at_the_entry_whose_stable_offset_reaches_the_bound():
+    early_stop = AbortedTransactions([aborted(10, 20, stable=21), aborted(12, 30, stable=31)])
+    assert early_stop.overlapping(0, 21) == (early_stop[:1], True)
 
 
-def test_collect_from_nothing_is_incomplete():
-    assert collect_aborted([], 0, 10) == ([], False)
+def test_a_search_in_nothing_is_incomplete():
+    assert AbortedTransactions().overlapping(0, 10) == ((), False)
 
 
 @pytest.mark.parametrize(("offset", "kept"), [(0, 0), (20, 0), (21, 1), (50, 2), (51, 3)])
-def test_truncate_to_cuts_from_the_first_marker_at_or_above(offset, kept):
-    assert count_aborted_below_offset(LIST, offset) == kept
+def test_below_an_offset_are_those_whose_markers_are(offset, kept):
+    assert LIST.below(offset) == LIST[:kept]
+
+
+def test_a_list_is_of_one_kind_wherever_it_comes_from():
+    made = [LIST.below(31), LIST.overlapping(0, 20)[0], LIST.joined([]), pickle.loads(pickle.dumps(LIST))]
+    assert {type(each) for each in made} == {AbortedTransactions}
+    assert AbortedTransactions(LIST[:1]).joined(LIST[1:]) == made[-1] == LIST
+
+
+@pytest.mark.parametrize("wrong", [aborted(41, 50), aborted(45, 49), aborted(60, 59)])
+def test_a_list_out_of_order_cannot_be_made(wrong):
+    for make in (LIST.joined, lambda entries: AbortedTransactions([*LIST, *entries])):
+        with pytest.raises(CorruptionError, match="after offset 50"):
+            make([wrong])

@@ -369,7 +369,7 @@ def transaction_index(engine, data):
     if is_refused(entries):
         return entries
     assert b"".join(map(module.encode_aborted_transaction, entries)) == data
-    found, is_complete = module.collect_aborted(entries, 100, 110)
+    found, is_complete = entries.overlapping(100, 110)
     return [tuple(e) for e in entries], [tuple(e) for e in found], is_complete
 
 

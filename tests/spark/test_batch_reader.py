@@ -100,6 +100,20 @@ def test_every_record_comes_once_whatever_its_codec(store, codec):
     assert split.rows() == expected
 
 
+def test_overlapping_aborted_transactions_are_left_out_where_the_first_to_begin_ends_last(store):
+    log = store.create_topic("t", config=SMALL)[0]
+    for producer, sequence in ((1, 0), (2, 0), (None, 0), (1, 1)):
+        if producer is None:
+            log.append_end_marker(2, 0, committed=False)
+        else:
+            log.extend([b"aborted"], producer=ProducerIdentity(producer, 0, sequence, transactional=True))
+    log.extend([b"kept"])
+    log.append_end_marker(1, 0, committed=False)
+    for tasks in (1, 3):
+        level = {"kafka.isolation.level": "read_committed", "minPartitions": tasks}
+        assert [row["value"] for row in plan(store.path, subscribe="t", **level).rows()] == [b"kept"]
+
+
 def test_transactions_are_left_out_where_they_were_aborted_or_are_open(store):
     log = store.create_topic("t", config=SMALL)[0]
     for producer, committed in ((1, True), (2, False), (3, True), (4, None)):

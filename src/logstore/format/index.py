@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from logstore.errors import CorruptionError, UnsupportedVersionError, UsageError
 from logstore.format.layout import (
@@ -203,30 +203,92 @@ def _rows(layout: Layout, buffer: ReadableBuffer, size_bytes: int) -> Iterator[t
         yield from zip(range(start, size_bytes, layout.size_bytes), layout.iter_unpack(piece), strict=False)
 
 
+class AbortedTransactions(tuple[AbortedTransaction, ...]):
+    """Aborted transactions in the order of their markers: the one form in which every reader has them.
+
+    Of two that overlapped, the one that began first may have ended last: first offsets do not rise here.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, entries: Iterable[AbortedTransaction] = ()) -> Self:
+        """
+        Raises:
+            CorruptionError: markers that do not rise, a transaction that begins after its marker, or zeros:
+                no record came before a marker at offset 0. ``position`` is that in a file of these entries.
+        """
+        found = tuple(entries)
+        _check_entries(found, -1)
+        return super().__new__(cls, found)
+
+    def joined(self, entries: Iterable[AbortedTransaction]) -> AbortedTransactions:
+        """These and others behind them.
+
+        Raises:
+            CorruptionError: as when a list is made.
+        """
+        more = tuple(entries)
+        if not more:
+            return self
+        _check_entries(more, self[-1].last_offset if self else -1)
+        return tuple.__new__(AbortedTransactions, (*self, *more))
+
+    def below(self, offset: int) -> AbortedTransactions:
+        """Those whose markers lie below an offset."""
+        count = bisect_left(self, offset, key=lambda entry: entry.last_offset)
+        return self if count == len(self) else tuple.__new__(AbortedTransactions, self[:count])
+
+    def overlapping(self, start: int, stop: int) -> tuple[AbortedTransactions, bool]:
+        """Those that a reader of ``[start, stop)`` must leave out, and whether that is all of them. If not,
+        the transactions that ended later hold more.
+
+        An entry written when the last stable offset was at or past ``stop`` ends the search: what was
+        aborted later began later.
+        """
+        found = []
+        is_complete = False
+        for entry in self:
+            if entry.last_offset >= start and entry.first_offset < stop:
+                found.append(entry)
+            if entry.last_stable_offset >= stop:
+                is_complete = True
+                break
+        return tuple.__new__(AbortedTransactions, found), is_complete
+
+
+def _check_entries(entries: Sequence[AbortedTransaction], last_marker: int) -> None:
+    for number, entry in enumerate(entries):
+        if entry.last_offset <= last_marker or entry.first_offset > entry.last_offset or not any(entry):
+            raise CorruptionError(
+                f"transaction index entry {tuple(entry)} after offset {last_marker}",
+                position=number * TRANSACTION_INDEX_ENTRY.size_bytes,
+            )
+        last_marker = entry.last_offset
+
+
 def encode_aborted_transaction(transaction: AbortedTransaction) -> bytes:
     """One entry of the transaction index."""
     return TRANSACTION_INDEX_ENTRY.pack(TRANSACTION_INDEX_VERSION, *transaction)
 
 
-def decode_aborted_transactions(buffer: ReadableBuffer, base_offset: int) -> list[AbortedTransaction]:
-    """All entries of a transaction index, in its order: by the offset of the marker.
+def decode_aborted_transactions(buffer: ReadableBuffer, base_offset: int) -> AbortedTransactions:
+    """All entries of a transaction index.
 
     Raises:
-        CorruptionError: not whole entries, a marker below the base offset, markers that do not rise, a
-            transaction that begins after its marker, or zeros: no record came before a marker at offset 0.
+        CorruptionError: not whole entries, a marker below the base offset, or no list in order: see
+            :class:`AbortedTransactions`.
         UnsupportedVersionError: an entry of a version above 0.
     """
-    entries: list[AbortedTransaction] = []
-    last_marker = base_offset - 1
+    entries = []
     for at, (version, *fields) in _rows(TRANSACTION_INDEX_ENTRY, buffer, memoryview(buffer).nbytes):
         _check_version(version, at)
-        entry = AbortedTransaction._make(fields)
-        if entry.last_offset <= last_marker or entry.first_offset > entry.last_offset or not any(entry):
-            reason = f"transaction index entry {tuple(entry)} after offset {last_marker}"
-            raise CorruptionError(reason, position=at, base_offset=base_offset)
-        entries.append(entry)
-        last_marker = entry.last_offset
-    return entries
+        entries.append(AbortedTransaction._make(fields))
+    try:
+        _check_entries(entries, base_offset - 1)
+    except CorruptionError as error:
+        error.base_offset = base_offset
+        raise
+    return tuple.__new__(AbortedTransactions, entries)
 
 
 def _check_version(version: int, position: int) -> None:
@@ -234,26 +296,3 @@ def _check_version(version: int, position: int) -> None:
         raise UnsupportedVersionError(f"transaction index entry is of version {version}; 0 is known")
     if version < TRANSACTION_INDEX_VERSION:
         raise CorruptionError(f"transaction index entry has version {version}", position=position)
-
-
-def collect_aborted(
-    entries: Iterable[AbortedTransaction], fetch_offset: int, upper_bound: int
-) -> tuple[list[AbortedTransaction], bool]:
-    """The transactions that a reader of ``fetch_offset`` up to ``upper_bound`` (exclusive) must skip, and
-    whether the search is complete. If not, the next segment's index may hold more of them.
-
-    An entry written when the last stable offset was at or past the bound ends the search: what was aborted
-    later began later.
-    """
-    found = []
-    for entry in entries:
-        if entry.last_offset >= fetch_offset and entry.first_offset < upper_bound:
-            found.append(entry)
-        if entry.last_stable_offset >= upper_bound:
-            return found, True
-    return found, False
-
-
-def count_aborted_below_offset(entries: Sequence[AbortedTransaction], offset: int) -> int:
-    """How many entries of a transaction index a truncation to ``offset`` keeps."""
-    return bisect_left(entries, offset, key=lambda entry: entry.last_offset)

@@ -29,7 +29,7 @@ from logstore.format.loops import Columns, scan_batches
 from logstore.model import Bytes, Isolation, Record, TimestampType
 from logstore.partition.readable import check_count
 from logstore.partition.reading import (
-    aborted_transactions,
+    aborted_for,
     ends_at_base,
     start_position,
     telling_of_truncation,
@@ -170,9 +170,7 @@ class _ColumnReader:
         self._start = start
         self._stop = stop
         self._plan = plan
-        aborted = aborted_transactions(view, start, stop) if isolation is Isolation.COMMITTED else ()
-        self._has_aborted = bool(aborted)
-        self._aborted = AbortedFilter(aborted)
+        self._aborted = AbortedFilter(aborted_for(view, start, stop, isolation))
         self._columns = Columns(plan.wanted)
         self._room = memoryview(_spare_room())
         self._number = 0
@@ -255,7 +253,7 @@ class _ColumnReader:
                 self._stop,
                 plan.row_limit,
                 plan.byte_limit,
-                self._has_aborted,
+                self._aborted.has_any,
             )
             if ended == Ended.IS_FULL:
                 yield

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from logstore.errors import StorageError
 from logstore.files import File, Files
 from logstore.format.header import BatchHeader
-from logstore.format.index import encode_aborted_transaction
+from logstore.format.index import AbortedTransactions, encode_aborted_transaction
 from logstore.format.layout import TIME_INDEX_ENTRY
 from logstore.format.names import (
     CLEANED_SUFFIX,
@@ -102,7 +102,7 @@ class CleanedSegment:
         return [kind for kind in _KINDS if self._aborted or kind != TRANSACTION_INDEX_SUFFIX]
 
     def _store_aborted(self) -> None:
-        entries = sorted(set(self._aborted), key=lambda entry: entry.last_offset)
+        entries = AbortedTransactions(sorted(set(self._aborted), key=lambda entry: entry.last_offset))
         file = self._files.open(self._path_of(TRANSACTION_INDEX_SUFFIX), create=True)
         try:
             file.truncate(0)

@@ -10,20 +10,20 @@ nothing of files.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 
 from logstore.format.control import ControlType
 from logstore.format.header import TRANSACTIONAL_BIT, BatchHeader
+from logstore.format.index import AbortedTransactions
 from logstore.model import AbortedTransaction
 
 
 class CleanedTransactions:
     """The transactions of one pass.
 
-    ``aborted`` are all that are known of the log, in any order; those that ended below the pass do no harm.
+    ``aborted`` are all that are known of the log; those that ended below the pass do no harm.
     """
 
-    def __init__(self, aborted: Iterable[AbortedTransaction], start_offset: int = 0) -> None:
+    def __init__(self, aborted: AbortedTransactions, start_offset: int = 0) -> None:
         ahead = [entry for entry in aborted if entry.last_offset >= start_offset]
         self._ahead = deque(sorted(ahead, key=lambda entry: entry.first_offset))
         self._aborted: dict[int, AbortedTransaction] = {}

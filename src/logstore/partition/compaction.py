@@ -26,9 +26,10 @@ from logstore.errors import CorruptionError, RetriableError, StorageError, Usage
 from logstore.format.batch import decode_batch
 from logstore.format.control import ControlType, decode_control_record
 from logstore.format.header import CONTROL_BIT, HEADER_BYTES, MAGIC, BatchHeader, decode_header
+from logstore.format.index import AbortedTransactions
 from logstore.format.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from logstore.format.offset_map import SEED_BYTES, OffsetMap, bytes_for
-from logstore.model import NO_TIMESTAMP_MS, AbortedTransaction, Bytes
+from logstore.model import NO_TIMESTAMP_MS, Bytes
 from logstore.partition.cleaned_batches import (
     BatchCleaner,
     CleaningCounts,
@@ -290,12 +291,16 @@ class Compaction(Rewriting):
             self._check()
             self._context.home.store_cleaner_offset(self._log.partition, offset)
 
-    def _aborted_in(self, view: LogView) -> list[AbortedTransaction]:
+    def _aborted_in(self, view: LogView) -> AbortedTransactions:
         """All aborted transactions that the indexes know of; each is read once in a round."""
-        found: list[AbortedTransaction] = []
+        found = AbortedTransactions()
         for segment in view.segments:
             with self._watching(segment):
-                found += segment.read_transaction_index().entries
+                index = segment.read_transaction_index()
+            try:
+                found = found.joined(index.entries)
+            except CorruptionError as error:
+                raise error.located(index.path) from None
         return found
 
     # The map

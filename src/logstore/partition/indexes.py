@@ -20,11 +20,11 @@ from typing import Any, ClassVar, NamedTuple, Self
 from logstore.errors import CorruptionError, StorageError, UnsupportedVersionError, UsageError
 from logstore.files import File, Files, MappedBytes, read_small_file, write_small_file
 from logstore.format.index import (
+    AbortedTransactions,
     OffsetPosition,
     TimestampOffset,
     check_offset_index,
     check_time_index,
-    count_aborted_below_offset,
     count_entries_below_offset,
     decode_aborted_transactions,
     encode_aborted_transaction,
@@ -341,7 +341,7 @@ class TransactionIndex:
         self.path = path
         self.base_offset = base_offset
         self._files = files
-        self.entries: tuple[AbortedTransaction, ...] = ()
+        self.entries = AbortedTransactions()
 
     @classmethod
     def open(cls, files: Files, path: str, base_offset: int) -> Self:
@@ -354,7 +354,7 @@ class TransactionIndex:
         data = read_small_file(files, path, MAX_TRANSACTION_INDEX_BYTES)
         if data:
             try:
-                index.entries = tuple(decode_aborted_transactions(data, base_offset))
+                index.entries = decode_aborted_transactions(data, base_offset)
             except UnsupportedVersionError as error:
                 raise UnsupportedVersionError(f"{error} ({path})") from None
             except CorruptionError as error:
@@ -369,17 +369,18 @@ class TransactionIndex:
         """
         if self.entries and aborted.last_offset <= self.entries[-1].last_offset:
             raise UsageError(f"marker {aborted.last_offset} is not above {self.entries[-1].last_offset}")
+        entries = self.entries.joined([aborted])
         entry = encode_aborted_transaction(aborted)
         file = self._files.open(self.path, create=True)
         try:
             file.write_at(len(self.entries) * len(entry), [entry])
         finally:
             file.close()
-        self.entries = (*self.entries, aborted)
+        self.entries = entries
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries from the first whose marker is at or above ``offset``; the file is replaced."""
-        keep = self.entries[: count_aborted_below_offset(self.entries, offset)]
+        keep = self.entries.below(offset)
         if len(keep) == len(self.entries):
             return
         write_small_file(self._files, self.path, b"".join(map(encode_aborted_transaction, keep)))

@@ -160,10 +160,8 @@ class _Scan:
 
     def _runs_of_view(self, view: LogView, position: int, run: Any) -> Iterator[Any]:
         with telling_of_truncation(view):
-            all_aborted = aborted_transactions(view, position, self.stop)
-            aborted = AbortedFilter(
-                entry for entry in all_aborted if self._is_committed or entry.last_offset < self.stop
-            )
+            found = aborted_transactions(view, position, self.stop)
+            aborted = AbortedFilter(found if self._is_committed else found.below(self.stop))
             for number in range(view.floor(position), len(view.segments)):
                 if view.bases[number] >= self.stop:
                     break

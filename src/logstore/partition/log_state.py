@@ -120,6 +120,7 @@ class LogState:
             self.durable_offset,
             self.truncations,
             self.truncations.count,
+            None,
         )
         self.view = tuple.__new__(LogView, fields)  # once per append: a third of the cost of LogView(*fields)
 

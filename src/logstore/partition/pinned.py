@@ -27,12 +27,11 @@ from logstore.errors import (
 )
 from logstore.files import File, FileStamp
 from logstore.format.header import HEADER_BYTES, decode_header
-from logstore.format.index import OffsetPosition
-from logstore.format.names import TRANSACTION_INDEX_SUFFIX
-from logstore.model import AbortedTransaction, Isolation, TopicPartition
+from logstore.format.index import AbortedTransactions, OffsetPosition
+from logstore.model import Isolation, TopicPartition
 from logstore.partition.context import LogContext
-from logstore.partition.indexes import OffsetIndex, TimeIndex, TransactionIndex
-from logstore.partition.reading import aborted_transactions, ends_at_base
+from logstore.partition.indexes import OffsetIndex, TimeIndex
+from logstore.partition.reading import aborted_for, ends_at_base
 from logstore.partition.segment import OpenFiles, Segment
 from logstore.partition.view import LogView
 from logstore.partition.walk import positions_behind
@@ -78,7 +77,7 @@ class PinnedRange(NamedTuple):
     """None if the range ends before it."""
     next_base: int
     """The first offset behind these segments."""
-    aborted: tuple[AbortedTransaction, ...]
+    aborted: AbortedTransactions
     """For :attr:`Isolation.COMMITTED`: what is left out."""
 
 
@@ -102,7 +101,7 @@ def pin_view(view: LogView, start: int, stop: int, isolation: Isolation) -> dict
         else:
             assert isinstance(segment, StampedSegment)
             sealed.append(PinnedSegment(segment.base_offset, segment.state, segment.stamp))
-    aborted = aborted_transactions(view, start, stop) if isolation is Isolation.COMMITTED else ()
+    aborted = aborted_for(view, start, stop, isolation)
     return {"sealed": tuple(sealed), "tail": tail, "next_base": view.next_base(last), "aborted": aborted}
 
 
@@ -120,8 +119,6 @@ def _pin_tail(segment: WatchedSegment, start: int) -> PinnedTail:
 class _PinnedSegment(Segment):
     """What the two kinds share. Mixed in before the class that knows the file."""
 
-    aborted: tuple[AbortedTransaction, ...] = ()
-    """What it says of aborted transactions; the first segment of a range speaks for all."""
     resume_position: int | None = None
     """Where a batch begins from which reading goes on, behind damage."""
 
@@ -134,12 +131,6 @@ class _PinnedSegment(Segment):
 
     def position_before(self, offset: int) -> int:
         return super().position_before(offset) if self.resume_position is None else self.resume_position
-
-    def read_transaction_index(self) -> TransactionIndex:
-        path = self.path_of(TRANSACTION_INDEX_SUFFIX)
-        index = TransactionIndex(self._files, path, self.base_offset)
-        index.entries = self.aborted
-        return index
 
 
 class _SealedSegment(_PinnedSegment, StampedSegment):
@@ -192,7 +183,6 @@ def _pinned_view(context: LogContext, pinned: PinnedRange) -> LogView:
     segments: list[_PinnedSegment] = [_SealedSegment(context, directory, each) for each in pinned.sealed]
     if pinned.tail is not None:
         segments.append(_TailSegment(context, directory, pinned.tail))
-    segments[0].aborted = pinned.aborted
     shown: list[Segment] = [*segments]
     if pinned.tail is not None:
         size_bytes = pinned.tail.size_bytes
@@ -201,7 +191,9 @@ def _pinned_view(context: LogContext, pinned: PinnedRange) -> LogView:
         shown.append(Segment(context.files, directory, pinned.next_base, cache, is_read_only=True))
     bases = tuple(segment.base_offset for segment in shown)
     end, stop = pinned.next_base, pinned.stop
-    return LogView(tuple(shown), bases, size_bytes, pinned.start, end, stop, stop, stop)
+    return LogView(
+        tuple(shown), bases, size_bytes, pinned.start, end, stop, stop, stop, aborted=pinned.aborted
+    )
 
 
 # Reading ----------------------------------------------------------------------------------------------------

@@ -32,9 +32,9 @@ from logstore.format.header import (
     BatchHeader,
     check_batch,
 )
-from logstore.format.index import collect_aborted
+from logstore.format.index import AbortedTransactions
 from logstore.format.loops import RUN_CUT, RUN_DONE, RUN_FULL, read_run, scan_batches
-from logstore.model import NO_TIMESTAMP_MS, AbortedTransaction, Isolation, OffsetAndTimestamp, Record
+from logstore.model import NO_TIMESTAMP_MS, Isolation, OffsetAndTimestamp, Record
 from logstore.partition.segment import Segment
 from logstore.partition.transactions import AbortedFilter
 from logstore.partition.view import LogView
@@ -89,8 +89,9 @@ class Fetched(NamedTuple):
     data: bytes
     next_offset: int
     """Where the next fetch begins."""
-    aborted: tuple[AbortedTransaction, ...]
-    """For :attr:`Isolation.COMMITTED`: transactions to leave out; empty otherwise."""
+    aborted: AbortedTransactions
+    """For :attr:`Isolation.COMMITTED`: transactions to leave out, in the order of their markers; empty
+    otherwise."""
     log_start_offset: int
     high_watermark: int
     last_stable_offset: int
@@ -373,9 +374,7 @@ def record_lists(
     if start >= stop:
         return
     with telling_of_truncation(view):
-        aborted = AbortedFilter(
-            aborted_transactions(view, start, stop) if isolation is Isolation.COMMITTED else ()
-        )
+        aborted = AbortedFilter(aborted_for(view, start, stop, isolation))
         for number in range(view.floor(start), len(view.segments)):
             if view.bases[number] >= stop:
                 return
@@ -403,16 +402,32 @@ def truncated_meanwhile() -> OffsetOutOfRangeError:
     return OffsetOutOfRangeError("the log was truncated while it was read; read it again")
 
 
-def aborted_transactions(view: LogView, start: int, stop: int) -> tuple[AbortedTransaction, ...]:
-    """The aborted transactions with records in ``[start, stop)``, oldest first offset first."""
-    found: list[AbortedTransaction] = []
+def aborted_for(view: LogView, start: int, stop: int, isolation: Isolation) -> AbortedTransactions:
+    """What a reader of ``[start, stop)`` leaves out; nothing unless it reads what is committed."""
+    if isolation is Isolation.COMMITTED:
+        return aborted_transactions(view, start, stop)
+    return AbortedTransactions()
+
+
+def aborted_transactions(view: LogView, start: int, stop: int) -> AbortedTransactions:
+    """The aborted transactions with records in ``[start, stop)``.
+
+    Raises:
+        CorruptionError: the transaction index of a segment is damaged, or not that of this place in the log.
+    """
+    if view.aborted is not None:
+        return view.aborted.overlapping(start, stop)[0]
+    found = AbortedTransactions()
     for number in range(view.floor(start), len(view.segments)):
-        entries = view.segments[number].read_transaction_index().entries
-        collected, is_complete = collect_aborted(entries, start, stop)
-        found += collected
+        index = view.segments[number].read_transaction_index()
+        overlapping, is_complete = index.entries.overlapping(start, stop)
+        try:
+            found = found.joined(overlapping)
+        except CorruptionError as error:
+            raise error.located(index.path) from None
         if is_complete:
             break
-    return tuple(sorted(found, key=lambda entry: entry.first_offset))
+    return found
 
 
 # Raw fetches ------------------------------------------------------------------------------------------------
@@ -425,7 +440,7 @@ def fetch(view: LogView, start: int, max_bytes: int, isolation: Isolation, *, mi
     """
     view.check_in_range(start)
     limit = view.limit_of(isolation)
-    aborted: tuple[AbortedTransaction, ...] = ()
+    aborted = AbortedTransactions()
     with telling_of_truncation(view):
         data, next_offset = _collect_batches(view, start, limit, max_bytes, min_one_batch)
         if data and isolation is Isolation.COMMITTED:

@@ -7,12 +7,12 @@ producer's transactional batches are hidden from its transaction's first offset 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from typing import Protocol
 
 from logstore.format.control import ControlType, decode_control_record
 from logstore.format.header import BatchHeader
-from logstore.model import AbortedTransaction, Record
+from logstore.format.index import AbortedTransactions
+from logstore.model import Record
 
 
 class _Decodable(Protocol):
@@ -22,7 +22,7 @@ class _Decodable(Protocol):
 class AbortedFilter:
     """Says of each batch, in offset order, whether it belongs to an aborted transaction."""
 
-    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+    def __init__(self, aborted: AbortedTransactions) -> None:
         self._waiting = deque(sorted(aborted, key=lambda entry: entry.first_offset))
         self._open: set[int] = set()
         self.has_any = bool(self._waiting)

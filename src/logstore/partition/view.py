@@ -10,6 +10,7 @@ from bisect import bisect_right
 from typing import NamedTuple
 
 from logstore.errors import OffsetOutOfRangeError
+from logstore.format.index import AbortedTransactions
 from logstore.model import Isolation
 from logstore.partition.segment import Segment
 
@@ -38,6 +39,8 @@ class LogView(NamedTuple):
     durable_offset: int
     truncations: Truncations = Truncations()
     truncation_count: int = 0
+    aborted: AbortedTransactions | None = None
+    """All aborted transactions of the view, where they were found before; else the segments' indexes tell."""
 
     @property
     def was_truncated(self) -> bool:

@@ -13,9 +13,8 @@ from logstore.clock import Clock
 from logstore.errors import CorruptionError, StorageError
 from logstore.files import File, Files, FileStamp
 from logstore.format.header import HEADER_BYTES, BatchHeader
-from logstore.format.index import TimestampOffset
+from logstore.format.index import AbortedTransactions, TimestampOffset
 from logstore.format.names import INDEX_SUFFIX, LOG_SUFFIX, SWAP_SUFFIX, TRANSACTION_INDEX_SUFFIX
-from logstore.model import AbortedTransaction
 from logstore.partition.home import LogHome
 from logstore.partition.index_builder import IndexBuilder
 from logstore.partition.indexes import OffsetIndex, TimeIndex, TransactionIndex
@@ -131,7 +130,7 @@ class WatchedSegment(Segment):
         self, files: Files, clock: Clock, directory: str, base_offset: int, cache: OpenSegments
     ) -> None:
         super().__init__(files, directory, base_offset, cache, is_read_only=True)
-        self.aborted: list[AbortedTransaction] = []
+        self.aborted = AbortedTransactions()
         """Seen by this reader; the writer's index file may not have them yet."""
         self.contents = Watch(files, clock, self.path)
         self.next_offset = base_offset
@@ -163,7 +162,7 @@ class WatchedSegment(Segment):
 
     def read_transaction_index(self) -> TransactionIndex:
         index = TransactionIndex(self._files, self.path_of(TRANSACTION_INDEX_SUFFIX), self.base_offset)
-        index.entries = tuple(self.aborted)
+        index.entries = self.aborted
         return index
 
     @property

@@ -416,7 +416,8 @@ class ReadOnlyLog(ReadableLog):
     ) -> None:
         if header.has_producer:
             completed = replay_batch(self._producers, header, piece.buffer, position, 0)
-            watched.aborted += [done.index_entry for done in completed if done.is_aborted]
+            ended = [done.index_entry for done in completed if done.is_aborted]
+            watched.aborted = watched.aborted.joined(ended)
         watched.accept(header, piece, position)
 
     def _wait_for_growth(self, seen: LogView, timeout_ms: int) -> None:
