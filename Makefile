@@ -69,8 +69,8 @@ test: lint
 wheel: $(VENV)/.base
 	rm -rf build dist
 	$(BIN)/python -c "import setuptools.build_meta as build; build.build_sdist('dist'); build.build_wheel('dist')"
-	ls dist/logstore-*-cp311-abi3-*.whl dist/logstore-*.tar.gz
-	$(BIN)/python -m zipfile -l dist/logstore-*.whl | grep "logstore/_compiled.abi3.so"
+	ls dist/embedded_logstore-*-cp311-abi3-*.whl dist/embedded_logstore-*.tar.gz
+	$(BIN)/python -m zipfile -l dist/embedded_logstore-*.whl | grep "logstore/_compiled.abi3.so"
 
 # The oldest versions that pyproject.toml allows, of what the tests with Spark run on.
 OLDEST := .venv-oldest

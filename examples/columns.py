@@ -1,6 +1,6 @@
 """From a log to DataFrames and SQL, and back, without a Python object per record.
 
-Needs pyarrow (pip install 'logstore[arrow]'); shows polars, pandas and DuckDB where they are installed.
+Needs pyarrow (pip install 'embedded-logstore[arrow]'); shows polars, pandas and DuckDB where they are there.
 Run: python examples/columns.py
 """
 

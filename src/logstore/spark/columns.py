@@ -18,6 +18,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from logstore._version import how_to_install
 from logstore.errors import UsageError
 from logstore.model import TopicPartition
 
@@ -25,9 +26,7 @@ try:
     import pyarrow as pa
     import pyarrow.compute as pc
 except ImportError as error:
-    raise ImportError(
-        f"the Spark data source needs pyarrow: pip install 'logstore[spark]' ({error})"
-    ) from None
+    raise ImportError(f"the Spark data source needs pyarrow: {how_to_install('spark')} ({error})") from None
 
 _HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 

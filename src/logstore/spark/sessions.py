@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from logstore._version import how_to_install
 from logstore.spark.java import find_java
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def session(
         from pyspark.core.context import SparkContext
         from pyspark.sql import SparkSession
     except ImportError as error:
-        raise ImportError(f"a Spark session needs pyspark: pip install 'logstore[spark]' ({error})") from None
+        raise ImportError(f"a Spark session needs pyspark: {how_to_install('spark')} ({error})") from None
 
     chosen = {key: _as_text(value) for key, value in (settings or {}).items()}
     cluster = cluster or chosen.pop("spark.master", None) or (None if _is_submitted() else "local[*]")

@@ -16,14 +16,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from logstore._version import how_to_install
 from logstore.spark.options import Options, Use, check_names
 
 try:
     from pyspark.sql.datasource import DataSource
 except ImportError as error:
-    raise ImportError(
-        f"the Spark data source needs pyspark: pip install 'logstore[spark]' ({error})"
-    ) from None
+    raise ImportError(f"the Spark data source needs pyspark: {how_to_install('spark')} ({error})") from None
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
