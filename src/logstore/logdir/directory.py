@@ -28,7 +28,7 @@ from logstore.errors import (
 from logstore.files import Files
 from logstore.format.names import check_topic_name
 from logstore.logdir.catalogue import MAX_PARTITIONS, TopicEntry
-from logstore.logdir.identity import MISSING_DIRECTORY, ensure_identity, prepare_directory
+from logstore.logdir.identity import MISSING_DIRECTORY, check_topic_id, ensure_identity, prepare_directory
 from logstore.logdir.topics import TopicTable
 from logstore.logdir.upkeep import Upkeep, flush_each, for_each
 from logstore.model import TopicPartition
@@ -194,6 +194,7 @@ class LogDirectory:
         directory = self._topics.directory_of(partition)
         if not self._files.is_directory(directory):
             raise CorruptionError(MISSING_DIRECTORY, path=directory)
+        check_topic_id(self._files, directory, partition.topic, self._topics.id_of(partition.topic))
         return open_log(
             self.context,
             directory,

@@ -13,6 +13,7 @@ from logstore.format.names import partition_directory_name
 from logstore.logdir.catalogue import TopicEntry, TopicState, read_catalogue
 from logstore.logdir.identity import (
     MISSING_DIRECTORY,
+    check_topic_id,
     guessed_topic_id,
     prepare_directory,
     stored_topic_id,
@@ -135,7 +136,7 @@ class WatchedDirectory:
         """
         Raises:
             UnknownTopicError: there is no such partition.
-            CorruptionError: its directory is missing.
+            CorruptionError: its directory is missing, or another topic's.
         """
         topic_id = self.topic(partition.topic).topic_id
         with self._lock:
@@ -151,9 +152,24 @@ class WatchedDirectory:
             if partition.topic not in self._read_topics_locked():
                 raise UnknownTopicError(f"topic {partition.topic!r} was deleted from {self.path}")
             raise CorruptionError(MISSING_DIRECTORY, path=directory)
+        self._check_topic_id_locked(partition.topic, directory)
         topic = self._topics.get(partition.topic)
         config = None if topic is None or topic.name in self._unknown else topic.config
         return ReadOnlyLog(self.context, self._checkpoints, directory, partition, config)
+
+    def _check_topic_id_locked(self, name: str, directory: str) -> None:
+        """A foreign id may also be that of a new topic of the same name; its catalogue entry is older than
+        its directories."""
+        topic = self._topics.get(name)
+        if topic is None:
+            return
+        try:
+            check_topic_id(self._files, directory, name, topic.topic_id)
+        except CorruptionError:
+            now = self._read_topics_locked().get(name)
+            if now is None or now.topic_id != topic.topic_id:
+                raise UnknownTopicError(f"topic {name!r} was deleted from {self.path}") from None
+            raise
 
     def close(self) -> None:
         """Forget everything; who follows a log gets ClosedError."""
