@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 
+from logstore.arguments import plain_text, shown
 from logstore.clock import Clock
 from logstore.config import StoreConfig
 from logstore.errors import CorruptionError, LogstoreError, UnknownTopicError
@@ -125,9 +126,10 @@ class WatchedDirectory:
         Raises:
             UnknownTopicError: there is no such topic.
         """
-        topic = self._live_topics().get(name)
+        name = plain_text(name)
+        topic = self._live_topics().get(name) if type(name) is str else None
         if topic is None:
-            raise UnknownTopicError(f"there is no topic {name!r} in {self.path}")
+            raise UnknownTopicError(f"there is no topic {shown(name)} in {self.path}")
         return topic
 
     # Logs
