@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
+from logstore.arguments import shown
 from logstore.errors import InvalidConfigError
 
 UNLIMITED = 2**63 - 1
@@ -79,7 +80,7 @@ def _check_range(config: object, setting: str, low: float, high: float) -> None:
     may_be_fraction = setting.endswith("_ratio")
     if type(value) is not int and not (may_be_fraction and type(value) is float):
         raise InvalidConfigError(
-            f"{setting} is {value!r}; it must be a {'number' if may_be_fraction else 'whole number'}"
+            f"{setting} is {shown(value)}; it must be a {'number' if may_be_fraction else 'whole number'}"
         )
     if not low <= value <= high:
         raise InvalidConfigError(f"{setting} is {value}; it must be from {low} to {high}")
@@ -88,13 +89,15 @@ def _check_range(config: object, setting: str, low: float, high: float) -> None:
 def _check_choice(config: object, setting: str, choices: set[str]) -> None:
     value = getattr(config, setting)
     if not isinstance(value, str) or value not in choices:
-        raise InvalidConfigError(f"{setting} is {value!r}; it must be one of {', '.join(sorted(choices))}")
+        raise InvalidConfigError(
+            f"{setting} is {shown(value)}; it must be one of {', '.join(sorted(choices))}"
+        )
 
 
 def _check_flag(config: object, setting: str) -> None:
     value = getattr(config, setting)
     if not isinstance(value, bool):
-        raise InvalidConfigError(f"{setting} is {value!r}; it must be True or False")
+        raise InvalidConfigError(f"{setting} is {shown(value)}; it must be True or False")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

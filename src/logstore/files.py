@@ -23,6 +23,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, cast
 
+from logstore.arguments import plain_text, shown
 from logstore.build import compiled
 from logstore.errors import (
     ClosedError,
@@ -433,12 +434,21 @@ def check_path(path: object) -> str:
     """A path as text.
 
     Raises:
-        UsageError: not text, empty, or with a NUL in it.
+        UsageError: not text, empty, with a NUL in it, or with what the file system cannot spell.
     """
     name = path.__fspath__() if isinstance(path, os.PathLike) else path
-    if not isinstance(name, str) or not name or "\0" in name:
-        raise UsageError(f"path is {path!r}; it must be the path of a directory")
+    name = plain_text(name)
+    if type(name) is not str or not name or "\0" in name or not _can_be_a_name(name):
+        raise UsageError(f"path is {shown(path)}; it must be the path of a directory")
     return name
+
+
+def _can_be_a_name(name: str) -> bool:
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 # Long reads -------------------------------------------------------------------------------------------------

@@ -20,10 +20,11 @@ Bytes = bytes | bytearray | memoryview
 
 def how_to_make_int(value: object) -> str:
     """What a message adds about a value that is nearly an int: a number of numpy, a time."""
-    if hasattr(value, "timestamp"):
+    kind = type(value)
+    if hasattr(kind, "timestamp"):
         return "; int(when.timestamp() * 1000) makes it of a datetime"
-    if hasattr(value, "__index__") and not isinstance(value, int):
-        return f"; int() makes it of a {type(value).__name__}"
+    if hasattr(kind, "__index__") and not issubclass(kind, int):
+        return f"; int() makes it of a {kind.__name__}"
     return ""
 
 

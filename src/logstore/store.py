@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, cast, overload
 
+from logstore.arguments import check_callback, check_flag, plain_text, shown
 from logstore.clock import Clock
 from logstore.config import StoreConfig, TopicConfig, check_topic_config
 from logstore.errors import (
@@ -78,6 +79,7 @@ def open_store(
             it is used, and :attr:`Store.damaged` lists it.
     """
     name = check_path(path)
+    create, read_only = check_flag(create, "create"), check_flag(read_only, "read_only")
     if read_only:
         return Store(WatchedDirectory(name, config=config, files=files, clock=clock))
     return Store(
@@ -125,6 +127,7 @@ class Store(BoundToProcess, Mapping[str, "Topic"]):
     # Topics
 
     def __getitem__(self, name: str) -> Topic:
+        name = plain_text(name)
         entry = self._directory.topic(name)
         topic = self._topics.get(name)
         if topic is None or topic.topic_id != entry.topic_id:
@@ -144,6 +147,7 @@ class Store(BoundToProcess, Mapping[str, "Topic"]):
             TopicExistsError: it is there already.
             InvalidTopicError: Kafka would refuse the name.
         """
+        name = plain_text(name)
         self._writable().create_topic(name, partitions, config)
         return self[name]
 
@@ -157,6 +161,7 @@ class Store(BoundToProcess, Mapping[str, "Topic"]):
             InvalidTopicError: Kafka would refuse the name.
         """
         check_topic_name(name)
+        name = plain_text(name)
         if partitions is not None:
             check_partition_count(partitions)
         check_topic_config(config)
@@ -185,6 +190,7 @@ class Store(BoundToProcess, Mapping[str, "Topic"]):
             StorageError: the disk refused, and the topic is there as before. One that is full to the last
                 byte has no room for the new list of topics: :meth:`.Log.delete_before` makes some.
         """
+        name = plain_text(name)
         self._writable().delete_topic(name)
         self._topics.pop(name, None)
 
@@ -213,7 +219,7 @@ class Store(BoundToProcess, Mapping[str, "Topic"]):
     def enforce_retention(self, *, dry_run: bool = False) -> dict[TopicPartition, int]:
         """Apply the limits of every topic now; returns the number of segments deleted by partition. The store
         does it by itself each ``log_retention_check_interval_ms``."""
-        return self._writable().enforce_retention(dry_run=dry_run)
+        return self._writable().enforce_retention(dry_run=check_flag(dry_run, "dry_run"))
 
     @property
     def cleaner(self) -> LogCleaner:
@@ -231,6 +237,8 @@ class Store(BoundToProcess, Mapping[str, "Topic"]):
             CorruptionError, StorageError: of the first partition where it failed; the others were compacted
                 all the same.
         """
+        now, dry_run = check_flag(now, "now"), check_flag(dry_run, "dry_run")
+        check_callback(on_progress, "on_progress")
         return self._writable().compact(None, now=now, dry_run=dry_run, on_progress=on_progress)
 
     def verify(self, *, on_progress: OnVerifyProgress | None = None) -> VerifyReport:
@@ -239,6 +247,7 @@ class Store(BoundToProcess, Mapping[str, "Topic"]):
         are left out."""
         from logstore.logdir.verify import verify_topics  # few programs get here
 
+        check_callback(on_progress, "on_progress")
         return verify_topics(self._directory, list(self), on_progress, with_store=True)
 
     def run_background(self) -> int:
@@ -312,10 +321,12 @@ class Topic(BoundToProcess, Sequence[Log]):
         """The partition that an index means; negative ones count from the end."""
         count = len(self)
         if type(number) is not int:
-            raise UsageError(f"partition is {number!r}; it must be a number{how_to_make_int(number)}")
+            raise UsageError(f"partition is {shown(number)}; it must be a number{how_to_make_int(number)}")
         if not -count <= number < count:
             # IndexError ends iteration over a sequence; UnknownTopicError is ours. This is both.
-            raise _UnknownPartitionError(f"topic {self.name!r} has {count} partitions; there is no {number}")
+            raise _UnknownPartitionError(
+                f"topic {self.name!r} has {count} partitions; there is no {shown(number)}"
+            )
         return number % count
 
     # Reading
@@ -427,6 +438,7 @@ class Topic(BoundToProcess, Sequence[Log]):
         records = records if type(records) is list else list_of(records)
         divided = sorted(self._divide(records).items())
         logs = [(self[partition], rows) for partition, rows in divided]
+        flush = check_flag(flush, "flush")
         try:
             prepared = [(log, log._prepare(rows)) for log, rows in logs]
         except InvalidRecordError:
@@ -446,6 +458,7 @@ class Topic(BoundToProcess, Sequence[Log]):
         count, placement = len(self), self._placement
         tables = arrow_input.divide(data, count, lambda value: placement.choose(None, value, count))
         logs = [(self[partition], table) for partition, table in tables.items()]
+        flush = check_flag(flush, "flush")
         return self._extend_logs([(log, log._prepare_arrow(table)) for log, table in logs], flush)
 
     def _extend_logs(
@@ -487,6 +500,8 @@ class Topic(BoundToProcess, Sequence[Log]):
         """
         if not self.config.compacts:
             raise UsageError(f"topic {self.name!r} is not compacted: cleanup_policy must contain compact")
+        now, dry_run = check_flag(now, "now"), check_flag(dry_run, "dry_run")
+        check_callback(on_progress, "on_progress")
         return self._writable().compact(self.name, now=now, dry_run=dry_run, on_progress=on_progress)
 
     def erase(
@@ -506,6 +521,8 @@ class Topic(BoundToProcess, Sequence[Log]):
         """
         from logstore.partition.erased_records import check_erased  # few programs get here
 
+        dry_run = check_flag(dry_run, "dry_run")
+        check_callback(on_progress, "on_progress")
         wanted = check_erased(keys, None).keys
         self._writable()
         reports: dict[TopicPartition, EraseReport] = {}
@@ -524,6 +541,7 @@ class Topic(BoundToProcess, Sequence[Log]):
         """Check the topic's partitions as :meth:`Log.verify` does."""
         from logstore.logdir.verify import verify_topics
 
+        check_callback(on_progress, "on_progress")
         return verify_topics(self._directory, [self.name], on_progress, with_store=False)
 
     # Changing the topic

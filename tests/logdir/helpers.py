@@ -71,14 +71,16 @@ def flip_byte(path, position):
 
 
 def snapshot(path):
-    """Everything that a write would change: names, contents, sizes and times."""
+    """Everything that a write would change: names, contents, sizes and times. The time of ``.lock`` says who
+    asked for it last."""
     found = {}
     for folder, folders, files in os.walk(path):
         for name in [*folders, *files]:
             full = os.path.join(folder, name)
             status = os.stat(full)
             data = Path(full).read_bytes() if name in files else b""
-            found[full] = (status.st_size, status.st_mtime_ns, status.st_mode, data)
+            changed_ns = 0 if name == ".lock" else status.st_mtime_ns
+            found[full] = (status.st_size, changed_ns, status.st_mode, data)
     return found
 
 

@@ -10,6 +10,7 @@ import re
 from enum import Enum
 from typing import NamedTuple
 
+from logstore.arguments import plain_text, shown
 from logstore.errors import InvalidTopicError, OffsetOutOfRangeError, UsageError
 from logstore.model import TopicPartition
 
@@ -89,6 +90,7 @@ def check_topic_name(name: str) -> None:
     """
     if not isinstance(name, str):
         raise InvalidTopicError(f"a topic name is a str, not {type(name).__name__}")
+    name = plain_text(name)
     if name in (".", ".."):
         raise InvalidTopicError(f"topic name {name!r} would be a directory of its own meaning")
     if len(name) > MAX_TOPIC_LENGTH:
@@ -180,7 +182,9 @@ def _split_partition_name(name: str, plain: str) -> TopicPartition:
 
 def _check_partition(partition: int) -> None:
     if isinstance(partition, bool) or not isinstance(partition, int) or not 0 <= partition <= MAX_PARTITION:
-        raise InvalidTopicError(f"partition is {partition!r}; it must be a number from 0 to {MAX_PARTITION}")
+        raise InvalidTopicError(
+            f"partition is {shown(partition)}; it must be a number from 0 to {MAX_PARTITION}"
+        )
 
 
 def segment_file_name(base_offset: int, suffix: str) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, NamedTuple
 
+from logstore.arguments import check_callback, check_flag, plain_text, shown
 from logstore.clock import Clock, SystemClock
 from logstore.config import StoreConfig, TopicConfig, check_topic_config
 from logstore.errors import (
@@ -28,6 +29,7 @@ from logstore.files import Files
 from logstore.format.names import check_topic_name
 from logstore.logdir.catalogue import MAX_PARTITIONS, TopicEntry
 from logstore.logdir.identity import (
+    check_topic_id,
     ensure_identity,
     is_brokers_directory,
     missing_directory,
@@ -86,6 +88,7 @@ class LogDirectory:
             LockedError: it is open for writing elsewhere.
             CorruptionError: the catalogue or the identity is damaged.
         """
+        check_callback(on_progress, "on_progress")
         self.context: LogContext = make_context(path, config=config, files=files, clock=clock, seed=seed)
         self.path = self.context.home.path
         self.config = self.context.config
@@ -198,6 +201,7 @@ class LogDirectory:
         directory = self._topics.directory_of(partition)
         if not self._files.is_directory(directory):
             raise missing_directory(self._files, self.path, partition)
+        check_topic_id(self._files, directory, partition.topic, self._topics.id_of(partition.topic))
         return open_log(
             self.context,
             directory,
@@ -255,9 +259,10 @@ class LogDirectory:
             UnknownTopicError: there is no such topic.
         """
         self.check_open()
-        topic = self._topics.get(name)
+        name = plain_text(name)
+        topic = self._topics.get(name) if type(name) is str else None
         if topic is None:
-            raise UnknownTopicError(f"there is no topic {name!r} in {self.path}")
+            raise UnknownTopicError(f"there is no topic {shown(name)} in {self.path}")
         return topic
 
     def log(self, partition: TopicPartition) -> Log:
@@ -426,6 +431,7 @@ class LogDirectory:
             CorruptionError: it is still damaged, and ``accept_loss`` is false.
             FencedError: the directory's lock was lost; open the store again instead.
         """
+        accept_loss = check_flag(accept_loss, "accept_loss")
         self.check_open()
         self.context.home.check_held()
         with self._lock:
@@ -543,4 +549,4 @@ def check_partition_count(count: int) -> None:
         UsageError: not a number of partitions that a topic can have.
     """
     if type(count) is not int or not 1 <= count <= MAX_PARTITIONS:
-        raise UsageError(f"partitions is {count!r}; it must be a number from 1 to {MAX_PARTITIONS}")
+        raise UsageError(f"partitions is {shown(count)}; it must be a number from 1 to {MAX_PARTITIONS}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Container
 
 from logstore.errors import CorruptionError, InvalidTopicError, LogstoreError, UsageError
@@ -102,7 +103,7 @@ def unknown_partition_counts(files: Files, path: str, known: Container[str]) -> 
     counts: dict[str, int] = {}
     for name, parsed in list_partitions(files, path):
         topic, number, kind = parsed
-        if topic in known or kind is not DirectoryKind.LIVE or not _holds_partition(files, f"{path}/{name}"):
+        if topic in known or kind is not DirectoryKind.LIVE or not holds_partition(files, f"{path}/{name}"):
             continue
         if number >= MAX_PARTITIONS:
             warn("ignoring %s/%s: its number is above the limit of %d", path, name, MAX_PARTITIONS)
@@ -111,7 +112,7 @@ def unknown_partition_counts(files: Files, path: str, known: Container[str]) -> 
     return counts
 
 
-def _holds_partition(files: Files, directory: str) -> bool:
+def holds_partition(files: Files, directory: str) -> bool:
     return any(
         entry.name == METADATA_NAME or parse_segment_file_name(entry.name) is not None
         for entry in files.list_directory(directory)
@@ -120,7 +121,9 @@ def _holds_partition(files: Files, directory: str) -> bool:
 
 
 def stored_topic_id(files: Files, path: str, topic: str, partition_count: int) -> uuid.UUID | None:
-    """The topic's id as one of its partition directories has it; None where none can be read."""
+    """The topic's id as most of its partition directories have it, and of those the first; None where none
+    can be read."""
+    found: Counter[uuid.UUID] = Counter()
     for number in range(partition_count):
         try:
             topic_id = read_topic_id(files, f"{path}/{partition_directory_name(topic, number)}")
@@ -128,8 +131,37 @@ def stored_topic_id(files: Files, path: str, topic: str, partition_count: int) -
             warn("ignoring a damaged topic id: %s", error)
             continue
         if topic_id is not None:
-            return topic_id
-    return None
+            found[topic_id] += 1
+    return max(found, key=lambda topic_id: found[topic_id], default=None)
+
+
+def foreign_topic_id(files: Files, directory: str, topic_id: uuid.UUID) -> uuid.UUID | None:
+    """The id of the topic that a partition's directory belongs to, if that is another one. Without
+    ``partition.metadata``, which a broker before 2.8 does not write, nobody can tell: None."""
+    found = read_topic_id(files, directory)
+    return found if found is not None and found != topic_id else None
+
+
+def check_topic_id(files: Files, directory: str, topic: str, topic_id: uuid.UUID) -> None:
+    """As a broker does, which takes no partition of another topic for its own.
+
+    Raises:
+        CorruptionError: the directory belongs to a topic of another id.
+    """
+    try:
+        foreign = foreign_topic_id(files, directory, topic_id)
+    except CorruptionError as error:  # the records are whose they were
+        warn("ignoring a damaged topic id: %s", error)
+        return
+    if foreign is not None:
+        raise CorruptionError(wrong_topic_id(foreign, topic, topic_id), path=f"{directory}/{METADATA_NAME}")
+
+
+def wrong_topic_id(foreign: uuid.UUID, topic: str, topic_id: uuid.UUID) -> str:
+    return (
+        f"the partition is of topic {foreign}; {topic!r} is {topic_id}. Put the topic's own directory back; "
+        f"or to make these records part of {topic!r}, remove {METADATA_NAME} there, and reopen the partition"
+    )
 
 
 def guessed_topic_id(topic: str) -> uuid.UUID:

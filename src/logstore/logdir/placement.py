@@ -15,11 +15,21 @@ from logstore.build import compiled
 from logstore.errors import InvalidRecordError
 from logstore.format.loops import partition_for_key
 from logstore.model import Bytes
+from logstore.partition.columns import copied
 
 REMEMBERED_KEYS = 65_536
 """In plain Python hashing a key costs 2 µs, remembering it 0.1."""
 
+_SIZED = (bytes, bytearray)
 _RECORD_OVERHEAD_BYTES = 8  # about what a record takes besides its value
+
+
+def _bytes_of(value: Any) -> int:
+    """0 for what is refused where it is appended."""
+    try:
+        return len(value) if type(value) is memoryview else 0
+    except ValueError:  # it was released
+        return 0
 
 
 class Placement:
@@ -42,7 +52,7 @@ class Placement:
             return self._of_key(key, partition_count)
         if key is not None:
             return self.of_key(key, partition_count)
-        payload_bytes = len(value) if isinstance(value, bytes | bytearray | memoryview) else 0
+        payload_bytes = len(value) if type(value) in _SIZED else _bytes_of(value)
         size = payload_bytes + _RECORD_OVERHEAD_BYTES
         self._sticky_left_bytes -= size
         if self._sticky_left_bytes < 0:
@@ -58,4 +68,4 @@ class Placement:
         """
         if not isinstance(key, bytes | bytearray | memoryview):
             raise InvalidRecordError(f"key is a {type(key).__name__}; it must be bytes or None")
-        return self._of_key(bytes(key), partition_count)
+        return self._of_key(copied(key, "key"), partition_count)

@@ -23,7 +23,13 @@ from logstore.format.names import (
     partition_directory_name,
 )
 from logstore.logdir.catalogue import TopicEntry, TopicState, read_catalogue, write_catalogue
-from logstore.logdir.identity import list_partitions, stored_topic_id, unknown_partition_counts
+from logstore.logdir.identity import (
+    foreign_topic_id,
+    holds_partition,
+    list_partitions,
+    stored_topic_id,
+    unknown_partition_counts,
+)
 from logstore.model import TopicPartition
 from logstore.partition.home import LogHome
 from logstore.partition.sidecars import read_topic_id, write_topic_id
@@ -59,6 +65,10 @@ class TopicTable:
         entry = self._entries.get(name)
         return entry if entry is not None and entry.state is TopicState.LIVE else None
 
+    def id_of(self, name: str) -> uuid.UUID:
+        """Of a topic in whatever state."""
+        return self._entries[name].topic_id
+
     def directory_of(self, partition: TopicPartition) -> str:
         return f"{self._path}/{partition_directory_name(*partition)}"
 
@@ -77,6 +87,9 @@ class TopicTable:
         self._implied = sorted(entry.name for entry in entries.values() if entry.has_implied_retention)
         for name, count in unknown_partition_counts(self._files, self._path, entries).items():
             topic_id = stored_topic_id(self._files, self._path, name, count) or uuid.uuid4()
+            for other in entries.values():
+                if other.topic_id == topic_id:
+                    warn("topic %s has the id of topic %s: was its directory copied?", name, other.name)
             entries[name] = TopicEntry(
                 name=name, topic_id=topic_id, partition_count=count, config=keep_everything(self._default)
             )
@@ -125,7 +138,8 @@ class TopicTable:
         crash before is finished by the next open.
 
         Raises:
-            TopicExistsError: it is there, or one whose name differs only in ``.`` and ``_``.
+            TopicExistsError: it is there, or one whose name differs only in ``.`` and ``_``; or a partition
+                of such a topic is, which somebody has put there since the store was opened.
         """
         self._check_free(name)
         if name in self._entries:
@@ -137,6 +151,7 @@ class TopicTable:
             config=config or self._default,
             state=TopicState.CREATING,
         )
+        self._check_vacant(entry, range(partition_count))
         self._put(entry)
         self._make_directories(entry, range(partition_count))
         return entry
@@ -167,6 +182,25 @@ class TopicTable:
                     f"topic {name!r} clashes with {other.name!r}: Kafka takes . and _ for the same"
                 )
 
+    def _check_vacant(self, entry: TopicEntry, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            directory = self.directory_of(TopicPartition(entry.name, number))
+            if self._is_taken(entry, directory):
+                raise TopicExistsError(
+                    f"{directory} holds a partition of another topic. Move it away; or close and open the "
+                    "store, which then has it as a topic"
+                )
+
+    def _is_taken(self, entry: TopicEntry, directory: str) -> bool:
+        """Whether somebody has put a partition there that is none of the topic's."""
+        if not self._files.is_directory(directory):
+            return False
+        try:
+            found = read_topic_id(self._files, directory)
+        except CorruptionError:
+            return True
+        return holds_partition(self._files, directory) if found is None else found != entry.topic_id
+
     def _make_directories(self, entry: TopicEntry, numbers: Iterable[int]) -> None:
         """Nothing of a partition that had the same name before may live on in the new one."""
         partitions = [TopicPartition(entry.name, number) for number in numbers]
@@ -174,8 +208,9 @@ class TopicTable:
 
         def make(partition: TopicPartition) -> None:
             directory = self.directory_of(partition)
-            self._files.make_directory(directory)
-            write_topic_id(self._files, directory, entry.topic_id)
+            if not self._is_taken(entry, directory):  # else opening it says so
+                self._files.make_directory(directory)
+                write_topic_id(self._files, directory, entry.topic_id)
 
         take_turns(make, partitions, at_a_time=flushed_at_a_time(self._files))
         self._files.flush_directory(self._path)
@@ -184,8 +219,14 @@ class TopicTable:
 
     def begin_growth(self, entry: TopicEntry, partition_count: int) -> TopicEntry:
         """Make the directories of more partitions. Until :meth:`finish` they are not part of the topic: a
-        crash before leaves empty directories, which the next growth takes over."""
-        self._make_directories(entry, range(entry.partition_count, partition_count))
+        crash before leaves empty directories, which the next growth takes over.
+
+        Raises:
+            TopicExistsError: somebody has put a partition of another topic there.
+        """
+        added = range(entry.partition_count, partition_count)
+        self._check_vacant(entry, added)
+        self._make_directories(entry, added)
         return replace(entry, partition_count=partition_count)
 
     def configure(self, entry: TopicEntry, config: TopicConfig) -> TopicEntry:
@@ -211,7 +252,7 @@ class TopicTable:
         self._home.forget(partitions)
         for partition in partitions:
             directory = self.directory_of(partition)
-            if self._files.is_directory(directory):
+            if self._files.is_directory(directory) and not self._is_anothers(entry, directory):
                 gone = f"{self._path}/{deleted_directory_name(*partition, uuid.uuid4().hex)}"
                 self._files.rename(directory, gone)
                 renamed.append(gone)
@@ -228,6 +269,16 @@ class TopicTable:
             if is_live and self._belongs_to(entry, f"{self._path}/{name}"):
                 numbers.add(parsed.partition)
         return [TopicPartition(entry.name, number) for number in sorted(numbers)]
+
+    def _is_anothers(self, entry: TopicEntry, directory: str) -> bool:
+        """Whether the directory says that it is another topic's: then it is not deleted with this one, and
+        the next open makes a topic of it."""
+        with contextlib.suppress(CorruptionError):
+            foreign = foreign_topic_id(self._files, directory, entry.topic_id)
+            if foreign is not None:
+                warn("%s stays: it is of topic %s, not of %s", directory, foreign, entry.topic_id)
+                return True
+        return False
 
     def _belongs_to(self, entry: TopicEntry, directory: str) -> bool:
         """Whether the directory says so itself; one whose word is damaged is nobody's to delete."""

@@ -12,7 +12,7 @@ from logstore.files import Files, read_small_file
 from logstore.format.metadata import decode_meta_properties
 from logstore.format.names import partition_directory_name
 from logstore.logdir.catalogue import TopicEntry, read_catalogue
-from logstore.logdir.identity import MAX_META_BYTES
+from logstore.logdir.identity import MAX_META_BYTES, foreign_topic_id, wrong_topic_id
 from logstore.model import TopicPartition
 from logstore.partition.context import LogContext
 from logstore.partition.findings import (
@@ -24,7 +24,7 @@ from logstore.partition.findings import (
     join_reports,
 )
 from logstore.partition.home import CATALOGUE_NAME, META_PROPERTIES_NAME
-from logstore.partition.sidecars import METADATA_NAME, read_topic_id
+from logstore.partition.sidecars import METADATA_NAME
 from logstore.partition.verify import LogFacts, ProgressSteps, verify_log
 from logstore.partition.verify_facts import facts_of_files
 from logstore.partition.verify_files import StoredCheckpoints
@@ -147,12 +147,12 @@ def _check_there(directory: LogDirectory | WatchedDirectory, topic: TopicEntry) 
 
 def _wrong_topic_id(files: Files, path: str, topic: TopicEntry) -> list[Finding]:
     try:
-        topic_id = read_topic_id(files, path)
+        foreign = foreign_topic_id(files, path, topic.topic_id)
     except LogstoreError:
         return []  # said by the check of the partition
-    if topic_id is None or topic_id == topic.topic_id:
+    if foreign is None:
         return []
-    reason = f"the partition is of topic {topic_id}; {topic.name!r} is {topic.topic_id}"
+    reason = wrong_topic_id(foreign, topic.name, topic.topic_id)
     return [Finding(kind=FindingKind.METADATA, path=f"{path}/{METADATA_NAME}", reason=reason)]
 
 

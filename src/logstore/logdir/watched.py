@@ -5,13 +5,15 @@ from __future__ import annotations
 import threading
 import uuid
 
+from logstore.arguments import plain_text, shown
 from logstore.clock import Clock
 from logstore.config import StoreConfig
-from logstore.errors import LogstoreError, UnknownTopicError
+from logstore.errors import CorruptionError, LogstoreError, UnknownTopicError
 from logstore.files import Files
 from logstore.format.names import partition_directory_name
 from logstore.logdir.catalogue import TopicEntry, TopicState, read_catalogue
 from logstore.logdir.identity import (
+    check_topic_id,
     guessed_topic_id,
     missing_directory,
     prepare_directory,
@@ -124,9 +126,10 @@ class WatchedDirectory:
         Raises:
             UnknownTopicError: there is no such topic.
         """
-        topic = self._live_topics().get(name)
+        name = plain_text(name)
+        topic = self._live_topics().get(name) if type(name) is str else None
         if topic is None:
-            raise UnknownTopicError(f"there is no topic {name!r} in {self.path}")
+            raise UnknownTopicError(f"there is no topic {shown(name)} in {self.path}")
         return topic
 
     # Logs
@@ -135,7 +138,7 @@ class WatchedDirectory:
         """
         Raises:
             UnknownTopicError: there is no such partition.
-            CorruptionError: its directory is missing.
+            CorruptionError: its directory is missing, or another topic's.
         """
         topic_id = self.topic(partition.topic).topic_id
         with self._lock:
@@ -151,9 +154,24 @@ class WatchedDirectory:
             if partition.topic not in self._read_topics_locked():
                 raise UnknownTopicError(f"topic {partition.topic!r} was deleted from {self.path}")
             raise missing_directory(self._files, self.path, partition)
+        self._check_topic_id_locked(partition.topic, directory)
         topic = self._topics.get(partition.topic)
         config = None if topic is None or topic.name in self._unknown else topic.config
         return ReadOnlyLog(self.context, self._checkpoints, directory, partition, config)
+
+    def _check_topic_id_locked(self, name: str, directory: str) -> None:
+        """A foreign id may also be that of a new topic of the same name; its catalogue entry is older than
+        its directories."""
+        topic = self._topics.get(name)
+        if topic is None:
+            return
+        try:
+            check_topic_id(self._files, directory, name, topic.topic_id)
+        except CorruptionError:
+            now = self._read_topics_locked().get(name)
+            if now is None or now.topic_id != topic.topic_id:
+                raise UnknownTopicError(f"topic {name!r} was deleted from {self.path}") from None
+            raise
 
     def close(self) -> None:
         """Forget everything; who follows a log gets ClosedError."""

@@ -42,7 +42,10 @@ def check_adopted(
     """
     headers = []
     for number, batch in enumerate(batches):
-        header = _header_of(number, batch)
+        try:
+            header = _header_of(number, batch)
+        except ValueError as error:
+            raise UsageError(f"batch {number} cannot be read: {error}") from None
         check_batch(batch, 0, header)
         fault = _fault(header)
         if fault is None and by_rules:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from logstore.arguments import check_flag, shown
 from logstore.config import UNLIMITED
 from logstore.errors import (
     OutOfOrderError,
@@ -24,7 +25,7 @@ from logstore.format.batch import NewBatch, place_batch
 from logstore.format.control import ControlType, encode_end_marker
 from logstore.format.gathered import Row, record_bytes
 from logstore.format.header import decode_header
-from logstore.model import AppendOrigin, Bytes, ProducerIdentity
+from logstore.model import AppendOrigin, Bytes, ProducerIdentity, how_to_make_int
 from logstore.partition import at_exit
 from logstore.partition.adopting import check_adopted, headers_of_file, place_adopted
 from logstore.partition.columns import (
@@ -34,7 +35,7 @@ from logstore.partition.columns import (
     check_timestamp_types,
     list_of,
 )
-from logstore.partition.encoding import check_producer, place_batches
+from logstore.partition.encoding import check_coordinator_epoch, check_producer, place_batches
 from logstore.partition.growth import AppendResult
 from logstore.partition.readable import check_buffer
 from logstore.partition.validate import (
@@ -91,6 +92,8 @@ class AppendingLog(WritableLog):
             StorageError: records gathered before could not be written (they stay gathered, and are tried
                 again), or the flush failed. The record of this call was not appended, or not made durable.
         """
+        if flush is not False:
+            flush = check_flag(flush, "flush")
         now_ms = self._given_now_ms
         offset: int | None = None
         if not self._fork_flag.is_forked:
@@ -139,11 +142,12 @@ class AppendingLog(WritableLog):
         value = check_payload("value", value)
         key = check_payload("key", key)
         headers = check_headers(headers)
+        if timestamp_ms is not None:
+            check_timestamp_types((timestamp_ms,))
         size = record_bytes(key, value, headers)
         row = (key, value, now_ms if timestamp_ms is None else timestamp_ms, headers)
         with self._own_lock(), self._changing as core:
             if timestamp_ms is not None:
-                check_timestamp_types((timestamp_ms,))
                 check_timestamps((timestamp_ms,), core.config, now_ms, by_unit=True)
             if key is None and core.config.compacts:
                 check_keys((key,))
@@ -232,6 +236,7 @@ class AppendingLog(WritableLog):
             StorageError: the disk refused. Nothing was appended, except where the records fill more than a
                 segment: then those of the segments before stay.
         """
+        flush = check_flag(flush, "flush")
         return self._extend_batches(self._prepare(records, producer), flush)
 
     def extend_arrow(self, data: Any, *, flush: bool = False) -> range:
@@ -256,6 +261,7 @@ class AppendingLog(WritableLog):
             InvalidRecordError: a column is unknown, missing, or of the wrong type; or as :meth:`extend`.
             InvalidTimestampError, RecordTooLargeError, StorageError: as :meth:`extend`.
         """
+        flush = check_flag(flush, "flush")
         return self._extend_batches(self._prepare_arrow(data), flush)
 
     def _prepare(self, records: NewRecords, producer: ProducerIdentity | None = None) -> Sequence[NewBatch]:
@@ -327,7 +333,9 @@ class AppendingLog(WritableLog):
             InvalidRecordError, InvalidTimestampError, RecordTooLargeError: the topic's rules refuse it.
             OutOfOrderError, ProducerFencedError, InvalidTransactionStateError: the producer's state does.
         """
-        check_buffer(data)
+        data = check_buffer(data)
+        if not isinstance(origin, AppendOrigin):
+            raise UsageError(f"origin is {shown(origin)}; it must be an AppendOrigin")
         with self._own_lock(), self._changing as core:
             self._drain_locked()
             now_ms = self._context.clock.now_ms()
@@ -382,6 +390,8 @@ class AppendingLog(WritableLog):
             StorageError: as :meth:`extend`. In all other cases nothing was appended.
         """
         self._check_usable()
+        flush, was_checked = check_flag(flush, "flush"), check_flag(was_checked, "was_checked")
+        batches = list_of(batches)
         check_producer(producer)
         if producer.transactional:
             raise UsageError("adopted batches cannot be part of a transaction")
@@ -479,7 +489,16 @@ class AppendingLog(WritableLog):
 
     def last_of_producer(self, producer_id: int) -> LastOfProducer | None:
         """Where an idempotent producer stands in this log; None if the log knows none of that id, or has
-        forgotten it (``producer_id_expiration_ms``)."""
+        forgotten it (``producer_id_expiration_ms``).
+
+        Raises:
+            UsageError: the id is not a whole number.
+        """
+        if type(producer_id) is not int:
+            raise UsageError(
+                f"producer_id is {shown(producer_id)}; it must be a whole number"
+                + how_to_make_int(producer_id)
+            )
         with self._own_lock(), self._changing as core:
             self._drain_locked()
             state = core.producers.active_producers().get(producer_id)
@@ -505,7 +524,7 @@ class AppendingLog(WritableLog):
             OutOfOrderError: the offsets do not rise above the log end. An empty log accepts a first batch
                 that begins below its end and reaches it, as after records were deleted inside a batch.
         """
-        check_buffer(data)
+        data = check_buffer(data)
         with self._own_lock(), self._changing as core:
             self._drain_locked()
             now_ms = self._context.clock.now_ms()
@@ -549,6 +568,8 @@ class AppendingLog(WritableLog):
             InvalidRecordError: an id or epoch is out of range.
         """
         check_producer(ProducerIdentity(producer_id, producer_epoch, 0))
+        check_coordinator_epoch(coordinator_epoch)
+        committed = check_flag(committed, "committed")
         with self._own_lock(), self._changing as core:
             self._drain_locked()
             now_ms = self._context.clock.now_ms()

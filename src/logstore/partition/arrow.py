@@ -15,6 +15,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from logstore._version import how_to_install
+from logstore.arguments import plain_text, shown
 from logstore.errors import CorruptionError, UsageError
 from logstore.format.batch import decode_batch, decode_range
 from logstore.format.column_buffers import (
@@ -111,14 +112,14 @@ def plan_columns(
 
 
 def _column_names(columns: Any, known: Iterable[str]) -> list[str]:
-    if isinstance(columns, str) or not isinstance(columns, Iterable):
-        raise UsageError(f"columns is {columns!r}; it must be a list of column names")
-    names = list(columns)
+    if isinstance(columns, str | bytes | bytearray | memoryview) or not isinstance(columns, Iterable):
+        raise UsageError(f"columns is {shown(columns)}; it must be a list of column names")
+    names = [plain_text(name) for name in columns]
     for number, name in enumerate(names):
-        if name not in known:
-            raise UsageError(f"there is no column {name!r}; the columns are {', '.join(known)}")
+        if not isinstance(name, str) or plain_text(name) not in known:
+            raise UsageError(f"there is no column {shown(name)}; the columns are {', '.join(known)}")
         if name in names[:number]:
-            raise UsageError(f"column {name!r} is named twice")
+            raise UsageError(f"column {shown(name)} is named twice")
     if not names:
         raise UsageError("columns is empty; name one at least")
     return names

@@ -14,6 +14,7 @@ from itertools import accumulate
 from operator import add
 from typing import Any, NamedTuple, cast
 
+from logstore.arguments import plain_text, shown
 from logstore.errors import InvalidRecordError, UsageError
 from logstore.format.gathered import MAX_RECORD_OVERHEAD_BYTES, Row, headers_bytes
 from logstore.format.header import HEADER_BYTES
@@ -96,7 +97,9 @@ def _columns(keys: Any, values: Any, headers: Any, timestamps: Any, now_ms: int)
         _payloads("key", keys),
         _payloads("value", values),
         now_ms if timestamps is None else _timestamps(timestamps, now_ms),
-        [check_headers(pairs, number) for number, pairs in enumerate(headers)] if any(headers) else None,
+        None
+        if set(map(type, headers)) <= _CONTAINERS and not any(headers)
+        else [check_headers(pairs, number) for number, pairs in enumerate(headers)],
     )
 
 
@@ -124,6 +127,7 @@ def _new_record(number: int, row: Any) -> NewRecord:
 
 
 _PLAIN = {bytes, type(None)}
+_CONTAINERS = {tuple, list, dict, type(None)}
 
 
 def _payloads(name: str, column: Sequence[Any]) -> Sequence[bytes | None]:
@@ -161,10 +165,21 @@ def check_payload(name: str, payload: Any, number: int | None = None) -> bytes |
     if payload is None or type(payload) is bytes:
         return payload
     if isinstance(payload, bytes | bytearray | memoryview):
-        return bytes(payload)
+        return copied(payload, _whose(name, number))
     raise InvalidRecordError(
         f"{_whose(name, number)} is a {type(payload).__name__}; it must be bytes or None"
     )
+
+
+def copied(payload: bytes | bytearray | memoryview, whose: str) -> bytes:
+    """
+    Raises:
+        InvalidRecordError: it is a memoryview that was released.
+    """
+    try:
+        return bytes(payload)
+    except ValueError as error:
+        raise InvalidRecordError(f"{whose} cannot be read: {error}") from None
 
 
 def check_timestamp_types(timestamps: Sequence[Any]) -> None:
@@ -180,7 +195,7 @@ def check_timestamp_types(timestamps: Sequence[Any]) -> None:
     for number, stamp in enumerate(timestamps):
         if type(stamp) is not int or not NO_TIMESTAMP_MS <= stamp <= _MAX_TIMESTAMP_MS:
             raise InvalidRecordError(
-                f"timestamp_ms of record {number} is {stamp!r}; "
+                f"timestamp_ms of record {number} is {shown(stamp)}; "
                 f"it must be whole milliseconds since the epoch, or -1{how_to_make_int(stamp)}"
             )
 
@@ -191,11 +206,11 @@ def check_headers(headers: Any, number: int | None = None) -> tuple[Header, ...]
     Raises:
         InvalidRecordError: a header is not ``(str, bytes or None)``; says of which record.
     """
-    if not headers:
+    if headers is None or (type(headers) in _CONTAINERS and not headers):
         return ()
     try:
         pairs = tuple(headers.items()) if isinstance(headers, dict) else tuple(headers)
-    except TypeError:
+    except (TypeError, ValueError):  # of memory that was released
         raise InvalidRecordError(
             f"{_whose('headers', number)} is a {type(headers).__name__}; it must be pairs of str and bytes"
         ) from None
@@ -203,11 +218,16 @@ def check_headers(headers: Any, number: int | None = None) -> tuple[Header, ...]
 
 
 def _check_header(pair: Any, number: int | None) -> Header:
-    if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], str):
+    if (
+        not isinstance(pair, tuple)
+        or tuple.__len__(pair) != 2
+        or not isinstance(tuple.__getitem__(pair, 0), str)
+    ):
         raise InvalidRecordError(
-            f"{_whose('header', number)} is {pair!r:.60}; it must be a pair of str and bytes or None"
+            f"{_whose('header', number)} is {shown(pair):.60}; it must be a pair of str and bytes or None"
         )
-    key, value = pair
+    key, value = tuple.__iter__(pair)
+    key = plain_text(key)
     try:
         key.encode()
     except UnicodeEncodeError as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from logstore.arguments import shown
 from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import InvalidRecordError
 from logstore.format import loops
@@ -57,7 +58,18 @@ def check_producer(producer: ProducerIdentity) -> None:
         ("base_sequence", producer.base_sequence, _MAX_INT32),
     ):
         if type(value) is not int or not 0 <= value <= limit:
-            raise InvalidRecordError(f"{name} is {value!r}; it must be a whole number from 0 to {limit}")
+            raise InvalidRecordError(f"{name} is {shown(value)}; it must be a whole number from 0 to {limit}")
+
+
+def check_coordinator_epoch(epoch: int) -> None:
+    """
+    Raises:
+        InvalidRecordError: it is not a number of its range.
+    """
+    if type(epoch) is not int or not 0 <= epoch <= _MAX_INT32:
+        raise InvalidRecordError(
+            f"coordinator_epoch is {shown(epoch)}; it must be a whole number from 0 to {_MAX_INT32}"
+        )
 
 
 class RowEncoder:

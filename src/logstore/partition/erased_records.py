@@ -15,6 +15,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from logstore.arguments import shown
 from logstore.errors import UsageError
 from logstore.format.batch import decode_batch, encode_records_batch, keep_records
 from logstore.format.compression import Codec
@@ -22,6 +23,7 @@ from logstore.format.header import MAGIC, BatchHeader, decode_header
 from logstore.format.offset_map import OffsetMap, Standing, bytes_for
 from logstore.model import Bytes, Record, how_to_make_int
 from logstore.partition.cleaned_batches import KEPT, records_section
+from logstore.partition.columns import copied
 from logstore.partition.erase_report import MAX_LISTED_OFFSETS
 
 Offsets = int | range | Iterable[int | range]
@@ -79,7 +81,7 @@ def _checked_keys(keys: Iterable[Bytes]) -> frozenset[bytes]:
     for key in keys:
         if not isinstance(key, bytes | bytearray | memoryview):
             raise UsageError(f"a key is {type(key).__name__}; it must be bytes")
-        checked.add(bytes(key))
+        checked.add(copied(key, "a key"))
     return frozenset(checked)
 
 
@@ -87,7 +89,7 @@ def _pairs(offsets: Offsets) -> list[tuple[int, int]]:
     """First and next offset of each range that is not empty."""
     if isinstance(offsets, int | range):
         offsets = [offsets]
-    if isinstance(offsets, str | bytes) or not isinstance(offsets, Iterable):
+    if isinstance(offsets, str | bytes | bytearray | memoryview) or not isinstance(offsets, Iterable):
         raise UsageError(f"offsets is {type(offsets).__name__}; it must be numbers and ranges")
     pairs: list[tuple[int, int]] = []
     for each in offsets:
@@ -98,9 +100,11 @@ def _pairs(offsets: Offsets) -> list[tuple[int, int]]:
         elif type(each) is int:
             pairs.append((each, each + 1))
         else:
-            raise UsageError(f"an offset is {each!r}; it must be a number or a range{how_to_make_int(each)}")
+            raise UsageError(
+                f"an offset is {shown(each)}; it must be a number or a range{how_to_make_int(each)}"
+            )
     if any(start < 0 for start, _ in pairs):
-        raise UsageError(f"offset {min(pairs)[0]} is below 0")
+        raise UsageError(f"offset {shown(min(pairs)[0])} is below 0")
     return pairs
 
 

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, compress
 from typing import TYPE_CHECKING, Any, Final
 
+from logstore.arguments import shown
 from logstore.errors import CorruptionError, StorageError, UsageError
 from logstore.format.header import MAGIC, TIMESTAMP_TYPE_BIT
 from logstore.format.loops import decode_records, latest_run, put_run
@@ -76,7 +77,7 @@ class LatestView:
         """
         if type(map_bytes) is not int or map_bytes < LEAST_MAP_BYTES:
             raise UsageError(
-                f"map_bytes is {map_bytes!r}; it must be a whole number, {LEAST_MAP_BYTES} or above"
+                f"map_bytes is {shown(map_bytes)}; it must be a whole number, {LEAST_MAP_BYTES} or above"
             )
         self.partition: TopicPartition = log.partition
         self.end_offset = max(view.limit_of(isolation), view.log_start_offset)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Self
 
+from logstore.arguments import check_callback, check_flag, shown
 from logstore.clock import Clock
 from logstore.config import DEFAULT_MAP_BYTES, StoreConfig, TopicConfig, check_topic_config
 from logstore.errors import (
@@ -21,7 +22,7 @@ from logstore.errors import (
 )
 from logstore.files import Files, PathLike
 from logstore.format.checkpoint import EpochEntry
-from logstore.model import Bytes
+from logstore.model import Bytes, how_to_make_int
 from logstore.partition.appending import AppendingLog
 from logstore.partition.core import bytes_of
 from logstore.partition.encoding import RowEncoder
@@ -70,6 +71,7 @@ class Log(AppendingLog):
         """
         from logstore.partition.standalone import open_standalone
 
+        create, accept_loss = check_flag(create, "create"), check_flag(accept_loss, "accept_loss")
         return open_standalone(
             path,
             config=config,
@@ -119,6 +121,7 @@ class Log(AppendingLog):
         Records that are still gathered do not count, and are not written for it: on a full disk this is what
         makes room.
         """
+        dry_run = check_flag(dry_run, "dry_run")
         with self._own_lock(), self._changing as core:
             now_ms = self._context.clock.now_ms()
             count = core.plan_retention(now_ms)
@@ -216,6 +219,9 @@ class Log(AppendingLog):
         """
         from logstore.partition.compaction import Compaction  # few programs get here
 
+        now, dry_run = check_flag(now, "now"), check_flag(dry_run, "dry_run")
+        check_callback(throttle, "throttle")
+        check_callback(on_progress, "on_progress")
         self._check_usable()
         check_count(map_bytes, "map_bytes")
         with self._compacting.own_lock(), self._compacting:
@@ -275,6 +281,8 @@ class Log(AppendingLog):
         from logstore.partition.erased_records import check_erased  # few programs get here
         from logstore.partition.erasing import Erasure
 
+        dry_run = check_flag(dry_run, "dry_run")
+        check_callback(on_progress, "on_progress")
         erased = check_erased(keys, offsets)
         self._check_usable()
         with self._compacting.own_lock(), self._compacting:
@@ -301,14 +309,20 @@ class Log(AppendingLog):
         with self._own_lock(), self._changing as core:
             if type(epoch) is not int or not self._leader_epoch <= epoch <= _MAX_EPOCH:
                 raise UsageError(
-                    f"epoch is {epoch!r}; it must be a number from {self._leader_epoch} to {_MAX_EPOCH}"
+                    f"epoch is {shown(epoch)}; it must be a number from {self._leader_epoch} to {_MAX_EPOCH}"
                 )
             self._drain_locked()
             core.assign_epoch(epoch)
             self._leader_epoch = epoch
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(largest epoch at or below ``epoch``, the offset where it ended); (-1, -1) if unknown (KIP-101)."""
+        """(largest epoch at or below ``epoch``, the offset where it ended); (-1, -1) if unknown (KIP-101).
+
+        Raises:
+            UsageError: it is not a whole number.
+        """
+        if type(epoch) is not int:
+            raise UsageError(f"epoch is {shown(epoch)}; it must be a whole number{how_to_make_int(epoch)}")
         return self._core.epochs.end_offset_for(epoch, self.log_end_offset)
 
     def manage_high_watermark(self) -> None:

@@ -118,7 +118,7 @@ def replay_batch(
     producers: ProducerStates, header: BatchHeader, buffer: bytes, position: int, now_ms: int
 ) -> list[CompletedTransaction]:
     """Apply one batch that is in the log already; returns the transactions that it ends."""
-    append = producers.begin(AppendOrigin.REPLICATION, now_ms)
+    append = producers.begin(AppendOrigin.REPLICATION, now_ms, is_replay=True)
     add_to_plan(append, header, buffer, position)
     producers.apply(append)
     return append.completed

@@ -104,6 +104,13 @@ class ProducerState(NamedTuple):
     """Where the open transaction began, None if none is open."""
     used_ms: int = 0
     """When it was last appended to or loaded, by the caller's clock. Not stored."""
+    appended_ms: int = -1
+    """When it was last appended to, by the caller's clock; of what was loaded or replayed, by the timestamp
+    of the batch. Not stored but as ``timestamp_ms``."""
+
+    def last_append_ms(self, now_ms: int) -> int:
+        """When it was last appended to, as far as is known: a batch may have any timestamp."""
+        return self.appended_ms if 0 <= self.appended_ms <= now_ms else self.used_ms
 
     @property
     def last_sequence(self) -> int:
@@ -156,6 +163,7 @@ class ProducerAppend:
         opened: Mapping[int, int],
         origin: AppendOrigin,
         now_ms: int,
+        is_replay: bool,
     ) -> None:
         self.completed: list[CompletedTransaction] = []
         self.changed: dict[int, ProducerState] = {}
@@ -163,6 +171,7 @@ class ProducerAppend:
         self._stored = stored
         self._origin = origin
         self._now_ms = now_ms
+        self._is_replay = is_replay
 
     def add_data(self, header: BatchHeader) -> RememberedBatch | None:
         """Check a data batch and note it; a duplicate is returned instead, and is not noted.
@@ -183,7 +192,7 @@ class ProducerAppend:
         if header.is_transactional:
             self.opened.setdefault(header.producer_id, header.base_offset)
         first_offset = self.opened.get(header.producer_id)
-        self.changed[header.producer_id] = _after_data(known, header, first_offset, self._now_ms)
+        self.changed[header.producer_id] = self._used(header, _after_data(known, header, first_offset))
         return None
 
     def add_marker(
@@ -199,7 +208,7 @@ class ProducerAppend:
         known = self._known(header)
         if known is not None:
             self._check_marker(known, header, coordinator_epoch)
-        self.changed[header.producer_id] = _after_marker(known, header, coordinator_epoch, self._now_ms)
+        self.changed[header.producer_id] = self._used(header, _after_marker(known, header, coordinator_epoch))
         first_offset = self.opened.pop(header.producer_id, None)
         if first_offset is None:
             return None
@@ -210,6 +219,10 @@ class ProducerAppend:
         )
         self.completed.append(transaction)
         return transaction
+
+    def _used(self, header: BatchHeader, state: ProducerState) -> ProducerState:
+        appended_ms = header.max_timestamp_ms if self._is_replay else self._now_ms
+        return state._replace(used_ms=self._now_ms, appended_ms=appended_ms)
 
     def _known(self, header: BatchHeader) -> ProducerState | None:
         return self.changed.get(header.producer_id) or self._stored.get(header.producer_id)
@@ -253,9 +266,7 @@ def _check_sequence(known: ProducerState, header: BatchHeader) -> None:
         )
 
 
-def _after_data(
-    known: ProducerState | None, header: BatchHeader, first_offset: int | None, now_ms: int
-) -> ProducerState:
+def _after_data(known: ProducerState | None, header: BatchHeader, first_offset: int | None) -> ProducerState:
     batch = RememberedBatch(
         header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp_ms
     )
@@ -264,18 +275,14 @@ def _after_data(
         batches=(*state.batches[1 - REMEMBERED_BATCHES :], batch),
         timestamp_ms=header.max_timestamp_ms,
         transaction_first_offset=first_offset,
-        used_ms=now_ms,
     )
 
 
-def _after_marker(
-    known: ProducerState | None, header: BatchHeader, coordinator_epoch: int, now_ms: int
-) -> ProducerState:
+def _after_marker(known: ProducerState | None, header: BatchHeader, coordinator_epoch: int) -> ProducerState:
     return _in_epoch(known, header.producer_epoch)._replace(
         timestamp_ms=header.max_timestamp_ms,
         coordinator_epoch=coordinator_epoch,
         transaction_first_offset=None,
-        used_ms=now_ms,
     )
 
 
@@ -301,10 +308,10 @@ class ProducerStates:
         self._opened: dict[int, int] = {}  # first offsets of open transactions, by producer
         self._unreplicated: list[CompletedTransaction] = []  # markers not yet below the high watermark
 
-    def begin(self, origin: AppendOrigin, now_ms: int) -> ProducerAppend:
-        """Plan an append. ``now_ms`` may be of any clock, if it is always the same one; only differences
-        count, and none is stored."""
-        return ProducerAppend(self._producers, self._opened, origin, now_ms)
+    def begin(self, origin: AppendOrigin, now_ms: int, *, is_replay: bool = False) -> ProducerAppend:
+        """Plan an append, or with ``is_replay`` take in what was appended before: then it counts as used now,
+        and as appended when its batch says."""
+        return ProducerAppend(self._producers, self._opened, origin, now_ms, is_replay)
 
     def apply(self, append: ProducerAppend) -> None:
         """Carry out a plan, once its batches are in the log. Cannot fail."""
@@ -331,10 +338,12 @@ class ProducerStates:
 
     def late_transactions(self, now_ms: int, transaction_timeout_ms: int) -> list[int]:
         """The producers whose open transaction saw no append for the timeout and LATE_TRANSACTION_BUFFER_MS:
-        it hangs, and holds up every reader of committed data."""
+        it hangs, and holds up every reader of committed data. An open of the log is no append."""
         deadline_ms = now_ms - transaction_timeout_ms - LATE_TRANSACTION_BUFFER_MS
         return [
-            producer_id for producer_id in self._opened if self._producers[producer_id].used_ms < deadline_ms
+            producer_id
+            for producer_id in self._opened
+            if self._producers[producer_id].last_append_ms(now_ms) < deadline_ms
         ]
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> int:
@@ -393,5 +402,6 @@ def _from_entry(entry: ProducerSnapshotEntry, now_ms: int) -> ProducerState:
         entry.timestamp_ms,
         entry.coordinator_epoch,
         entry.transaction_first_offset if entry.transaction_first_offset >= 0 else None,
-        now_ms,
+        used_ms=now_ms,
+        appended_ms=entry.timestamp_ms,
     )

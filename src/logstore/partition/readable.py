@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
+from logstore.arguments import check_callback, check_flag, shown
 from logstore.config import DEFAULT_MAP_BYTES, TopicConfig
 from logstore.errors import (
     CorruptionError,
@@ -165,6 +166,7 @@ class ReadableLog(BoundToProcess, ABC):
                 what is next was deleted or cut off meanwhile.
             CorruptionError: while iterating: a batch is damaged. Nothing of it is returned.
         """
+        on_demand = check_flag(on_demand, "on_demand")
         view, start, stop = self._range_to_read(start, stop, isolation)
         return chain.from_iterable(self._record_lists(view, start, stop, isolation, on_demand=on_demand))
 
@@ -417,8 +419,9 @@ class ReadableLog(BoundToProcess, ABC):
         """
         check_offset(offset, "offset")
         check_isolation(isolation)
+        min_one_batch = check_flag(min_one_batch, "min_one_batch")
         if type(max_bytes) is not int or max_bytes < 0:
-            raise UsageError(f"max_bytes is {max_bytes!r}; it must be a whole number, 0 or above")
+            raise UsageError(f"max_bytes is {shown(max_bytes)}; it must be a whole number, 0 or above")
         return self._look(
             lambda view: reading.fetch(view, offset, max_bytes, isolation, min_one_batch=min_one_batch)
         )
@@ -444,7 +447,7 @@ class ReadableLog(BoundToProcess, ABC):
         """
         check_isolation(isolation)
         if timeout is not None and (type(timeout) not in (int, float) or not timeout >= 0):
-            raise UsageError(f"timeout is {timeout!r}; it must be a number of seconds, 0 or above")
+            raise UsageError(f"timeout is {shown(timeout)}; it must be a number of seconds, 0 or above")
         if timeout is not None and timeout > _LONGEST_TIMEOUT:
             timeout = None
         view = self._current_view()
@@ -493,6 +496,7 @@ class ReadableLog(BoundToProcess, ABC):
         """
         from logstore.partition.verify import verify_alone  # few programs get here
 
+        check_callback(on_progress, "on_progress")
         self._check_usable()
         return verify_alone(self, on_progress)
 
@@ -535,7 +539,7 @@ class ReadableLog(BoundToProcess, ABC):
         """
         if type(timestamp_ms) is not int or timestamp_ms < 0:
             raise UsageError(
-                f"timestamp_ms is {timestamp_ms!r}; it must be whole milliseconds, 0 or above"
+                f"timestamp_ms is {shown(timestamp_ms)}; it must be whole milliseconds, 0 or above"
                 + how_to_make_int(timestamp_ms)
             )
         unit = unit_of(timestamp_ms)
@@ -574,9 +578,9 @@ def check_offset(offset: int, name: str) -> int:
         OffsetOutOfRangeError: negative, or beyond 64 bits.
     """
     if type(offset) is not int:
-        raise UsageError(f"{name} is {offset!r}; it must be a whole number{how_to_make_int(offset)}")
+        raise UsageError(f"{name} is {shown(offset)}; it must be a whole number{how_to_make_int(offset)}")
     if not 0 <= offset < 2**63:
-        raise OffsetOutOfRangeError(f"{name} is {offset}; offsets are from 0 to 2^63 - 1")
+        raise OffsetOutOfRangeError(f"{name} is {shown(offset)}; offsets are from 0 to 2^63 - 1")
     return offset
 
 
@@ -587,7 +591,7 @@ def check_count(value: int, name: str) -> None:
     """
     if type(value) is not int or value < 1:
         raise UsageError(
-            f"{name} is {value!r}; it must be a whole number, 1 or above{how_to_make_int(value)}"
+            f"{name} is {shown(value)}; it must be a whole number, 1 or above{how_to_make_int(value)}"
         )
 
 
@@ -610,11 +614,12 @@ def check_isolation(isolation: Isolation) -> None:
         UsageError: it is not an :class:`~logstore.model.Isolation`.
     """
     if not isinstance(isolation, Isolation):
-        raise UsageError(f"isolation is {isolation!r}; it must be an Isolation")
+        raise UsageError(f"isolation is {shown(isolation)}; it must be an Isolation")
 
 
-def check_buffer(data: Bytes) -> None:
-    """
+def check_buffer(data: Bytes) -> Bytes:
+    """The same; of a class of its own, as bytes.
+
     Raises:
         UsageError: it is not bytes-like, or a memoryview of anything else than bytes in a row.
     """
@@ -622,6 +627,7 @@ def check_buffer(data: Bytes) -> None:
         raise UsageError(f"data is a {type(data).__name__}; it must be bytes")
     if isinstance(data, memoryview) and not _is_of_bytes(data):
         raise UsageError("data is a memoryview that is not of bytes in a row, or was released")
+    return data if type(data) in (bytes, bytearray, memoryview) else bytes(data)
 
 
 def _is_of_bytes(data: memoryview) -> bool:

@@ -36,7 +36,7 @@ from logstore.partition.leader_epochs import LeaderEpochs
 from logstore.partition.leftovers import Names, snapshot_offsets
 from logstore.partition.producer_state import ProducerState
 from logstore.partition.verify_files import StoredCheckpoints, check_partition_files
-from logstore.partition.verify_producers import ProducerCheck
+from logstore.partition.verify_producers import TRANSACTION_TIMEOUT_MS, ProducerCheck
 from logstore.partition.verify_segment import SegmentCheck, SegmentToCheck
 from logstore.partition.walk import ReadAt
 
@@ -88,8 +88,8 @@ class LogFacts:
     """None: unknown."""
     producers: Mapping[int, ProducerState] | None
     """As they are in memory; None: nobody has them."""
-    late_producers: Sequence[int] = ()
-    """Whose transactions should have ended."""
+    late_producers: Sequence[int] | None = ()
+    """Whose transactions should have ended; None: what the batches say."""
     findings: Sequence[Finding] = ()
     """What is wrong with these facts themselves."""
     stamp: object
@@ -103,7 +103,7 @@ def verify_log(source: Callable[[], LogFacts], clock: Clock, on_step: OnStep | N
     before: Collection[Place] | None = None
     for look in range(_LOOKS):
         facts = source()
-        check = LogCheck(facts)
+        check = LogCheck(facts, now_ms=clock.now_ms())
         for step_bytes in check.steps():
             if on_step is not None:
                 on_step(step_bytes)
@@ -165,8 +165,12 @@ class ProgressSteps:
 class LogCheck:
     """One pass over a log."""
 
-    def __init__(self, facts: LogFacts, reader_of: Callable[[File], ReadAt] | None = None) -> None:
+    def __init__(
+        self, facts: LogFacts, reader_of: Callable[[File], ReadAt] | None = None, *, now_ms: int = 0
+    ) -> None:
+        """``now_ms``: 0 where nobody asks for transactions that are late."""
         self.facts = facts
+        self._now_ms = now_ms
         self.findings = Findings()
         self.reader_of = reader_of or (lambda file: file.read_at)
         self._wanted = [segment for segment in facts.segments if not _is_deleted(segment, facts)]
@@ -200,7 +204,10 @@ class LogCheck:
         else:
             self._check_end()
         self._check_loss()
-        for producer_id in self.facts.late_producers:
+        late = self.facts.late_producers
+        if late is None:
+            late = self.producers.late(self._now_ms, TRANSACTION_TIMEOUT_MS)
+        for producer_id in late:
             self._note(FindingKind.LATE_TRANSACTION, f"that of producer {producer_id} is open for long")
 
     def segment_steps(self) -> Iterator[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from logstore.config import TopicConfig
 from logstore.errors import LogstoreError, StorageError
@@ -14,6 +14,7 @@ from logstore.partition.findings import Finding, FindingKind
 from logstore.partition.leftovers import Names, current_logs, list_segment_files, swapped_names
 from logstore.partition.verify import EVERYTHING, LogFacts
 from logstore.partition.verify_files import StoredCheckpoints, read_epoch_file
+from logstore.partition.verify_producers import TRANSACTION_TIMEOUT_MS
 from logstore.partition.verify_segment import SegmentToCheck
 
 if TYPE_CHECKING:
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from logstore.partition.segment import Segment
     from logstore.partition.view import LogView
     from logstore.partition.writable import WritableLog
-
-TRANSACTION_TIMEOUT_MS: Final = 900_000
-"""Kafka's ``transaction.max.timeout.ms``: no coordinator lets a transaction stay open for longer."""
 
 
 def facts_of_writer(log: WritableLog, checkpoints: StoredCheckpoints) -> LogFacts:
@@ -165,6 +163,7 @@ def facts_of_files(
         swapped=swapped_names(names),
         epochs=epochs,
         producers=None,
+        late_producers=None,
         findings=findings,
         stamp=(is_clean, bases, recovery_point, log_start, sizes, sorted(names)),
     )

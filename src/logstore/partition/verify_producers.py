@@ -7,6 +7,7 @@ beginning is missing, a batch was damaged, compaction took batches away), only w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from logstore.errors import CorruptionError, LogstoreError
 from logstore.files import Files, read_small_file
@@ -18,6 +19,8 @@ from logstore.partition.producer_replay import replay_batch
 from logstore.partition.producer_state import REMEMBERED_BATCHES, ProducerState, ProducerStates
 from logstore.partition.sidecars import MAX_SNAPSHOT_BYTES, snapshot_path
 
+TRANSACTION_TIMEOUT_MS: Final = 900_000
+"""Kafka's ``transaction.max.timeout.ms``: no coordinator lets a transaction stay open for longer."""
 _NONE_LEFT = 2**63
 
 
@@ -82,6 +85,12 @@ class ProducerCheck:
         self.meet_snapshots(end_offset)
         if known is not None:
             self._compare_memory(known)
+
+    def late(self, now_ms: int, transaction_timeout_ms: int) -> list[int]:
+        """The producers whose open transaction hangs, as far as the batches say."""
+        known = self._states.active_producers()
+        late = self._states.late_transactions(now_ms, transaction_timeout_ms)
+        return [producer_id for producer_id in late if 0 <= known[producer_id].appended_ms <= now_ms]
 
     # Snapshots
 

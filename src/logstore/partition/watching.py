@@ -42,7 +42,7 @@ from logstore.partition.leftovers import (
 )
 from logstore.partition.producer_replay import ProducerSource, replay_batch
 from logstore.partition.producer_state import ProducerStates
-from logstore.partition.readable import ReadableLog
+from logstore.partition.readable import ReadableLog, check_isolation, check_offset
 from logstore.partition.segment import Segment
 from logstore.partition.sidecars import read_topic_id
 from logstore.partition.view import LogView
@@ -192,6 +192,9 @@ class ReadOnlyLog(ReadableLog):
         """
         from logstore.partition.pinned import PinnedRange, pin_view  # few programs get here
 
+        check_offset(start, "start")
+        check_offset(stop, "stop")
+        check_isolation(isolation)
         found = self._look(lambda view: pin_view(view, start, stop, isolation))
         return PinnedRange(
             directory=self.directory,

@@ -1,0 +1,49 @@
+"""What a caller gives, made plain before anything is done with it.
+
+An argument may be of any type, and its methods may raise whatever they like: an error message must not depend
+on its ``__repr__``, nor a lock be held while its ``__bool__`` runs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from logstore.errors import UsageError
+
+_MAX_SHOWN = 200
+
+
+def shown(value: object) -> str:
+    """A wrong value as an error message shows it; of one that cannot be shown, the type."""
+    try:
+        text = repr(value)
+        return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+    except Exception:
+        return f"a {type(value).__name__}"
+
+
+def check_flag(value: object, name: str) -> bool:
+    """
+    Raises:
+        UsageError: it is neither true nor false.
+    """
+    if value is True or value is False:
+        return value
+    try:
+        return bool(value)
+    except Exception:
+        raise UsageError(f"{name} is a {type(value).__name__}; it must be True or False") from None
+
+
+def check_callback(value: Any, name: str) -> None:
+    """
+    Raises:
+        UsageError: it is neither None nor can be called.
+    """
+    if value is not None and not callable(value):
+        raise UsageError(f"{name} is {shown(value)}; it must be a function, or None")
+
+
+def plain_text(value: Any) -> Any:
+    """Text of a class of its own as text; anything else as it is."""
+    return str.__str__(value) if isinstance(value, str) and type(value) is not str else value
