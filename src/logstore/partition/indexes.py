@@ -221,7 +221,7 @@ class _SparseIndex(ABC):
         self._is_durable = flush
 
     def _flush(self, file: File) -> None:
-        """After a failure the next :meth:`store` needs another file: the same pages may not reach the disk."""
+        """After a failure the next :meth:`store` needs a new file: the same pages may not reach the disk."""
         try:
             file.flush()
         except StorageError:

@@ -38,9 +38,11 @@ from logstore.warning import warn
 _MAX_ATTEMPTS = 32  # segments that are asked to close their files when another is opened
 _numbers = itertools.count()
 _Answer = TypeVar("_Answer")
-_NO_INDEX = frozenset({errno.ENOENT, errno.EIO, errno.EUCLEAN, errno.EBADMSG})
-"""Of opening or reading an index: it is not there, or the disk cannot give it. Want of descriptors and the like
-is no reason to build one."""
+_NO_INDEX = {
+    getattr(errno, name, errno.EIO)  # some of them Linux alone has
+    for name in ("ENOENT", "EIO", "EUCLEAN", "EBADMSG")
+}
+"""Of opening an index: it is not there, or the disk cannot give it. Not so where descriptors have run out."""
 _REBUILT_INTERVAL_BYTES = 4096  # the default of index_interval_bytes; density is nothing a reader depends on
 
 
@@ -448,10 +450,18 @@ class Segment:
         pages, base_offset = self._cache.index_pages, self.base_offset
         try:
             offset_index = OffsetIndex.open_sealed(
-                self._files, self.path_of(INDEX_SUFFIX), base_offset, pages, self._rebuilding(log, attrgetter("offset_index"))
+                self._files,
+                self.path_of(INDEX_SUFFIX),
+                base_offset,
+                pages,
+                self._rebuilding(log, attrgetter("offset_index")),
             )
             time_index = TimeIndex.open_sealed(
-                self._files, self.path_of(TIME_INDEX_SUFFIX), base_offset, pages, self._rebuilding(log, attrgetter("time_index"))
+                self._files,
+                self.path_of(TIME_INDEX_SUFFIX),
+                base_offset,
+                pages,
+                self._rebuilding(log, attrgetter("time_index")),
             )
             if time_index.entry_count:
                 self._promised_offset = time_index.last_entry.offset
