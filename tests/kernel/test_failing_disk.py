@@ -40,7 +40,7 @@ def fail(kind, rounds, seed):
 
 @pytest.mark.slow
 def test_what_a_reopened_log_calls_durable_is_there_after_a_new_mount(kind):
-    fail(kind, {"ext4": 4, "xfs": 3}[kind], 1)
+    fail(kind, {"ext4": 3, "xfs": 2}[kind], 1)
 
 
 @pytest.mark.soak
