@@ -115,6 +115,18 @@ def test_an_index_that_fails_at_any_read_is_built_anew(files, log, at):
     files.heal()
 
 
+def test_a_small_index_that_cannot_be_read_is_built_anew(files):
+    config = TopicConfig(segment_bytes=5_000, index_interval_bytes=0, retention_ms=-1)
+    store_config = StoreConfig(linger_ms=0)
+    with Log.open("/small", config=config, store_config=store_config, files=files) as log:
+        for number in range(60):
+            log.extend([b"%d|" % number + bytes(100)])
+    with Log.open("/small", config=config, store_config=store_config, files=files) as log:
+        files.fail(FAULTS["EIO"], kinds=["read"], path="index", times=None)
+        assert [log.record_at(offset).offset for offset in (1, 55, 20)] == [1, 55, 20]
+        files.heal()
+
+
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_warning_says_which_index_it_was(files, log, suffix, caplog):
     files.fail(FAULTS["EIO"], kinds=["read"], path=suffix, times=None)

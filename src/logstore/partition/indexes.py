@@ -37,7 +37,7 @@ from logstore.format.index import (
 from logstore.format.layout import OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY, Layout
 from logstore.format.loops import find_interval
 from logstore.model import NO_TIMESTAMP_MS, AbortedTransaction
-from logstore.partition.index_pages import IndexPages, StoredEntries
+from logstore.partition.index_pages import PAGE_ENTRIES, IndexPages, StoredEntries
 from logstore.warning import warn
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
@@ -67,8 +67,8 @@ class _SparseIndex(ABC):
         self.path = path
         self.base_offset = base_offset
         self._files = files
-        # A bytearray, or the StoredEntries of a sealed index. Readers take it once and derive the count from
-        # it: a truncation replaces it, an append extends it.
+        # A bytearray; of a sealed index also bytes, or StoredEntries. Readers take it once and derive the
+        # count from it: a truncation replaces it, an append extends it.
         self._entries: Any = bytearray()
         self._rebuild: Callable[[], bytes] = bytes
         self._stored_count = 0
@@ -85,15 +85,21 @@ class _SparseIndex(ABC):
         cache: IndexPages | None = None,
         rebuild: Callable[[], bytes] = bytes,
     ) -> Self:
-        """Open the index of a sealed segment. ``rebuild`` gives its entries anew when the file turns out not
+        """Open the index of a sealed segment; a small one is read at once. ``rebuild`` gives its entries anew when the file turns out not
         to be readable; without it there are none then.
 
         Raises:
-            StorageError: there is no such file, or it cannot be opened.
+            StorageError: there is no such file, or it cannot be read.
             CorruptionError: it does not consist of whole entries. Their order is checked where they are used.
         """
         index = cls(files, path, base_offset)
-        index._use(StoredEntries(files.open(path), cls.layout, cache or IndexPages()))
+        file = files.open(path)
+        size_bytes = file.size_bytes()
+        if size_bytes <= PAGE_ENTRIES * cls.layout.size_bytes:
+            index._use(file.read_at(0, size_bytes))
+            file.close()  # most segments are small: they need no descriptor for this
+        else:
+            index._use(StoredEntries(file, cls.layout, cache or IndexPages()))
         index._stored_count = index.entry_count
         index._rebuild = rebuild
         return index
@@ -106,7 +112,7 @@ class _SparseIndex(ABC):
         file.close()
         return self
 
-    def _use(self, entries: bytearray | StoredEntries) -> None:
+    def _use(self, entries: bytes | bytearray | StoredEntries) -> None:
         if len(entries) % self.layout.size_bytes:
             raise CorruptionError(f"{len(entries)} bytes are not whole entries", path=self.path)
         self._entries = entries
