@@ -85,8 +85,8 @@ class _SparseIndex(ABC):
         cache: IndexPages | None = None,
         rebuild: Callable[[], bytes] = bytes,
     ) -> Self:
-        """Open the index of a sealed segment; a small one is read at once. ``rebuild`` gives its entries anew when the file turns out not
-        to be readable; without it there are none then.
+        """Open the index of a sealed segment; a small one is read at once. ``rebuild`` gives its entries anew
+        when the file turns out not to be readable; without it there are none then.
 
         Raises:
             StorageError: there is no such file, or it cannot be read.
