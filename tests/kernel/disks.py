@@ -10,16 +10,17 @@ import contextlib
 import ctypes
 import fcntl
 import functools
+import glob
 import os
 import shutil
 import struct
 import subprocess
 import time
+from typing import ClassVar
 
 MIB = 1024 * 1024
 IMAGE_BYTES = {"ext4": 16 * MIB, "xfs": 300 * MIB}
 """The smallest that mkfs makes with a journal."""
-MKFS_OPTIONS = {"ext4": ("-b", "4096"), "xfs": ()}
 MOUNT_OPTIONS = {"ext4": "", "xfs": "nouuid"}
 _SHUTDOWN = 0x8004587D  # EXT4_IOC_SHUTDOWN, XFS_IOC_GOINGDOWN
 _WITHOUT_LOG = struct.pack("I", 2)  # the end of the journal is thrown away
@@ -57,12 +58,14 @@ class LoopDisk:
     """A file system in an image. ``cut_power`` is as far as software can go: what was not flushed is gone,
     and the file system has to replay its journal."""
 
+    MKFS_OPTIONS: ClassVar[dict[str, tuple[str, ...]]] = {}
+
     def __init__(self, directory: str, kind: str, size_bytes: int = 0) -> None:
         self.kind = kind
         image = f"{directory}/{kind}.image"
         with open(image, "wb") as file:
             file.truncate(size_bytes or IMAGE_BYTES[kind])
-        _run(f"mkfs.{kind}", "-q", *MKFS_OPTIONS[kind], image)
+        _run(f"mkfs.{kind}", "-q", *self.MKFS_OPTIONS.get(kind, ()), image)
         self.device = _run("losetup", "--find", "--show", image).strip()
         self._user = os.open(self.device, os.O_RDONLY)
         _run("losetup", "--detach", self.device)  # it goes with its last user
@@ -94,6 +97,8 @@ class FailingDisk(LoopDisk):
     """A file system whose device refuses writes when it is told to. What the image lacks of its blocks it
     takes from a file system in memory, and there are none left while it fails: blocks that were free cannot
     be written, as on a thin device whose pool is used up. The journal and the tables can."""
+
+    MKFS_OPTIONS: ClassVar = {"ext4": ("-b", "4096")}  # a block is a page: each is written whole, or refused
 
     def __init__(self, directory: str, kind: str, size_bytes: int = 0) -> None:
         self._memory = f"{directory}/memory"
@@ -160,6 +165,15 @@ def missing_for(kind: str) -> str:
     command = ["unshare", "-m", shutil.which("python3") or "python3", "-c", probe, kind]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stderr.strip().splitlines()[-1] if done.returncode else ""
+
+
+@functools.cache
+def missing_for_failing(kind: str) -> str:
+    """What this machine lacks for a :class:`FailingDisk`; empty if nothing."""
+    limits = glob.glob("/sys/block/loop*/queue/max_sectors_kb")
+    if not all(os.access(path, os.W_OK) for path in limits):
+        return "the size of a loop device's requests cannot be set"
+    return missing_for(kind)
 
 
 @functools.cache

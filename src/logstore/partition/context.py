@@ -17,7 +17,7 @@ from logstore.turns import flushed_at_a_time
 from logstore.warning import warn
 
 _RESERVED_DESCRIPTORS = 64  # for the application, and for the files that are open for a moment only
-_DESCRIPTORS_PER_SEGMENT = 3  # a sealed one's log and two mapped indexes
+_DESCRIPTORS_PER_SEGMENT = 3  # a sealed one's log and two indexes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,10 +1,11 @@
 """Of which partitions a file could not be flushed.
 
 After a flush that failed the system takes the pages for clean: they can be read, a later flush succeeds, and
-they are not on the disk. A recovery that reads them must write them once more before it flushes and calls
-them durable. So that it knows, also in another process, an empty file :data:`FAILED_FLUSH_NAME` is put into
-the partition's directory. It need not be durable: a power cut that takes it takes the pages too. A disk that
-refuses even that is asked again at each use of the log, and until then this process remembers.
+they are not on the disk. A recovery that reads them must write them to a new file before it flushes and calls
+them durable (:meth:`.ActiveSegment.rewrite`). So that it knows, also in another process, the partition's
+directory then has an empty file :data:`FAILED_FLUSH_NAME`. It need not be durable: a power cut that takes it
+takes the pages too. A disk that refuses even that is asked again at each use of the log, and until then this
+process remembers.
 """
 
 from __future__ import annotations

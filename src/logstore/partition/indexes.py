@@ -1,10 +1,11 @@
 """The two sparse indexes of a segment, and its list of aborted transactions, as objects over files.
 
 An index is a cache: it can be rebuilt from the .log file at any time, and what it says is checked against
-the log where it is used. The index of a sealed segment is mapped and never changes. The index of the active
+the log where it is used. The index of a sealed segment never changes, and is read in pages as they are needed
+(:mod:`~logstore.partition.index_pages`); one that cannot be read is built anew. The index of the active
 segment lives in memory; its new entries are written to the file in one piece at the moments that make the
-recovery point durable (:meth:`_SparseIndex.store`). An index file is never truncated in place, because a
-reader in another process may have it mapped: it is removed and written anew.
+recovery point durable (:meth:`_SparseIndex.store`). An index file is never truncated in place, because
+another process may be reading it: it is removed and written anew.
 
 Searching and entry formats are in :mod:`logstore.format.index`; positions in the log mean nothing here.
 """
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple, Self
 
 from logstore.errors import CorruptionError, StorageError, UnsupportedVersionError, UsageError
-from logstore.files import File, Files, MappedBytes, read_small_file, write_small_file
+from logstore.files import File, Files, read_small_file, write_small_file
 from logstore.format.index import (
     AbortedTransactions,
     OffsetPosition,
@@ -32,12 +33,12 @@ from logstore.format.index import (
     encode_time_entry,
     find_offset_upper_bound,
     find_timestamp,
-    offset_entry,
-    time_entry,
 )
 from logstore.format.layout import OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY, Layout
 from logstore.format.loops import find_interval
 from logstore.model import NO_TIMESTAMP_MS, AbortedTransaction
+from logstore.partition.index_pages import PAGE_ENTRIES, IndexPages, StoredEntries
+from logstore.warning import warn
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
 """Offsets in a segment reach this far above its base: index entries are 32 bits wide."""
@@ -57,6 +58,8 @@ class _SparseIndex(ABC):
     """What the two indexes share: entries in a buffer, and the file that they are kept in."""
 
     layout: ClassVar[Layout]
+    _no_entry: ClassVar[tuple[int, int]]
+    """The fields of what stands for an entry where there is none."""
 
     def __init__(
         self, files: Files, path: str, base_offset: int, limit_bytes: int = 10 * 1024 * 1024
@@ -64,27 +67,41 @@ class _SparseIndex(ABC):
         self.path = path
         self.base_offset = base_offset
         self._files = files
-        # A bytearray, or the map of a sealed index. Readers take it once and derive the count from it: a
-        # truncation replaces it, an append extends it.
+        # A bytearray; of a sealed index also bytes, or StoredEntries. Readers take it once and derive the
+        # count from it: a truncation replaces it, an append extends it.
         self._entries: Any = bytearray()
+        self._rebuild: Callable[[], bytes] = bytes
         self._stored_count = 0
         self._is_durable = False
         """Whether what is stored was flushed by this object."""
         self._max_entries = limit_bytes // self.layout.size_bytes
 
     @classmethod
-    def open_sealed(cls, files: Files, path: str, base_offset: int) -> Self:
-        """Map the index of a sealed segment.
+    def open_sealed(
+        cls,
+        files: Files,
+        path: str,
+        base_offset: int,
+        cache: IndexPages | None = None,
+        rebuild: Callable[[], bytes] = bytes,
+    ) -> Self:
+        """Open the index of a sealed segment; a small one is read at once. ``rebuild`` gives its entries anew
+        when the file turns out not to be readable; without it there are none then.
 
         Raises:
-            StorageError: there is no such file.
+            StorageError: there is no such file, or it cannot be read.
             CorruptionError: it does not consist of whole entries. Their order is checked where they are used.
         """
         index = cls(files, path, base_offset)
         file = files.open(path)
-        index._use(file.map())
+        size_bytes = file.size_bytes()
+        if size_bytes <= PAGE_ENTRIES * cls.layout.size_bytes:
+            index._use(file.read_at(0, size_bytes))
+            file.close()  # most segments are small: they need no descriptor for this
+        else:
+            index._use(StoredEntries(file, cls.layout, cache or IndexPages()))
         index._stored_count = index.entry_count
-        file.close()
+        index._rebuild = rebuild
         return index
 
     def open_as_active(self) -> Self:
@@ -95,10 +112,49 @@ class _SparseIndex(ABC):
         file.close()
         return self
 
-    def _use(self, buffer: MappedBytes) -> None:
-        if len(buffer) % self.layout.size_bytes:
-            raise CorruptionError(f"{len(buffer)} bytes are not whole entries", path=self.path)
-        self._entries = buffer
+    def _use(self, entries: bytes | bytearray | StoredEntries) -> None:
+        if len(entries) % self.layout.size_bytes:
+            raise CorruptionError(f"{len(entries)} bytes are not whole entries", path=self.path)
+        self._entries = entries
+
+    def _near(self, key: int) -> Any:
+        """Entries in which a search for the last one at or below ``key`` finds what it would find in all."""
+        entries = self._entries
+        if type(entries) is not StoredEntries:
+            return entries
+        try:
+            return entries.near(key)
+        except StorageError as error:
+            return self._give_up(error)
+
+    def _fields(self, number: int) -> tuple[Any, ...]:
+        """Of an entry; of the last one where there are fewer by now."""
+        entries = self._entries
+        if type(entries) is StoredEntries:
+            try:
+                return entries.entry(number)
+            except StorageError as error:
+                entries = self._give_up(error)
+                number = min(number, self.entry_count - 1)
+                if number < 0:
+                    return self._no_entry
+        return self.layout.unpack_from(entries, number * self.layout.size_bytes)
+
+    def _whole(self) -> Any:
+        """All entries."""
+        entries = self._entries
+        if type(entries) is not StoredEntries:
+            return entries
+        try:
+            return entries.read_all()
+        except StorageError as error:
+            return self._give_up(error)
+
+    def _give_up(self, error: StorageError) -> bytearray:
+        """Go on with entries in memory, since those of the file cannot be read."""
+        warn("an index is built anew from the log: %s", error)
+        self._entries = entries = bytearray(self._rebuild())
+        return entries
 
     @property
     def entry_count(self) -> int:
@@ -125,7 +181,7 @@ class _SparseIndex(ABC):
 
     def copy(self) -> IndexEntries:
         """What is in memory now, and what of it the file has."""
-        entries = bytes(self._entries)
+        entries = bytes(self._whole())
         count = self._stored_count
         return IndexEntries(entries, None if count < 0 else entries[: count * self.layout.size_bytes])
 
@@ -171,7 +227,7 @@ class _SparseIndex(ABC):
         self._is_durable = flush
 
     def _flush(self, file: File) -> None:
-        """After a failure the next :meth:`store` needs another file: the same pages may not reach the disk."""
+        """After a failure the next :meth:`store` needs a new file: the same pages may not reach the disk."""
         try:
             file.flush()
         except StorageError:
@@ -211,10 +267,11 @@ class OffsetIndex(_SparseIndex):
     """
 
     layout = OFFSET_INDEX_ENTRY
+    _no_entry = (0, 0)
 
     @property
     def is_in_order(self) -> bool:
-        return _holds(check_offset_index, self._entries, self.base_offset)
+        return _holds(check_offset_index, self._whole(), self.base_offset)
 
     @property
     def last_offset(self) -> int:
@@ -222,11 +279,12 @@ class OffsetIndex(_SparseIndex):
         return self.entry(self.entry_count - 1).offset if self.entry_count else self.base_offset
 
     def entry(self, number: int) -> OffsetPosition:
-        return offset_entry(self._entries, number, self.base_offset)
+        relative, position = self._fields(number)
+        return OffsetPosition(self.base_offset + relative, position)
 
     def lookup(self, offset: int) -> OffsetPosition:
         """The entry with the largest offset at or below ``offset``; (base, 0) if there is none."""
-        relative, position, *_ = find_interval(self._entries, offset - self.base_offset)
+        relative, position, *_ = self.interval(offset)
         if relative == position == -1:
             return OffsetPosition(self.base_offset, 0)
         return OffsetPosition(self.base_offset + relative, position)
@@ -235,7 +293,8 @@ class OffsetIndex(_SparseIndex):
         """What the index says around ``offset``, in numbers: relative offset and position of the entry that
         :meth:`lookup` finds, the same of the entry behind it, and the position of the one behind that; -1
         where there is none."""
-        return find_interval(self._entries, offset - self.base_offset)
+        relative = offset - self.base_offset
+        return find_interval(self._near(relative), relative)
 
     def end_position(self, offset: int, end: int) -> int:
         """A position at or behind the end of the batch that holds ``offset``; ``end`` if the index does not
@@ -245,11 +304,14 @@ class OffsetIndex(_SparseIndex):
 
     def positions_behind(self, position: int, end: int) -> Iterator[int]:
         """The positions of the entries between two positions, rising."""
+        last = position
         for number in range(self._first_behind(position), self.entry_count):
             at = self.entry(number).position
             if at >= end:
                 return
-            yield at
+            if at > last:  # else the index was built anew meanwhile
+                yield at
+            last = max(at, last)
 
     def entry_at(self, position: int) -> OffsetPosition:
         """The last entry at or before a position; (base, 0) if there is none. Cost: a binary search."""
@@ -262,7 +324,7 @@ class OffsetIndex(_SparseIndex):
 
     def upper_bound(self, start: OffsetPosition, size_bytes: int) -> OffsetPosition | None:
         """The first entry at or past ``size_bytes`` after ``start``: bounds the offsets of a range."""
-        entries = self._entries
+        entries = self._whole()
         count = len(entries) // self.layout.size_bytes
         return find_offset_upper_bound(entries, count, self.base_offset, start, size_bytes)
 
@@ -288,10 +350,11 @@ class TimeIndex(_SparseIndex):
     of the batch that holds it. The last slot is kept for the entry that closes the segment."""
 
     layout = TIME_INDEX_ENTRY
+    _no_entry = (NO_TIMESTAMP_MS, 0)
 
     @property
     def is_in_order(self) -> bool:
-        return _holds(check_time_index, self._entries, self.base_offset)
+        return _holds(check_time_index, self._whole(), self.base_offset)
 
     @property
     def room(self) -> int:
@@ -305,11 +368,12 @@ class TimeIndex(_SparseIndex):
         return self.entry(self.entry_count - 1)
 
     def entry(self, number: int) -> TimestampOffset:
-        return time_entry(self._entries, number, self.base_offset)
+        timestamp_ms, relative = self._fields(number)
+        return TimestampOffset(timestamp_ms, self.base_offset + relative)
 
     def lookup(self, timestamp_ms: int) -> TimestampOffset:
         """The entry with the largest timestamp at or below ``timestamp_ms``; (-1, base) if there is none."""
-        entries = self._entries
+        entries = self._near(timestamp_ms)
         return find_timestamp(entries, len(entries) // self.layout.size_bytes, self.base_offset, timestamp_ms)
 
     def maybe_append(self, timestamp_ms: int, offset: int, *, is_closing: bool = False) -> None:

@@ -13,6 +13,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import NamedTuple, TypeVar
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
@@ -29,6 +30,7 @@ from logstore.format.names import (
 )
 from logstore.partition.failed_flushes import note_failed_flush
 from logstore.partition.index_builder import IndexBuilder
+from logstore.partition.index_pages import IndexPages
 from logstore.partition.indexes import OffsetIndex, TimeIndex, TransactionIndex
 from logstore.partition.walk import FIRST_PIECE_BYTES, PIECE_BYTES, Walk
 from logstore.warning import warn
@@ -36,6 +38,11 @@ from logstore.warning import warn
 _MAX_ATTEMPTS = 32  # segments that are asked to close their files when another is opened
 _numbers = itertools.count()
 _Answer = TypeVar("_Answer")
+_NO_INDEX = {
+    getattr(errno, name, errno.EIO)  # some of them Linux alone has
+    for name in ("ENOENT", "EIO", "EUCLEAN", "EBADMSG")
+}
+"""Of opening an index: it is not there, or the disk cannot give it. Not so where descriptors have run out."""
 _REBUILT_INTERVAL_BYTES = 4096  # the default of index_interval_bytes; density is nothing a reader depends on
 
 
@@ -71,6 +78,7 @@ class OpenSegments:
         self._order: OrderedDict[Segment, None] = OrderedDict()
         self._active: WeakKeyDictionary[Segment, None] = WeakKeyDictionary()
         self._lock = threading.Lock()
+        self.index_pages = IndexPages()
 
     def touch(self, segment: Segment) -> None:
         """A sealed segment is used."""
@@ -439,18 +447,52 @@ class Segment:
 
     def _open(self) -> OpenFiles:
         log = self._open_log()
+        pages, base_offset = self._cache.index_pages, self.base_offset
         try:
-            offset_index = OffsetIndex.open_sealed(self._files, self.path_of(INDEX_SUFFIX), self.base_offset)
-            time_index = TimeIndex.open_sealed(self._files, self.path_of(TIME_INDEX_SUFFIX), self.base_offset)
+            offset_index = OffsetIndex.open_sealed(
+                self._files,
+                self.path_of(INDEX_SUFFIX),
+                base_offset,
+                pages,
+                self._rebuilding(log, attrgetter("offset_index")),
+            )
+            time_index = TimeIndex.open_sealed(
+                self._files,
+                self.path_of(TIME_INDEX_SUFFIX),
+                base_offset,
+                pages,
+                self._rebuilding(log, attrgetter("time_index")),
+            )
             if time_index.entry_count:
                 self._promised_offset = time_index.last_entry.offset
         except CorruptionError:
             return self._rebuild_indexes(log)
         except StorageError as error:
-            if error.errno != errno.ENOENT:
+            if error.errno not in _NO_INDEX or log.path == error.filename:
                 raise
+            if error.errno != errno.ENOENT:
+                warn("an index is built anew from the log: %s", error)
             return self._rebuild_indexes(log)
         return OpenFiles(log, offset_index, time_index)
+
+    def _rebuilding(
+        self, log: File, index_of: Callable[[OpenFiles], OffsetIndex | TimeIndex]
+    ) -> Callable[[], bytes]:
+        """What builds an index anew when its file cannot be read. It knows this object only as long as
+        somebody else does, or the files would be open until the next collection of garbage."""
+        known = ref(self)
+
+        def rebuild() -> bytes:
+            segment = known()
+            return b"" if segment is None else index_of(segment._rebuild_unreadable(log)).copy().entries
+
+        return rebuild
+
+    def _rebuild_unreadable(self, log: File) -> OpenFiles:
+        rebuilt = self._rebuild_indexes(log)
+        if self._opened is not None:
+            self._opened = rebuilt
+        return rebuilt
 
     def rebuild_indexes(self) -> bool:
         """Build both indexes anew from the log, because what one of them said was wrong.
