@@ -156,7 +156,7 @@ class SegmentCheck:
             index.lack(position)
         if index.is_waiting:
             index.meet_wide(header)
-        if header.max_timestamp_ms > times.largest_ms:
+        if header.max_timestamp_ms > times.kept_ms:
             times.note_largest(header)
         if header.last_offset >= times.next_offset:
             times.meet(header)
