@@ -1,5 +1,6 @@
-"""After `erase` the time index could have an entry for a batch without records: the largest timestamp is the one
-that the header has kept. Kafka's dumper compares such an entry with the records that are there, and finds fault.
+"""After `erase` the time index could have an entry for a batch without records: the largest timestamp is the
+one that the header has kept. Kafka's dumper compares such an entry with the records that are there, and finds
+fault.
 
 A batch without records gives its segment no timestamp, whoever makes the index: an erasure, a compaction, an
 append by a follower, recovery, a rebuild. The dumper itself is asked in `tests/interop/test_dump_ours.py`."""
@@ -10,12 +11,12 @@ import struct
 from pathlib import Path
 
 import pytest
+from tests.partition.helpers import Partition, batch_of
 
 from logstore.format.header import decode_header
 from logstore.format.names import LOG_SUFFIX
 from logstore.model import NewRecord
 from logstore.partition.log import Log
-from tests.partition.helpers import Partition, batch_of
 
 
 def complaints(partition: Partition) -> list[str]:

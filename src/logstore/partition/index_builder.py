@@ -13,7 +13,8 @@ class IndexBuilder:
     """Adds one entry each ``interval_bytes``, never for the first batch: Kafka's rule, applied to each batch
     where Kafka applies it to each append call.
 
-    A batch without records, which compaction or an erasure has emptied, has no timestamp: none is found there.
+    A batch without records, which compaction or an erasure has emptied, has no timestamp: none is found
+    there.
 
     A batch that cannot have an entry (the index is full, its offset does not rise) is left out: an index is
     sparse, and a reader finds the batch by walking from the entry before.
