@@ -119,7 +119,7 @@ take(const Rules *rules, Progress *progress, Entries *entries, const uint8_t *at
     if (!follows(rules, progress, &batch, at))
         return -1;
     Progress next = *progress;
-    if (batch.max_ms > next.largest_ms) {
+    if (batch.max_ms > next.largest_ms && read_int32(at + RECORD_COUNT_AT) != 0) {
         next.largest_ms = batch.max_ms;
         next.largest_offset = batch.last_offset;
     }

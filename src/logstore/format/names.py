@@ -15,6 +15,10 @@ from logstore.errors import InvalidTopicError, OffsetOutOfRangeError, UsageError
 from logstore.model import TopicPartition
 
 MAX_TOPIC_LENGTH = 249
+
+METADATA_TOPIC = "__cluster_metadata"
+"""The log in which a broker keeps its cluster's state. It lies beside the others, unless ``metadata.log.dir``
+says otherwise; no checkpoint names it, and no clean stop closes it."""
 """Characters in a topic name. With ``-`` and a partition number it still fits a file name of 255."""
 
 MAX_DIRECTORY_NAME_LENGTH = 255

@@ -245,8 +245,15 @@ class LogGrowth(LogState):
         self.producers.map_end_offset = base_offset
         self.store_snapshot(base_offset)
 
+    def draw_jitter(self) -> None:
+        """Of the segment that the log was opened with: logs that are opened together would roll together."""
+        self.active.jitter_ms = self._new_jitter_ms()
+
+    def _new_jitter_ms(self) -> int:
+        highest = min(self.config.segment_jitter_ms, self._limit_ms() - 1)
+        return self.context.random.randint(0, highest) if highest > 0 else 0
+
     def new_active(self, base_offset: int, now_ms: int) -> ActiveSegment:
-        highest_jitter = min(self.config.segment_jitter_ms, self._limit_ms() - 1)
         return ActiveSegment(
             self.context.files,
             self.directory,
@@ -255,7 +262,7 @@ class LogGrowth(LogState):
             created_ms=now_ms,
             index_limit_bytes=self.config.segment_index_bytes,
             index_interval_bytes=self.config.index_interval_bytes,
-            jitter_ms=self.context.random.randint(0, highest_jitter) if highest_jitter > 0 else 0,
+            jitter_ms=self._new_jitter_ms(),
         )
 
     def _replace_empty_active(self, now_ms: int) -> None:

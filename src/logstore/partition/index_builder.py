@@ -13,6 +13,9 @@ class IndexBuilder:
     """Adds one entry each ``interval_bytes``, never for the first batch: Kafka's rule, applied to each batch
     where Kafka applies it to each append call.
 
+    A batch without records, which compaction or an erasure has emptied, has no timestamp: none is found
+    there.
+
     A batch that cannot have an entry (the index is full, its offset does not rise) is left out: an index is
     sparse, and a reader finds the batch by walking from the entry before.
     """
@@ -58,7 +61,7 @@ class IndexBuilder:
     def add(self, header: BatchHeader, position: int) -> None:
         """Note a batch that begins at ``position`` in the file."""
         last_offset, timestamp_ms = header.last_offset, header.max_timestamp_ms
-        if timestamp_ms > self.largest.timestamp_ms:
+        if timestamp_ms > self.largest.timestamp_ms and header.record_count:
             self.largest = TimestampOffset(timestamp_ms, last_offset)
         if self.bytes_since_entry > self.interval_bytes and self._has_room_for(last_offset):
             self._add_entries(last_offset, position)

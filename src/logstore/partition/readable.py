@@ -60,6 +60,10 @@ MAX_FETCH_BYTES = 1024 * 1024
 class ReadableLog(BoundToProcess, ABC):
     """Reading one partition."""
 
+    damaged_read_count: int = 0
+    """How many reads, in any way of reading, have ended with :class:`CorruptionError` since the log was
+    opened. Reads that meet the same damage again count again; :meth:`verify` and scrubbing do not count. For
+    whoever watches a program: 0 is the only good value."""
     directory: str
     """Absolute path of the partition's directory."""
     partition: TopicPartition
@@ -82,8 +86,14 @@ class ReadableLog(BoundToProcess, ABC):
         else the error."""
         view = self._published_view()
         if not isinstance(error, StorageError) or view.segments == seen.segments:
-            raise error
+            raise self._counted(error)
         return view
+
+    def _counted(self, error: LogstoreError) -> LogstoreError:
+        """An error that a reader gets."""
+        if isinstance(error, CorruptionError):
+            self.damaged_read_count += 1
+        return error
 
     def _look(self, action: Callable[[LogView], T]) -> T:
         """The result of an action on a view; of a newer one, if what it looked at was taken away."""

@@ -2,6 +2,7 @@
 
 Retention removes a prefix of the log and stops at the first segment that does not qualify. The rules are
 Kafka's: what lies below the log start offset always goes; size and age only under ``cleanup_policy`` delete.
+They follow each other in this order, and each looks at what the former has left.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ def plan_retention(
     count = _count_below(segments[:deletable], log_start_offset, is_whole=deletable == len(segments))
     if not config.deletes:
         return count
-    count = max(count, _count_over_size(segments, deletable, config.retention_bytes))
-    return max(count, _count_expired(segments[:deletable], config.retention_ms, now_ms))
+    count += _count_over_size(segments[count:], deletable - count, config.retention_bytes)
+    return count + _count_expired(segments[count:deletable], config.retention_ms, now_ms)
 
 
 def _count_deletable(segments: Sequence[SegmentFacts], high_watermark: int) -> int:

@@ -103,7 +103,7 @@ def check_timestamps(
     look like milliseconds, as of records that a program has made; encoded batches are taken as they are.
 
     Raises:
-        InvalidTimestampError: names the record and the bound, or the unit.
+        InvalidTimestampError: says how many there are, and names up to ten records and the bounds; or the unit.
     """
     if config.message_timestamp_type != "CreateTime" or not timestamps:
         return
@@ -115,13 +115,19 @@ def check_timestamps(
     newest = now_ms + config.message_timestamp_after_max_ms
     if oldest <= lowest and highest <= newest:
         return
-    for number, timestamp_ms in enumerate(timestamps):
-        if timestamp_ms != NO_TIMESTAMP_MS and not oldest <= timestamp_ms <= newest:
-            bound = "before" if timestamp_ms < oldest else "after"
-            raise InvalidTimestampError(
-                f"timestamp_ms {timestamp_ms} of record {number} is out of bounds: "
-                f"message_timestamp_{bound}_max_ms allows {oldest} to {newest}"
-            )
+    bad = [
+        (number, timestamp_ms)
+        for number, timestamp_ms in enumerate(timestamps)
+        if timestamp_ms != NO_TIMESTAMP_MS and not oldest <= timestamp_ms <= newest
+    ]
+    if bad:
+        named = ", ".join(f"record {number} has {at}" for number, at in bad[:MAX_REPORTED_RECORDS])
+        sides = [("before", any(at < oldest for _, at in bad)), ("after", any(at > newest for _, at in bad))]
+        bounds = " and ".join(f"message_timestamp_{side}_max_ms" for side, is_broken in sides if is_broken)
+        raise InvalidTimestampError(
+            f"timestamp_ms is out of bounds in {len(bad)} of {len(timestamps)} records: {named}; "
+            f"{bounds} allows {oldest} to {newest}"
+        )
 
 
 def _check_units(timestamps: Sequence[int]) -> None:

@@ -185,7 +185,11 @@ class TimeIndexCheck:
         self.next_offset = _NOWHERE
         """The last offset of the batch that the next entry names."""
         self.largest_ms = NO_TIMESTAMP_MS
+        """Of all batches."""
         self._largest_offset = base_offset
+        self.kept_ms = NO_TIMESTAMP_MS
+        """Of those with records; never above :attr:`largest_ms`."""
+        self._kept_offset = base_offset
         self._findings = findings
         self._path = path
         self._base_offset = base_offset
@@ -222,9 +226,14 @@ class TimeIndexCheck:
             self._timestamp_ms, self.next_offset = row[0], self._base_offset + row[1]
 
     def note_largest(self, header: BatchHeader) -> None:
-        """The batch has a larger timestamp than all before it."""
-        self.largest_ms = header.max_timestamp_ms
-        self._largest_offset = header.last_offset
+        """The batch has a larger timestamp than all before it; or it has records, and a larger one than those
+        that have some. Kafka has entries for batches without records, too."""
+        if header.max_timestamp_ms > self.largest_ms:
+            self.largest_ms = header.max_timestamp_ms
+            self._largest_offset = header.last_offset
+        if header.record_count and header.max_timestamp_ms > self.kept_ms:
+            self.kept_ms = header.max_timestamp_ms
+            self._kept_offset = header.last_offset
 
     def skip_to(self, offset: int) -> None:
         """The batches up to ``offset`` cannot be read."""
@@ -239,7 +248,7 @@ class TimeIndexCheck:
                 self._entry_problem("no batch ends there")
             elif self._timestamp_ms != header.max_timestamp_ms:
                 self._entry_problem(f"the largest timestamp of its batch is {header.max_timestamp_ms}")
-            elif self._timestamp_ms != self.largest_ms:
+            elif self._timestamp_ms not in (self.largest_ms, self.kept_ms):
                 self._entry_problem(f"a batch before it has {self.largest_ms}")
             elif self.next_offset != header.last_offset:
                 self._findings.note(
@@ -267,7 +276,7 @@ class TimeIndexCheck:
         return lost
 
     def _check_closing_entry(self) -> None:
-        if self.has_faults or self.largest_ms == NO_TIMESTAMP_MS:
+        if self.has_faults or self.kept_ms == NO_TIMESTAMP_MS:
             return
         last = (
             TIME_INDEX_ENTRY.unpack_from(self._entries, len(self._entries) - TIME_INDEX_ENTRY.size_bytes)
@@ -275,11 +284,12 @@ class TimeIndexCheck:
             else None
         )
         relative = self._largest_offset - self._base_offset
-        if last != (self.largest_ms, relative) and relative <= MAX_RELATIVE_OFFSET:
+        right = {(self.largest_ms, relative), (self.kept_ms, self._kept_offset - self._base_offset)}
+        if last not in right and relative <= MAX_RELATIVE_OFFSET:
             shown = "none" if last is None else f"timestamp {last[0]} of offset {self._base_offset + last[1]}"
             self._problem(
-                f"the last entry is {shown}; the largest timestamp is {self.largest_ms} of offset "
-                f"{self._largest_offset}",
+                f"the last entry is {shown}; the largest timestamp is {self.kept_ms} of offset "
+                f"{self._kept_offset}",
                 len(self._entries),
             )
 

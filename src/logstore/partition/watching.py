@@ -162,7 +162,7 @@ class ReadOnlyLog(ReadableLog):
             self._forget_locked()
         view = self._current_view()
         if view.segments == seen.segments:
-            raise error
+            raise self._counted(error)
         return view
 
     def _facts(self, checkpoints: StoredCheckpoints) -> LogFacts:

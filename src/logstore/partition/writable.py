@@ -117,6 +117,7 @@ class WritableLog(ReadableLog):
         self._core = LogCore(
             context, directory, partition, config, loaded, follows_end=follows_end, poison=self._poison
         )
+        self._core.draw_jitter()
         self._view_of_clean_stop = self._core.view if loaded.report.was_clean else None
         """If it is still the present one, closing has nothing to store: that was done by the last close."""
         self._encoder = RowEncoder(context.config, config)
