@@ -168,7 +168,7 @@ def append_in_place(broker: KafkaBroker, seen: Seen) -> None:
         [offset] = log.extend([(b"k", b"in place", TIME_MS)])
         seen["plain", 0].append(Record(offset, TIME_MS, b"k", b"in place", ()))
         with pytest.raises(UsageError, match="it is a broker's"):
-            store.create_topic("of the store")
+            store.create_topic("mine")
 
 
 def interrupt_each_step(source: Path, broker: KafkaBroker) -> None:
