@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from logstore.format import layout, names
+from logstore.format import cluster_records, layout, names
 
 PAGES = Path(__file__).parents[2] / "docs" / "formats"
 
@@ -21,6 +21,13 @@ TABLES = {
     "producer-snapshot": (layout.SNAPSHOT_HEADER, layout.SNAPSHOT_ENTRY),
     "checkpoints": (),
     "metadata": (),
+    "cluster-metadata": (
+        cluster_records.TOPIC_RECORD,
+        cluster_records.PARTITION_RECORD,
+        cluster_records.PARTITION_CHANGE_RECORD,
+        cluster_records.CONFIG_RECORD,
+        cluster_records.REMOVE_TOPIC_RECORD,
+    ),
 }
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -108,6 +108,7 @@ def test_a_broker_goes_on_with_topics_that_were_handed_over_and_hands_them_back(
             logstore.handover(source, broker.log_dir)
         assert broker.stop()
         hand_over(source, broker, seen)
+        append_in_place(broker, seen)
         interrupt_each_step(source, broker)
         broker.start()
         check_clients_read(broker, seen, ["plain", "compacted", "transactions"])
@@ -158,6 +159,16 @@ def listed(path: Path) -> dict[str, tuple[int, bytes]]:
         for each in sorted(path.rglob("*"))
         if each.is_file() and each.name != ".lock"
     }
+
+
+def append_in_place(broker: KafkaBroker, seen: Seen) -> None:
+    """A store may open the broker's directory and append to topics that the broker knows."""
+    with logstore.open(broker.log_dir) as store:
+        log = store["plain"][0]
+        [offset] = log.extend([(b"k", b"in place", TIME_MS)])
+        seen["plain", 0].append(Record(offset, TIME_MS, b"k", b"in place", ()))
+        with pytest.raises(UsageError, match="it is a broker's"):
+            store.create_topic("mine")
 
 
 def interrupt_each_step(source: Path, broker: KafkaBroker) -> None:

@@ -3,7 +3,7 @@
 A KRaft broker keeps a copy of the cluster's metadata log beside its topics, in ``__cluster_metadata-0``: the
 newest snapshot (``<offset>-<epoch>.checkpoint``) and the log behind it. Both are read, nothing is written.
 The end of the log may be torn, or not agreed upon by the cluster yet; a broker that was stopped has both in
-order.
+order. Damage is an error: starting the broker repairs what it can.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ def read_cluster_topics(files: Files, directory: str) -> dict[str, ClusterTopic]
         start, path = snapshot
         _replay(state, files, path, 0, is_snapshot=True)
     bases = segment_bases(list_segment_files(files, directory))
+    if snapshot is None and (not bases or bases[0] > 0):
+        raise CorruptionError("begins behind offset 0, and there is no snapshot", path=directory)
     for number, base in enumerate(bases):
         if number + 1 < len(bases) and bases[number + 1] <= start:
             continue
         path = f"{directory}/{segment_file_name(base, LOG_SUFFIX)}"
         _replay(state, files, path, start, is_snapshot=False)
-    if snapshot is None and (not bases or bases[0] > 0):
-        raise CorruptionError("begins behind offset 0, and there is no snapshot", path=directory)
     return state.topics()
 
 
@@ -108,8 +108,8 @@ def _replay(state: _ClusterState, files: Files, path: str, start: int, *, is_sna
 
 
 def _values(files: Files, path: str, start: int, *, is_snapshot: bool) -> Iterator[bytes]:
-    """The values of the data records from offset ``start`` on. The end of a log may be torn, a snapshot's
-    not: it was complete when it got its name."""
+    """The values of the data records from offset ``start`` on. The end of a log may be cut off in the middle
+    of a batch, a snapshot's not: it was complete when it got its name."""
     file = files.open(path)
     try:
         walk = Walk(file.read_at, 0, file.size_bytes(), check=True, piece_bytes=PIECE_BYTES)
@@ -120,8 +120,10 @@ def _values(files: Files, path: str, start: int, *, is_snapshot: bool) -> Iterat
                 for record in decode_batch(piece.buffer, position, header):
                     if record.value is not None and (is_snapshot or record.offset >= start):
                         yield record.value
-        if is_snapshot and (walk.fault is not None or walk.position < file.size_bytes()):
-            raise walk.fault or CorruptionError("ends early", position=walk.position)
+        if walk.fault is not None:
+            raise walk.fault
+        if is_snapshot and walk.position < file.size_bytes():
+            raise CorruptionError("ends early", position=walk.position)
     finally:
         file.close()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from logstore.config import TopicConfig
@@ -26,8 +26,10 @@ from logstore.logdir.catalogue import TopicEntry, TopicState, read_catalogue, wr
 from logstore.logdir.identity import (
     foreign_topic_id,
     holds_partition,
+    is_brokers_directory,
     list_partitions,
     stored_topic_id,
+    stray_names,
     unknown_partition_counts,
 )
 from logstore.model import TopicPartition
@@ -82,8 +84,8 @@ class TopicTable:
             CorruptionError, UnsupportedVersionError: the catalogue cannot be read.
         """
         stored = read_catalogue(self._files, self._path)
-        self._is_stored = stored is not None
-        entries = dict(stored or {})
+        entries = as_broker_left(self._files, self._path, stored or {})
+        self._is_stored = entries == stored
         self._implied = sorted(entry.name for entry in entries.values() if entry.has_implied_retention)
         for name, count in unknown_partition_counts(self._files, self._path, entries).items():
             topic_id = stored_topic_id(self._files, self._path, name, count) or uuid.uuid4()
@@ -320,6 +322,25 @@ def _remove_directory(files: Files, directory: str) -> None:
             if not entry.is_directory:
                 files.remove(f"{directory}/{entry.name}")
         files.remove_directory(directory)
+
+
+def as_broker_left(files: Files, path: str, stored: Mapping[str, TopicEntry]) -> dict[str, TopicEntry]:
+    """The entries of a catalogue, but in a broker's directory as that has changed its topics since: those
+    that it has deleted are gone, and some may have more partitions. Topics whose directories it has set aside
+    stay: their users are told so."""
+    entries = dict(stored)
+    if not stored or not is_brokers_directory(files, path):
+        return entries
+    counts = unknown_partition_counts(files, path, ())
+    for name, entry in stored.items():
+        if entry.state is not TopicState.LIVE:
+            continue
+        count = counts.get(name, 0)
+        if count > entry.partition_count:
+            entries[name] = replace(entry, partition_count=count)
+        elif not count and not stray_names(files, path, TopicPartition(name, 0)):
+            del entries[name]
+    return entries
 
 
 def keep_everything(config: TopicConfig) -> TopicConfig:

@@ -20,7 +20,7 @@ from logstore.logdir.identity import (
     stored_topic_id,
     unknown_partition_counts,
 )
-from logstore.logdir.topics import keep_everything
+from logstore.logdir.topics import as_broker_left, keep_everything
 from logstore.model import TopicPartition
 from logstore.partition.context import make_context
 from logstore.partition.findings import VerifyReport
@@ -98,14 +98,17 @@ class WatchedDirectory:
     def _read_topics_locked(self) -> dict[str, TopicEntry]:
         """The catalogue, and what it does not know. The catalogue is read a second time behind the
         directories: a topic that was created in between is in it then."""
-        topics = read_catalogue(self._files, self.path) or {}
+        topics = self._read_catalogue()
         unknown = unknown_partition_counts(self._files, self.path, topics)
         if unknown:
-            topics = read_catalogue(self._files, self.path) or {}
+            topics = self._read_catalogue()
         self._unknown = {name for name in unknown if name not in topics}
         for name in self._unknown:
             topics[name] = self._guess_locked(name, unknown[name])
         return {name: topic for name, topic in topics.items() if topic.state is TopicState.LIVE}
+
+    def _read_catalogue(self) -> dict[str, TopicEntry]:
+        return as_broker_left(self._files, self.path, read_catalogue(self._files, self.path) or {})
 
     def _guess_locked(self, name: str, partition_count: int) -> TopicEntry:
         topic_id = stored_topic_id(self._files, self.path, name, partition_count)
