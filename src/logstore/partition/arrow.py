@@ -138,6 +138,8 @@ def iterate_columns(
         CorruptionError: a batch is damaged; what came before it was given.
         OffsetOutOfRangeError: the log was truncated meanwhile.
     """
+    if start >= stop:
+        return
     reader = _ColumnReader(view, start, stop, isolation, plan)
     try:
         with telling_of_truncation(view):

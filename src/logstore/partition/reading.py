@@ -459,15 +459,19 @@ def _collect_batches(
         parts: list[memoryview] = []
         size = 0
         next_offset = start
-        for found in _iterate_segment(view, number, start, limit):
-            batch_bytes = found.header.size_bytes
-            if found.header.last_offset >= limit:
-                break  # whole batches only, and part of this one may not be seen yet
-            if size + batch_bytes > max_bytes and (parts or not min_one_batch):
-                break
-            parts.append(memoryview(found.buffer)[found.position : found.position + batch_bytes])
-            size += batch_bytes
-            next_offset = found.header.next_offset
+        try:
+            for found in _iterate_segment(view, number, start, limit):
+                batch_bytes = found.header.size_bytes
+                if found.header.last_offset >= limit:
+                    break  # whole batches only, and part of this one may not be seen yet
+                if size + batch_bytes > max_bytes and (parts or not min_one_batch):
+                    break
+                parts.append(memoryview(found.buffer)[found.position : found.position + batch_bytes])
+                size += batch_bytes
+                next_offset = found.header.next_offset
+        except CorruptionError:
+            if not parts or view.was_truncated:
+                raise  # else what is in front of the damage is given, and the next fetch meets it
         if parts:
             return b"".join(parts), next_offset
     return b"", start
