@@ -103,7 +103,8 @@ def check_timestamps(
     look like milliseconds, as of records that a program has made; encoded batches are taken as they are.
 
     Raises:
-        InvalidTimestampError: says how many there are, and names up to ten records and the bounds; or the unit.
+        InvalidTimestampError: says how many there are, and names up to ten records and the bounds, or the
+            unit.
     """
     if config.message_timestamp_type != "CreateTime" or not timestamps:
         return
