@@ -24,6 +24,7 @@ from logstore.format.names import (
     SWAP_SUFFIX,
     segment_file_name,
 )
+from logstore.model import Role
 from logstore.partition import sidecars
 from logstore.partition.active import ActiveSegment, open_active
 from logstore.partition.growth import LogGrowth
@@ -216,6 +217,7 @@ class LogCore(LogGrowth):
         kept = self.segments[: len(self.segments) - len(cut_segments)]
         self.context.home.lower_recovery_point(self.partition, kept[-1].base_offset)
         self.context.home.lower_cleaner_offset(self.partition, offset)
+        self._lower_high_watermark(offset)
         active = self._as_active(kept[-1], now_ms)
         with self._all_or_reopen():
             self.truncations.count += 1
@@ -232,6 +234,11 @@ class LogCore(LogGrowth):
                 self.roll(offset, now_ms)
             self.publish()
             return renamed
+
+    def _lower_high_watermark(self, offset: int) -> None:
+        """Before a cut: what a follower gets at these offsets afterwards is not what was replicated."""
+        if self.role is not Role.ALONE:
+            self.context.home.lower_high_watermark(self.partition, offset)
 
     def _show_end(self, end: int) -> None:
         """Let readers see nothing behind ``end`` from now on, whatever becomes of the change under way."""
@@ -283,6 +290,7 @@ class LogCore(LogGrowth):
         lowest = min(self.segments[0].base_offset, offset)
         self.context.home.lower_recovery_point(self.partition, lowest)
         self.context.home.lower_cleaner_offset(self.partition, lowest)
+        self._lower_high_watermark(lowest)
         with self._all_or_reopen():
             return self._start_over(offset, offset if log_start_offset is None else log_start_offset, now_ms)
 

@@ -35,7 +35,7 @@ from logstore.errors import (
     StorageError,
 )
 from logstore.format.loops import GatheredRows
-from logstore.model import TopicPartition
+from logstore.model import Role, TopicPartition
 from logstore.partition.compaction_turn import CompactionTurn
 from logstore.partition.context import LogContext
 from logstore.partition.core import LogCore
@@ -97,7 +97,7 @@ class WritableLog(ReadableLog):
         config: TopicConfig,
         loaded: LoadedLog,
         *,
-        follows_end: bool = True,
+        role: Role = Role.ALONE,
         on_close: Callable[[], None] | None = None,
     ) -> None:
         self.directory = directory
@@ -113,9 +113,7 @@ class WritableLog(ReadableLog):
         self._grown = threading.Condition()
         self._waiting_count = 0
         self._changing = _Change(self)
-        self._core = LogCore(
-            context, directory, partition, config, loaded, follows_end=follows_end, poison=self._poison
-        )
+        self._core = LogCore(context, directory, partition, config, loaded, role=role, poison=self._poison)
         self._view_of_clean_stop = self._core.view if loaded.report.was_clean else None
         """If it is still the present one, closing has nothing to store: that was done by the last close."""
         self._encoder = RowEncoder(context.config, config)
