@@ -14,7 +14,7 @@ Nothing here waits, schedules or flushes data: that is the business of :mod:`~lo
 from __future__ import annotations
 
 import errno
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 
 from logstore.errors import DiskFullError, StorageError
@@ -69,6 +69,7 @@ class LogCore(LogGrowth):
         if count == len(self.segments):
             self.roll(self.log_end_offset, now_ms)
         gone, kept = self.segments[:count], self.segments[count:]
+        self._settle_without(gone)  # snapshots alone know of producers whose batches go
         self.raise_log_start(max(self.log_start_offset, kept[0].base_offset))
         with self._all_or_reopen():
             self.segments = kept
@@ -90,17 +91,24 @@ class LogCore(LogGrowth):
             self.replace_epochs(epochs)
 
     def _store_log_start(self, offset: int) -> None:
+        home = self.context.home
+        going = [segment for segment, after in pairwise(self.segments) if after.base_offset <= offset]
+        self._settle_without(going)
+        self._making_room(lambda: home.store_log_start(self.partition, offset), going)
+
+    def _settle_without(self, going: Sequence[Segment]) -> None:
+        self._making_room(self.settle, going)
+
+    def _making_room(self, store: Callable[[], None], going: Sequence[Segment]) -> None:
         """On a full disk, the segments that go make the room for saying so: with their indexes, which could
         be built anew."""
-        home = self.context.home
         try:
-            home.store_log_start(self.partition, offset)
+            store()
         except DiskFullError:
-            going = [segment for segment, after in pairwise(self.segments) if after.base_offset <= offset]
             flushed = [segment for segment in going if segment not in self.unflushed]
             if not sum(segment.remove_indexes() for segment in flushed):
                 raise
-            home.store_log_start(self.partition, offset)
+            store()
 
     def _rename_away(self, gone: Sequence[Segment]) -> list[str]:
         renamed = self._retire(gone)
@@ -127,6 +135,7 @@ class LogCore(LogGrowth):
         What a crash leaves at each step is told in :mod:`~logstore.partition.leftovers`. Before the last
         rename to ``.swap`` the old segments count, and a failure undoes it; from there on the new one does.
         """
+        self.settle()
         there = [segment for segment in old if segment in self.segments]
         if not there:
             undo_replacement(self.context.files, self.directory)
@@ -213,6 +222,7 @@ class LogCore(LogGrowth):
         look like damage. Where a batch is cut out whole, the offsets of its records below ``offset`` stay
         unused; a new segment then begins at ``offset``, so that its name keeps the log end.
         """
+        self.settle()
         cut_segments = [segment for segment in self.segments if segment.base_offset > offset]
         kept = self.segments[: len(self.segments) - len(cut_segments)]
         self.context.home.lower_recovery_point(self.partition, kept[-1].base_offset)
@@ -308,6 +318,7 @@ class LogCore(LogGrowth):
         self.segments = [fresh]
         self.unflushed = []
         self.last_snapshot_offset = -1
+        self.coming_snapshots.clear()
         self.producers.clear(offset)
         self.replace_epochs(LeaderEpochs())
         self.log_start_offset = log_start_offset

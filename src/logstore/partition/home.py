@@ -160,9 +160,23 @@ class LogHome:
         with self._lock:
             self._recovery_points[partition] = offset
 
+    def is_point_stored(self, partition: TopicPartition) -> bool:
+        """Whether :meth:`ensure_recovery_point` has nothing to do."""
+        return partition in self._stored_points
+
+    def ensure_recovery_points(self, partitions: Iterable[TopicPartition]) -> None:
+        """The same for the partitions of a new topic, before anything is appended to them: their first roll
+        has not to wait for it."""
+        with self._lock:
+            for partition in partitions:
+                self._recovery_points.setdefault(partition, 0)
+            self._store_locked({RECOVERY_POINTS_NAME: self._recovery_points})
+
     def ensure_recovery_point(self, partition: TopicPartition) -> None:
         """Make sure that one is stored. A log must have one before it gets its second segment: without, the
         next open could not tell a segment whose end was lost from one with a gap behind it."""
+        if partition in self._stored_points:  # without the lock, which is held during fsyncs
+            return
         with self._lock:
             if partition not in self._stored_points:
                 self._recovery_points.setdefault(partition, 0)

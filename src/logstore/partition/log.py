@@ -110,12 +110,13 @@ class Log(AppendingLog):
         """Apply ``retention_ms``, ``retention_bytes`` and the log start offset now; returns how many segments
         went (with ``dry_run``, would go). Stores do it in the background.
 
-        Records that are still gathered do not count, and are not written for it: on a full disk this is what
-        makes room.
+        Records that are still gathered do not count. They are written before anything goes, if the disk takes
+        them: on a full one this is what makes room.
         """
         with self._own_lock(), self._changing as core:
             count = core.plan_retention(self._context.clock.now_ms())
-            if not dry_run:
+            if count and not dry_run:
+                self._write_before_waiting_locked()
                 self._delete_locked(count)
             return count
 

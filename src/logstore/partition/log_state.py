@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from weakref import WeakSet
 
 from logstore.config import TopicConfig
+from logstore.format.snapshot import ProducerSnapshotEntry
 from logstore.model import Role, TopicPartition
 from logstore.partition import sidecars
 from logstore.partition.active import ActiveSegment
@@ -53,7 +54,7 @@ class LogState:
         self.epochs = loaded.epochs
         self._had_gaps = loaded.may_have_gaps
         self._are_epochs_stored = True
-        """False while the file may have another history: the next append writes it first."""
+        """False while the file may have another history: the next checkpoint writes it first."""
         self._poison = poison
         self.role = role
         """Known before anything is done to the log: what other replicas lack is not shown, nor removed."""
@@ -64,6 +65,13 @@ class LogState:
         self.high_watermark = sidecars.replicated_below(role, stored, *ends)
         self.unflushed: list[Segment] = []
         """Sealed segments with data above the durable offset."""
+        self.new_name_count = 0
+        """How many segments were made whose names nobody flushed then."""
+        self._durable_name_count = 0
+        self.coming_snapshots: dict[int, list[ProducerSnapshotEntry]] = {}
+        """What was known of the producers at the beginning of segments, and is not yet in a file."""
+        self.may_wait = True
+        """Whether the present change may wait for an fsync."""
         self.truncations = Truncations()
         """A flush that began before one says nothing about what came after."""
         self.last_snapshot_offset = -1
@@ -189,12 +197,33 @@ class LogState:
         epochs.truncate_from_end(self.log_end_offset)
         self.replace_epochs(epochs)
 
+    # What is made durable behind the records
+
+    def flush_names(self) -> None:
+        """Make the names of new segments durable. Also without the lock."""
+        count = self.new_name_count
+        if count > self._durable_name_count:
+            self.context.files.flush_directory(self.directory)
+            self._durable_name_count = max(count, self._durable_name_count)
+
+    def settle(self) -> None:
+        """Store what the recovery point must not pass and no append has waited for: epochs and snapshots.
+        A crash before it leaves batches that tell the same, above the recovery point."""
+        if not self._are_epochs_stored:
+            self.replace_epochs(self.epochs)
+        for offset in sorted(self.coming_snapshots):
+            self.store_snapshot(offset)
+
     # Producer snapshots
 
     def store_snapshot(self, offset: int) -> None:
-        """Write the producers' state as of ``offset``, which is the log end or the base of the active
-        segment. A snapshot inside a segment replaces the one before it there."""
-        sidecars.write_snapshot(self.context.files, self.directory, offset, self.producers.snapshot_entries())
+        """Write the producers' state as of ``offset``, which is the log end or the base of a segment that
+        was begun since the last :meth:`settle`. A snapshot inside a segment replaces the one before it."""
+        entries = self.coming_snapshots.get(offset)
+        if entries is None:
+            entries = self.producers.snapshot_entries()
+        sidecars.write_snapshot(self.context.files, self.directory, offset, entries)
+        self.coming_snapshots.pop(offset, None)
         bases = {segment.base_offset for segment in self.segments}
         names = list_segment_files(self.context.files, self.directory)
         for previous in snapshot_offsets(names):

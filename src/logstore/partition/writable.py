@@ -46,12 +46,14 @@ from logstore.partition.readable import ReadableLog
 from logstore.partition.recovery import LoadedLog, RecoveryReport
 from logstore.partition.segment import Segment
 from logstore.partition.view import LogView
+from logstore.schedule import Task
 
 if TYPE_CHECKING:
     from logstore.partition.verify import LogFacts
     from logstore.partition.verify_files import StoredCheckpoints
 
 
+_NEVER_MS = 2**62
 _RETRY_MS = 1_000  # between two tries of the background to flush what cannot be opened
 
 
@@ -119,6 +121,12 @@ class WritableLog(ReadableLog):
         self._encoder = RowEncoder(context.config, config)
         self._gathered = GatheredRows(self._encoder.rules, self._encoder.max_record_bytes)
         self._linger_pending = False
+        self._linger_task = Task(f"write {partition}", self._linger, None)
+        self._linger_due_ms = -1
+        """Before it no row has lingered for its time."""
+        self._gate_until_ms = _NEVER_MS
+        """By the wall clock: when an append must write the rows that are there."""
+        self._owes_help = False
         self._flush_pending = False
         self._failure: BaseException | None = None
         self._is_closed = False
@@ -269,6 +277,7 @@ class WritableLog(ReadableLog):
         that cannot be opened, for want of descriptors, has only to wait for the next flush."""
         for segment in plan.segments:
             try:
+                self._core.flush_names()
                 segment.flush()
             except BaseException as error:
                 if isinstance(error, StorageError):
@@ -320,6 +329,7 @@ class WritableLog(ReadableLog):
         self._view_of_clean_stop = None  # closing has to end the time index again
         self._drain_locked()
         self._flush_now_locked()
+        core.settle()
         core.active.store_indexes(flush=True)
         if core.last_snapshot_offset != core.log_end_offset:
             core.store_snapshot(core.log_end_offset)
@@ -327,14 +337,21 @@ class WritableLog(ReadableLog):
         self._context.home.set_high_watermark(self.partition, core.known_high_watermark)
 
     def _checkpoint_if_rolled(self) -> None:
-        """After a roll, move the stored recovery point past the sealed segments."""
+        """After a roll, move the stored recovery point past the sealed segments. Nothing gathers while what
+        belongs to them is stored."""
         home = self._context.home
         with self._lock:
-            base = self._core.active.base_offset
-            is_due = home.recovery_point(self.partition) < base <= self._core.durable_offset
-            if not is_due or self._core.unflushed or self._is_closed:
+            core = self._core
+            base = core.active.base_offset
+            is_due = home.recovery_point(self.partition) < base <= core.durable_offset
+            if not is_due or core.unflushed or self._is_closed:
                 return
-            home.set_recovery_point(self.partition, base)
+            with self._changing:
+                self._write_before_waiting_locked()
+                if core.active.base_offset != base or core.unflushed:
+                    return  # that has rolled: the next flush comes here again
+                core.settle()
+                home.set_recovery_point(self.partition, base)
         home.store_checkpoints()
 
     # Files of removed segments
@@ -393,6 +410,16 @@ class WritableLog(ReadableLog):
     def _drain(self) -> None:
         with self._own_lock(), self._changing:
             self._drain_locked()
+
+    def _write_before_waiting_locked(self) -> None:
+        """In front of a change that waits for the disk: a kill must not take what gathers meanwhile. A disk
+        that refuses it says so to the next append and the next flush."""
+        with contextlib.suppress(StorageError):
+            self._drain_locked()
+
+    @abstractmethod
+    def _linger(self) -> None:
+        """Write what single appends have gathered, when its time has come."""
 
     @abstractmethod
     def _drain_locked(self) -> None:
