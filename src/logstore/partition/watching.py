@@ -319,12 +319,26 @@ class ReadOnlyLog(ReadableLog):
         if list_segment_files(self._files, self.directory) != names:
             raise _ReplacingError("files come, go or are renamed", path=self.directory)
         last.forget_files()  # they may be others of the same name
-        if not is_known:
+        if not is_known and not self._has_watched_up_to(bases):
             self._producers = self._producers_at(bases[-1], (*sealed, last), names)
         segments = (*sealed, last)
         for gone in set(self._segments).difference(segments):
             gone.leave_cache()  # open files keep the disk from freeing what was removed
         self._bases, self._segments, self._role = bases, segments, role
+
+    def _has_watched_up_to(self, bases: tuple[int, ...]) -> bool:
+        """Whether this reader knows the producers at the last base, having seen the segment in front of it
+        grow to its end. The writer's snapshot may not be there for a while."""
+        if not self._segments or self._bases[-1:] != bases[-2:-1]:
+            return False
+        file = self._files.open(self._watched.path)
+        try:
+            if not self._watched.begins(file):
+                return False
+        finally:
+            file.close()
+        self._scan_locked()
+        return self._watched.next_offset == bases[-1]
 
     def _check_topic_id(self) -> None:
         """A topic that was deleted and created again is another one."""

@@ -414,8 +414,12 @@ class WritableLog(ReadableLog):
     def _write_before_waiting_locked(self) -> None:
         """In front of a change that waits for the disk: a kill must not take what gathers meanwhile. A disk
         that refuses it says so to the next append and the next flush."""
-        with contextlib.suppress(StorageError):
+        gathered = self._gathered
+        has_failed = gathered.has_failed
+        try:
             self._drain_locked()
+        except StorageError:
+            gathered.has_failed = has_failed
 
     @abstractmethod
     def _linger(self) -> None:
