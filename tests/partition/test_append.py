@@ -254,11 +254,12 @@ def test_a_killed_writer_leaves_the_epochs_in_the_batches(tmp_path):
     assert [tuple(entry) for entry in open_log(tmp_path / "t-0").epoch_entries] == [(1, 0), (4, 2)]
 
 
-def test_an_epoch_that_no_batch_could_tell_is_stored_at_once(tmp_path):
-    log = open_log(tmp_path / "t-0")
+def test_an_epoch_that_no_batch_could_tell_is_stored_at_once(log):
     log.append_replicated(batch(b"a", partition_leader_epoch=5))
-    log.append_replicated(batch(b"b", base_offset=1, partition_leader_epoch=3))
-    assert [tuple(entry) for entry in read_epochs(log._context.files, log.directory).entries] == [(3, 1)]
+    log.append_replicated((1).to_bytes(8, "big") + LEGACY_ENTRY[8:])
+    assert read_epochs(log._context.files, log.directory).entries == ()
+    log.append_replicated(batch(b"c", base_offset=2, partition_leader_epoch=6))
+    assert log.epoch_entries
 
 
 def test_each_batch_tells_its_epoch(log):

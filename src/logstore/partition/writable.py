@@ -344,12 +344,12 @@ class WritableLog(ReadableLog):
             core = self._core
             base = core.active.base_offset
             is_due = home.recovery_point(self.partition) < base <= core.durable_offset
-            if not is_due or core.unflushed or self._is_closed:
+            if not is_due or self._is_closed:
                 return
             with self._changing:
                 self._write_before_waiting_locked()
-                if core.active.base_offset != base or core.unflushed:
-                    return  # that has rolled: the next flush comes here again
+                if core.unflushed:  # sealed since the flush: its indexes may not be durable
+                    return
                 core.settle()
                 home.set_recovery_point(self.partition, base)
         home.store_checkpoints()
