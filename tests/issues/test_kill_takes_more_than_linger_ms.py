@@ -13,7 +13,8 @@ from contextlib import contextmanager
 
 import pytest
 from benchmarks.kills import LINGER_MS, Setting, measure
-from tests.partition.helpers_rules import WatchedFiles, add, crash, offsets_of, open_log
+from tests.logdir.helpers import crash as crash_store
+from tests.partition.helpers_rules import WatchedFiles, add, batch, crash, offsets_of, open_log
 
 import logstore
 from logstore import Log, StoreConfig, TopicConfig
@@ -214,6 +215,22 @@ def test_a_log_that_was_killed_behind_a_roll_has_its_producers(tmp_path):
     crash(log)
     with Log.open(tmp_path / "t-0") as log:
         assert log.last_of_producer(7).next_sequence == 6
+
+
+@pytest.mark.parametrize("how", ["running", "killed"])
+def test_a_check_from_elsewhere_expects_no_epoch_that_is_not_stored_yet(tmp_path, how):
+    store = logstore.open(tmp_path)
+    log = store.create_topic("t")[0]
+    log.append_replicated(batch(b"a", partition_leader_epoch=0))
+    store.checkpoint()
+    for offset, epoch in ((1, 3), (2, 3), (3, 4)):
+        log.append_replicated(batch(b"b", base_offset=offset, partition_leader_epoch=epoch))
+    if how == "killed":
+        crash_store(store)
+    with logstore.open(tmp_path, read_only=True) as reader:
+        assert reader["t"][0].verify()
+    if how == "running":
+        store.close()
 
 
 # Kills ------------------------------------------------------------------------------------------------------

@@ -156,6 +156,7 @@ def facts_of_files(
         index_interval_bytes=known.index_interval_bytes,
         index_limit_bytes=known.segment_index_bytes,
         epochs=epochs,
+        epochs_complete_to=EVERYTHING if is_clean else recovery_point,
         producers=None,
         findings=findings,
         stamp=(bases, recovery_point, log_start, sizes, sorted(names)),
