@@ -122,7 +122,7 @@ def single_route(store: logstore.Store, scratch: File) -> Route:
 
     def look_and_keep() -> None:
         for batch in batches:
-            gathered.open_gate(0)
+            gathered.open_gate(0, 2**62)
             for key, value, _ in batch:
                 keep(value, key, (), None, now_ms)
             gathered.clear()

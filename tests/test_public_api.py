@@ -27,6 +27,7 @@ PUBLIC = {
     "ProducerIdentity",
     "Record",
     "RetriableError",
+    "Role",
     "Segment",
     "StorageError",
     "Store",

@@ -560,6 +560,7 @@ typedef struct {
     long long before_max_ms;
     long long after_max_ms;
     long long base_offset; /* of the first row, while the gate is open */
+    long long until_ms;    /* by then the rows must be written: no more come through the gate */
     int needs_keys;
     int checks_unit;
     short attributes;
@@ -701,7 +702,8 @@ gather(GatheredRows *self, PyObject *const *args, Py_ssize_t count)
         now_ms = machine_now_ms();
     else if (read_exact_int(args[4], &now_ms) < 0)
         Py_RETURN_NONE;
-    if (!self->is_gate_open || __builtin_add_overflow(self->base_offset, self->row_count, &offset))
+    if (!self->is_gate_open || now_ms >= self->until_ms ||
+        __builtin_add_overflow(self->base_offset, self->row_count, &offset))
         Py_RETURN_NONE;
     PyObject *answer = PyLong_FromLongLong(offset); /* first: once the row is taken nothing may fail */
     Outcome outcome = answer == NULL ? FAILED : take_row(self, args, now_ms);
@@ -713,16 +715,23 @@ gather(GatheredRows *self, PyObject *const *args, Py_ssize_t count)
     Py_RETURN_NONE;
 }
 
+/* open_gate(base_offset, until_ms) */
 static PyObject *
-open_gate(GatheredRows *self, PyObject *base_offset)
+open_gate(GatheredRows *self, PyObject *const *args, Py_ssize_t count)
 {
+    if (count != 2) {
+        PyErr_SetString(PyExc_TypeError, "open_gate takes two arguments");
+        return NULL;
+    }
 #ifdef Py_GIL_DISABLED
-    (void)self, (void)base_offset; /* it stays closed */
+    (void)self, (void)args; /* it stays closed */
 #else
-    int64_t offset;
-    self->is_gate_open = read_exact_int(base_offset, &offset) == 0;
-    if (self->is_gate_open)
+    int64_t offset, until_ms;
+    self->is_gate_open = read_exact_int(args[0], &offset) == 0 && read_exact_int(args[1], &until_ms) == 0;
+    if (self->is_gate_open) {
         self->base_offset = offset;
+        self->until_ms = until_ms;
+    }
 #endif
     Py_RETURN_NONE;
 }
@@ -841,7 +850,7 @@ static PyMethodDef gathered_methods[] = {
     {"use_rules", METHOD(use_rules), METH_VARARGS, "See the plain class."},
     {"add", METHOD(add_gathered), METH_FASTCALL, "See the plain class."},
     {"gather", METHOD(gather), METH_FASTCALL, "See the plain class."},
-    {"open_gate", METHOD(open_gate), METH_O, "See the plain class."},
+    {"open_gate", METHOD(open_gate), METH_FASTCALL, "See the plain class."},
     {"close_gate", METHOD(close_gate), METH_NOARGS, "See the plain class."},
     {"must_drain_before", METHOD(must_drain_before), METH_O, "See the plain class."},
     {"put", METHOD(put_gathered), METH_VARARGS, "See the plain class."},

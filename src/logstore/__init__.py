@@ -29,6 +29,7 @@ from logstore.model import (
     NewRecord,
     ProducerIdentity,
     Record,
+    Role,
     TopicPartition,
 )
 from logstore.partition.compaction_report import CompactionReport
@@ -78,6 +79,7 @@ __all__ = [
     "ProducerIdentity",
     "Record",
     "RetriableError",
+    "Role",
     "Segment",
     "StorageError",
     "Store",

@@ -177,6 +177,17 @@ class Isolation(Enum):
     """What a power cut cannot take back: below the durable offset."""
 
 
+class Role(Enum):
+    """What a log is to its partition's other replicas. Stored with the log."""
+
+    ALONE = "alone"
+    """The only replica: its high watermark is its end."""
+    LEADER = "leader"
+    """Others copy it: the high watermark is what its owner says that they have."""
+    FOLLOWER = "follower"
+    """It copies a leader: the high watermark is what its owner was told by that."""
+
+
 class TimestampType(IntEnum):
     """Bit 3 of a batch's attributes."""
 

@@ -337,7 +337,7 @@ def gathered_rows(chance):
     for row in rows_to_append(chance):
         fields = columns_of([row], now_ms) if chance.happens(0.5) and is_right(row) else None
         if fields is None:
-            ours.open_gate(chance.choice((0, INT64_MAX, 5)))
+            ours.open_gate(chance.choice((0, INT64_MAX, 5)), chance.choice((now_ms, INT64_MAX)))
             call_with_junk(chance, chance.choice((ours.add, ours.gather)))
             ours.close_gate()
             ours.clear()

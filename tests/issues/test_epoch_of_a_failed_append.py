@@ -1,6 +1,7 @@
-"""The leader epochs file is stored before the first batch of a new epoch. When that batch, or the file
-itself, could not be written, the log went on in the old epoch with a history that had the new one, or had
-lost the old one: a follower might have cut its log at a wrong offset. Found by verifying logs."""
+"""The leader epochs file was stored before the first batch of a new epoch, and is when an epoch begins by
+itself. When that batch, or the file itself, could not be written, the log went on in the old epoch with a
+history that had the new one, or had lost the old one: a follower might have cut its log at a wrong offset.
+Found by verifying logs."""
 
 from __future__ import annotations
 
@@ -43,4 +44,4 @@ def test_the_history_is_that_of_the_batches(change, fault):
         assert open_log(files).verify()
         if not files.failures:
             break
-    assert at > 3
+    assert at > 1

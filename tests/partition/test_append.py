@@ -15,6 +15,7 @@ from logstore.errors import (
 )
 from logstore.format.header import decode_header
 from logstore.model import AppendOrigin, Isolation, NewRecord
+from logstore.partition.sidecars import read_epochs
 from tests.format.vectors import LEGACY
 from tests.partition.helpers_rules import (
     START_MS,
@@ -213,23 +214,52 @@ def test_a_full_disk_refuses_a_follower_and_lets_it_go_on_later(tmp_path):
 # Epochs
 
 
-def test_an_epoch_is_stored_before_its_first_batch(tmp_path):
+def test_no_append_waits_for_its_epoch_to_be_stored(tmp_path):
+    files = WatchedFiles()
+    log = open_log(tmp_path / "t-0", files=files)
+    files.operations.clear()
+    log.append_replicated(batch(b"a", partition_leader_epoch=3))
+    assert files.operations == [("write", "00000000000000000000.log")]
+
+
+def test_an_epoch_is_stored_before_the_recovery_point_passes_its_first_batch(tmp_path):
     files = WatchedFiles()
     log = open_log(tmp_path / "t-0", files=files)
     log.append_replicated(batch(b"a", partition_leader_epoch=3))
+    log.checkpoint()
     renamed = files.operations.index(("rename", "leader-epoch-checkpoint.tmp"))
-    assert renamed < files.operations.index(("write", "00000000000000000000.log"))
+    assert renamed < len(files.operations) - files.operations[::-1].index(
+        ("rename", "recovery-point-offset-checkpoint.tmp")
+    )
 
 
-def test_an_epoch_that_cannot_be_stored_keeps_the_batch_out(tmp_path):
+def test_an_epoch_that_cannot_be_stored_keeps_the_recovery_point(tmp_path):
     files = WatchedFiles()
     log = open_log(tmp_path / "t-0", files=files)
+    add(log, b"a")
     files.refuse("rename", "leader-epoch-checkpoint.tmp")
     with pytest.raises(StorageError):
-        add(log, b"a")
-    assert log.size_bytes == 0
+        log.checkpoint()
+    assert log._context.home.recovery_point(log.partition) == 0
     files.heal()
-    assert add(log, b"a") == range(1)
+    log.checkpoint()
+    assert log._context.home.recovery_point(log.partition) == 1
+
+
+def test_a_killed_writer_leaves_the_epochs_in_the_batches(tmp_path):
+    log = open_log(tmp_path / "t-0")
+    for base, epoch in ((0, 1), (1, 1), (2, 4)):
+        log.append_replicated(batch(b"a", base_offset=base, partition_leader_epoch=epoch))
+    crash(log)
+    assert [tuple(entry) for entry in open_log(tmp_path / "t-0").epoch_entries] == [(1, 0), (4, 2)]
+
+
+def test_an_epoch_that_no_batch_could_tell_is_stored_at_once(log):
+    log.append_replicated(batch(b"a", partition_leader_epoch=5))
+    log.append_replicated((1).to_bytes(8, "big") + LEGACY_ENTRY[8:])
+    assert read_epochs(log._context.files, log.directory).entries == ()
+    log.append_replicated(batch(b"c", base_offset=2, partition_leader_epoch=6))
+    assert log.epoch_entries
 
 
 def test_each_batch_tells_its_epoch(log):

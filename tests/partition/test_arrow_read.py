@@ -15,7 +15,7 @@ from logstore.format.batch import encode_batch, encode_records_batch, seal_batch
 from logstore.format.column_buffers import PlainColumns
 from logstore.format.compression import Codec
 from logstore.format.header import HEADER_BYTES, decode_header
-from logstore.model import Isolation, NewRecord, Record
+from logstore.model import Isolation, NewRecord, Record, Role
 from tests.format.legacy_writer import encode_entry, encode_wrapper
 from tests.interop.fixtures import DATA, case_names
 from tests.logdir.helpers import run_python
@@ -190,7 +190,7 @@ def test_committed_reads_leave_out_aborted_transactions_and_markers(log):
 
 
 def test_a_managed_high_watermark_bounds_columns(log):
-    log.manage_high_watermark()
+    log.set_role(Role.LEADER)
     log.extend([b"a", b"b", b"c"])
     log.update_high_watermark(2)
     assert assert_same_rows(log).num_rows == 2

@@ -6,7 +6,7 @@ from logstore.config import DEFAULT_MAP_BYTES
 from logstore.errors import UsageError
 from logstore.format.compression import Codec
 from logstore.format.offset_map import OffsetMap
-from logstore.model import Isolation, NewRecord, Record
+from logstore.model import Isolation, NewRecord, Record, Role
 from logstore.partition import joined_batches
 from logstore.testing import ManualClock
 from tests.format.legacy_writer import encode_entry, encode_wrapper
@@ -179,7 +179,7 @@ def test_what_was_above_the_last_stable_offset_is_cleaned_later(log):
 
 
 def test_nothing_at_or_above_the_high_watermark_changes(log):
-    log.manage_high_watermark()
+    log.set_role(Role.LEADER)
     put(log, a="1")
     put(log, a="2")
     put(log, a="3", b="1")

@@ -24,7 +24,7 @@ from logstore.errors import (
 )
 from logstore.files import OsFiles
 from logstore.format.compression import Codec
-from logstore.model import Isolation, NewRecord, Record
+from logstore.model import Isolation, NewRecord, Record, Role
 from logstore.partition.aside import KEPT_FILES
 from logstore.partition.erase_report import MAX_LISTED_OFFSETS
 from logstore.partition.lookup import record_at
@@ -236,7 +236,7 @@ def test_offsets_of_segments_that_retention_took_are_not_there(log):
 
 
 def test_records_above_the_high_watermark_go(log):
-    log.manage_high_watermark()
+    log.set_role(Role.LEADER)
     fill(log)
     log.erase(keys=[KEY])
     assert left(log) == without(4, 5)

@@ -3,13 +3,14 @@
 import pytest
 
 from logstore.errors import UsageError
+from logstore.model import Role
 from tests.partition.helpers_rules import add, add_batches, crash, identity, offsets_of, open_log
 
 
 @pytest.fixture
 def replica(log):
     """Five records, of which a leader says how far they are replicated."""
-    log.manage_high_watermark()
+    log.set_role(Role.LEADER)
     add_batches(log, 5)
     return log
 
@@ -56,7 +57,7 @@ def test_it_must_be_an_offset(replica, offset):
 
 
 def test_moving_it_decides_transactions(log):
-    log.manage_high_watermark()
+    log.set_role(Role.LEADER)
     add(log, b"a", producer=identity(0, transactional=True))
     log.append_end_marker(7, 0, committed=True)
     add(log, b"b")
@@ -80,7 +81,7 @@ def test_it_is_where_it_was_stored_however_often_the_log_is_opened(replica, how)
         else:
             crash(log)
         log = open_log(log.directory)
-    log.manage_high_watermark()
+    log.set_role(Role.LEADER)
     assert log.high_watermark == log.last_stable_offset == 3
     assert len(offsets_of(log)) == 3
     assert log.update_high_watermark(4) == 4
@@ -89,7 +90,7 @@ def test_it_is_where_it_was_stored_however_often_the_log_is_opened(replica, how)
 def test_without_a_stored_one_it_begins_at_the_log_start(replica):
     crash(replica)
     log = open_log(replica.directory)
-    log.manage_high_watermark()
+    log.set_role(Role.LEADER)
     assert (log.high_watermark, log.log_end_offset) == (0, 5)
 
 
@@ -98,13 +99,13 @@ def test_what_was_appended_before_it_is_managed_is_below_it(log):
     log.close()
     log = open_log(log.directory)
     add_batches(log, 1)
-    log.manage_high_watermark()
+    log.set_role(Role.LEADER)
     assert log.high_watermark == 3
 
 
 def test_what_gathers_when_it_begins_to_be_managed_is_below_it(log):
     log.append(b"a")
-    log.manage_high_watermark()
+    log.set_role(Role.LEADER)
     assert (log.high_watermark, log.log_end_offset) == (1, 1)
 
 
@@ -116,7 +117,7 @@ def test_moving_it_wakes_followers(replica):
 
 def test_a_retention_waits_for_it(tmp_path):
     log = open_log(tmp_path / "t-0", retention_bytes=0)
-    log.manage_high_watermark()
+    log.set_role(Role.LEADER)
     for _ in range(3):
         add_batches(log, 1)
         log.roll()

@@ -3,7 +3,7 @@
 import pytest
 
 from logstore.format.control import ControlType, decode_control_record
-from logstore.model import AbortedTransaction, Isolation
+from logstore.model import AbortedTransaction, Isolation, Role
 from tests.partition.helpers_rules import (
     add,
     add_batches,
@@ -44,7 +44,7 @@ def test_on_a_single_replica_the_high_watermark_is_the_log_end(log):
 
 def test_a_managed_high_watermark_bounds_reads(log):
     add(log, b"a", b"b")
-    log.manage_high_watermark()
+    log.set_role(Role.LEADER)
     add(log, b"c")
     assert offsets_of(log, isolation=HIGH_WATERMARK) == [0, 1]
     assert offsets_of(log, isolation=COMMITTED) == [0, 1]
@@ -52,14 +52,14 @@ def test_a_managed_high_watermark_bounds_reads(log):
 
 
 def test_the_default_isolation_is_the_high_watermark(log):
-    log.manage_high_watermark()
+    log.set_role(Role.LEADER)
     add(log, b"a")
     assert offsets_of(log) == []
     assert log.fetch(0).data == b""
 
 
 def test_the_readable_offsets_are_those_that_a_read_gives(log):
-    log.manage_high_watermark()
+    log.set_role(Role.LEADER)
     add_batches(log, 4)
     log.update_high_watermark(3)
     log.delete_before(1)
@@ -69,14 +69,14 @@ def test_the_readable_offsets_are_those_that_a_read_gives(log):
 
 
 def test_the_readable_offsets_end_where_they_begin_if_there_are_none(log):
-    log.manage_high_watermark()
+    log.set_role(Role.LEADER)
     add_batches(log, 2)
     assert log.readable_offsets() == range(0)
 
 
 @pytest.mark.parametrize("start", [1, 2])
 def test_a_read_between_the_limit_and_the_log_end_is_empty(log, start):
-    log.manage_high_watermark()
+    log.set_role(Role.LEADER)
     add_batches(log, 3)
     log.update_high_watermark(1)
     assert offsets_of(log, start) == []
@@ -84,7 +84,7 @@ def test_a_read_between_the_limit_and_the_log_end_is_empty(log, start):
 
 
 def test_a_fetch_leaves_out_a_batch_that_passes_the_high_watermark(log):
-    log.manage_high_watermark()
+    log.set_role(Role.LEADER)
     add(log, b"a")
     add(log, b"b", b"c")
     log.update_high_watermark(2)
@@ -226,7 +226,7 @@ def test_the_list_stops_at_what_is_returned(log):
 
 
 def test_the_last_stable_offset_waits_for_the_marker_to_be_replicated(log):
-    log.manage_high_watermark()
+    log.set_role(Role.LEADER)
     begin(log, ONE, b"a")
     commit(log, ONE)
     log.update_high_watermark(1)

@@ -19,7 +19,7 @@ from logstore.errors import CorruptionError, OffsetOutOfRangeError, UsageError
 from logstore.format.batch import decode_batch, decode_header, encode_records_batch, seal_batch
 from logstore.format.compression import Codec, compress
 from logstore.format.loops import scan_batches
-from logstore.model import Isolation, NewRecord
+from logstore.model import Isolation, NewRecord, Role
 from logstore.partition import latest, reading
 from tests.logdir.helpers import open_store
 from tests.partition.helpers_rules import add, bases_of, batch, identity, open_log
@@ -204,7 +204,7 @@ def test_following_from_the_end_offset_goes_on_without_a_gap_or_a_double(log):
 
 @pytest.mark.parametrize("isolation", Isolation)
 def test_it_ends_where_the_isolation_does_even_inside_a_batch(log, isolation):
-    log.manage_high_watermark()
+    log.set_role(Role.LEADER)
     put(log, (b"a", b"1"), (b"b", b"1"))
     log.flush()
     put(log, (b"a", b"2"), (b"b", b"2"), (b"a", None))

@@ -3,6 +3,7 @@
 import pytest
 
 from logstore.errors import OffsetOutOfRangeError, StorageError, UsageError
+from logstore.model import Role
 from tests.partition.helpers_rules import (
     WatchedFiles,
     add,
@@ -33,7 +34,7 @@ def test_the_log_start_never_goes_back(log):
 
 
 def test_above_the_high_watermark_is_refused(log):
-    log.manage_high_watermark()
+    log.set_role(Role.LEADER)
     add_batches(log, 5)
     log.update_high_watermark(3)
     with pytest.raises(OffsetOutOfRangeError, match="high watermark 3"):

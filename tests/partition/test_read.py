@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from logstore.errors import ClosedError, LogstoreError, OffsetOutOfRangeError, UsageError
-from logstore.model import Isolation, NewRecord, Record
+from logstore.model import Isolation, NewRecord, Record, Role
 from logstore.partition.readable import MAX_FETCH_BYTES
 from tests.partition.helpers_rules import (
     START_MS,
@@ -354,6 +354,6 @@ def test_a_follower_that_falls_out_of_the_log_is_told(log):
 
 
 def test_reading_at_the_log_end_ignores_the_high_watermark(log):
-    log.manage_high_watermark()
+    log.set_role(Role.LEADER)
     add(log, b"a")
     assert offsets_of(log, isolation=Isolation.LOG_END) == [0]

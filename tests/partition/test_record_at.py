@@ -9,7 +9,7 @@ import pytest
 
 from logstore.config import StoreConfig
 from logstore.errors import CorruptionError, OffsetOutOfRangeError, UsageError
-from logstore.model import Isolation
+from logstore.model import Isolation, Role
 from logstore.partition import lookup
 from logstore.partition.batch_cache import BatchCache
 from logstore.partition.log import Log
@@ -106,7 +106,7 @@ def test_outside_the_log_is_out_of_range(ten, loops):
 
 
 def test_what_the_isolation_does_not_show_is_out_of_range(log, loops):
-    log.manage_high_watermark()
+    log.set_role(Role.LEADER)
     add(log, b"0", b"1", b"2")
     log.update_high_watermark(1)
     assert log.record_at(0).value == b"0"

@@ -10,6 +10,7 @@ from logstore.format.index import encode_offset_entry
 from logstore.format.run import Run, RunPlace
 from logstore.partition.index_builder import IndexBuilder
 from logstore.partition.indexes import MAX_RELATIVE_OFFSET, OffsetIndex, TimeIndex
+from logstore.partition.sidecars import read_snapshot
 from tests.partition.helpers_rules import (
     START_MS,
     WatchedFiles,
@@ -273,10 +274,32 @@ def test_rolling_an_empty_active_segment_makes_it_anew(tmp_path):
     assert offsets_of(log) == [0, 1]
 
 
-def test_a_roll_stores_the_producers(log):
+def test_a_roll_stores_the_producers_with_the_next_checkpoint(log):
     add(log, b"a", producer=identity(0))
     log.roll()
+    add(log, b"b", producer=identity(1))
+    assert f"{1:020}.snapshot" not in names_in(log, "*.snapshot")
+    log.checkpoint()
     assert f"{1:020}.snapshot" in names_in(log, "*.snapshot")
+
+
+def test_the_producers_of_a_roll_are_those_of_its_moment(log):
+    for sequence in range(3):
+        add(log, b"a", producer=identity(sequence))
+        log.roll()
+    log.checkpoint()
+    for offset in (1, 2, 3):
+        (entry,) = read_snapshot(log._context.files, log.directory, offset)
+        assert entry.last_sequence == offset - 1
+
+
+def test_producers_are_stored_before_their_batches_go(tmp_path):
+    log = open_log(tmp_path / "t-0", retention_bytes=0)
+    add(log, b"a", producer=identity(0))
+    log.roll()
+    assert log.enforce_retention() == 1
+    crash(log)
+    assert open_log(tmp_path / "t-0").last_of_producer(7).next_sequence == 1
 
 
 def test_a_sealed_segment_has_a_closing_time_entry(log):
@@ -285,16 +308,28 @@ def test_a_sealed_segment_has_a_closing_time_entry(log):
     assert tuple(log._core.segments[0].largest_timestamp) == (START_MS + 5, 0)
 
 
-def test_a_new_segment_is_in_the_directory_before_anything_is_written_to_it(tmp_path):
+def test_no_append_waits_for_a_roll_to_be_durable(tmp_path):
     files = WatchedFiles()
     log = open_log(tmp_path / "t-0", files=files)
     add(log, b"a")
     files.operations.clear()
     log.roll()
     add(log, b"b")
-    created = files.operations.index(("create", f"{1:020}.log"))
-    flushed = next(n for n, op in enumerate(files.operations) if n > created and op[0] == "flush_directory")
-    assert flushed < files.operations.index(("write", f"{1:020}.log"))
+    assert not [operation for operation in files.operations if "flush" in operation[0]]
+
+
+def test_a_new_segment_is_in_the_directory_before_anything_in_it_is_called_durable(tmp_path):
+    files = WatchedFiles()
+    log = open_log(tmp_path / "t-0", files=files)
+    add(log, b"a")
+    log.roll()
+    add(log, b"b")
+    files.operations.clear()
+    files.refuse("flush_directory", "t-0")
+    with pytest.raises(StorageError):
+        log.flush()
+    assert log.durable_offset == 0
+    assert log.needs_reopen
 
 
 def test_a_roll_that_fails_is_undone_durably(tmp_path):

@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from logstore.errors import OffsetOutOfRangeError, ReopenRequiredError, StorageError, UsageError
-from logstore.model import Isolation
+from logstore.model import Isolation, Role
 from tests.partition.helpers_rules import (
     START_MS,
     WatchedFiles,
@@ -118,7 +118,7 @@ def test_epochs_above_the_end_go(log):
 
 
 def test_the_high_watermark_is_clamped(log):
-    log.manage_high_watermark()
+    log.set_role(Role.LEADER)
     add_batches(log, 5)
     log.update_high_watermark(4)
     log.truncate_to(2)

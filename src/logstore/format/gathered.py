@@ -134,8 +134,9 @@ class GatheredRows:
         """
         return None
 
-    def open_gate(self, base_offset: int) -> None:
-        """From now on :meth:`gather` may add rows: the first of the batch has the offset ``base_offset``."""
+    def open_gate(self, base_offset: int, until_ms: int) -> None:
+        """From now on :meth:`gather` may add rows: the first of the batch has the offset ``base_offset``. By
+        ``until_ms`` they must be written: whoever adds one then has to take the lock, and does it."""
 
     def close_gate(self) -> None:
         """From now on :meth:`gather` adds none: the rows stay as they are, whatever other threads do."""

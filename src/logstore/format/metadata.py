@@ -1,5 +1,5 @@
-"""The small files that say what a directory is: ``partition.metadata``, ``meta.properties`` and the marker of
-a clean stop.
+"""The small files that say what a directory is: ``partition.metadata``, ``meta.properties``, the marker of a
+clean stop and the role of a log.
 
 Knows their text. Does not know when they are written, nor whether two of them agree.
 """
@@ -14,11 +14,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from logstore.errors import CorruptionError, UnsupportedVersionError, UsageError
-from logstore.model import Bytes
+from logstore.format import checksum
+from logstore.model import Bytes, Role
 
 PARTITION_METADATA_VERSION = 0
 META_PROPERTIES_VERSION = 1
 CLEAN_SHUTDOWN_VERSION = 0
+ROLE_VERSION = 0
 
 MAX_METADATA_BYTES = 64 * 1024
 """These files have a few hundred bytes. Larger ones are refused."""
@@ -27,6 +29,7 @@ ZERO_ID = uuid.UUID(int=0)
 """Kafka's spelling of "no id"."""
 
 _PARTITION_METADATA = re.compile(r"version: ([0-9]{1,9})\ntopic_id: ([^\n]*)\n*")
+_ROLE = re.compile(r"(version: ([0-9]{1,9})\nrole: ([a-z]{1,20})\n)crc32c: ([0-9a-f]{8})\n")
 _ID_LENGTH = 22
 _MAX_INT32 = 2**31 - 1
 
@@ -98,6 +101,34 @@ def encode_clean_shutdown(broker_epoch: int = -1) -> bytes:
     """The ``.kafka_cleanshutdown`` file, JSON. That it exists is what counts; Kafka reads the epoch, -1 for
     none."""
     return f'{{"version":{CLEAN_SHUTDOWN_VERSION},"brokerEpoch":{broker_epoch}}}'.encode()
+
+
+def encode_role(role: Role) -> bytes:
+    """The ``.role`` file of a log with other replicas. The checksum is that of the lines above it: no flipped
+    bit makes another role of it."""
+    lines = f"version: {ROLE_VERSION}\nrole: {role.value}\n".encode()
+    return lines + f"crc32c: {checksum.crc32c(lines):08x}\n".encode()
+
+
+def decode_role(buffer: Bytes) -> Role:
+    """The role of a ``.role`` file.
+
+    Raises:
+        CorruptionError: not the three lines, a wrong checksum, or no role.
+        UnsupportedVersionError: a version above 0.
+    """
+    match = _ROLE.fullmatch(_text(buffer, "the role"))
+    if match is None:
+        raise CorruptionError("the role does not have the lines version, role and crc32c", position=0)
+    lines, version, name, crc = match.groups()
+    if checksum.crc32c(lines.encode()) != int(crc, 16):
+        raise CorruptionError(f"the role has checksum {crc}, which is not that of its lines", position=0)
+    if int(version) > ROLE_VERSION:
+        raise UnsupportedVersionError(f"the role is of version {version}; 0 is known")
+    try:
+        return Role(name)
+    except ValueError:
+        raise CorruptionError(f"{name!r} is not the role of a log", position=match.start(3)) from None
 
 
 def encode_meta_properties(properties: MetaProperties) -> bytes:

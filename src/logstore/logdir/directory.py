@@ -331,6 +331,7 @@ class LogDirectory:
                 TopicPartition(topic.name, number) for number in range(first, topic.partition_count)
             ]
             take_turns(open_new, partitions, at_a_time=flushed_at_a_time(self._files))
+            self.context.home.ensure_recovery_points(partitions)
             self._logs.update({partition: opened[partition] for partition in partitions})  # in their order
             return self._topics.finish(topic)
         except BaseException:

@@ -68,22 +68,24 @@ class ActiveSegment(Segment):
             interval_bytes,
         )
 
-    def create(self) -> None:
+    def create(self, *, flush: bool = True) -> None:
         """Create the files, empty, durably: a crash that loses the directory entry would lose every record
-        that is appended and flushed here later.
+        that is appended and flushed here later. Without ``flush`` the caller flushes the directory before it
+        calls any of them durable.
 
         A log needs its indexes beside it: Kafka rescans a segment that lacks one.
         """
         self._log = log = self._files.open(self.path, create=True)
         self._cache.touch_active(self)
         log.truncate(0)
-        self._create_indexes()
-        self._files.flush_directory(self.directory)
+        self._create_indexes(flush=flush)
+        if flush:
+            self._files.flush_directory(self.directory)
 
-    def _create_indexes(self) -> None:
+    def _create_indexes(self, *, flush: bool = True) -> None:
         self.indexes.clear()
-        self.indexes.offset_index.store(flush=True)
-        self.indexes.time_index.store(flush=True)
+        self.indexes.offset_index.store(flush=flush)
+        self.indexes.time_index.store(flush=flush)
 
     def link(self, path: str) -> None:
         """Create the files, where the log is one that is there, whole and durable, with this as its second

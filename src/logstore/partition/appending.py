@@ -5,6 +5,10 @@ Single records gather first: each gets its offset at once, and its row waits unt
 or until the linger time is over. Rows are checked before they gather, so that only the disk can refuse them.
 Most need not even take the lock: the first of a batch takes it, sees to the linger time and opens a gate, and
 while that is open the compiled :class:`GatheredRows` does the rest of an append in one step.
+
+Three see to it that no row lingers for longer than its time. A thread of the scheduler, which never waits for
+the disk, writes what is due. The append that finds its own log's rows overdue writes them. And each append
+that begins a batch writes two of other logs, if they are overdue: appends cannot outrun the writing.
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ from logstore.partition.columns import (
     list_of,
 )
 from logstore.partition.encoding import check_coordinator_epoch, check_producer, place_batches
-from logstore.partition.growth import AppendResult
+from logstore.partition.growth import AppendResult, RollMustWaitError
 from logstore.partition.readable import check_buffer
 from logstore.partition.validate import (
     PlannedAppend,
@@ -102,6 +106,9 @@ class AppendingLog(WritableLog):
             )
         if offset is None:
             offset = self._append_with_lock(value, key, headers, timestamp_ms)
+            if self._owes_help:
+                self._owes_help = False
+                self._context.scheduler.help()
             if self._core.config.flush_messages != UNLIMITED:
                 self._wait_if_due(offset + 1, False)
         if flush:
@@ -115,6 +122,8 @@ class AppendingLog(WritableLog):
             with self._lock:
                 try:
                     if not (self._is_closed or self._failure is not None):
+                        if now_ms >= self._gate_until_ms and self._gathered.row_count:
+                            self._write_overdue_locked(now_ms)
                         number = self._gathered.add(value, key, headers, timestamp_ms, now_ms)
                         if number >= 0:
                             return self._after_gathering_locked(number)
@@ -131,7 +140,7 @@ class AppendingLog(WritableLog):
         if not self._linger_pending:
             self._write_soon_locked()
         if self._linger_pending and core.config.flush_messages == UNLIMITED:
-            self._gathered.open_gate(core.log_end_offset)
+            self._gathered.open_gate(core.log_end_offset, self._gate_until_ms)
             if self._is_closed or self._failure is not None:  # since, by somebody without the lock
                 self._gathered.close_gate()
         return offset
@@ -176,28 +185,67 @@ class AppendingLog(WritableLog):
             self._gathered.remove_last()
             raise
 
+    def _write_overdue_locked(self, now_ms: int) -> None:
+        """Rows have lingered for their time, and this thread has kept the one that was to write them from
+        running: the interpreter lets others in every 5 ms only. What comes next lingers anew."""
+        self._drain_locked()
+        linger_ms = self._context.config.linger_ms
+        self._gate_until_ms = now_ms + linger_ms
+        self._linger_due_ms = self._context.clock.monotonic_ms() + linger_ms
+
     def _linger_after_locked(self, delay_ms: int) -> None:
         self._linger_pending = True
-        self._context.scheduler.after(delay_ms, f"write {self.partition}", self._linger)
+        self._context.scheduler.promptly(delay_ms, self._linger_task)
         if self._given_now_ms is None:  # with a clock set by hand the program ends as a test says
+            self._owes_help = True
+            self._gate_until_ms = self._now_ms() + delay_ms
             at_exit.remember(self)
 
     def _linger(self) -> None:
+        """Write what lingers. Never waits for the lock: whoever holds it for long has written what gathered
+        before it was there, and until then no more gathers."""
+        if not self._lock.acquire(blocking=False):
+            self._context.scheduler.promptly(1, self._linger_task)
+            return
+        try:
+            left_ms = self._linger_due_ms - self._context.clock.monotonic_ms()
+            if left_ms > 0 and self._gathered.row_count:
+                self._context.scheduler.promptly(left_ms, self._linger_task)
+            else:
+                self._write_lingering_locked(may_wait=False)
+        finally:
+            self._lock.release()
+
+    def _linger_behind_flush(self) -> None:
+        """The same where the disk must be waited for."""
         with self._lock:
-            self._linger_pending = False
-            if self._is_closed or self._failure is not None:
-                return
-            try:
-                self._drain()
-            except StorageError:
-                self._linger_after_locked(_RETRY_MS)
-                raise
-            at_exit.forget(self)  # not before: the program would end in the middle of it
+            self._write_lingering_locked(may_wait=True)
+
+    def _write_lingering_locked(self, *, may_wait: bool) -> None:
+        self._linger_pending = False
+        if self._is_closed or self._failure is not None:
+            return
+        core = self._core
+        core.may_wait = may_wait
+        try:
+            self._drain()
+        except RollMustWaitError:
+            self._gathered.has_failed = False
+            self._linger_pending = True
+            name = f"roll {self.partition}"
+            self._context.scheduler.after(0, name, self._linger_behind_flush, is_waiting=True)
+            return
+        except StorageError:
+            self._linger_after_locked(_RETRY_MS)
+            raise
+        finally:
+            core.may_wait = True
+        at_exit.forget(self)  # not before: the program would end in the middle of it
 
     def _write_at_exit(self) -> None:
         """Write what was gathered, since the program ends and the log was not closed."""
         if not self._fork_flag.is_forked:  # in a forked child the lock may be held for ever
-            self._linger()
+            self._linger_behind_flush()
 
     def _drain_locked(self) -> None:
         """Write what was gathered as one batch. On an error it stays gathered."""

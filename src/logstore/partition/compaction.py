@@ -289,6 +289,7 @@ class Compaction(Rewriting):
             return
         with self._log._own_lock(), self._log._changing:
             self._check()
+            self._log._write_before_waiting_locked()
             self._context.home.store_cleaner_offset(self._log.partition, offset)
 
     def _aborted_in(self, view: LogView) -> AbortedTransactions:
@@ -412,6 +413,7 @@ class Compaction(Rewriting):
         with log._own_lock(), log._changing as core:
             self._check()
             old = [source.segment for source in group]
+            log._write_before_waiting_locked()
             log._schedule_removal(core.replace_segments(old, output.base_offset, kinds))
             log._notify()
 

@@ -14,7 +14,7 @@ Nothing here waits, schedules or flushes data: that is the business of :mod:`~lo
 from __future__ import annotations
 
 import errno
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
@@ -27,6 +27,7 @@ from logstore.format.names import (
     SWAP_SUFFIX,
     segment_file_name,
 )
+from logstore.model import Role
 from logstore.partition import sidecars
 from logstore.partition.active import ActiveSegment, open_active
 from logstore.partition.growth import LogGrowth
@@ -95,6 +96,7 @@ class LogCore(LogGrowth):
         if count == len(self.segments):
             self.roll(self.log_end_offset, now_ms)
         gone, kept = self.segments[:count], self.segments[count:]
+        self._settle_without(gone)  # snapshots alone know of producers whose batches go
         self.raise_log_start(max(self.log_start_offset, kept[0].base_offset))
         if reason:
             self.tell_deletion(gone[0].base_offset, kept[0].base_offset, bytes_of(gone), reason)
@@ -124,17 +126,24 @@ class LogCore(LogGrowth):
             self.replace_epochs(epochs)
 
     def _store_log_start(self, offset: int) -> None:
+        home = self.context.home
+        going = [segment for segment, after in pairwise(self.segments) if after.base_offset <= offset]
+        self._settle_without(going)
+        self._making_room(lambda: home.store_log_start(self.partition, offset), going)
+
+    def _settle_without(self, going: Sequence[Segment]) -> None:
+        self._making_room(self.settle, going)
+
+    def _making_room(self, store: Callable[[], None], going: Sequence[Segment]) -> None:
         """On a full disk, the segments that go make the room for saying so: with their indexes, which could
         be built anew."""
-        home = self.context.home
         try:
-            home.store_log_start(self.partition, offset)
+            store()
         except DiskFullError:
-            going = [segment for segment, after in pairwise(self.segments) if after.base_offset <= offset]
             flushed = [segment for segment in going if segment not in self.unflushed]
             if not sum(segment.remove_indexes() for segment in flushed):
                 raise
-            home.store_log_start(self.partition, offset)
+            store()
 
     def _rename_away(self, gone: Sequence[Segment]) -> list[str]:
         renamed = self._retire(gone)
@@ -162,6 +171,7 @@ class LogCore(LogGrowth):
         rename to ``.swap`` the old segments count, and a failure undoes it; from there on the new one does.
         """
         self.context.home.check_held()
+        self.settle()
         there = [segment for segment in old if segment in self.segments]
         if not there:
             undo_replacement(self.context.files, self.directory)
@@ -249,10 +259,12 @@ class LogCore(LogGrowth):
         unused; a new segment then begins at ``offset``, so that its name keeps the log end.
         """
         self.context.home.check_held()
+        self.settle()
         cut_segments = [segment for segment in self.segments if segment.base_offset > offset]
         kept = self.segments[: len(self.segments) - len(cut_segments)]
         self.context.home.lower_recovery_point(self.partition, kept[-1].base_offset)
         self.context.home.lower_cleaner_offset(self.partition, offset)
+        self._lower_high_watermark(offset)
         active = self._as_active(kept[-1], now_ms)
         with self._all_or_reopen():
             self.truncations.count += 1
@@ -272,6 +284,11 @@ class LogCore(LogGrowth):
                 self.roll(offset, now_ms)
             self.publish()
             return renamed
+
+    def _lower_high_watermark(self, offset: int) -> None:
+        """Before a cut: what a follower gets at these offsets afterwards is not what was replicated."""
+        if self.role is not Role.ALONE:
+            self.context.home.lower_high_watermark(self.partition, offset)
 
     def _show_end(self, end: int) -> None:
         """Let readers see nothing behind ``end`` from now on, whatever becomes of the change under way."""
@@ -325,6 +342,7 @@ class LogCore(LogGrowth):
         lowest = min(self.segments[0].base_offset, offset)
         self.context.home.lower_recovery_point(self.partition, lowest)
         self.context.home.lower_cleaner_offset(self.partition, lowest)
+        self._lower_high_watermark(lowest)
         with self._all_or_reopen():
             start = offset if log_start_offset is None else log_start_offset
             return self._start_over(offset, start, now_ms, reason)
@@ -345,6 +363,7 @@ class LogCore(LogGrowth):
         self.segments = [fresh]
         self.unflushed = []
         self.last_snapshot_offset = -1
+        self.coming_snapshots.clear()
         self.producers.clear(offset)
         self.replace_epochs(LeaderEpochs())
         self.log_start_offset = log_start_offset

@@ -195,6 +195,7 @@ class Erasure(Rewriting):
         log = self._log
         with log._own_lock(), log._changing as core:
             self._check()
+            log._write_before_waiting_locked()
             renamed = core.replace_segments([source.segment], output.base_offset, kinds, keeps_markers=True)
             log._to_remove += renamed
             log._notify()
@@ -212,6 +213,7 @@ class Erasure(Rewriting):
         files, directory = self._context.files, self._log.directory
         with self._log._own_lock(), self._log._changing as core, self._log._removing:
             self._check()
+            self._log._write_before_waiting_locked()
             core.keep_retired_open()
             remove_strays(files, directory, ())
             names = self._list_leftovers()

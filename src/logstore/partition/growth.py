@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from logstore.errors import OffsetOutOfRangeError, RecordTooLargeError, StorageError
+from logstore.errors import OffsetOutOfRangeError, RecordTooLargeError, RetriableError, StorageError
 from logstore.format.header import BatchHeader
 from logstore.format.names import (
     INDEX_SUFFIX,
@@ -27,6 +27,10 @@ from logstore.partition.validate import PlannedAppend, check_reach
 
 MAX_OFFSET = 2**63 - 1
 """Of a log end: no record has it."""
+
+
+class RollMustWaitError(RetriableError):
+    """A new segment must wait for the old one's fsync, and this thread may not. Nothing was changed."""
 
 
 class AppendResult(NamedTuple):
@@ -82,12 +86,12 @@ class LogGrowth(LogState):
             new_base_offset = max(base_offset, self.log_end_offset)
             check_reach(planned, new_base_offset)
             self.roll(new_base_offset, now_ms)
-        epochs = self.epochs
+        before = self._epochs_now()
         self._note_epochs(planned.headers)
         try:
             self.active.append(planned)
         except StorageError:
-            self._take_back_epochs(epochs)
+            self._take_back_epochs(before)
             raise
         if producers is not None:
             with self._all_or_reopen():
@@ -122,14 +126,14 @@ class LogGrowth(LogState):
                 with self._all_or_reopen():
                     old.flush()
             self.store_snapshot(base_offset)
-        epochs = self.epochs
+        before = self._epochs_now()
         self._note_epochs(planned.headers)
         new = self.new_active(base_offset, now_ms)
         try:
             new.link(path)
             sealed = [old.seal()] if is_roll else []
         except StorageError:
-            self._take_back_epochs(epochs)
+            self._take_back_epochs(before)
             with self._all_or_reopen():
                 if is_roll:
                     self._take_back(new)
@@ -166,27 +170,40 @@ class LogGrowth(LogState):
         self.producers.apply(producers)
 
     def _note_epochs(self, headers: Sequence[BatchHeader]) -> None:
-        """Store an epoch durably before the first batch that carries it."""
+        """Know an epoch before the first batch that carries it is there.
+
+        One that only follows those before it is stored with the next checkpoint, before the recovery point
+        passes its batch: until then a recovery reads the batch, and finds the epoch there. An append has no
+        fsync to wait for. Anything else no batch can tell, and it is stored first.
+        """
         latest = self.epochs.latest
         known = latest.epoch if latest is not None else -1
         for header in headers:
             if header.partition_leader_epoch != known or header.magic != 2:
                 break
         else:
-            if self._are_epochs_stored:
-                return
+            return
         changed = LeaderEpochs(self.epochs.entries)
         for header in headers:
             if header.magic < 2:
                 changed.clear()
             elif header.partition_leader_epoch >= 0:
                 changed.assign(header.partition_leader_epoch, header.base_offset)
-        self.replace_epochs(changed)
+        entries = self.epochs.entries
+        if changed.entries[: len(entries)] != entries:
+            self.replace_epochs(changed)
+        elif changed.entries != entries:
+            self.epochs, self._are_epochs_stored = changed, False
 
-    def _take_back_epochs(self, epochs: LeaderEpochs) -> None:
+    def _epochs_now(self) -> tuple[LeaderEpochs, bool]:
+        return self.epochs, self._are_epochs_stored
+
+    def _take_back_epochs(self, before: tuple[LeaderEpochs, bool]) -> None:
         """After a failure: nothing was written in those that are new."""
-        if self.epochs is not epochs:
-            self.epochs, self._are_epochs_stored = epochs, False
+        was_written = self._are_epochs_stored and self.epochs is not before[0]
+        self.epochs, self._are_epochs_stored = before
+        if was_written:
+            self._are_epochs_stored = False
 
     # Rolling
 
@@ -214,11 +231,17 @@ class LogGrowth(LogState):
     def roll(self, base_offset: int, now_ms: int) -> None:
         """Begin a new segment.
 
-        The new files are created, durably, before the old segment is sealed: a crash in between leaves an
-        empty last segment, which is what a roll leaves anyway. If sealing fails the new files are removed.
+        The new files are created before the old segment is sealed: a crash in between leaves an empty last
+        segment, which is what a roll leaves anyway. If sealing fails the new files are removed. Nothing waits
+        for the disk: their names become durable with the next flush, before any record in them is called
+        durable (a power cut that takes the names takes what came behind them), and the producers' snapshot is
+        written behind that, before the recovery point passes the old segment.
 
         Where recovery cannot tell a gap from a loss, the old segment is flushed first: had a power cut taken
         its end, the records behind it would go on as if nothing had been between.
+
+        Raises:
+            RollMustWaitError: that must be done, and :attr:`may_wait` is false.
         """
         old = self.active
         if old.base_offset == base_offset:
@@ -226,14 +249,10 @@ class LogGrowth(LogState):
             return
         if base_offset < old.base_offset:
             raise OffsetOutOfRangeError(f"cannot roll to {base_offset}, below the active {old.base_offset}")
-        self.context.home.ensure_recovery_point(self.partition)
-        if self._had_gaps or self.config.compacts:
-            self._had_gaps = True  # also under another policy
-            with self._all_or_reopen():
-                old.flush()
+        self._prepare_roll(old)
         new = self.new_active(base_offset, now_ms)
         try:
-            new.create()
+            new.create(flush=False)
             sealed = old.seal()
         except StorageError:
             # A new segment that stays, or comes back after a power cut, would end the log at its base.
@@ -242,8 +261,20 @@ class LogGrowth(LogState):
             raise
         self.segments = [*self.segments[:-1], sealed, new]
         self.unflushed.append(sealed)
+        self.new_name_count += 1
         self.producers.map_end_offset = base_offset
-        self.store_snapshot(base_offset)
+        self.coming_snapshots[base_offset] = self.producers.snapshot_entries()
+
+    def _prepare_roll(self, old: ActiveSegment) -> None:
+        has_gaps = self._had_gaps or self.config.compacts
+        if not self.may_wait and (has_gaps or not self.context.home.is_point_stored(self.partition)):
+            raise RollMustWaitError(f"{self.partition} cannot roll before the disk has what is there")
+        self.context.home.ensure_recovery_point(self.partition)
+        if has_gaps:
+            self._had_gaps = True  # also under another policy
+            with self._all_or_reopen():
+                self.flush_names()
+                old.flush()
 
     def draw_jitter(self) -> None:
         """Of the segment that the log was opened with: logs that are opened together would roll together."""

@@ -9,6 +9,8 @@ that is too high would hide damage, so it is stored only after what it covers wa
 anything below it is cut. A log start that is too low would bring back deleted records, so it is stored
 before their files go. A cleaner offset that is too low costs cleaning once more; one that is too high would
 leave records uncleaned, so it is stored after what it covers was cleaned, and lowered before anything below
+it is cut. A high watermark that is too low hides records until somebody says again that they are replicated;
+one that is too high would show, and remove, what no other replica has, so it is lowered before anything below
 it is cut.
 
 Lock: ``_lock`` guards the four tables, their files, and what is known of those.
@@ -178,9 +180,23 @@ class LogHome:
         with self._lock:
             self._recovery_points[partition] = offset
 
+    def is_point_stored(self, partition: TopicPartition) -> bool:
+        """Whether :meth:`ensure_recovery_point` has nothing to do."""
+        return partition in self._stored_points
+
+    def ensure_recovery_points(self, partitions: Iterable[TopicPartition]) -> None:
+        """The same for the partitions of a new topic, before anything is appended to them: their first roll
+        has not to wait for it."""
+        with self._lock:
+            for partition in partitions:
+                self._recovery_points.setdefault(partition, 0)
+            self._store_locked({RECOVERY_POINTS_NAME: self._recovery_points})
+
     def ensure_recovery_point(self, partition: TopicPartition) -> None:
         """Make sure that one is stored. A log must have one before it gets its second segment: without, the
         next open could not tell a segment whose end was lost from one with a gap behind it."""
+        if partition in self._stored_points:  # without the lock, which is held during fsyncs
+            return
         with self._lock:
             if partition not in self._stored_points:
                 self._recovery_points.setdefault(partition, 0)
@@ -189,6 +205,13 @@ class LogHome:
     def set_high_watermark(self, partition: TopicPartition, offset: int) -> None:
         with self._lock:
             self._high_watermarks[partition] = offset
+
+    def store_high_watermark(self, partition: TopicPartition, offset: int) -> None:
+        """Set one durably."""
+        with self._lock:
+            changed = {**self._high_watermarks, partition: offset}
+            self._store_locked({HIGH_WATERMARKS_NAME: changed})
+            self._high_watermarks = changed
 
     def store_checkpoints(self) -> None:
         """Write the recovery points, log starts and high watermarks."""
@@ -212,6 +235,15 @@ class LogHome:
                 changed = {**self._recovery_points, partition: offset}
                 self._store_locked({RECOVERY_POINTS_NAME: changed})
                 self._recovery_points = changed
+
+    def lower_high_watermark(self, partition: TopicPartition, offset: int) -> None:
+        """Make sure, durably, that the stored high watermark is not above ``offset``: before other records
+        get the offsets from there on, of which nobody has a copy yet."""
+        with self._lock:
+            if self._high_watermarks.get(partition, 0) > offset:
+                changed = {**self._high_watermarks, partition: offset}
+                self._store_locked({HIGH_WATERMARKS_NAME: changed})
+                self._high_watermarks = changed
 
     def store_log_start(self, partition: TopicPartition, offset: int | None) -> None:
         """Set the log start durably; None where the first segment's name says it."""

@@ -22,7 +22,7 @@ from logstore.errors import (
 )
 from logstore.files import Files, PathLike
 from logstore.format.checkpoint import EpochEntry
-from logstore.model import Bytes, how_to_make_int
+from logstore.model import Bytes, Role, how_to_make_int
 from logstore.partition.appending import AppendingLog
 from logstore.partition.core import bytes_of
 from logstore.partition.encoding import RowEncoder
@@ -118,14 +118,15 @@ class Log(AppendingLog):
         """Apply ``retention_ms``, ``retention_bytes`` and the log start offset now; returns how many segments
         went (with ``dry_run``, would go). Stores do it in the background.
 
-        Records that are still gathered do not count, and are not written for it: on a full disk this is what
-        makes room.
+        Records that are still gathered do not count. They are written before anything goes, if the disk takes
+        them: on a full one this is what makes room.
         """
         dry_run = check_flag(dry_run, "dry_run")
         with self._own_lock(), self._changing as core:
             now_ms = self._context.clock.now_ms()
             count = core.plan_retention(now_ms)
             if count and not dry_run:
+                self._write_before_waiting_locked()
                 self._delete_locked(count, core.limits_behind(count, now_ms))
             return count
 
@@ -325,31 +326,49 @@ class Log(AppendingLog):
             raise UsageError(f"epoch is {shown(epoch)}; it must be a whole number{how_to_make_int(epoch)}")
         return self._core.epochs.end_offset_for(epoch, self.log_end_offset)
 
-    def manage_high_watermark(self) -> None:
-        """From now on the high watermark moves only by :meth:`update_high_watermark`, as on a partition with
-        several replicas.
+    @property
+    def role(self) -> Role:
+        """What the log is to other replicas of its partition, as :meth:`set_role` has stored it; alone if
+        nobody ever did."""
+        return self._core.role
 
-        That is not stored: call it each time the log was opened, before it is read or appended to. The high
-        watermark is then where a checkpoint has stored it, or at the log start. Where records were appended
-        since the log was opened, it stays at their end: they had no other replica.
+    def set_role(self, role: Role) -> None:
+        """Say what the log is to other replicas of its partition. Stored durably, with the high watermark:
+        the next open knows it before it shows or removes anything, and so do readers in other processes.
 
-        A read-only store knows nothing of it, and shows the log up to its end.
-        """
-        with self._own_lock(), self._changing as core:
-            self._drain_locked()
-            core.manage_high_watermark()
+        As a leader or a follower the log has the high watermark that :meth:`update_high_watermark` gave it,
+        whatever its end is. Retention, :meth:`delete_before` and compaction stop there. After an open it is
+        the one that a checkpoint has stored (``replica_high_watermark_checkpoint_interval_ms``), or the log
+        start. A log that was alone begins with its end; one that was opened and has not grown since, as where
+        a broker wrote it, with what was stored.
 
-    def update_high_watermark(self, offset: int) -> int:
-        """Move the high watermark; returns where it is. It stays within the log, and a leader's never goes
-        back.
+        Alone, the high watermark is the log end again. The log refuses nothing because of its role: who may
+        append is for its owner to see to. Cost: two fsyncs, two more if it was alone.
 
         Raises:
-            UsageError: the log manages its high watermark itself, being the only replica.
+            UsageError: it is no Role.
+            StorageError: it could not be stored; the log must be reopened, and has the old role or the new.
+        """
+        if not isinstance(role, Role):
+            raise UsageError(f"role is {shown(role)}; it must be one of {', '.join(map(str, Role))}")
+        with self._own_lock(), self._changing as core:
+            self._drain_locked()
+            if role is not core.role:
+                core.set_role(role)
+                self._notify()
+
+    def update_high_watermark(self, offset: int) -> int:
+        """Move the high watermark; returns where it is. It stays within the log and never goes back.
+
+        Raises:
+            UsageError: the log is alone: its high watermark is its end.
         """
         check_offset(offset, "offset")
         with self._own_lock(), self._changing as core:
-            if core.follows_end:
-                raise UsageError("this log is its partition's only replica: its high watermark is its end")
+            if core.role is Role.ALONE:
+                raise UsageError(
+                    "this log is its partition's only replica: its high watermark is its end until set_role()"
+                )
             bounded = max(min(offset, core.log_end_offset), core.log_start_offset, core.high_watermark)
             if bounded != core.high_watermark:
                 core.high_watermark = bounded

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from weakref import WeakSet
 
 from logstore.config import TopicConfig
-from logstore.model import TopicPartition
+from logstore.format.snapshot import ProducerSnapshotEntry
+from logstore.model import Role, TopicPartition
 from logstore.partition import sidecars
 from logstore.partition.active import ActiveSegment
 from logstore.partition.context import LogContext
@@ -38,7 +39,7 @@ class LogState:
         config: TopicConfig,
         loaded: LoadedLog,
         *,
-        follows_end: bool,
+        role: Role,
         poison: Callable[[BaseException], None],
     ) -> None:
         self.context = context
@@ -53,16 +54,24 @@ class LogState:
         self.epochs = loaded.epochs
         self._had_gaps = loaded.may_have_gaps
         self._are_epochs_stored = True
-        """False while the file may have another history: the next append writes it first."""
+        """False while the file may have another history: the next checkpoint writes it first."""
         self._poison = poison
-        self.follows_end = follows_end
-        """Whether the high watermark is the log end, as on a single replica."""
-        stored = context.home.high_watermark(partition) or 0
-        self.high_watermark = max(min(stored, self.log_end_offset), self.log_start_offset)
-        self._stored_high_watermark = self.high_watermark
+        self.role = role
+        """Known before anything is done to the log: what other replicas lack is not shown, nor removed."""
+        stored = context.home.high_watermark(partition)
+        ends = loaded.log_start_offset, loaded.log_end_offset
+        self._opened_high_watermark = sidecars.replicated_below(Role.LEADER, stored, *ends)
         self._opened_end_offset = loaded.log_end_offset
+        self.high_watermark = sidecars.replicated_below(role, stored, *ends)
         self.unflushed: list[Segment] = []
         """Sealed segments with data above the durable offset."""
+        self.new_name_count = 0
+        """How many segments were made whose names nobody flushed then."""
+        self._durable_name_count = 0
+        self.coming_snapshots: dict[int, list[ProducerSnapshotEntry]] = {}
+        """What was known of the producers at the beginning of segments, and is not yet in a file."""
+        self.may_wait = True
+        """Whether the present change may wait for an fsync."""
         self.truncations = Truncations()
         """A flush that began before one says nothing about what came after."""
         self.last_snapshot_offset = -1
@@ -101,7 +110,7 @@ class LogState:
 
     def publish(self) -> None:
         """Show the present state to readers, in one assignment."""
-        if self.follows_end:
+        if self.role is Role.ALONE:
             self.high_watermark = self.log_end_offset
         stable = high_watermark = self.high_watermark
         self.producers.on_high_watermark(high_watermark)
@@ -126,18 +135,27 @@ class LogState:
 
     @property
     def known_high_watermark(self) -> int:
-        """The high watermark as far as it is known, and so what is stored of it. Until a log that was opened
-        grows, or somebody manages its high watermark, it may be one of several replicas: it is then where it
-        was stored, however much further the log goes."""
-        if not self.follows_end or self.log_end_offset > self._opened_end_offset:
+        """The high watermark as far as it is known, and so what is stored of it. A log without a role, if it
+        has not grown since it was opened, may be a broker's and one of several replicas there: what is stored
+        of it stays, however much further the log goes."""
+        if self.role is not Role.ALONE or self.log_end_offset > self._opened_end_offset:
             return self.high_watermark
-        return max(min(self._stored_high_watermark, self.log_end_offset), self.log_start_offset)
+        return max(min(self._opened_high_watermark, self.log_end_offset), self.log_start_offset)
 
-    def manage_high_watermark(self) -> None:
-        """The high watermark does not follow the end any more."""
-        if self.follows_end:
-            self.high_watermark = self.known_high_watermark
-            self.follows_end = False
+    def set_role(self, role: Role) -> None:
+        """Store what the log is from now on, then be it.
+
+        The high watermark is stored before the role: a crash in between leaves a log that is alone, of which
+        it says nothing. Where it ceases to be replicated the high watermark moves after the role was stored:
+        a crash in between leaves it where it was, or at the end.
+        """
+        known = self.known_high_watermark
+        if self.role is Role.ALONE:
+            self.context.home.store_high_watermark(self.partition, known)
+        with self._all_or_reopen():  # a failure leaves the one role, the other, or who knows
+            sidecars.write_role(self.context.files, self.directory, role)
+            self._opened_end_offset = -1
+            self.role, self.high_watermark = role, known
             self.publish()
 
     def forget_files(self) -> None:
@@ -180,12 +198,33 @@ class LogState:
         epochs.truncate_from_end(self.log_end_offset)
         self.replace_epochs(epochs)
 
+    # What is made durable behind the records
+
+    def flush_names(self) -> None:
+        """Make the names of new segments durable. Also without the lock."""
+        count = self.new_name_count
+        if count > self._durable_name_count:
+            self.context.files.flush_directory(self.directory)
+            self._durable_name_count = max(count, self._durable_name_count)
+
+    def settle(self) -> None:
+        """Store what the recovery point must not pass and no append has waited for: epochs and snapshots.
+        A crash before it leaves batches that tell the same, above the recovery point."""
+        if not self._are_epochs_stored:
+            self.replace_epochs(self.epochs)
+        for offset in sorted(self.coming_snapshots):
+            self.store_snapshot(offset)
+
     # Producer snapshots
 
     def store_snapshot(self, offset: int) -> None:
-        """Write the producers' state as of ``offset``, which is the log end or the base of the active
-        segment. A snapshot inside a segment replaces the one before it there."""
-        sidecars.write_snapshot(self.context.files, self.directory, offset, self.producers.snapshot_entries())
+        """Write the producers' state as of ``offset``, which is the log end or the base of a segment that
+        was begun since the last :meth:`settle`. A snapshot inside a segment replaces the one before it."""
+        entries = self.coming_snapshots.get(offset)
+        if entries is None:
+            entries = self.producers.snapshot_entries()
+        sidecars.write_snapshot(self.context.files, self.directory, offset, entries)
+        self.coming_snapshots.pop(offset, None)
         bases = {segment.base_offset for segment in self.segments}
         names = list_segment_files(self.context.files, self.directory)
         for previous in snapshot_offsets(names):

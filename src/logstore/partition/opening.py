@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from logstore.config import TopicConfig
-from logstore.model import TopicPartition
+from logstore.model import Role, TopicPartition
 from logstore.partition.context import LogContext
 from logstore.partition.failed_flushes import forget_failed_flush
 from logstore.partition.log import Log
 from logstore.partition.recovery import Loader
+from logstore.partition.sidecars import read_role
 
 
 def open_log(
@@ -51,7 +52,10 @@ def open_log(
     loaded.may_have_gaps = may_have_gaps
     if loaded.log_start_offset < (home.log_start(partition) or 0):  # it was not believed
         home.store_log_start(partition, None)
-    log = Log(context, directory, partition, config, loaded)
+    role = read_role(context.files, directory)
+    if role is not Role.ALONE:  # a crash may have taken the end: what takes its place is another's
+        home.lower_high_watermark(partition, loaded.log_end_offset)
+    log = Log(context, directory, partition, config, loaded, role=role)
     if not loaded.report.was_clean:
         log.prepare_checkpoint()
         forget_failed_flush(context.files, directory)

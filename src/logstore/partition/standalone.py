@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from functools import partial
 
 from logstore.clock import Clock
 from logstore.config import StoreConfig, TopicConfig, check_topic_config
 from logstore.errors import ClosedError, InvalidTopicError, UsageError
 from logstore.files import Files, PathLike, check_path
 from logstore.format.names import parse_directory_name
-from logstore.model import TopicPartition
+from logstore.model import Role, TopicPartition
 from logstore.partition.context import LogContext, make_context
 from logstore.partition.home import LOCK_NAME, STORE_NAMES
 from logstore.partition.log import Log
@@ -74,7 +75,18 @@ def _open_held(context: LogContext, config: TopicConfig, accept_loss: bool) -> L
     log._on_close = lambda: _close(context, log, closing)
     interval_ms = context.config.log_flush_offset_checkpoint_interval_ms
     context.scheduler.every(interval_ms, f"checkpoint {partition}", lambda: _checkpoint(log))
+    interval_ms = context.config.replica_high_watermark_checkpoint_interval_ms
+    store_high_watermark = partial(_store_high_watermark, context, log)
+    context.scheduler.every(interval_ms, f"high watermark {partition}", store_high_watermark)
     return log
+
+
+def _store_high_watermark(context: LogContext, log: Log) -> None:
+    """Of a replicated log: readers in other processes go by it, and so does the next open. Of one that is
+    alone nobody needs it before the next checkpoint."""
+    home, offset = context.home, log.written_high_watermark
+    if log.role is not Role.ALONE and home.high_watermark(log.partition) != offset:
+        home.store_high_watermark(log.partition, offset)
 
 
 def _checkpoint(log: Log) -> None:

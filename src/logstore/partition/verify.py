@@ -89,6 +89,8 @@ class LogFacts:
     """The names of those files that count as segments already and have not got their plain names yet."""
     epochs: LeaderEpochs | None
     """None: unknown."""
+    epochs_complete_to: int = EVERYTHING
+    """From there on batches may have newer epochs: a writer stores those with its next checkpoint."""
     producers: Mapping[int, ProducerState] | None
     """As they are in memory; None: nobody has them."""
     late_producers: Sequence[int] | None = ()
@@ -183,7 +185,7 @@ class LogCheck:
         """Batches in front of this place could not be read."""
         self.has_ended = False
         """What follows is no part of the log, or not yet."""
-        self.epochs = EpochCheck(facts.epochs, facts.log_start_offset)
+        self.epochs = EpochCheck(facts.epochs, facts.log_start_offset, facts.epochs_complete_to)
         self._bases = frozenset(segment.base_offset for segment in facts.segments)
         self._snapshots = snapshot_offsets(facts.names)
         last = facts.trusted_end if facts.log_end_offset is None else facts.log_end_offset
@@ -332,12 +334,15 @@ def _is_deleted(segment: SegmentToCheck, facts: LogFacts) -> bool:
 class EpochCheck:
     """Holding the leader epochs of batches against the history."""
 
-    def __init__(self, history: LeaderEpochs | None, log_start_offset: int) -> None:
+    def __init__(
+        self, history: LeaderEpochs | None, log_start_offset: int, complete_to: int = EVERYTHING
+    ) -> None:
         self.epoch = -1
         """Of all batches up to :attr:`valid_to`; another one must be looked at."""
         self.valid_to = -1
         self._history = history
         self._log_start_offset = log_start_offset
+        self._complete_to = complete_to
         self._latest = -1
 
     def meet(self, header: BatchHeader) -> str | None:
@@ -350,6 +355,8 @@ class EpochCheck:
         if self._history is None:
             return self._meet_unknown(epoch)
         entries = self._history.entries
+        if header.base_offset >= self._complete_to and epoch > (entries[-1].epoch if entries else NO_EPOCH):
+            return self._meet_unknown(epoch)
         if not entries:
             is_deleted = header.last_offset < self._log_start_offset  # the history of that is not kept
             return None if is_deleted else f"leader epoch {epoch}; the history has none"

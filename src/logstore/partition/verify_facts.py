@@ -163,6 +163,7 @@ def facts_of_files(
         deleted_below=log_start or 0,
         swapped=swapped_names(names),
         epochs=epochs,
+        epochs_complete_to=EVERYTHING if is_clean else recovery_point,
         producers=None,
         late_producers=None,
         findings=findings,

@@ -31,7 +31,7 @@ from logstore.errors import (
 )
 from logstore.format.header import BatchHeader
 from logstore.format.names import SWAP_SUFFIX, TRANSACTION_INDEX_SUFFIX, segment_file_name
-from logstore.model import Isolation, TopicPartition
+from logstore.model import Isolation, Role, TopicPartition
 from logstore.partition.context import LogContext
 from logstore.partition.leftovers import (
     Names,
@@ -44,7 +44,7 @@ from logstore.partition.producer_replay import ProducerSource, replay_batch
 from logstore.partition.producer_state import ProducerStates
 from logstore.partition.readable import ReadableLog, check_isolation, check_offset
 from logstore.partition.segment import Segment
-from logstore.partition.sidecars import read_topic_id
+from logstore.partition.sidecars import read_role, read_topic_id, replicated_below
 from logstore.partition.view import LogView
 from logstore.partition.walk import PIECE_BYTES, Piece, Walk, positions_behind
 from logstore.partition.watched_files import StampedSegment, Watch, WatchedCheckpoints, WatchedSegment
@@ -88,6 +88,7 @@ class ReadOnlyLog(ReadableLog):
         self._lock = threading.Lock()
         self._names = Watch(context.files, context.clock, directory)
         self._topic_id: uuid.UUID | None = None
+        self._role = Role.ALONE
         self._segments: tuple[Segment, ...] = ()
         self._bases: tuple[int, ...] = ()
         self._producers = ProducerStates()
@@ -111,9 +112,7 @@ class ReadOnlyLog(ReadableLog):
     flush = checkpoint = prepare_checkpoint = roll = delete_before = truncate_to = (
         truncate_fully_and_start_at
     ) = _refuse
-    enforce_retention = check_writable = assign_leader_epoch = update_high_watermark = (
-        manage_high_watermark
-    ) = _refuse
+    enforce_retention = check_writable = assign_leader_epoch = update_high_watermark = set_role = _refuse
     reconfigure = expire_producers = compact = dirtiness = erase = _refuse
     adopt = adopt_file = last_of_producer = _refuse
 
@@ -132,6 +131,13 @@ class ReadOnlyLog(ReadableLog):
         """The topic's settings when the log was opened; of a topic whose settings nobody knows, that keeps
         everything."""
         return self._config or TopicConfig(retention_ms=-1)
+
+    @property
+    def role(self) -> Role:
+        """What the log is to other replicas, as its writer has stored it. If it is not alone, the high
+        watermark is that of the writer's last checkpoint."""
+        self._current_view()
+        return self._role
 
     @property
     def needs_reopen(self) -> bool:
@@ -261,16 +267,17 @@ class ReadOnlyLog(ReadableLog):
         start = max(home.log_start(self.partition) or 0, self._bases[0])
         end = max(self._watched.next_offset, start)
         self._check_loss(home.recovery_point(self.partition), end)
-        self._producers.on_high_watermark(end)
-        unstable = self._producers.first_unstable_offset(end)
+        replicated = replicated_below(self._role, home.high_watermark(self.partition), start, end)
+        self._producers.on_high_watermark(replicated)
+        unstable = self._producers.first_unstable_offset(replicated)
         view = LogView(
             self._segments,
             self._bases,
             self._watched.size_bytes,
             start,
             end,
-            end,
-            max(end if unstable is None else min(end, unstable), start),
+            replicated,
+            max(replicated if unstable is None else min(replicated, unstable), start),
             home.recovery_point(self.partition),
         )
         if view != self._view:
@@ -308,6 +315,7 @@ class ReadOnlyLog(ReadableLog):
         file, and a segment that is missing would look like one whose records were all superseded.
         """
         self._check_topic_id()
+        role = read_role(self._files, self.directory)
         names = list_segment_files(self._files, self.directory)
         logs = self._checked_logs(names)
         bases = tuple(logs)
@@ -320,12 +328,26 @@ class ReadOnlyLog(ReadableLog):
         if list_segment_files(self._files, self.directory) != names:
             raise _ReplacingError("files come, go or are renamed", path=self.directory)
         last.forget_files()  # they may be others of the same name
-        if not is_known:
+        if not is_known and not self._has_watched_up_to(bases):
             self._producers = self._producers_at(bases[-1], (*sealed, last), names)
         segments = (*sealed, last)
         for gone in set(self._segments).difference(segments):
             gone.leave_cache()  # open files keep the disk from freeing what was removed
-        self._bases, self._segments = bases, segments
+        self._bases, self._segments, self._role = bases, segments, role
+
+    def _has_watched_up_to(self, bases: tuple[int, ...]) -> bool:
+        """Whether this reader knows the producers at the last base, having seen the segment in front of it
+        grow to its end. The writer's snapshot may not be there for a while."""
+        if not self._segments or self._bases[-1:] != bases[-2:-1]:
+            return False
+        file = self._files.open(self._watched.path)
+        try:
+            if not self._watched.begins(file):
+                return False
+        finally:
+            file.close()
+        self._scan_locked()
+        return self._watched.next_offset == bases[-1]
 
     def _check_topic_id(self) -> None:
         """A topic that was deleted and created again is another one."""

@@ -36,7 +36,7 @@ from logstore.errors import (
     StorageError,
 )
 from logstore.format.loops import GatheredRows
-from logstore.model import TopicPartition
+from logstore.model import Role, TopicPartition
 from logstore.partition.compaction_turn import CompactionTurn
 from logstore.partition.context import LogContext
 from logstore.partition.core import LogCore, bytes_of
@@ -47,12 +47,14 @@ from logstore.partition.readable import ReadableLog
 from logstore.partition.recovery import LoadedLog, RecoveryReport
 from logstore.partition.segment import Segment
 from logstore.partition.view import LogView
+from logstore.schedule import Task
 
 if TYPE_CHECKING:
     from logstore.partition.verify import LogFacts
     from logstore.partition.verify_files import StoredCheckpoints
 
 
+_NEVER_MS = 2**62
 _RETRY_MS = 1_000  # between two tries of the background to flush what cannot be opened
 
 
@@ -98,7 +100,7 @@ class WritableLog(ReadableLog):
         config: TopicConfig,
         loaded: LoadedLog,
         *,
-        follows_end: bool = True,
+        role: Role = Role.ALONE,
         on_close: Callable[[], None] | None = None,
     ) -> None:
         self.directory = directory
@@ -114,15 +116,19 @@ class WritableLog(ReadableLog):
         self._grown = threading.Condition()
         self._waiting_count = 0
         self._changing = _Change(self)
-        self._core = LogCore(
-            context, directory, partition, config, loaded, follows_end=follows_end, poison=self._poison
-        )
+        self._core = LogCore(context, directory, partition, config, loaded, role=role, poison=self._poison)
         self._core.draw_jitter()
         self._view_of_clean_stop = self._core.view if loaded.report.was_clean else None
         """If it is still the present one, closing has nothing to store: that was done by the last close."""
         self._encoder = RowEncoder(context.config, config)
         self._gathered = GatheredRows(self._encoder.rules, self._encoder.max_record_bytes)
         self._linger_pending = False
+        self._linger_task = Task(f"write {partition}", self._linger, None)
+        self._linger_due_ms = -1
+        """Before it no row has lingered for its time."""
+        self._gate_until_ms = _NEVER_MS
+        """By the wall clock: when an append must write the rows that are there."""
+        self._owes_help = False
         self._flush_pending = False
         self._failure: BaseException | None = None
         self._is_closed = False
@@ -276,6 +282,7 @@ class WritableLog(ReadableLog):
         that cannot be opened, for want of descriptors, has only to wait for the next flush."""
         for segment in plan.segments:
             try:
+                self._core.flush_names()
                 segment.flush()
             except BaseException as error:
                 if isinstance(error, StorageError):
@@ -341,6 +348,7 @@ class WritableLog(ReadableLog):
         self._view_of_clean_stop = None  # closing has to end the time index again
         self._drain_locked()
         self._flush_now_locked()
+        core.settle()
         core.active.store_indexes(flush=True)
         if core.last_snapshot_offset != core.log_end_offset:
             core.store_snapshot(core.log_end_offset)
@@ -348,14 +356,21 @@ class WritableLog(ReadableLog):
         self._context.home.set_high_watermark(self.partition, core.known_high_watermark)
 
     def _checkpoint_if_rolled(self) -> None:
-        """After a roll, move the stored recovery point past the sealed segments."""
+        """After a roll, move the stored recovery point past the sealed segments. Nothing gathers while what
+        belongs to them is stored."""
         home = self._context.home
         with self._lock:
-            base = self._core.active.base_offset
-            is_due = home.recovery_point(self.partition) < base <= self._core.durable_offset
-            if not is_due or self._core.unflushed or self._is_closed:
+            core = self._core
+            base = core.active.base_offset
+            is_due = home.recovery_point(self.partition) < base <= core.durable_offset
+            if not is_due or self._is_closed:
                 return
-            home.set_recovery_point(self.partition, base)
+            with self._changing:
+                self._write_before_waiting_locked()
+                if core.unflushed:  # sealed since the flush: its indexes may not be durable
+                    return
+                core.settle()
+                home.set_recovery_point(self.partition, base)
         home.store_checkpoints()
 
     # Files of removed segments
@@ -419,6 +434,20 @@ class WritableLog(ReadableLog):
     def _drain(self) -> None:
         with self._own_lock(), self._changing:
             self._drain_locked()
+
+    def _write_before_waiting_locked(self) -> None:
+        """In front of a change that waits for the disk: a kill must not take what gathers meanwhile. A disk
+        that refuses it says so to the next append and the next flush."""
+        gathered = self._gathered
+        has_failed = gathered.has_failed
+        try:
+            self._drain_locked()
+        except StorageError:
+            gathered.has_failed = has_failed
+
+    @abstractmethod
+    def _linger(self) -> None:
+        """Write what single appends have gathered, when its time has come."""
 
     @abstractmethod
     def _drain_locked(self) -> None:
