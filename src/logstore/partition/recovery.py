@@ -40,12 +40,9 @@ from logstore.partition.producer_replay import ProducerSource
 from logstore.partition.producer_state import ProducerStates
 from logstore.partition.segment import OpenSegments, Segment
 from logstore.partition.split import split_segment
-from logstore.partition.tail import Tail, index_tail, note_epoch
+from logstore.partition.tail import MOST_OFFSETS, Tail, index_tail, note_epoch
 from logstore.partition.walk import PIECE_BYTES, Walk
 from logstore.warning import warn
-
-_MOST_OFFSETS = 1 << 40
-"""No segment spans so many, not even those that old brokers wrote and that must be split."""
 
 
 @dataclass(slots=True)
@@ -208,7 +205,7 @@ class Loader:
         for number, base in enumerate(bases[first:], first):
             active = open_active(self._new_active(base))
             rest = bases[number + 1 :]
-            reach = rest[0] if rest else base + _MOST_OFFSETS
+            reach = rest[0] if rest else base + MOST_OFFSETS
             closed_at = None if rest else self._closed_at
             end, fault = self._index_tail(active, max(self.recovery_point, base), reach, closed_at)
             self.report.recovered_segments += 1

@@ -21,6 +21,9 @@ from logstore.partition.indexes import MAX_RELATIVE_OFFSET, OffsetIndex, TimeInd
 from logstore.partition.leader_epochs import LeaderEpochs
 from logstore.partition.walk import FIRST_PIECE_BYTES, Walk
 
+MOST_OFFSETS = 1 << 40
+"""No segment spans so many, not even those that old brokers wrote and that must be split."""
+
 
 class TailedSegment(Protocol):
     """A segment with indexes that grow with it."""
@@ -106,7 +109,7 @@ class Tail:
         self.scan(self.position)
 
     def skip_to(self, position: int, offset: int) -> None:
-        """Go on at a batch further behind, with records from ``offset`` on, as if there were nothing between."""
+        """Go on at a batch further behind, with records from ``offset`` on, as if nothing were between."""
         self.position, self.end_offset, self._previous_last = position, offset, offset - 1
         self._before_gap = None
 
@@ -282,12 +285,13 @@ def _find_crossing(segment: TailedSegment, closed_at: int, end: int) -> Corrupti
             if next_offset == closed_at:
                 return None
             if header.next_offset > closed_at:
-                is_behind_gap = next_offset is not None and header.base_offset > next_offset
-                if not is_behind_gap or header.record_count == UNKNOWN_COUNT:
+                if next_offset is None or header.base_offset <= next_offset:
+                    return None
+                if header.record_count == UNKNOWN_COUNT:  # compressed and legacy: only its end is known
                     return None
                 return CorruptionError(
-                    f"offset {header.base_offset} does not follow {next_offset - 1}, and the log was closed at "
-                    f"offset {closed_at}",
+                    f"offset {header.base_offset} does not follow {next_offset - 1}, and the log was closed "
+                    f"at offset {closed_at}",
                     position=piece.position + at,
                 )
             next_offset = header.next_offset
