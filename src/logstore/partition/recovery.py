@@ -101,8 +101,6 @@ class Loader:
     """Without a stored one nobody knows what of the log was durable."""
     report: RecoveryReport = field(init=False)
     epochs: LeaderEpochs = field(init=False)
-    _closed_at: int | None = field(init=False, default=None)
-    """Where the marker of a clean stop and the recovery point say that the log ends."""
     _is_unwritten: bool = field(init=False, default=False)
     """A flush has failed: what can be read may have to be written anew."""
     _quiet_ranges: dict[int, tuple[int, int]] = field(init=False, default_factory=dict)
@@ -115,7 +113,6 @@ class Loader:
             StorageError: a file could not be read or changed.
         """
         self.report = RecoveryReport(was_clean=self.is_clean)
-        self._closed_at = self.recovery_point if self.is_clean and self.has_recovery_point else None
         names = clean_leftovers(self.files, self.directory)
         stored_epochs = sidecars.read_epochs(self.files, self.directory)
         self.epochs = LeaderEpochs(stored_epochs.entries if stored_epochs is not None else ())
@@ -206,8 +203,8 @@ class Loader:
             active = open_active(self._new_active(base))
             rest = bases[number + 1 :]
             reach = rest[0] if rest else base + MOST_OFFSETS
-            closed_at = None if rest else self._closed_at
-            end, fault = self._index_tail(active, max(self.recovery_point, base), reach, closed_at)
+            ended_at = None if rest or not self.has_recovery_point else self.recovery_point
+            end, fault = self._index_tail(active, max(self.recovery_point, base), reach, ended_at)
             self.report.recovered_segments += 1
             if fault is not None or not rest or not self._continues(end, rest[0]):
                 self._check_loss(active, end, fault)
@@ -354,7 +351,7 @@ class Loader:
         segment: ActiveSegment,
         keep_below: int,
         reach: int | None = None,
-        closed_at: int | None = None,
+        ended_at: int | None = None,
     ) -> tuple[int, CorruptionError | None]:
         """Check and index what lies above ``keep_below``: see :func:`.tail.index_tail`. Sets the segment's
         size to the end of the last good batch; returns the offset after it, and what stopped the walk short
@@ -365,7 +362,7 @@ class Loader:
             keep_below,
             are_indexes_sound=self.is_clean,
             reach=reach,
-            closed_at=closed_at,
+            ended_at=ended_at,
         )
         self.report.scanned_bytes += scanned_bytes
         if tail.overflows:

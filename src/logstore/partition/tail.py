@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from logstore.errors import CorruptionError
 from logstore.files import File, FilePieces
 from logstore.format import loops
-from logstore.format.header import UNKNOWN_COUNT, BatchHeader
+from logstore.format.header import HEADER_BYTES, UNKNOWN_COUNT, BatchHeader, decode_header
 from logstore.format.index import TimestampOffset
 from logstore.format.run import IndexRun, RunPlace, RunRules
 from logstore.partition.index_builder import IndexBuilder
@@ -171,7 +171,9 @@ class Tail:
             self._take_back_last(f"is out of the segment's reach, {reach}")
 
     def _accept(self, header: BatchHeader, position: int) -> bool:
-        if header.base_offset <= self._previous_last and self._may_be_wrong_last():
+        if header.base_offset <= self._previous_last and (
+            self._may_be_wrong_last() or self._may_follow_moved(header)
+        ):
             self._take_back_last("is behind the batch that follows")
         elif header.base_offset <= self._previous_last or self._has_gap_before(header):
             self.fault = CorruptionError(
@@ -188,7 +190,9 @@ class Tail:
         if header.producer_id >= 0 and self._producer_position is None:
             self._producer_position = position
         self._segment.indexes.add(header, position)
-        self._before_gap = (self.position, self.end_offset) if header.base_offset > self.end_offset else None
+        is_first = position != self.position  # of a walk that begins in the middle: what is before is unknown
+        has_gap = header.base_offset > self.end_offset and not is_first
+        self._before_gap = (self.position, self.end_offset) if has_gap else None
         self._previous_last = header.last_offset
         self.end_offset = header.next_offset
         self.last_position = position
@@ -200,6 +204,15 @@ class Tail:
         written with: there is a gap in front of it, and nobody has called it durable. What follows durable
         batches may be anything, also a batch from the file's past."""
         return self._before_gap is not None and self._previous_last >= self._recovery_point
+
+    def _may_follow_moved(self, header: BatchHeader) -> bool:
+        """Whether a batch follows the last one if that has no gap in front: then that has come by a wrong
+        offset, though it may end where the log was durable."""
+        if self._before_gap is None:
+            return False
+        position, offset = self._before_gap
+        last = decode_header(self._segment.log_file.read_at(position, HEADER_BYTES))
+        return header.base_offset == offset + last.next_offset - last.base_offset
 
     def _take_back_last(self, reason: str) -> None:
         """The last batch contradicts what follows it, and has a gap in front: its offset changed."""
@@ -233,7 +246,7 @@ def index_tail(
     *,
     are_indexes_sound: bool,
     reach: int | None = None,
-    closed_at: int | None = None,
+    ended_at: int | None = None,
 ) -> IndexedTail:
     """Walk a segment from its last index entry below ``keep_below``, check each batch, and complete the
     indexes. If what the last entries say is not so, the indexes are dropped: then from the start.
@@ -243,8 +256,9 @@ def index_tail(
             is not looked at.
         reach: a last batch that ends above it, behind a gap, is not good unless it is durable: no checksum
             covers its offset.
-        closed_at: the offset at which a clean stop left the log, in its last segment. A batch ends there; if
-            none does, one behind a gap that reaches beyond it has another offset than it was written with.
+        ended_at: the offset at which the log once ended, in its last segment, which nobody compacts. A batch
+            ends there; if none does, one behind a gap that reaches beyond it has another offset than it was
+            written with.
     """
     segment.indexes.truncate_to(keep_below)
     index = segment.offset_index
@@ -263,8 +277,8 @@ def index_tail(
     if reach is not None:
         tail.hold_last_against(reach)
     fault, end = tail.fault, tail.position if tail.took_back else None
-    if closed_at is not None and tail.end_offset > closed_at:
-        crossing = _find_crossing(segment, closed_at, tail.position)
+    if ended_at is not None and tail.end_offset > ended_at > segment.base_offset:
+        crossing = _find_crossing(segment, ended_at, tail.position)
         if crossing is not None:
             fault, end = crossing, crossing.position
     if end is not None:
@@ -274,24 +288,24 @@ def index_tail(
     return IndexedTail(tail, fault, scanned_bytes)
 
 
-def _find_crossing(segment: TailedSegment, closed_at: int, end: int) -> CorruptionError | None:
+def _find_crossing(segment: TailedSegment, ended_at: int, end: int) -> CorruptionError | None:
     """The batch that denies that the log ended at an offset: the first that goes beyond it, if there is a gap
     in front and no batch ends at the offset. None if there is none in front of position ``end``."""
     index = segment.offset_index
-    before = index.lookup(index.lookup(closed_at - 1).offset - 1)
+    before = index.lookup(index.lookup(ended_at - 1).offset - 1)
     next_offset = None if before.position else segment.base_offset
     for piece in Walk(segment.log_file.read_at, before.position, end, check=False):
         for at, header in piece.batches:
-            if next_offset == closed_at:
+            if next_offset == ended_at:
                 return None
-            if header.next_offset > closed_at:
+            if header.next_offset > ended_at:
                 if next_offset is None or header.base_offset <= next_offset:
                     return None
                 if header.record_count == UNKNOWN_COUNT:  # compressed and legacy: only its end is known
                     return None
                 return CorruptionError(
-                    f"offset {header.base_offset} does not follow {next_offset - 1}, and the log was closed "
-                    f"at offset {closed_at}",
+                    f"offset {header.base_offset} does not follow {next_offset - 1}, and the log once "
+                    f"ended at {ended_at}",
                     position=piece.position + at,
                 )
             next_offset = header.next_offset

@@ -160,8 +160,8 @@ class TailRules(NamedTuple):
     is_dense: bool
     """Whether a gap above the recovery point means loss."""
     is_clean: bool
-    closed_at: int | None
-    """Where the marker of a clean stop says that the log ends."""
+    ended_at: int | None
+    """The recovery point, if it was stored: where the log once ended."""
 
 
 class WatchedSegment(Segment):
@@ -209,7 +209,7 @@ class WatchedSegment(Segment):
                 max(rules.recovery_point, self.base_offset),
                 are_indexes_sound=rules.is_clean,
                 reach=reach,
-                closed_at=rules.closed_at,
+                ended_at=rules.ended_at,
             )
             self._note_end(self._tail)
 

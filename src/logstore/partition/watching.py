@@ -230,13 +230,13 @@ class ReadOnlyLog(ReadableLog):
                 try:
                     return self._refresh_locked()
                 except (StorageError, CorruptionError) as error:
+                    self._begin_anew_locked()
                     self._check_there(error)
                     if looks.agree(error, is_complete=before == self._mark()):
                         raise _settled(error) from error.__cause__
                 time.sleep(POLL_MS / 1000)
                 self._check_usable()
                 before = self._mark()
-                self._begin_anew_locked()
 
     def _mark(self) -> object:
         """What stays the same as long as nothing comes, goes or is declared durable."""
@@ -382,7 +382,7 @@ class ReadOnlyLog(ReadableLog):
             recovery_point,
             has_point and is_gapless,
             is_clean,
-            recovery_point if has_point and is_clean else None,
+            recovery_point if has_point else None,
         )
 
     def _segments_up_to_end(
@@ -419,7 +419,7 @@ class ReadOnlyLog(ReadableLog):
         context = self._context
         watched = WatchedSegment(self._files, context.clock, self.directory, base, context.open_segments)
         watched.contents.has_changed()
-        watched.begin(rules if next_base is None else rules._replace(closed_at=None), reach)
+        watched.begin(rules if next_base is None else rules._replace(ended_at=None), reach)
         while self.passes_damage and rules.recovery_point > watched.next_offset and watched.skip_damage():
             pass
         return watched
