@@ -2,8 +2,8 @@
 
 It went over the whole of it, and where a batch did not fit, the log ended there: without an error if nobody
 had called more durable, and else with one for the whole partition. Of a log that was closed, 569 of the 640
-bits of base offsets, which no checksum covers, gave records under wrong offsets or a log that ended early. And
-one damaged batch in front kept readers from the thousands of records behind it, which the writer serves.
+bits of base offsets, which no checksum covers, gave records under wrong offsets or a log that ended early.
+And one damaged batch in front kept readers from the thousands of records behind it, which the writer serves.
 
 Now the first look begins where recovery begins, at the last index entry below the recovery point, and holds
 what it finds against the recovery point in the same way. ``tests/fuzz/test_reader_flips.py`` tries all bits.
@@ -73,7 +73,7 @@ def test_bits_of_the_last_base_offset_of_a_closed_log(path):
     for place in range(8):
         for bit in (0, place):
             flip(path, start + place, bit)
-            with pytest.raises(CorruptionError, match="was durable|does not fit"):
+            with pytest.raises(CorruptionError, match=r"was durable|does not fit"):
                 read(path)
             flip(path, start + place, bit)
             if not place:
