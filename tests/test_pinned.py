@@ -256,9 +256,12 @@ def test_damage_at_the_end_of_a_log_that_was_flushed_is_passed_over_too(tmp_path
         log = store["t"][0]
         flip(log, offset)
     with logstore.open(path, read_only=True) as store:
-        with pytest.raises(CorruptionError, match="data up to offset 300 was durable"):
-            assert store["t"][0].log_end_offset
         log = store["t"][0]
+        is_near_end = offset >= 290  # else nobody reads there before he is asked to
+        with pytest.raises(
+            CorruptionError, match="data up to offset 300 was durable" if is_near_end else "checksum"
+        ):
+            list(log.read())
         log.passes_damage = True
         last = 295 if offset == 295 else 300
         assert log.log_end_offset == last

@@ -497,11 +497,12 @@ class FilePieces:
     (1 GiB in the page cache, pieces of 1 to 32 MiB).
     """
 
-    def __init__(self, file: File, size_bytes: int) -> None:
+    def __init__(self, file: File, size_bytes: int, *, can_map: bool = True) -> None:
+        """Without ``can_map`` every piece is read: another process may cut the file at any time."""
         self._file = file
         self._size_bytes = size_bytes
         self._mapped: MappedBytes | None = None
-        self._can_map = compiled is not None
+        self._can_map = can_map and compiled is not None
         self._let_go_to = 0
 
     def piece(self, position: int) -> tuple[MappedBytes, int, int]:

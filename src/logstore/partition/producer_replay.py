@@ -6,7 +6,7 @@ data batch is read; of a marker also its one record.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -20,6 +20,8 @@ from logstore.partition import sidecars
 from logstore.partition.producer_state import CompletedTransaction, ProducerAppend, ProducerStates
 from logstore.partition.segment import Segment
 from logstore.warning import warn
+
+OnCompleted = Callable[[Segment, Sequence[CompletedTransaction]], None]
 
 
 class ProducerSource(NamedTuple):
@@ -36,7 +38,9 @@ class ProducerSource(NamedTuple):
     """By the base offset of a segment: positions between which, as recovery has just seen, all batches are
     sound and none has a producer. They are not read again."""
 
-    def rebuild(self, snapshots: Sequence[int], *, store_found: bool) -> ProducerStates:
+    def rebuild(
+        self, snapshots: Sequence[int], *, store_found: bool, on_completed: OnCompleted | None = None
+    ) -> ProducerStates:
         """The state at the log end: from the newest of ``snapshots`` (offsets, ascending) that reads well.
 
         With ``store_found``, what a crash may have kept from the disk is written: aborted transactions that
@@ -58,6 +62,8 @@ class ProducerSource(NamedTuple):
                 completed = replay_batch(producers, header, buffer, position, self.now_ms)
                 if store_found:
                     _store_aborted(segment, completed)
+                if on_completed is not None and completed:
+                    on_completed(segment, completed)
         producers.map_end_offset = self.log_end_offset
         return producers
 
@@ -90,28 +96,35 @@ class ProducerSource(NamedTuple):
             begin, end = segment.position_before(start), segment.size_bytes
             quiet_begin, quiet_end = self.quiet_ranges.get(segment.base_offset, (end, end))
             if begin < quiet_begin:
-                yield from self._batches_between(segment, start, begin, quiet_begin)
-            yield from self._batches_between(segment, start, max(begin, quiet_end), end)
+                yield from producer_batches(segment, start, begin, quiet_begin)
+            yield from producer_batches(segment, start, max(begin, quiet_end), end)
         except CorruptionError as error:
             if not self.accepts_loss:
                 raise
             warn("producers are known only in part: %s", error)
 
-    def _batches_between(
-        self, segment: Segment, start: int, begin: int, end: int
-    ) -> Iterator[tuple[BatchHeader, bytes, int]]:
-        walk = segment.walk(begin, end, check=False)
-        for piece in walk:
-            for at, header in piece.batches:
-                if header.producer_id >= 0 and header.base_offset >= start:
-                    try:
-                        check_batch(piece.buffer, at, header)
-                    except CorruptionError as error:
-                        raise error.located(segment.path, piece.position) from None
-                    yield header, piece.buffer, at
-        if walk.position < end:
-            fault = walk.fault or CorruptionError("the last batch is incomplete", position=walk.position)
-            raise fault.located(segment.path)
+
+def producer_batches(
+    segment: Segment, start: int, begin: int, end: int
+) -> Iterator[tuple[BatchHeader, bytes, int]]:
+    """The batches of producers between two positions of a segment, those from offset ``start`` on: header, a
+    buffer and the position in it.
+
+    Raises:
+        CorruptionError: one of them is damaged, or where it ends cannot be told.
+    """
+    walk = segment.walk(begin, end, check=False)
+    for piece in walk:
+        for at, header in piece.batches:
+            if header.producer_id >= 0 and header.base_offset >= start:
+                try:
+                    check_batch(piece.buffer, at, header)
+                except CorruptionError as error:
+                    raise error.located(segment.path, piece.position) from None
+                yield header, piece.buffer, at
+    if walk.position < end:
+        fault = walk.fault or CorruptionError("the last batch is incomplete", position=walk.position)
+        raise fault.located(segment.path)
 
 
 def replay_batch(

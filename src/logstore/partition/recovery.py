@@ -40,12 +40,9 @@ from logstore.partition.producer_replay import ProducerSource
 from logstore.partition.producer_state import ProducerStates
 from logstore.partition.segment import OpenSegments, Segment
 from logstore.partition.split import split_segment
-from logstore.partition.tail import Tail, note_epoch
+from logstore.partition.tail import MOST_OFFSETS, Tail, index_tail, note_epoch
 from logstore.partition.walk import PIECE_BYTES, Walk
 from logstore.warning import inform, warn
-
-_MOST_OFFSETS = 1 << 40
-"""No segment spans so many, not even those that old brokers wrote and that must be split."""
 
 
 @dataclass(slots=True)
@@ -236,8 +233,9 @@ class Loader:
         for number, base in enumerate(bases[first:], first):
             active = open_active(self._new_active(base))
             rest = bases[number + 1 :]
-            reach = rest[0] if rest else base + _MOST_OFFSETS
-            end, fault = self._index_tail(active, max(self.recovery_point, base), reach)
+            reach = rest[0] if rest else base + MOST_OFFSETS
+            ended_at = None if rest or not self.has_recovery_point else self.recovery_point
+            end, fault = self._index_tail(active, max(self.recovery_point, base), reach, ended_at)
             self.report.recovered_segments += 1
             if fault is not None or not rest or not self._continues(end, rest[0]):
                 self._check_loss(active, end, fault)
@@ -383,36 +381,24 @@ class Loader:
         )
 
     def _index_tail(
-        self, segment: ActiveSegment, keep_below: int, reach: int | None = None
+        self,
+        segment: ActiveSegment,
+        keep_below: int,
+        reach: int | None = None,
+        ended_at: int | None = None,
     ) -> tuple[int, CorruptionError | None]:
-        """Walk a segment from its last index entry below ``keep_below``, check each batch, and complete the
-        indexes. Sets the segment's size to the end of the last good batch; returns the offset after it, and
-        what stopped the walk short of the file's end. A last batch that ends above ``reach``, behind a gap,
-        is not good unless it is durable: no checksum covers its offset.
-
-        If what the last entries say is not so, the indexes are dropped: then from the start.
-        """
-        segment.indexes.truncate_to(keep_below)
-        index = segment.offset_index
-        last = index.entry(index.entry_count - 1) if index.entry_count else None
-        tail = self._new_tail(segment)
-        if (
-            last is None
-            or not (self.is_clean or (index.is_in_order and segment.time_index.is_in_order))
-            or not segment.confirms(segment.time_index.last_entry, segment.log_file.size_bytes())
-            or not tail.scan(last.position, first_last_offset=last.offset)
-        ):
-            segment.indexes.clear()
-            tail = self._new_tail(segment)
-            tail.scan(0)
-        self.report.scanned_bytes += tail.scanned_bytes
-        if reach is not None:
-            tail.hold_last_against(reach)
-        fault = tail.fault
-        if tail.took_back:
-            segment.indexes.clear()  # they no longer know the largest timestamp of the batches that stay
-            end, tail = tail.position, self._new_tail(segment)
-            tail.scan(0, end)
+        """Check and index what lies above ``keep_below``: see :func:`.tail.index_tail`. Sets the segment's
+        size to the end of the last good batch; returns the offset after it, and what stopped the walk short
+        of the file's end."""
+        tail, fault, scanned_bytes = index_tail(
+            segment,
+            lambda: self._new_tail(segment),
+            keep_below,
+            are_indexes_sound=self.is_clean,
+            reach=reach,
+            ended_at=ended_at,
+        )
+        self.report.scanned_bytes += scanned_bytes
         if tail.overflows:
             raise _OverflowError(segment.base_offset)
         segment.use_contents(tail.position)

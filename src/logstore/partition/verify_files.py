@@ -132,13 +132,17 @@ class StoredCheckpoints:
             try:
                 data = read_small_file(self._files, path, MAX_CHECKPOINT_BYTES)
                 if name not in self._contents or self._contents[name] != data:
-                    self._contents.pop(name, None)
-                    self._tables[name] = {}
+                    self._forget(name)
                     self._tables[name] = decode_offset_checkpoint(data) if data else {}
                     self._contents[name] = data
             except LogstoreError as error:
+                self._forget(name)
                 reason = error.reason if isinstance(error, CorruptionError) else str(error)
                 self._faults[name] = Finding(kind=FindingKind.CHECKPOINT, path=path, reason=reason)
+
+    def _forget(self, name: str) -> None:
+        self._contents.pop(name, None)
+        self._tables[name] = {}
 
     @property
     def findings(self) -> list[Finding]:

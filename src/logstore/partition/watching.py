@@ -1,14 +1,15 @@
 """Reading a partition that another process may be writing.
 
 Takes no lock and writes nothing. What the writer's process knows is found out from its files: the segments
-from the directory, the log end by checking the batches behind the last known one. A batch that is not
-complete yet, or whose CRC does not hold yet, is not there yet: a follower never sees a torn batch. Missing
-or stale indexes are replaced in memory only.
+from the directory, the log end by checking the batches behind the last known one. The first look finds the
+end as recovery would, from what the writer has stored: only what lies above the recovery point is read. A
+batch that is not complete yet, or whose CRC does not hold yet, is not there yet: a follower never sees a torn
+batch. Missing or stale indexes are replaced in memory only.
 
 The writer also takes away: it deletes segments, cuts the log's end, empties it, deletes the topic. A reader
 that is in the middle of what went finds a file missing or bytes that do not fit; it then looks again, and
-only what is still wrong is an error. Compaction and erasures replace segments by others of the same names:
-what is read of a segment counts only if the file is still the one that was found with the others.
+only what two looks agree on is an error. Compaction and erasures replace segments by others of the same
+names: what is read of a segment counts only if the file is still the one that was found with the others.
 
 Waiting is by looking, every few milliseconds: three system calls. Lock: ``_lock`` guards the refresh.
 """
@@ -19,6 +20,7 @@ import errno
 import threading
 import time
 import uuid
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from logstore.config import TopicConfig
@@ -28,11 +30,20 @@ from logstore.errors import (
     ReadOnlyError,
     StorageError,
     UnknownTopicError,
+    UnsupportedVersionError,
 )
-from logstore.format.header import BatchHeader
-from logstore.format.names import SWAP_SUFFIX, TRANSACTION_INDEX_SUFFIX, segment_file_name
+from logstore.format.index import AbortedTransactions
+from logstore.format.names import (
+    DELETED_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    segment_file_name,
+)
 from logstore.model import Isolation, Role, TopicPartition
 from logstore.partition.context import LogContext
+from logstore.partition.home import RECOVERY_POINTS_NAME, LogHome
 from logstore.partition.leftovers import (
     Names,
     current_logs,
@@ -40,14 +51,20 @@ from logstore.partition.leftovers import (
     segment_bases,
     snapshot_offsets,
 )
-from logstore.partition.producer_replay import ProducerSource, replay_batch
-from logstore.partition.producer_state import ProducerStates
+from logstore.partition.producer_replay import ProducerSource, producer_batches, replay_batch
+from logstore.partition.producer_state import CompletedTransaction, ProducerStates
 from logstore.partition.readable import ReadableLog, check_isolation, check_offset
 from logstore.partition.segment import Segment
 from logstore.partition.sidecars import read_role, read_topic_id, replicated_below
+from logstore.partition.tail import MOST_OFFSETS
 from logstore.partition.view import LogView
-from logstore.partition.walk import PIECE_BYTES, Piece, Walk, positions_behind
-from logstore.partition.watched_files import StampedSegment, Watch, WatchedCheckpoints, WatchedSegment
+from logstore.partition.watched_files import (
+    StampedSegment,
+    TailRules,
+    Watch,
+    WatchedCheckpoints,
+    WatchedSegment,
+)
 from logstore.warning import warn
 
 if TYPE_CHECKING:
@@ -61,8 +78,7 @@ _WHAT_TO_DO = (
     "Restore the files, or open the store for writing and reopen the partition with accept_loss=True "
     "to cut the log there"
 )
-_TRIES = 5  # looks at what may be damage, or the writer in the middle of something
-_PATIENCE_S = 2.0  # with a writer who is in the middle of something for sure; it takes him some fsyncs
+_MOST_LOOKS = 1_000  # at a log that is never at rest, POLL_MS or more after each other
 
 T = TypeVar("T")
 
@@ -91,8 +107,12 @@ class ReadOnlyLog(ReadableLog):
         self._role = Role.ALONE
         self._segments: tuple[Segment, ...] = ()
         self._bases: tuple[int, ...] = ()
+        self._checked: dict[int, Segment] = {}
+        """Sealed segments above the recovery point that looks have been over, also looks that failed."""
         self._producers = ProducerStates()
         self._view: LogView | None = None
+        self._is_begun = False
+        """Whether the log's end was found, so that looks may go on from there."""
         self._is_closed = False
         self.passes_damage = False
         """Whether to look for what is behind damage at the end of a log of which the checkpoints say that it
@@ -220,29 +240,34 @@ class ReadOnlyLog(ReadableLog):
     def _current_view(self) -> LogView:
         self._check_usable()  # first: in a forked child the lock may be held for ever
         with self._lock:
-            deadline = None
-            tries = 0
+            looks = _Looks()
+            before: object = ()  # of the first look nothing is remembered: most find what they look for
             while True:
                 try:
                     return self._refresh_locked()
                 except (StorageError, CorruptionError) as error:
-                    tries += 1
-                    deadline = deadline or time.monotonic() + _PATIENCE_S
-                    is_passing = self._is_passing(error)
-                    if time.monotonic() > deadline or (not is_passing and tries == _TRIES):
+                    self._begin_anew_locked()
+                    self._check_there(error)
+                    if looks.agree(error, is_complete=before == self._mark()):
                         raise _settled(error) from error.__cause__
                 time.sleep(POLL_MS / 1000)
                 self._check_usable()
-                self._forget_locked()
+                before = self._mark()
 
-    def _is_passing(self, error: StorageError | CorruptionError) -> bool:
-        """Whether it is sure that the writer was in the middle of something, or took it away meanwhile."""
+    def _mark(self) -> object:
+        """What stays the same as long as nothing comes, goes or is declared durable."""
+        try:
+            names = {entry.name for entry in self._files.list_directory(self.directory)}
+        except StorageError:
+            return object()  # it goes right now
+        try:
+            return names, self._files.stamp(f"{self._context.home.path}/{RECOVERY_POINTS_NAME}")
+        except StorageError:
+            return names, None
+
+    def _check_there(self, error: StorageError | CorruptionError) -> None:
         if isinstance(error, CorruptionError):
-            return isinstance(error, _ReplacingError)
-        self._check_there(error)
-        return True
-
-    def _check_there(self, error: StorageError) -> None:
+            return
         if error.errno != errno.ENOENT:
             raise error
         if not self._files.is_directory(self.directory):
@@ -250,23 +275,31 @@ class ReadOnlyLog(ReadableLog):
             raise UnknownTopicError(f"{self.partition} was deleted ({self.directory})") from None
 
     def _forget_locked(self) -> None:
+        """Look at everything the next time, and read what is new."""
         self._names.forget()
         if self._segments:
             self._watched.contents.forget()
 
+    def _begin_anew_locked(self) -> None:
+        """The same, but find the log's end the next time as if nobody had looked before."""
+        self._checkpoints.forget()
+        self._forget_locked()
+        self._is_begun = False
+
     def _refresh_locked(self) -> LogView:
-        if self._names.has_changed():
-            self._list_locked()
-        home = self._checkpoints.current()  # before the scan: what they say is durable must then be there
-        if self._watched.contents.has_changed():
-            self._scan_locked()
-            while self.passes_damage and home.recovery_point(self.partition) > self._watched.next_offset:
-                if not self._pass_damage_locked():
-                    break
-                self._scan_locked()
-        start = max(home.log_start(self.partition) or 0, self._bases[0])
-        end = max(self._watched.next_offset, start)
-        self._check_loss(home.recovery_point(self.partition), end)
+        home = self._checkpoints.current()  # first: what they say is durable must be in the files seen later
+        try:
+            if self._names.has_changed() or not self._is_begun:
+                self._find_locked(home)
+            elif self._watched.contents.has_changed():
+                self._read_on_locked(home)
+        except BaseException:
+            self._begin_anew_locked()
+            raise
+        recovery_point, end = home.recovery_point(self.partition), self._watched.next_offset
+        self._check_loss(recovery_point, end)
+        start = max(self._log_start(home, end), self._bases[0])
+        end = max(end, start)
         replicated = replicated_below(self._role, home.high_watermark(self.partition), start, end)
         self._producers.on_high_watermark(replicated)
         unstable = self._producers.first_unstable_offset(replicated)
@@ -278,28 +311,39 @@ class ReadOnlyLog(ReadableLog):
             end,
             replicated,
             max(replicated if unstable is None else min(replicated, unstable), start),
-            home.recovery_point(self.partition),
+            recovery_point,
         )
         if view != self._view:
             self._view = view
         return self._view
 
+    def _log_start(self, home: LogHome, end: int) -> int:
+        """As its checkpoint says. One behind the end of a log that was closed there is damaged: whoever opens
+        it for writing does not believe it either."""
+        start = home.log_start(self.partition) or 0
+        is_closed_here = self._checkpoints.is_clean and home.recovery_point(self.partition) == end
+        return 0 if is_closed_here and start > end else start
+
     def _check_loss(self, recovery_point: int, end: int) -> None:
-        if recovery_point > end and self.passes_damage:
+        if recovery_point <= end:
+            return
+        if self.passes_damage:
             warn(
                 "%s: data up to offset %d was durable; %d is the last that can be read",
                 self.partition,
                 recovery_point,
                 end,
             )
-        elif recovery_point > end:
-            raise _ChangingError(
-                f"data up to offset {recovery_point} was durable, but the log can only be read up to {end}. "
-                f"{_WHAT_TO_DO}",
-                path=self._watched.path,
-                position=self._watched.size_bytes,
-                base_offset=end,
-            )
+            return
+        fault = self._watched.fault
+        reason = fault.reason if fault is not None else "the file ends early"
+        raise _ChangingError(
+            f"data up to offset {recovery_point} was durable, but the log can only be read up to {end}: "
+            f"{reason}. {_WHAT_TO_DO}",
+            path=self._watched.path,
+            position=self._watched.size_bytes,
+            base_offset=end,
+        )
 
     @property
     def _watched(self) -> WatchedSegment:
@@ -307,9 +351,10 @@ class ReadOnlyLog(ReadableLog):
         assert isinstance(watched, WatchedSegment)
         return watched
 
-    def _list_locked(self) -> None:
-        """Find the segments again. The last one is watched; what was watched and is no longer last is
-        sealed.
+    def _find_locked(self, home: LogHome) -> None:
+        """Find the segments, and where the log ends: what a recovery would find, and without changing
+        anything. Only what lies above the recovery point is read. The segment in which the log ends is
+        watched from then on; where something is lost between two, that is not the last one.
 
         The names are listed before and after the files were looked at: a listing during a renaming may miss a
         file, and a segment that is missing would look like one whose records were all superseded.
@@ -318,36 +363,85 @@ class ReadOnlyLog(ReadableLog):
         role = read_role(self._files, self.directory)
         names = list_segment_files(self._files, self.directory)
         logs = self._checked_logs(names)
-        bases = tuple(logs)
-        known = dict(zip(self._bases, self._segments, strict=True))
-        sealed = [self._sealed(base, logs[base], known.get(base), names) for base in bases[:-1]]
-        last = known.get(bases[-1])
-        is_known = isinstance(last, WatchedSegment)
-        if last is None or not is_known:
-            last = self._new_watched(bases[-1])
-        if list_segment_files(self._files, self.directory) != names:
-            raise _ReplacingError("files come, go or are renamed", path=self.directory)
+        rules = self._rules(home)
+        segments = self._segments_up_to_end(logs, names, rules, home.log_start(self.partition) or 0)
+        self._check_names_locked(names)
+        last = segments[-1]
+        assert isinstance(last, WatchedSegment)
         last.forget_files()  # they may be others of the same name
-        if not is_known and not self._has_watched_up_to(bases):
-            self._producers = self._producers_at(bases[-1], (*sealed, last), names)
-        segments = (*sealed, last)
+        if self._segments and last is self._segments[-1]:
+            self._replay_locked(last)
+        else:
+            self._producers = self._producers_at_end(segments, last, names, rules)
         for gone in set(self._segments).difference(segments):
             gone.leave_cache()  # open files keep the disk from freeing what was removed
-        self._bases, self._segments, self._role = bases, segments, role
+        self._bases, self._segments = tuple([each.base_offset for each in segments]), tuple(segments)
+        self._role = role
+        self._is_begun = True
 
-    def _has_watched_up_to(self, bases: tuple[int, ...]) -> bool:
-        """Whether this reader knows the producers at the last base, having seen the segment in front of it
-        grow to its end. The writer's snapshot may not be there for a while."""
-        if not self._segments or self._bases[-1:] != bases[-2:-1]:
-            return False
-        file = self._files.open(self._watched.path)
-        try:
-            if not self._watched.begins(file):
-                return False
-        finally:
-            file.close()
-        self._scan_locked()
-        return self._watched.next_offset == bases[-1]
+    def _check_names_locked(self, names: Names) -> None:
+        """Nothing came, went or was renamed during a look, but new segments behind the last: those are for
+        the next look. A writer may roll faster than anybody can look at all there is."""
+        bases = segment_bases(names)
+        again = list_segment_files(self._files, self.directory)
+        gone = [name for name in names.keys() - again.keys() if names[name].suffix != SNAPSHOT_SUFFIX]
+        new = [again[name] for name in again.keys() - names.keys()]
+        if gone or any(
+            each.state or (each.suffix == LOG_SUFFIX and each.base_offset <= bases[-1]) for each in new
+        ):
+            raise _ReplacingError("files come, go or are renamed", path=self.directory)
+        if new:
+            self._names.forget()
+
+    def _rules(self, home: LogHome) -> TailRules:
+        has_point = home.has_recovery_point(self.partition)
+        recovery_point, is_clean = home.recovery_point(self.partition), self._checkpoints.is_clean
+        is_gapless = self._config is not None and not home.may_have_gaps(self.partition, self._config)
+        return TailRules(
+            recovery_point,
+            has_point and is_gapless,
+            is_clean,
+            recovery_point if has_point else None,
+        )
+
+    def _segments_up_to_end(
+        self, logs: dict[int, str], names: Names, rules: TailRules, log_start: int
+    ) -> list[Segment]:
+        bases = list(logs)
+        known = dict(zip(self._bases, self._segments, strict=True))
+        start = max(rules.recovery_point, log_start)
+        first = max(sum(base <= start for base in bases) - 1, 0)
+        self._checked = {base: self._checked[base] for base in bases[first:-1] if base in self._checked}
+        segments: list[Segment] = []
+        for number, base in enumerate(bases[:-1]):
+            sealed = self._sealed(base, logs[base], self._checked.get(base, known.get(base)), names)
+            if number >= first and not sealed.is_checked and not sealed.state:
+                watched = self._look_at(base, known.get(base), rules, bases[number + 1])
+                if _ends_log(watched, bases[number + 1], rules):
+                    return [*segments, watched]
+                if self._files.stamp(sealed.path) != sealed.stamp:
+                    raise _ReplacingError("a segment was replaced", path=sealed.path)
+                sealed.is_checked = True
+                self._checked[base] = sealed
+            segments.append(sealed)
+        return [*segments, self._look_at(bases[-1], known.get(bases[-1]), rules, None)]
+
+    def _look_at(
+        self, base: int, known: Segment | None, rules: TailRules, next_base: int | None
+    ) -> WatchedSegment:
+        """A segment, and how far it is good."""
+        reach = base + MOST_OFFSETS if next_base is None else next_base
+        if self._is_begun and isinstance(known, WatchedSegment):
+            known.contents.has_changed()
+            if known.read_on(reach):
+                return known
+        context = self._context
+        watched = WatchedSegment(self._files, context.clock, self.directory, base, context.open_segments)
+        watched.contents.has_changed()
+        watched.begin(rules if next_base is None else rules._replace(ended_at=None), reach)
+        while self.passes_damage and rules.recovery_point > watched.next_offset and watched.skip_damage():
+            pass
+        return watched
 
     def _check_topic_id(self) -> None:
         """A topic that was deleted and created again is another one."""
@@ -361,6 +455,8 @@ class ReadOnlyLog(ReadableLog):
         """Base offsets and states of the segments' logs; of those that take the others' place, if the writer
         is just replacing some, or died over it."""
         logs = current_logs(self._files, self.directory, names)
+        if not logs and any(name.state == DELETED_SUFFIX for name in names.values()):
+            raise _ReplacingError("the only segment is being replaced", path=self.directory)
         if not logs:
             raise _ChangingError(f"holds no segment. {_WHAT_TO_DO}", path=self.directory)
         if logs[max(logs)]:  # it would have to be watched under a name that it is about to lose
@@ -370,7 +466,7 @@ class ReadOnlyLog(ReadableLog):
             )
         return logs
 
-    def _sealed(self, base: int, state: str, known: Segment | None, names: Names) -> Segment:
+    def _sealed(self, base: int, state: str, known: Segment | None, names: Names) -> StampedSegment:
         """The sealed segment at a base: the one known, unless its file was replaced."""
         found = StampedSegment(self._files, self.directory, base, self._context.open_segments, state)
         if isinstance(known, StampedSegment) and known.stamp == found.stamp and known.path == found.path:
@@ -379,76 +475,70 @@ class ReadOnlyLog(ReadableLog):
         found.is_swapped_in_part = not state and swapped in names
         return found
 
-    def _new_watched(self, base: int) -> WatchedSegment:
-        context = self._context
-        return WatchedSegment(self._files, context.clock, self.directory, base, context.open_segments)
-
-    def _producers_at(self, base: int, segments: tuple[Segment, ...], names: Names) -> ProducerStates:
-        """The producers' state at the base of the watched segment; scanning brings it up to date."""
-        source = ProducerSource(self._files, self.directory, segments, base, 0)
-        return source.rebuild(
-            [offset for offset in snapshot_offsets(names) if offset <= base], store_found=False
-        )
-
-    def _scan_locked(self) -> None:
+    def _read_on_locked(self, home: LogHome) -> None:
         """Check and take in the batches that were written since the last look."""
-        file = self._files.open(self._watched.path)
-        try:
-            if not self._watched.begins(file):
-                self._start_watching_anew_locked()
-            watched = self._watched
-            walk = Walk(
-                file.read_at, watched.size_bytes, file.size_bytes(), check=True, piece_bytes=PIECE_BYTES
+        if self._watched.read_on():
+            self._replay_locked(self._watched)
+        else:
+            self._is_begun = False
+            self._find_locked(home)
+
+    # Producers
+
+    def _producers_at_end(
+        self, segments: list[Segment], last: WatchedSegment, names: Names, rules: TailRules
+    ) -> ProducerStates:
+        """The producers' state at the log's end, from the newest snapshot that was stored for sure. Also
+        fills in which transactions in the last segment were aborted."""
+        newest = max(rules.recovery_point, last.base_offset)
+        stored = AbortedTransactions()
+        if newest > last.base_offset:
+            try:
+                stored = last.read_stored_transactions()
+            except (CorruptionError, UnsupportedVersionError):
+                newest = last.base_offset  # they are found again in the batches
+        aborted = {each.last_offset: each for each in stored if each.last_offset < newest}
+
+        def note(segment: Segment, completed: Sequence[CompletedTransaction]) -> None:
+            if segment is last:
+                aborted.update({done.last_offset: done.index_entry for done in completed if done.is_aborted})
+
+        offsets = snapshot_offsets(names)
+        producers = ProducerStates()
+        producers.clear(last.next_offset)
+        if offsets or not rules.is_clean:  # else there were none, as for recovery
+            usable = [offset for offset in offsets if offset <= min(newest, last.next_offset)]
+            quiet = {last.base_offset: last.quiet_range}
+            source = ProducerSource(
+                self._files, self.directory, segments, last.next_offset, 0, self.passes_damage, quiet
             )
-            for piece in walk:
-                for position, header in piece.batches:
-                    if header.base_offset < watched.next_offset:
-                        return
-                    self._take_in_locked(watched, header, piece, position)
-        finally:
-            file.close()
+            producers = source.rebuild(usable, store_found=False, on_completed=note)
+        last.aborted = AbortedTransactions(aborted[offset] for offset in sorted(aborted))
+        return producers
 
-    def _pass_damage_locked(self) -> bool:
-        """Go on at the next batch behind the last good one that may be read; False if there is none. A reader
-        meets what is between them, and says so."""
-        watched = self._watched
-        file = self._files.open(watched.path)
-        try:
-            end = file.size_bytes()
-            behind = positions_behind(file.read_at, watched.stored_index(), watched.size_bytes, end)
-            for position in behind:
-                walk = Walk(file.read_at, position, end, check=True)
-                piece = next(iter(walk), None)
-                if piece is not None and piece.batches[0][1].base_offset >= watched.next_offset:
-                    watched.skip_to(position)
-                    return True
-        finally:
-            file.close()
-        return False
-
-    def _start_watching_anew_locked(self) -> None:
-        """The watched file is another one. If it is still the last segment's, the log was cut there."""
-        names = list_segment_files(self._files, self.directory)
-        base = self._bases[-1]
-        if segment_bases(names)[-1:] != [base]:
-            raise _ReplacingError("the last segment was sealed and replaced", path=self.directory)
-        segments = (*self._segments[:-1], self._new_watched(base))
-        self._producers = self._producers_at(base, segments, names)
-        self._segments = segments
-
-    def _take_in_locked(
-        self, watched: WatchedSegment, header: BatchHeader, piece: Piece, position: int
-    ) -> None:
-        if header.has_producer:
-            completed = replay_batch(self._producers, header, piece.buffer, position, 0)
-            ended = [done.index_entry for done in completed if done.is_aborted]
-            watched.aborted = watched.aborted.joined(ended)
-        watched.accept(header, piece, position)
+    def _replay_locked(self, watched: WatchedSegment) -> None:
+        """Bring the producers' state up to date with what the last look found."""
+        begin, end = watched.quiet_range[1], watched.size_bytes
+        for header, buffer, position in producer_batches(watched, 0, begin, end):
+            completed = replay_batch(self._producers, header, buffer, position, 0)
+            watched.aborted = watched.aborted.joined(
+                done.index_entry for done in completed if done.is_aborted
+            )
 
     def _wait_for_growth(self, seen: LogView, timeout_ms: int) -> None:
         deadline = time.monotonic() + timeout_ms / 1000
         while self._current_view() is seen and (left := deadline - time.monotonic()) > 0:
             time.sleep(min(POLL_MS / 1000, left))
+
+
+def _ends_log(watched: WatchedSegment, next_base: int, rules: TailRules) -> bool:
+    """Whether the log ends in a segment although others follow: what was durable is damaged, or something
+    between them is lost. Damage above the recovery point is left to those who read there. Recovery cuts it
+    off, but nobody here knows whether the writer has died, or is alive and has all that lies behind."""
+    end = watched.next_offset
+    if watched.fault is not None:
+        return end < rules.recovery_point
+    return end > next_base or (end < next_base and rules.is_dense)
 
 
 class _ChangingError(CorruptionError):
@@ -457,6 +547,27 @@ class _ChangingError(CorruptionError):
 
 class _ReplacingError(_ChangingError):
     """The writer was seen in the middle of something."""
+
+
+class _Looks:
+    """What the looks at a log have ended with, one after the other. How long they took is no matter: this
+    process may have been stopped in the middle of one, or the writer in the middle of a change."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._last: object = None
+
+    def agree(self, error: StorageError | CorruptionError, *, is_complete: bool) -> bool:
+        """Whether an error is true: two complete looks in a row, during which nothing came or went, ended
+        with it. Or there were too many."""
+        self._count += 1
+        found: object = None
+        if is_complete and isinstance(error, StorageError):
+            found = error.errno, error.filename
+        elif is_complete and isinstance(error, CorruptionError) and not isinstance(error, _ReplacingError):
+            found = error.reason, error.path, error.position, error.base_offset
+        is_same, self._last = found is not None and found == self._last, found
+        return is_same or self._count >= _MOST_LOOKS
 
 
 def _settled(error: StorageError | CorruptionError) -> StorageError | CorruptionError:
