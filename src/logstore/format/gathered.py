@@ -92,7 +92,7 @@ class GatheredRows:
         and no failure before. Cost: 0.5 µs.
         """
         rules = self.rules
-        if headers or type(value) is not bytes or self.has_failed:
+        if type(headers) is not tuple or headers or type(value) is not bytes or self.has_failed:
             return -1
         size = MAX_RECORD_OVERHEAD_BYTES + len(value)
         if key is not None:
