@@ -8,6 +8,7 @@ import pytest
 
 from logstore.errors import OffsetOutOfRangeError, UsageError
 from tests.partition.helpers import Partition, time_of
+from tests.partition.helpers_rules import open_log
 
 
 @pytest.fixture
@@ -107,3 +108,19 @@ def test_an_index_that_is_wrong_makes_fewer_pieces_and_no_wrong_ones(partition):
     pieces = pairwise([0, *cuts, 900])
     records = [record for start, stop in pieces for record in partition.log.read(start, stop)]
     assert [record.timestamp_ms for record in records] == [time_of(offset) for offset in range(900)]
+
+
+@pytest.mark.parametrize("sizes", [[1] * 9 + [5000], [1] * 8 + [5000, 1]])
+@pytest.mark.parametrize("roll_at", [0, 8, 9])
+def test_the_last_offset_counts_with_its_bytes(tmp_path, sizes, roll_at):
+    """Half of the bytes lie in one batch: the cut is in front of it or behind it, in whichever segment it
+    is."""
+    log = open_log(tmp_path / "t-0", index_interval_bytes=0)
+    for number, size_bytes in enumerate(sizes):
+        if number and number == roll_at:
+            log.roll()
+        log.extend([b"v" * size_bytes])
+    large = sizes.index(5000)
+    cuts = log.split(0, 10, parts=2)
+    assert cuts in ([large], [large + 1])
+    assert log.split(large, 10, parts=1) == []
