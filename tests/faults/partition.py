@@ -452,6 +452,8 @@ def cut_power(
     check(MemoryFiles(disk.memory.now()), disk.said())
     ends = [number for number in range(point, len(trace)) if not isinstance(trace[number], Note)]
     chosen = {rng.choice(ends) for _ in range(max_states)} if ends else set()
+    if rng.random() < 0.5:
+        chosen |= set(ends[-1:])  # where most has been promised since
     states = CrashStates(past.image, rng.randrange(1 << 30))
     for number, entry in enumerate(trace):
         if isinstance(entry, Note):

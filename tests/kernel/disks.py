@@ -135,7 +135,10 @@ class FailingDisk(LoopDisk):
 
     def close(self) -> None:
         self.heal()
-        self._set_limit(self._usual_limit)
+        try:
+            self._set_limit("0")  # what the system makes of it
+        except OSError:  # Linux before 6.9 does not know that
+            self._set_limit(self._usual_limit)
         super().close()
         unmount(self._memory)
 

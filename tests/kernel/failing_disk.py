@@ -32,9 +32,9 @@ VALUE_BYTES = {"small": 150, "large": 200_000}
 _MOST_BYTES = 8 * MIB  # while it fails: some blocks may have been written, and be free again
 
 
-class Appended(NamedTuple):
-    """Offsets from ``start`` to ``stop`` hold records of a life's ``number``-th append; what was at or above
-    ``start`` before is not there any more."""
+class Appending(NamedTuple):
+    """Offsets from ``start`` to ``stop`` get records of a life's ``number``-th append; a refused one may
+    have written the first of them. What was at or above ``start`` before is not there any more."""
 
     start: int
     stop: int
@@ -77,8 +77,8 @@ class Round:
         start = log.log_end_offset
         self._appends += 1
         count = self.chance.randrange(1, 8)
+        say(Appending(start, start + count, self._appends))
         log.extend([self.value(start + at, self._appends) for at in range(count)])
-        say(Appended(start, start + count, self._appends))
 
     def append_until_refused(self, log: Log, say: Voice) -> bool:
         until = log.size_bytes + _MOST_BYTES
@@ -136,7 +136,7 @@ class Round:
         values: dict[int, int] = {}
         durable = 0
         for word in said:
-            if isinstance(word, Appended):
+            if isinstance(word, Appending):
                 assert word.start >= durable, f"appended at {word.start} when {durable} was durable"
                 for offset in range(word.start, word.stop):
                     values[offset] = word.number

@@ -1,4 +1,4 @@
-"""Indexes that are read in pages answer as those in memory do, read little, and keep a bounded number of pages."""
+"""Indexes that are read in pages answer as those in memory do, read little, and keep few pages in memory."""
 
 from __future__ import annotations
 
