@@ -27,7 +27,7 @@ from benchmarks.spark_parts import FULL, LARGE, PARTS, QUICK, Bench, Line, Sizes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from tests.interop.kafka import OLD, KafkaBroker
+    from tests.interop.kafka import KafkaBroker
 
 RESULTS = ROOT / "benchmarks" / "results" / "spark.json"
 
