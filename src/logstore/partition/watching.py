@@ -115,7 +115,7 @@ class ReadOnlyLog(ReadableLog):
         manage_high_watermark
     ) = _refuse
     reconfigure = expire_producers = compact = dirtiness = erase = _refuse
-    adopt = adopt_file = last_of_producer = _refuse
+    adopt = adopt_file = last_of_producer = open_transactions = _refuse
 
     def _refuse_to_say(self, *_: Any) -> NoReturn:
         """
