@@ -35,7 +35,7 @@ RESULTS = ROOT / "benchmarks" / "results" / "spark.json"
 @contextmanager
 def _broker(directory: Path) -> Iterator[tuple[KafkaBroker | None, str]]:
     """A running broker and the connector's jars; None and why not, where they cannot be had."""
-    from tests.interop.kafka import KafkaBroker
+    from tests.interop.kafka import OLD, KafkaBroker
     from tests.spark import connector
 
     reason = connector.unavailable_reason()
@@ -46,7 +46,7 @@ def _broker(directory: Path) -> Iterator[tuple[KafkaBroker | None, str]]:
         "num.io.threads": 4,
         "num.network.threads": 3,
     }  # the rig's own are for tests; these are more like Kafka's
-    with KafkaBroker(directory, config=settings) as broker:
+    with KafkaBroker(directory, config=settings, version=OLD) as broker:
         yield broker, connector.jars()
 
 

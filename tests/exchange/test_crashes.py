@@ -114,10 +114,19 @@ def test_another_call_finishes_what_a_power_cut_ended(is_to_broker):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("is_to_broker", [True, False], ids=["broker", "store"])
+def test_behind_many_operations(is_to_broker):
+    cuts = Cuts(is_to_broker=is_to_broker)
+    cuts.explore(0, every=8, per_point=3)
+    assert cuts.count >= 100
+    assert cuts.placed > 0
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("is_to_broker", [True, False], ids=["broker", "store"])
 def test_behind_each_operation(is_to_broker, seed):
     cuts = Cuts(is_to_broker=is_to_broker)
-    cuts.explore(seed, every=1, per_point=4)
+    cuts.explore(seed, every=1, per_point=6)
     assert cuts.count >= 1_000
     assert cuts.placed > 0

@@ -43,6 +43,7 @@ from tests.interop.compacted_scripts import (
 from tests.interop.dump import DumpError, dump_log
 from tests.interop.fixtures import decode_record, load_case
 from tests.interop.kafka import (
+    OLD,
     RECOVERY_POINT_FILE,
     KafkaBroker,
     read_checkpoint,
@@ -77,8 +78,9 @@ def settings_of(topics: Topics, topic: str) -> dict[str, object]:
 
 @pytest.fixture
 def broker(topics: Topics, tmp_path: Path) -> Iterator[KafkaBroker]:
-    """Serves every directory, without compacting so far."""
-    running = KafkaBroker(tmp_path / "kafka", config={"log.cleaner.backoff.ms": 50})
+    """Serves every directory, without compacting so far. An old one: from 4.0 on no segment of a topic may
+    be smaller than 1 MiB."""
+    running = KafkaBroker(tmp_path / "kafka", config={"log.cleaner.backoff.ms": 50}, version=OLD)
     with running:
         counts = {topic: len(partitions) for topic, partitions in topics.items()} | dict.fromkeys(LEGACY, 1)
         running.create_topics(counts, {topic: settings_of(topics, topic) for topic in counts})
@@ -181,7 +183,7 @@ def read_all(broker: KafkaBroker, topics: Topics) -> dict[str, Any]:
         for number in range(len(partitions))
         for word in (topic, str(number))
     ]
-    views: dict[str, Any] = json.loads(run_program("Reader.java", broker.bootstrap, *words))
+    views: dict[str, Any] = json.loads(run_program("Reader.java", broker.bootstrap, *words, version=OLD))
     for levels in views.values():
         for view in levels.values():
             view["records"] = [decode_record(each) for each in view["records"]]

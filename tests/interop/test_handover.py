@@ -129,6 +129,8 @@ def test_a_broker_goes_on_with_topics_that_were_handed_over_and_hands_them_back(
         assert not list(broker.log_dir.glob("*-stray"))
         assert broker.stop()
         check_handed_back(broker, seen, tmp_path / "back")
+    if not confluent.is_there():
+        pytest.skip("all but the groups was checked: confluent-kafka is not installed")
 
 
 def hand_over(source: Path, broker: KafkaBroker, seen: Seen) -> None:
@@ -224,6 +226,8 @@ def check_new_producers_are_believed(broker: KafkaBroker, seen: Seen) -> None:
 
 def check_a_group_goes_on(broker: KafkaBroker, seen: Seen) -> None:
     """Reads and commits with epochs, and finds its place again in another life of the consumer."""
+    if not confluent.is_there():
+        return
     committed = clients.consume(broker.bootstrap, "transactions", isolation="read_committed")
     group = f"group-{len(committed)}-{broker.port}"
     half = len(committed) // 2

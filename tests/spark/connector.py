@@ -21,7 +21,7 @@ CONNECTOR_VERSION = _VERSION_MATCH[1]
 @functools.cache
 def unavailable_reason() -> str | None:
     """Why the connector and a broker cannot be had here, or None. Fetches both on the first call."""
-    reason = kafka.unavailable_reason()
+    reason = kafka.unavailable_reason(kafka.OLD)
     if reason is not None:
         return reason
     try:

@@ -13,7 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from tests.interop.fixtures import DATA, case_names
-from tests.interop.kafka import KafkaBroker
+from tests.interop.kafka import OLD, KafkaBroker
 from tests.spark import connector
 from tests.spark.conftest import missing
 
@@ -47,7 +47,8 @@ def broker(tmp_path_factory):
     sources = {name: [DATA / name / f"{name}-0"] for name in ONE_PARTITION}
     sources[MANY] = [DATA / "log-dir" / f"{MANY}-{number}" for number in range(MANY_PARTITIONS)]
     # Its cleaner is to leave the compacted topics as they are, while they are compared.
-    with KafkaBroker(tmp_path_factory.mktemp("kafka"), config={"log.cleaner.enable": "false"}) as running:
+    home = tmp_path_factory.mktemp("kafka")
+    with KafkaBroker(home, config={"log.cleaner.enable": "false"}, version=OLD) as running:
         running.serve_partitions(sources)
         yield running
 

@@ -99,10 +99,14 @@ def list_partitions(files: Files, path: str) -> list[tuple[str, DirectoryName]]:
 
 def unknown_partition_counts(files: Files, path: str, known: Container[str]) -> dict[str, int]:
     """Topics that are not ``known``, as the partition directories say: one more than the highest number of
-    each. Only directories with a partition's files count, since ``backup-2024`` is named like one too."""
+    each. Only directories with a partition's files count, since ``backup-2024`` is named like one too. A
+    cluster's metadata log is no topic: its controllers alone write and cut it, and a broker does not load it
+    as one either."""
     counts: dict[str, int] = {}
     for name, parsed in list_partitions(files, path):
         topic, number, kind = parsed
+        if name == CLUSTER_METADATA_NAME:
+            continue
         if topic in known or kind is not DirectoryKind.LIVE or not holds_partition(files, f"{path}/{name}"):
             continue
         if number >= MAX_PARTITIONS:

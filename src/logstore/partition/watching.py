@@ -134,7 +134,7 @@ class ReadOnlyLog(ReadableLog):
     ) = _refuse
     enforce_retention = check_writable = assign_leader_epoch = update_high_watermark = set_role = _refuse
     reconfigure = expire_producers = compact = dirtiness = erase = _refuse
-    adopt = adopt_file = last_of_producer = _refuse
+    adopt = adopt_file = last_of_producer = open_transactions = _refuse
 
     def _refuse_to_say(self, *_: Any) -> NoReturn:
         """
