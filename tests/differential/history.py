@@ -178,6 +178,9 @@ class History:
     def _learn_compacted(self) -> None:
         there = list(self.log.read(isolation=Isolation.LOG_END))
         self.model.compact(there)
+        self._compacted_to = max(self._compacted_to, self.model.stable)
+
+    _compacted_to = 0
 
     def _delete_before(self) -> None:
         if self.topic_config.cleanup_policy == "delete":
@@ -187,10 +190,13 @@ class History:
             self.model.start = offset
 
     def _truncate(self) -> None:
-        end = self.chance.randint(max(self.model.end - 10, self.model.start), self.model.end)
+        """Never into what was compacted: what was decided there is not undecided again."""
+        lowest = max(self.model.end - 10, self.model.start, self._compacted_to)
+        end = self.chance.randint(min(lowest, self.model.end), self.model.end)
         if self.log.truncate_to(end):
             there = {record.offset for record in self.log.read(isolation=Isolation.LOG_END)}
             self.model.cut(end, there)
+            self.model.known_to = end
             self._generation += 1  # sequences that were cut off are taken by nobody
             self._producers.clear()
 
@@ -207,7 +213,7 @@ class History:
         self._open()
         if self.manages_high_watermark:
             self.model.high_watermark = self.log.high_watermark
-        self.model.reopened_at = self.model.end
+        self.model.known_to = self.model.end
 
     def _move_high_watermark(self) -> None:
         if self.chance.random() < 0.5:
