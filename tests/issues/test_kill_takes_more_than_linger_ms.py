@@ -19,8 +19,8 @@ from tests.partition.helpers_rules import WatchedFiles, add, batch, crash, offse
 import logstore
 from logstore import Log, StoreConfig, TopicConfig
 from logstore.clock import SystemClock
+from logstore.errors import RetriableError
 from logstore.files import OsFile, OsFiles
-from logstore.partition.growth import RollMustWaitError
 from logstore.schedule import Scheduler, Task
 
 SLOW_SECONDS = 0.3
@@ -128,7 +128,7 @@ def test_a_roll_that_must_wait_changes_nothing(tmp_path):
     log = open_log(tmp_path / "t-0", cleanup_policy="compact", segment_bytes=200)
     log.extend([(b"k", b"v" * 100)])
     log._core.may_wait = False
-    with pytest.raises(RollMustWaitError):
+    with pytest.raises(RetriableError, match="cannot roll"):
         log.roll()
     log._core.may_wait = True
     assert (log.segment_count, log.needs_reopen, offsets_of(log)) == (1, False, [0])
