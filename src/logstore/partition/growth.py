@@ -239,7 +239,7 @@ class LogGrowth(LogState):
         its end, the records behind it would go on as if nothing had been between.
 
         Raises:
-            RetriableError: that must be done, and :attr:`may_wait` is false; :attr:`has_put_off_roll` says so.
+            RetriableError: that must be done, and :attr:`may_wait` is false (:attr:`has_put_off_roll`).
         """
         old = self.active
         if old.base_offset == base_offset:
