@@ -12,7 +12,7 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from benchmarks.kills import LINGER_MS, Setting, measure
+from benchmarks.kills import LINGER_MS, Setting, measure, shared_memory
 from tests.logdir.helpers import crash as crash_store
 from tests.partition.helpers_rules import WatchedFiles, add, batch, crash, offsets_of, open_log
 
@@ -237,10 +237,9 @@ def test_a_check_from_elsewhere_expects_no_epoch_that_is_not_stored_yet(tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", ["once", "on and on"])
 @pytest.mark.parametrize("partition_count", [1, 100])
-def test_a_kill_takes_what_the_page_says(tmp_path, partition_count, program):
+def test_a_kill_takes_what_the_page_says(partition_count):
     """The bound is that of a machine with other things to do: without the mend it is near a second."""
-    losses = measure(str(tmp_path), Setting(partition_count, 100, program), kills=2)
+    losses = measure(shared_memory(), Setting(partition_count, 100, "on and on"), kills=2)
     assert all(loss.is_suffix for loss in losses)
     assert max(loss.oldest_ms for loss in losses) < LINGER_MS + 150
