@@ -116,7 +116,7 @@ def _appends(logs: list[logstore.Log], is_once: bool) -> Iterator[tuple[int, int
 
 def kill_one(path: str, setting: Setting, chance: random.Random) -> Loss:
     """Let a program live for a moment, kill it, and look at what it has left."""
-    with tempfile.NamedTemporaryFile(dir=_shared_memory()) as notes:
+    with tempfile.NamedTemporaryFile(dir=shared_memory()) as notes:
         notes.truncate(_HEAD.size + _MAX_NOTES * _NOTE.size)
         arguments = [str(field) for field in setting]
         command = [sys.executable, "-m", "benchmarks.kills", "--victim", path, notes.name, *arguments]
@@ -137,7 +137,8 @@ def kill_one(path: str, setting: Setting, chance: random.Random) -> Loss:
         return loss_of(path, notes.name, killed_ns)
 
 
-def _shared_memory() -> str | None:
+def shared_memory() -> str | None:
+    """A disk on which nothing takes time; None for the usual place where there is none."""
     return "/dev/shm" if os.path.isdir("/dev/shm") else None
 
 
@@ -178,7 +179,7 @@ def end_of(directory: str) -> int:
 # The table --------------------------------------------------------------------------------------------------
 
 
-def measure(disk: str, setting: Setting, kills: int, seed: int = 1) -> list[Loss]:
+def measure(disk: str | None, setting: Setting, kills: int, seed: int = 1) -> list[Loss]:
     """Kill programs on one directory, one after the other."""
     path = tempfile.mkdtemp(prefix="logstore-kills-", dir=disk)
     try:
@@ -237,7 +238,7 @@ def main() -> None:
     table = HEAD
     print(HEAD, end="")
     for setting in settings(arguments.partitions, arguments.slow_ms):
-        disk = _shared_memory() if setting.slow_ms else None
+        disk = shared_memory() if setting.slow_ms else None
         losses = measure(disk or arguments.disk, setting, arguments.kills)
         assert all(loss.is_suffix for loss in losses)
         row = row_of(setting, losses)

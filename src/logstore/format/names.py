@@ -27,7 +27,7 @@ MAX_DIRECTORY_NAME_LENGTH = 255
 MAX_PARTITION = 2**31 - 1
 MAX_OFFSET = 2**63 - 1
 
-CLUSTER_METADATA_NAME = "__cluster_metadata-0"
+CLUSTER_METADATA_NAME = f"{METADATA_TOPIC}-0"
 """The directory of a KRaft cluster's metadata log: a broker keeps it beside its topics."""
 HANDOVER_MARK_NAME = "handover.json"
 """In a partition's directory that a handover has made and not finished."""

@@ -21,6 +21,7 @@ from logstore.config import UNLIMITED
 from logstore.errors import (
     OutOfOrderError,
     RecordTooLargeError,
+    RetriableError,
     StorageError,
     UsageError,
 )
@@ -40,7 +41,7 @@ from logstore.partition.columns import (
     list_of,
 )
 from logstore.partition.encoding import check_coordinator_epoch, check_producer, place_batches
-from logstore.partition.growth import AppendResult, RollMustWaitError
+from logstore.partition.growth import AppendResult
 from logstore.partition.readable import check_buffer
 from logstore.partition.validate import (
     PlannedAppend,
@@ -226,10 +227,12 @@ class AppendingLog(WritableLog):
         if self._is_closed or self._failure is not None:
             return
         core = self._core
-        core.may_wait = may_wait
+        core.may_wait, core.has_put_off_roll = may_wait, False
         try:
             self._drain()
-        except RollMustWaitError:
+        except RetriableError:
+            if not core.has_put_off_roll:
+                raise
             self._gathered.has_failed = False
             self._linger_pending = True
             name = f"roll {self.partition}"

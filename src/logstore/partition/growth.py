@@ -29,7 +29,7 @@ MAX_OFFSET = 2**63 - 1
 """Of a log end: no record has it."""
 
 
-class RollMustWaitError(RetriableError):
+class _RollMustWaitError(RetriableError):
     """A new segment must wait for the old one's fsync, and this thread may not. Nothing was changed."""
 
 
@@ -241,7 +241,7 @@ class LogGrowth(LogState):
         its end, the records behind it would go on as if nothing had been between.
 
         Raises:
-            RollMustWaitError: that must be done, and :attr:`may_wait` is false.
+            RetriableError: that must be done, and :attr:`may_wait` is false (:attr:`has_put_off_roll`).
         """
         old = self.active
         if old.base_offset == base_offset:
@@ -268,7 +268,8 @@ class LogGrowth(LogState):
     def _prepare_roll(self, old: ActiveSegment) -> None:
         has_gaps = self._had_gaps or self.config.compacts
         if not self.may_wait and (has_gaps or not self.context.home.is_point_stored(self.partition)):
-            raise RollMustWaitError(f"{self.partition} cannot roll before the disk has what is there")
+            self.has_put_off_roll = True
+            raise _RollMustWaitError(f"{self.partition} cannot roll before the disk has what is there")
         self.context.home.ensure_recovery_point(self.partition)
         if has_gaps:
             self._had_gaps = True  # also under another policy

@@ -72,6 +72,8 @@ class LogState:
         """What was known of the producers at the beginning of segments, and is not yet in a file."""
         self.may_wait = True
         """Whether the present change may wait for an fsync."""
+        self.has_put_off_roll = False
+        """Whether it would have had to, and did nothing instead."""
         self.truncations = Truncations()
         """A flush that began before one says nothing about what came after."""
         self.last_snapshot_offset = -1
