@@ -151,7 +151,7 @@ def run_beside(path, seconds, stop, timeout=1.0):
 
 def test_a_follower_goes_on_beside_a_writer_that_rolls_with_every_append(tmp_path):
     written, followed = run_beside(tmp_path / "store", 0.5, lambda *_: None)
-    assert written == followed > 10
+    assert written == followed > 2
 
 
 @pytest.mark.slow
