@@ -65,12 +65,13 @@ def test_a_writer_that_rolls_and_stores_its_recovery_point_during_every_look(log
                 log.checkpoint()
 
         for _ in range(10):
+            append(log)
             files.action = roll
             end = log.log_end_offset
             assert seen.log_end_offset >= end
             files.action = None
             assert seen.log_end_offset == log.log_end_offset
-        assert end > 8
+        assert log.log_end_offset > 3 + 10 + 5
         assert values(seen) == values(log)
 
 
@@ -150,7 +151,7 @@ def run_beside(path, seconds, stop, timeout=1.0):
 
 def test_a_follower_goes_on_beside_a_writer_that_rolls_with_every_append(tmp_path):
     written, followed = run_beside(tmp_path / "store", 0.5, lambda *_: None)
-    assert written == followed > 10
+    assert written == followed > 2
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 Whoever plans a read has looked at the whole partition: he knows which segments hold a range, how far the last
 one was found good, and which transactions were aborted. :class:`PinnedRange` carries that to the process that
 reads, which opens the files of the range and nothing else: not the store, and not the end of a log that
-somebody is appending to, all of which a follower has to check before he can say where it ends.
+somebody is appending to, which a follower has to check before it can say where the log ends.
 
 What was pinned may be gone when it is read. Each file is held against what was seen of it; where compaction,
 an erasure or a truncation has put another in its place, the partition is looked at anew and the rest of the

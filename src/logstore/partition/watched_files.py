@@ -346,6 +346,12 @@ class WatchedSegment(Segment):
             raise replaced(self.path)
         return OpenFiles(file, indexes.offset_index, indexes.time_index)
 
+    def _files_open(self) -> OpenFiles:
+        looked_at = self._looked_at
+        if self._tail is None and looked_at is not None:  # nobody else has this segment yet
+            return OpenFiles(looked_at, self.offset_index, self.time_index)
+        return super()._files_open()
+
     def rebuild_indexes(self) -> bool:
         with self._index_lock:
             if self._rebuilt or self._tail is None:

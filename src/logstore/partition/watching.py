@@ -369,10 +369,14 @@ class ReadOnlyLog(ReadableLog):
         last = segments[-1]
         assert isinstance(last, WatchedSegment)
         last.forget_files()  # they may be others of the same name
-        if self._segments and last is self._segments[-1]:
-            self._replay_locked(last)
-        else:
-            self._producers = self._producers_at_end(segments, last, names, rules)
+        try:
+            if self._segments and last is self._segments[-1]:
+                self._replay_locked(last)
+            else:
+                self._producers = self._producers_at_end(segments, last, names, rules)
+        except BaseException:
+            last.leave_cache()
+            raise
         for gone in set(self._segments).difference(segments):
             gone.leave_cache()  # open files keep the disk from freeing what was removed
         self._bases, self._segments = tuple([each.base_offset for each in segments]), tuple(segments)
