@@ -14,7 +14,7 @@ from typing import Any
 
 import logstore
 from logstore.config import StoreConfig, TopicConfig
-from logstore.model import Isolation, NewRecord, ProducerIdentity, Record
+from logstore.model import Isolation, NewRecord, ProducerIdentity, Record, Role
 from logstore.partition.log import Log
 from logstore.partition.watching import ReadOnlyLog
 from logstore.testing import ManualClock
@@ -67,7 +67,7 @@ class History:
         )
         self.log: Log = self.store.require_topic("t", config=self.topic_config)[0]
         if self.manages_high_watermark:
-            self.log.manage_high_watermark()
+            self.log.set_role(Role.FOLLOWER)
 
     def close(self) -> None:
         if self.watcher_store is not None:

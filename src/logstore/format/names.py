@@ -15,10 +15,6 @@ from logstore.errors import InvalidTopicError, OffsetOutOfRangeError, UsageError
 from logstore.model import TopicPartition
 
 MAX_TOPIC_LENGTH = 249
-
-METADATA_TOPIC = "__cluster_metadata"
-"""The log in which a broker keeps its cluster's state. It lies beside the others, unless ``metadata.log.dir``
-says otherwise; no checkpoint names it, and no clean stop closes it."""
 """Characters in a topic name. With ``-`` and a partition number it still fits a file name of 255."""
 
 MAX_DIRECTORY_NAME_LENGTH = 255
@@ -27,6 +23,9 @@ MAX_DIRECTORY_NAME_LENGTH = 255
 MAX_PARTITION = 2**31 - 1
 MAX_OFFSET = 2**63 - 1
 
+METADATA_TOPIC = "__cluster_metadata"
+"""The log in which a broker keeps its cluster's state. It lies beside the others, unless ``metadata.log.dir``
+says otherwise; no checkpoint names it, and no clean stop closes it."""
 CLUSTER_METADATA_NAME = f"{METADATA_TOPIC}-0"
 """The directory of a KRaft cluster's metadata log: a broker keeps it beside its topics."""
 HANDOVER_MARK_NAME = "handover.json"
