@@ -29,6 +29,10 @@ PRODUCERS = 4
 class History:
     """One store with one log."""
 
+    forgets = False
+    """Whether a log with a managed high watermark is opened anew and cut, too. Which markers above the high
+    watermark count is then another question: it depends on what a snapshot knows."""
+
     def __init__(self, seed: int, path: Path, *, manages_high_watermark: bool = False) -> None:
         self.chance = random.Random(seed)
         self.clock = ManualClock()
@@ -89,6 +93,8 @@ class History:
         """Change something; returns what."""
         names, weights = zip(*STEPS.items(), strict=True)
         (name,) = self.chance.choices(names, weights)
+        if self.manages_high_watermark and name in FORGETTING and not self.forgets:
+            return f"no {name}"
         getattr(self, f"_{name}")()
         assert self.log.log_end_offset == self.model.end, name
         if self.manages_high_watermark:
@@ -258,6 +264,8 @@ class Flip:
             file.write(bytes([byte ^ self._mask]))
         os.utime(self.path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
+
+FORGETTING = {"truncate", "restart", "kill"}
 
 STEPS = {
     "append": 4,

@@ -110,7 +110,7 @@ def test_some_histories(tmp_path):
 
 @pytest.mark.slow
 def test_more_histories(tmp_path):
-    run_many(100, 12, tmp_path)
+    run_many(100, 4, tmp_path)
 
 
 @pytest.mark.soak
