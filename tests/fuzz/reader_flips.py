@@ -4,7 +4,7 @@ The store lies in memory as a process has left it: closed, or killed. For each c
 for writing, as recovery leaves it, and once for reading only; and a reader that was there before the change
 goes on. Held against each other, record by record:
 
-* no record is wrong, whoever gives it; but for a base offset that moves within a gap that compaction has left,
+* no record is wrong, whoever gives it; but for a base offset that moves within a gap that compaction left,
   which nothing contradicts: such changes are counted apart;
 * where damage is met there is an error, and no end: what recovery cuts off above the recovery point is what
   no new reader shows either;
