@@ -91,6 +91,16 @@ def test_writer_and_reader_refuse_a_closed_log_whose_last_offset_went_up(path, c
         list(store["t"][0].read())
 
 
+def test_an_offset_out_of_the_segments_reach_does_not_make_the_writer_split_a_closed_log(path):
+    """It took the segment for one of an old broker, and went on with the wrong offset."""
+    make(path, 1, cleanup_policy="compact")
+    flip(path, 3, 2)
+    with pytest.raises(CorruptionError):
+        read(path)
+    with open_store(path) as store, pytest.raises(CorruptionError):
+        list(store["t"][0].read())
+
+
 def test_bits_of_every_base_offset_of_a_closed_log(path):
     expected = make(path)
     size = batch_bytes(path)

@@ -216,7 +216,8 @@ class Loader:
         the log does not end where the recovery point says: then nobody stopped cleanly."""
         if self.is_clean and bases:
             active = open_active(self._new_active(bases[-1]))
-            end, fault = self._index_tail(active, max(self.recovery_point, bases[-1]))
+            ended_at = self.recovery_point if self.has_recovery_point else None
+            end, fault = self._index_tail(active, max(self.recovery_point, bases[-1]), ended_at=ended_at)
             if fault is None and end == self.recovery_point:
                 return [*map(self._sealed, bases[:-1]), active], end
         self.is_clean = self.report.was_clean = False
