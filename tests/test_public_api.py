@@ -27,7 +27,6 @@ PUBLIC = {
     "ProducerIdentity",
     "Record",
     "RetriableError",
-    "Role",
     "Segment",
     "StorageError",
     "Store",

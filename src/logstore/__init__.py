@@ -29,7 +29,6 @@ from logstore.model import (
     NewRecord,
     ProducerIdentity,
     Record,
-    Role,
     TopicPartition,
 )
 from logstore.partition.compaction_report import CompactionReport
@@ -79,7 +78,6 @@ __all__ = [
     "ProducerIdentity",
     "Record",
     "RetriableError",
-    "Role",
     "Segment",
     "StorageError",
     "Store",

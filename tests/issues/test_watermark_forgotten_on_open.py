@@ -21,11 +21,11 @@ from tests.partition.helpers_rules import (
 )
 
 import logstore
-from logstore import Log, NewRecord, Role, StoreConfig, TopicConfig
+from logstore import Log, NewRecord, StoreConfig, TopicConfig
 from logstore.errors import OffsetOutOfRangeError, UnsupportedVersionError, UsageError
 from logstore.format import checksum
 from logstore.format.metadata import decode_role, encode_role
-from logstore.model import Isolation
+from logstore.model import Isolation, Role
 from logstore.partition.sidecars import read_role
 from logstore.testing import ManualClock, explore
 

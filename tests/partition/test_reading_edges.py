@@ -7,7 +7,7 @@ import pytest
 
 from logstore.errors import CorruptionError, OffsetOutOfRangeError
 from logstore.format.checkpoint import EpochEntry
-from logstore.model import Isolation, NewRecord
+from logstore.model import Isolation, NewRecord, Role
 from logstore.partition import lookup
 from tests.partition.helpers import Partition
 from tests.partition.helpers_rules import add, identity, offsets_of, open_log
@@ -23,7 +23,7 @@ LOG_END, HIGH_WATERMARK, COMMITTED, DURABLE = Isolation
 @pytest.mark.parametrize("isolation", [HIGH_WATERMARK, COMMITTED])
 def test_a_high_watermark_inside_a_batch_bounds_every_way_to_read(tmp_path, codec, kind, isolation):
     log = open_log(tmp_path / "t-0", compression_type=codec)
-    log.manage_high_watermark()
+    log.set_role(Role.LEADER)
     start = 0
     if kind == "behind an aborted one":
         log.extend([b"x"], producer=identity(0, producer=3, transactional=True))

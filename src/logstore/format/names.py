@@ -23,11 +23,9 @@ MAX_DIRECTORY_NAME_LENGTH = 255
 MAX_PARTITION = 2**31 - 1
 MAX_OFFSET = 2**63 - 1
 
-METADATA_TOPIC = "__cluster_metadata"
-"""The log in which a broker keeps its cluster's state. It lies beside the others, unless ``metadata.log.dir``
+CLUSTER_METADATA_NAME = "__cluster_metadata-0"
+"""The directory of a KRaft cluster's metadata log. It lies beside the topics, unless ``metadata.log.dir``
 says otherwise; no checkpoint names it, and no clean stop closes it."""
-CLUSTER_METADATA_NAME = f"{METADATA_TOPIC}-0"
-"""The directory of a KRaft cluster's metadata log: a broker keeps it beside its topics."""
 HANDOVER_MARK_NAME = "handover.json"
 """In a partition's directory that a handover has made and not finished."""
 INTERNAL_PREFIX = "__"

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from logstore.errors import (
     CorruptionError,
-    LogstoreError,
     OffsetOutOfRangeError,
     StorageError,
     UnknownTopicError,
@@ -33,7 +32,7 @@ from logstore.partition.context import LogContext
 from logstore.partition.indexes import OffsetIndex, TimeIndex
 from logstore.partition.reading import aborted_for, ends_at_base
 from logstore.partition.segment import OpenFiles, Segment
-from logstore.partition.view import LogView
+from logstore.partition.view import LogView, error_path
 from logstore.partition.walk import positions_behind
 from logstore.partition.watched_files import StampedSegment, WatchedSegment, begins_with, replaced
 
@@ -311,13 +310,6 @@ class PinnedReader:
                 if error.position is not None and (passed is None or error.position >= passed):
                     return number, segment
         raise error
-
-
-def error_path(error: LogstoreError) -> str | None:
-    """The file that an error is about."""
-    if isinstance(error, CorruptionError):
-        return error.path
-    return error.filename if isinstance(error, StorageError) else None
 
 
 def _position_behind(view: LogView, number: int, position: int, at_least: int) -> int | None:

@@ -85,7 +85,7 @@ class ReadableLog(BoundToProcess, ABC):
         """What is there now, if a file that ``seen`` names is gone because other segments took its place;
         else the error."""
         view = self._published_view()
-        if not isinstance(error, StorageError) or view.segments == seen.segments:
+        if not isinstance(error, StorageError) or not view.explains(error, seen):
             raise self._counted(error)
         return view
 

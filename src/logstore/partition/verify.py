@@ -80,9 +80,6 @@ class LogFacts:
     """Whether a gap is worth a note: not where compaction leaves them."""
     index_interval_bytes: int
     index_limit_bytes: int
-    is_left_open: bool = False
-    """Nobody closes the log, not even with a clean stop: its last index files may end with zeros, and lack
-    the closing entry."""
     deleted_below: int = 0
     """Below it somebody has deleted the log, by the stored log start."""
     swapped: frozenset[str] = frozenset()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from logstore.config import TopicConfig
 from logstore.errors import LogstoreError, StorageError
 from logstore.files import Files
-from logstore.format.names import LOG_SUFFIX, METADATA_TOPIC, segment_file_name
+from logstore.format.names import LOG_SUFFIX, segment_file_name
 from logstore.model import TopicPartition
 from logstore.partition.findings import Finding, FindingKind
 from logstore.partition.leftovers import Names, current_logs, list_segment_files, swapped_names
@@ -159,7 +159,6 @@ def facts_of_files(
         notes_gaps=is_gapless,
         index_interval_bytes=known.index_interval_bytes,
         index_limit_bytes=known.segment_index_bytes,
-        is_left_open=partition.topic == METADATA_TOPIC,
         deleted_below=log_start or 0,
         swapped=swapped_names(names),
         epochs=epochs,

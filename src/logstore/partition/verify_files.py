@@ -72,16 +72,6 @@ def _note(facts: LogFacts, findings: Findings, kind: FindingKind, name: str, rea
     findings.note(Finding(kind=kind, path=f"{facts.directory}/{name}", reason=reason))
 
 
-def _is_unused(facts: LogFacts, name: str) -> bool:
-    """Whether an index file has no entry, as a segment's that was just begun. A file that is gone has
-    none."""
-    try:
-        data = read_small_file(facts.files, f"{facts.directory}/{name}", MAX_INDEX_BYTES)
-    except LogstoreError:
-        return False
-    return not data or not any(data)
-
-
 def _meet_orphan(facts: LogFacts, findings: Findings, name: str, base: int, names: set[str]) -> None:
     """An index whose log is not there: the log was just deleted, a file is about to become it, a power cut
     took the log's name from a new segment, or it is lost."""
@@ -89,8 +79,9 @@ def _meet_orphan(facts: LogFacts, findings: Findings, name: str, base: int, name
     if not names.isdisjoint((log_name, log_name + DELETED_SUFFIX, log_name + TEMPORARY_SUFFIX)):
         _note_leftover(facts, findings, name)
         return
-    if base >= facts.trusted_end and _is_unused(facts, name):
-        _note(facts, findings, FindingKind.UNFINISHED, name, "a segment was begun, and has no log yet")
+    if base >= facts.trusted_end:
+        reason = "a segment was begun, and has no log: nothing of it was durable"
+        _note(facts, findings, FindingKind.UNFINISHED, name, reason)
         return
     findings.problem(
         Finding(

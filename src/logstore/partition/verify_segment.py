@@ -22,7 +22,6 @@ from logstore.format.header import (
     decode_header,
 )
 from logstore.format.index import decode_aborted_transactions
-from logstore.format.layout import OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY
 from logstore.format.names import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -71,10 +70,6 @@ class SegmentCheck:
         self._gap_count = self._gap_offsets = 0
         self._is_behind_damage = False
         self._is_cut = False
-
-    @property
-    def _is_left_open(self) -> bool:
-        return self._log.facts.is_left_open and self._segment.next_base is None
 
     def _path_of(self, suffix: str) -> str:
         name = segment_file_name(self._segment.base_offset, suffix)
@@ -335,7 +330,7 @@ class SegmentCheck:
         may_be_lost = next_base is None or end_offset < next_base
         is_last = next_base is None
         is_trusted = self._log.facts.trusted_end >= (2**63 - 1 if is_last else end_offset)
-        is_closed = is_trusted and self._segment.time_index is None and not self._is_left_open
+        is_closed = is_trusted and self._segment.time_index is None
         lost = max(
             self._index.finish(self._end, end_offset, may_be_lost=may_be_lost),
             self._times.finish(end_offset, may_be_lost=may_be_lost, is_closed=is_closed),
@@ -410,12 +405,6 @@ class SegmentCheck:
             self._findings.note(
                 Finding(kind=FindingKind.MISSING_INDEX, path=path, reason="there is no such file")
             )
-        elif self._is_left_open:
-            entry_bytes = (
-                OFFSET_INDEX_ENTRY.size_bytes if suffix == INDEX_SUFFIX else TIME_INDEX_ENTRY.size_bytes
-            )
-            size_bytes = len(data.rstrip(b"\0"))
-            return data[: -(-size_bytes // entry_bytes) * entry_bytes]
         return data
 
     def _check_transactions(self) -> None:

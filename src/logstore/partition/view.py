@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import NamedTuple
 
-from logstore.errors import OffsetOutOfRangeError
+from logstore.errors import CorruptionError, LogstoreError, OffsetOutOfRangeError, StorageError
 from logstore.format.index import AbortedTransactions
 from logstore.model import Isolation
 from logstore.partition.segment import Segment
@@ -41,6 +41,17 @@ class LogView(NamedTuple):
     truncation_count: int = 0
     aborted: AbortedTransactions | None = None
     """All aborted transactions of the view, where they were found before; else the segments' indexes tell."""
+
+    def explains(self, error: LogstoreError, seen: LogView) -> bool:
+        """Whether an error that a reader of an older view met may come from segments that were replaced since.
+        Not if the one that it is about is still the same: that others come and go, as beside a writer which
+        rolls on and on, explains nothing."""
+        if self.segments == seen.segments:
+            return False
+        path = error_path(error)
+        return path is None or not any(
+            path.startswith(segment.path_of("")) and segment in self.segments for segment in seen.segments
+        )
 
     @property
     def was_truncated(self) -> bool:
@@ -83,3 +94,10 @@ class LogView(NamedTuple):
                 f"offset {offset} is outside the log, which holds {self.log_start_offset} to "
                 f"{self.log_end_offset} ({self.segments[0].directory})"
             )
+
+
+def error_path(error: LogstoreError) -> str | None:
+    """The file that an error is about."""
+    if isinstance(error, CorruptionError):
+        return error.path
+    return error.filename if isinstance(error, StorageError) else None
