@@ -43,7 +43,7 @@ class LogView(NamedTuple):
     """All aborted transactions of the view, where they were found before; else the segments' indexes tell."""
 
     def explains(self, error: LogstoreError, seen: LogView) -> bool:
-        """Whether an error that a reader of an older view met may come from segments that were replaced since.
+        """Whether an error that a reader of an older view met may come from segments that were replaced.
         Not if the one that it is about is still the same: that others come and go, as beside a writer which
         rolls on and on, explains nothing."""
         if self.segments == seen.segments:
