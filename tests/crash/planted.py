@@ -66,7 +66,10 @@ BUGS = (
     Bug(
         "names of new segments not made durable",
         (
-            Change("partition.active:ActiveSegment.create", "self._files.flush_directory(self.directory)"),
+            Change(
+                "partition.log_state:LogState.flush_names",
+                "self.context.files.flush_directory(self.directory)",
+            ),
             Change("files:write_small_files", "files.flush_directory(directory)"),
         ),
         _partition(_FLUSHED, "roll", _FLUSHED, _FLUSHED),
@@ -190,9 +193,9 @@ BUGS = (
     Bug(
         "index entries believed unseen",
         (
-            Change("partition.recovery:Loader._index_tail", "segment.indexes.truncate_to(keep_below)"),
+            Change("partition.tail:index_tail", "segment.indexes.truncate_to(keep_below)"),
             Change(
-                "partition.recovery:Loader._index_tail",
+                "partition.tail:index_tail",
                 "first_last_offset=last.offset",
                 "first_last_offset=None",
             ),
@@ -203,7 +206,12 @@ BUGS = (
         "no recovery point before the second segment",
         (
             Change(
-                "partition.growth:LogGrowth.roll", "self.context.home.ensure_recovery_point(self.partition)"
+                "partition.growth:LogGrowth._prepare_roll",
+                "self.context.home.ensure_recovery_point(self.partition)",
+            ),
+            Change(
+                "logdir.directory:LogDirectory._complete",
+                "self.context.home.ensure_recovery_points(partitions)",
             ),
         ),
         StoreScenario(actions=("create", "write", "roll", "write")),
@@ -240,7 +248,7 @@ BUGS = (
     ),
     Bug(
         "a compacted log rolls without a flush",
-        (Change("partition.growth:LogGrowth.roll", "old.flush()"),),
+        (Change("partition.growth:LogGrowth._prepare_roll", "old.flush()"),),
         _compacted("append", "roll", "append"),
     ),
     Bug(
@@ -277,7 +285,7 @@ BUGS = (
     Bug(
         "compaction of what is not yet durable",
         (
-            Change("partition.growth:LogGrowth.roll", "old.flush()"),
+            Change("partition.growth:LogGrowth._prepare_roll", "old.flush()"),
             Change("partition.compaction:Compaction._prepare", "log.checkpoint()"),
         ),
         _compacted("append", "append", "compact", "append"),
