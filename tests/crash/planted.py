@@ -116,6 +116,7 @@ BUGS = (
                 " and self._previous_last >= self._recovery_point",
                 "",
             ),
+            Change("partition.tail:Tail._accept", " and not is_first", ""),
         ),
         _partition("append", "append", "append", "checkpoint", "append"),
     ),
