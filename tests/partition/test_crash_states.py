@@ -428,7 +428,7 @@ def torn_log(partition):
 def swapped_log(partition):
     """A finished replacement of two segments by two others, with index files, nothing of it in place."""
     partition.write_segments(10, 10, 10)
-    partition.close()
+    partition.crash()
     for base in (0, 10):
         partition.write_file(batch_of(base, 10), base, suffix=".log.swap")
         for suffix in (".index", ".timeindex"):
