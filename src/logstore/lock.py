@@ -169,11 +169,12 @@ class OsLock:
             self._descriptor = -1
             self._held.pop(self._key, None)
             try:
-                self._unlock(descriptor)
+                try:
+                    self._unlock(descriptor)
+                finally:
+                    os.close(descriptor)
             except OSError as error:
                 raise storage_error(error, self._path, "unlocking") from error
-            finally:
-                os.close(descriptor)
 
     def _unlock(self, descriptor: int) -> None:
         """Closing does not do it where a forked child has the descriptor, too."""
