@@ -29,7 +29,6 @@ def fill(kind, seed):
         return run_program("full_disk", kind, seed, f"{path}/full", within=namespace_command())
 
 
-@pytest.mark.xfail(reason="retention stores epochs and snapshots first, for which a full disk has no room")
 def test_a_full_disk_refuses_loses_nothing_and_gets_room_by_retention(kind):
     filled = fill(kind, 1)
     assert filled["refused"] == 6

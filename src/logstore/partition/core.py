@@ -96,7 +96,7 @@ class LogCore(LogGrowth):
         if count == len(self.segments):
             self.roll(self.log_end_offset, now_ms)
         gone, kept = self.segments[:count], self.segments[count:]
-        self._settle_without(gone)  # snapshots alone know of producers whose batches go
+        self._settle_without(gone, kept[0].base_offset)  # only a snapshot knows producers whose batches go
         self.raise_log_start(max(self.log_start_offset, kept[0].base_offset))
         if reason:
             self.tell_deletion(gone[0].base_offset, kept[0].base_offset, bytes_of(gone), reason)
@@ -128,11 +128,11 @@ class LogCore(LogGrowth):
     def _store_log_start(self, offset: int) -> None:
         home = self.context.home
         going = [segment for segment, after in pairwise(self.segments) if after.base_offset <= offset]
-        self._settle_without(going)
+        self._settle_without(going, self.segments[len(going)].base_offset)
         self._making_room(lambda: home.store_log_start(self.partition, offset), going)
 
-    def _settle_without(self, going: Sequence[Segment]) -> None:
-        self._making_room(self.settle, going)
+    def _settle_without(self, going: Sequence[Segment], base_offset: int) -> None:
+        self._making_room(lambda: self.settle_beginning(base_offset), going)
 
     def _making_room(self, store: Callable[[], None], going: Sequence[Segment]) -> None:
         """On a full disk, the segments that go make the room for saying so: with their indexes, which could

@@ -217,6 +217,14 @@ class LogState:
         for offset in sorted(self.coming_snapshots):
             self.store_snapshot(offset)
 
+    def settle_beginning(self, offset: int) -> None:
+        """The part of :meth:`settle` without which nothing below ``offset``, the base of a segment, may go.
+        It takes little room on a full disk."""
+        if not self._are_epochs_stored:
+            self.replace_epochs(self.epochs)
+        if offset in self.coming_snapshots:
+            self.store_snapshot(offset)
+
     # Producer snapshots
 
     def store_snapshot(self, offset: int) -> None:
