@@ -20,7 +20,7 @@ from typing import Any
 
 import logstore
 from logstore.config import StoreConfig, TopicConfig
-from logstore.files import File, OsFile, OsFiles
+from logstore.files import File, Lock, OsFile, OsFiles
 from logstore.model import Bytes
 from logstore.testing import ManualClock
 from tests.partition.helpers_rules import batch, write_placed
@@ -72,6 +72,12 @@ class CountedFiles(OsFiles):
         opened._descriptor = -1
         file.counts = self.counts
         return file
+
+    def lock(self, path: str) -> Lock:
+        """Who takes the lock writes his mark and ends the file there, and empties it when he lets go."""
+        self.counts["write"] += 1
+        self.counts["truncate"] += 2
+        return super().lock(path)
 
 
 def _count(method: str, name: str) -> None:

@@ -276,7 +276,6 @@ def test_a_real_process_in_another_year_appends_and_flushes(path, when):
 # What the kernel sees
 
 
-@pytest.mark.xfail(reason="the lock makes system calls of its own")
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_the_kernel_sees_what_the_seam_says(tmp_path):
     """Every file operation of the library passes through its one seam: what strace sees of the process is
