@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import NamedTuple
 
 import logstore
@@ -139,17 +138,21 @@ def _check_outside(history: History, log: ReadableLog) -> None:
 def check_damage(history: History, *, in_active: bool) -> int:
     """Change one bit, read everything, and change it back; returns the number of reads.
 
-    What a reader in another process believes of a damaged active segment is another question: there only the
-    writer's own ways are compared, unless ``in_active`` asks for it.
+    A reader in another process walks over what is not below the segment that holds the recovery point, as a
+    recovery does, and refuses the log where durable data is damaged there: of such damage only the writer's
+    own ways are compared, unless ``in_active`` asks for it.
     """
     flip = history.flip(is_in_active=True)
     if flip is None:
         return 0
     damaged = _damaged_batch(history, flip)
-    is_active = flip.path == Path(history.log._core.view.segments[-1].path)
+    recovery_point = history.log._context.home.recovery_point(history.log.partition)
+    bases = history.log._core.view.bases
+    walked_from = max((base for base in bases if base <= recovery_point), default=0)
+    is_walked_over = int(flip.path.stem) >= walked_from
     with flip:
         count = _check_damaged(history, history.log, flip, damaged)
-        if history.manages_high_watermark or (is_active and not in_active):
+        if history.manages_high_watermark or (is_walked_over and not in_active):
             return count
         count += _check_damaged(history, history.watcher, flip, damaged)
         with fresh_reader(history) as reader:

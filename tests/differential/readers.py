@@ -105,7 +105,9 @@ def fetches(
                 hiding.add(waiting.pop(0).producer_id)
             found = decode_batch(fetched.data, at, header)
             if header.is_control:
-                if decode_control_record(found[0]).control_type is ControlType.ABORT:
+                if (
+                    found and decode_control_record(found[0]).control_type is ControlType.ABORT
+                ):  # else cleaned
                     hiding.discard(header.producer_id)
             elif not (header.is_transactional and header.producer_id in hiding):
                 yield [record for record in found if start <= record.offset < stop]

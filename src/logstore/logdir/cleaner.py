@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 
+from logstore.arguments import shown
 from logstore.clock import SystemClock
-from logstore.errors import ClosedError, LogstoreError, RetriableError
+from logstore.errors import ClosedError, LogstoreError, RetriableError, UsageError
 from logstore.logdir.cleaning import CleanerStatus, LogCleaning
 from logstore.logdir.throttle import SharedThrottle
 from logstore.model import TopicPartition
@@ -88,7 +89,13 @@ class LogCleaner:
     def compact(
         self, log: Log, *, now: bool, dry_run: bool, on_progress: OnCompactionProgress | None
     ) -> CompactionReport:
-        """:meth:`Log.compact` in the calling thread and at full speed; :meth:`status` shows what it did."""
+        """:meth:`Log.compact` in the calling thread and at full speed; :meth:`status` shows what it did.
+
+        Raises:
+            UsageError: ``log`` is no log that is open for writing; and as :meth:`Log.compact`.
+        """
+        if not isinstance(log, Log):
+            raise UsageError(f"log is {shown(log)}; it must be a Log, open for writing")
         report = log.compact(now=now, dry_run=dry_run, map_bytes=self._map_bytes, on_progress=on_progress)
         if not dry_run:
             with self._changed:
