@@ -14,6 +14,7 @@ from queue import SimpleQueue
 from threading import Thread
 
 import logstore
+from logstore.errors import ClosedError
 
 GIVE_UP_SECONDS = 20.0
 
@@ -21,7 +22,7 @@ GIVE_UP_SECONDS = 20.0
 def follow(log: logstore.Log, start: int, lags_ms: SimpleQueue[float]) -> None:
     """Wait for new records of one partition. Each says in a header when it was appended. Whoever still waits
     when the store is closed gets ClosedError: that is the end."""
-    with contextlib.suppress(logstore.ClosedError):
+    with contextlib.suppress(ClosedError):
         for record in log.follow(start, timeout=GIVE_UP_SECONDS):
             sent_ns = int(dict(record.headers)["sent_ns"] or 0)
             lags_ms.put((time.time_ns() - sent_ns) / 1e6)

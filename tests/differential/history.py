@@ -184,9 +184,10 @@ class History:
     def _learn_compacted(self) -> None:
         there = list(self.log.read(isolation=Isolation.LOG_END))
         self.model.compact(there)
-        self._compacted_to = max(self._compacted_to, self.model.stable)
+        self._compacted_to = self.model.end
 
     _compacted_to = 0
+    """Where the log ended: a marker far above what was cleaned has told that it may be."""
 
     def _delete_before(self) -> None:
         if self.topic_config.cleanup_policy == "delete":

@@ -83,7 +83,7 @@ UNTOUCHED = {"__class__", "__new__", "__init_subclass__", "__subclasshook__", "_
 NEW = {
     "OffsetMap": lambda chance: compiled.OffsetMap(chance.choice((336, 700, 5000)), chance.randbytes(16)),
     "GatheredRows": lambda chance: compiled.GatheredRows(
-        (0, False, 5, 5, 1000), chance.choice((100, 1 << 40))
+        (0, False, 5, 5, 1000, chance.happens(0.5)), chance.choice((100, 1 << 40))
     ),
 }
 """How to make an object of a type, where junk would hardly ever do it."""
