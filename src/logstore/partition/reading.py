@@ -456,6 +456,8 @@ def _collect_batches(
     """Joined batches and the offset after them; from the first segment that has any (a segment may end in a
     gap)."""
     for number in range(view.floor(start), len(view.segments)):
+        if view.bases[number] >= limit:
+            break
         parts: list[memoryview] = []
         size = 0
         next_offset = start
