@@ -29,10 +29,6 @@ PRODUCERS = 4
 class History:
     """One store with one log."""
 
-    forgets = False
-    """Whether a log with a managed high watermark is opened anew and cut, too. Which markers above the high
-    watermark count is then another question: it depends on what a snapshot knows."""
-
     def __init__(self, seed: int, path: Path, *, manages_high_watermark: bool = False) -> None:
         self.chance = random.Random(seed)
         self.clock = ManualClock()
@@ -93,8 +89,6 @@ class History:
         """Change something; returns what."""
         names, weights = zip(*STEPS.items(), strict=True)
         (name,) = self.chance.choices(names, weights)
-        if self.manages_high_watermark and name in FORGETTING and not self.forgets:
-            return f"no {name}"
         getattr(self, f"_{name}")()
         assert self.log.log_end_offset == self.model.end, name
         if self.manages_high_watermark:
@@ -203,7 +197,6 @@ class History:
         if self.log.truncate_to(end):
             there = {record.offset for record in self.log.read(isolation=Isolation.LOG_END)}
             self.model.cut(end, there)
-            self.model.known_to = end
             self._generation += 1  # sequences that were cut off are taken by nobody
             self._producers.clear()
 
@@ -220,7 +213,6 @@ class History:
         self._open()
         if self.manages_high_watermark:
             self.model.high_watermark = self.log.high_watermark
-        self.model.known_to = self.model.end
 
     def _move_high_watermark(self) -> None:
         if self.chance.random() < 0.5:
@@ -265,8 +257,6 @@ class Flip:
             file.write(bytes([byte ^ self._mask]))
         os.utime(self.path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
-
-FORGETTING = {"truncate", "restart", "kill"}
 
 STEPS = {
     "append": 4,

@@ -31,9 +31,6 @@ class Model:
         self.end = 0
         self.high_watermark: int | None = None
         """None: the log end."""
-        self.known_to = 0
-        """Where the log ended when it was opened or cut: what is known of producers was found anew then, and
-        markers below count at once, whatever the high watermark is."""
 
     # What happens
 
@@ -113,7 +110,7 @@ class Model:
                 begun.setdefault(entry.producer, entry.offset)
             else:
                 first = begun.pop(entry.producer, entry.offset)
-                if entry.offset >= max(mark, self.known_to):
+                if entry.offset >= mark:
                     open_since[-entry.offset - 1] = first
         return max(min([mark, *open_since.values()]), self.start)
 

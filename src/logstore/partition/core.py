@@ -329,7 +329,14 @@ class LogCore(LogGrowth):
         self.last_snapshot_offset = -1
         names = list_segment_files(self.context.files, self.directory)
         now_ms = self.context.clock.now_ms()
-        source = ProducerSource(self.context.files, self.directory, self.segments, offset, now_ms)
+        source = ProducerSource(
+            self.context.files,
+            self.directory,
+            self.segments,
+            offset,
+            now_ms,
+            high_watermark=self.high_watermark,
+        )
         self.producers = source.rebuild(snapshot_offsets(names), store_found=False)
 
     def start_over(self, offset: int, log_start_offset: int | None, now_ms: int, reason: str) -> list[str]:

@@ -34,6 +34,7 @@ def open_log(
         StorageError: the disk refused.
     """
     home = context.home
+    role = read_role(context.files, directory)
     may_have_gaps = home.may_have_gaps(partition, config) or is_foreign
     loader = Loader(
         files=context.files,
@@ -47,12 +48,13 @@ def open_log(
         is_clean=is_clean,
         accept_loss=accept_loss,
         has_recovery_point=home.has_recovery_point(partition),
+        role=role,
+        high_watermark=home.high_watermark(partition),
     )
     loaded = loader.load()
     loaded.may_have_gaps = may_have_gaps
     if loaded.log_start_offset < (home.log_start(partition) or 0):  # it was not believed
         home.store_log_start(partition, None)
-    role = read_role(context.files, directory)
     if role is not Role.ALONE:  # a crash may have taken the end: what takes its place is another's
         home.lower_high_watermark(partition, loaded.log_end_offset)
     log = Log(context, directory, partition, config, loaded, role=role)

@@ -37,6 +37,9 @@ class ProducerSource(NamedTuple):
     quiet_ranges: Mapping[int, tuple[int, int]] = MappingProxyType({})
     """By the base offset of a segment: positions between which, as recovery has just seen, all batches are
     sound and none has a producer. They are not read again."""
+    high_watermark: int | None = None
+    """Transactions that end at or above it are still undecided for readers of committed data; None: the log
+    end."""
 
     def rebuild(
         self, snapshots: Sequence[int], *, store_found: bool, on_completed: OnCompleted | None = None
@@ -55,6 +58,8 @@ class ProducerSource(NamedTuple):
         """
         producers = ProducerStates()
         start = self._load_newest(producers, snapshots)
+        if self.high_watermark is not None and self.high_watermark < start and producers.have_ended:
+            producers.add_unreplicated(self._completed_below(start, self.high_watermark, snapshots))
         for segment in self._segments_from(start):
             if store_found and segment.base_offset > start:
                 self._store_snapshot(producers, segment.base_offset)
@@ -66,6 +71,22 @@ class ProducerSource(NamedTuple):
                     on_completed(segment, completed)
         producers.map_end_offset = self.log_end_offset
         return producers
+
+    def _completed_below(
+        self, end: int, high_watermark: int, snapshots: Sequence[int]
+    ) -> list[CompletedTransaction]:
+        """The transactions that end from the high watermark on, below ``end``: a snapshot there does not tell
+        of them. Cost: all headers between a snapshot at or below the high watermark, and ``end``."""
+        producers = ProducerStates()
+        found: list[CompletedTransaction] = []
+        start = self._load_newest(producers, [offset for offset in snapshots if offset <= high_watermark])
+        for segment in self._segments_from(start):
+            for header, buffer, position in self._batches_of(segment, start):
+                if header.base_offset >= end:
+                    return found
+                completed = replay_batch(producers, header, buffer, position, self.now_ms)
+                found += [done for done in completed if done.last_offset >= high_watermark]
+        return found
 
     def _store_snapshot(self, producers: ProducerStates, offset: int) -> None:
         entries = producers.snapshot_entries()

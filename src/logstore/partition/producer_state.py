@@ -327,6 +327,15 @@ class ProducerStates:
         pending = [done.first_offset for done in self._unreplicated if done.last_offset >= high_watermark]
         return min((*pending, *self._opened.values()), default=None)
 
+    @property
+    def have_ended(self) -> bool:
+        """Whether a transaction of any of them has ended, as far as they are remembered."""
+        return any(state.coordinator_epoch >= 0 for state in self._producers.values())
+
+    def add_unreplicated(self, completed: Iterable[CompletedTransaction]) -> None:
+        """Take in transactions that have ended, whose markers are not below the high watermark."""
+        self._unreplicated += completed
+
     def on_high_watermark(self, high_watermark: int) -> None:
         """Forget completed transactions whose marker is replicated."""
         if self._unreplicated:

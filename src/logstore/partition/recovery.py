@@ -29,6 +29,7 @@ from logstore.config import TopicConfig
 from logstore.errors import CorruptionError, LogstoreError, UnsupportedVersionError
 from logstore.files import Files, Removals
 from logstore.format.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
+from logstore.model import Role
 from logstore.partition import sidecars
 from logstore.partition.active import ActiveSegment, open_active
 from logstore.partition.aside import keep_aside, keep_whole, set_aside
@@ -99,6 +100,9 @@ class Loader:
     accept_loss: bool = False
     has_recovery_point: bool = True
     """Without a stored one nobody knows what of the log was durable."""
+    role: Role = Role.ALONE
+    high_watermark: int | None = None
+    """The stored one."""
     report: RecoveryReport = field(init=False)
     epochs: LeaderEpochs = field(init=False)
     _left: Removals = field(init=False)
@@ -445,6 +449,7 @@ class Loader:
             self.now_ms,
             self.accept_loss,
             self._quiet_ranges,
+            sidecars.replicated_below(self.role, self.high_watermark, 0, log_end),
         )
         return source.rebuild([offset for offset in offsets if offset <= newest], store_found=True)
 

@@ -373,7 +373,9 @@ class ReadOnlyLog(ReadableLog):
             if self._segments and last is self._segments[-1]:
                 self._replay_locked(last)
             else:
-                self._producers = self._producers_at_end(segments, last, names, rules)
+                stored = home.high_watermark(self.partition)
+                replicated = replicated_below(role, stored, 0, last.next_offset)
+                self._producers = self._producers_at_end(segments, last, names, rules, replicated)
         except BaseException:
             last.leave_cache()
             raise
@@ -490,7 +492,12 @@ class ReadOnlyLog(ReadableLog):
     # Producers
 
     def _producers_at_end(
-        self, segments: list[Segment], last: WatchedSegment, names: Names, rules: TailRules
+        self,
+        segments: list[Segment],
+        last: WatchedSegment,
+        names: Names,
+        rules: TailRules,
+        high_watermark: int,
     ) -> ProducerStates:
         """The producers' state at the log's end, from the newest snapshot that was stored for sure. Also
         fills in which transactions in the last segment were aborted."""
@@ -514,7 +521,14 @@ class ReadOnlyLog(ReadableLog):
             usable = [offset for offset in offsets if offset <= min(newest, last.next_offset)]
             quiet = {last.base_offset: last.quiet_range}
             source = ProducerSource(
-                self._files, self.directory, segments, last.next_offset, 0, self.passes_damage, quiet
+                self._files,
+                self.directory,
+                segments,
+                last.next_offset,
+                0,
+                self.passes_damage,
+                quiet,
+                high_watermark,
             )
             producers = source.rebuild(usable, store_found=False, on_completed=note)
         last.aborted = AbortedTransactions(aborted[offset] for offset in sorted(aborted))
