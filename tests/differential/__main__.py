@@ -1,10 +1,11 @@
-"""``python -m tests.differential SEED``: one history, with what happens in it."""
+"""``python -m tests.differential SEED``: one history, with what happens in it; or many, and how many there were."""
 
 from __future__ import annotations
 
 import argparse
+import time
 
-from tests.differential.run import run_one
+from tests.differential.run import Tried, run_one
 
 
 def main() -> None:
@@ -13,7 +14,9 @@ def main() -> None:
     parser.add_argument("--managed", action="store_true", help="a high watermark that is managed")
     parser.add_argument("--damage-in-active", action="store_true", help="also of readers in other processes")
     parser.add_argument("--count", type=int, default=1, help="so many seeds, from the first one on")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="no new seed after that time")
     options = parser.parse_args()
+    until, tried = time.monotonic() + options.minutes * 60, Tried()
     for seed in range(options.seed, options.seed + options.count):
         result = run_one(
             seed,
@@ -21,8 +24,10 @@ def main() -> None:
             damages_active=options.damage_in_active,
             says=print if options.count == 1 else None,
         )
-        if options.count == 1:
-            print(result)
+        tried = Tried(*map(sum, zip(tried, result, strict=True)))
+        if time.monotonic() > until:
+            break
+    print(tried)
 
 
 main()

@@ -214,6 +214,11 @@ def _check_damaged(history: History, log: ReadableLog, flip: Flip, damaged: Dama
                     continue
                 found = outcome(lambda: way(log, start, stop, isolation))  # noqa: B023 - as above
                 count += 1
+                if found != said and name not in SINGLE and not damaged.is_exact:
+                    # An index that the damage contradicts is built anew, once: reads may then begin elsewhere.
+                    said = outcome(lambda: rows(log, start, stop, isolation))  # noqa: B023 - as above
+                    _check_said(said, right, start, stop, damaged, what)
+                    found = outcome(lambda: way(log, start, stop, isolation))  # noqa: B023 - as above
                 if name in SINGLE:
                     _check_single(found, right, damaged, may_remember, (name, *what))
                 elif name in WHOLE:
