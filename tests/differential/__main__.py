@@ -1,4 +1,4 @@
-"""``python -m tests.differential SEED``: one history, with what happens in it; or many, and how many there were."""
+"""``python -m tests.differential SEED``: one history, with what happens in it; or how many there were."""
 
 from __future__ import annotations
 

@@ -215,7 +215,7 @@ def _check_damaged(history: History, log: ReadableLog, flip: Flip, damaged: Dama
                 found = outcome(lambda: way(log, start, stop, isolation))  # noqa: B023 - as above
                 count += 1
                 if found != said and name not in SINGLE and not damaged.is_exact:
-                    # An index that the damage contradicts is built anew, once: reads may then begin elsewhere.
+                    # An index that damage contradicts is built anew, once: reads may then begin elsewhere.
                     said = outcome(lambda: rows(log, start, stop, isolation))  # noqa: B023 - as above
                     _check_said(said, right, start, stop, damaged, what)
                     found = outcome(lambda: way(log, start, stop, isolation))  # noqa: B023 - as above
