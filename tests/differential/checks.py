@@ -140,8 +140,12 @@ def check_damage(history: History, *, in_active: bool) -> int:
 
     A reader in another process walks over what is not below the segment that holds the recovery point, as a
     recovery does, and refuses the log where durable data is damaged there: of such damage only the writer's
-    own ways are compared, unless ``in_active`` asks for it.
+    own ways are compared. With ``in_active`` all is made durable first, and of readers elsewhere every way to
+    read must refuse the log, or none.
     """
+    if in_active:
+        history.log.flush()
+        history.log.checkpoint()
     flip = history.flip(is_in_active=True)
     if flip is None:
         return 0
@@ -154,9 +158,34 @@ def check_damage(history: History, *, in_active: bool) -> int:
         count = _check_damaged(history, history.log, flip, damaged)
         if history.manages_high_watermark or (is_walked_over and not in_active):
             return count
-        count += _check_damaged(history, history.watcher, flip, damaged)
         with fresh_reader(history) as reader:
-            count += _check_damaged(history, reader, flip, damaged)
+            for log in (history.watcher, reader):
+                refused = _refusal(history, log) if is_walked_over else None
+                if refused is None:
+                    count += _check_damaged(history, log, flip, damaged)
+                else:
+                    count += _check_refused(history, log, flip, refused)
+    return count
+
+
+def _refusal(history: History, log: ReadableLog) -> Outcome | None:
+    """What a reader elsewhere says of the whole log, if it refuses it."""
+    said = outcome(lambda: rows(log, history.model.end, history.model.end, Isolation.LOG_END))
+    return None if said.fault is None else said
+
+
+def _check_refused(history: History, log: ReadableLog, flip: Flip, refused: Outcome) -> int:
+    model, count = history.model, 0
+    assert not refused.records
+    assert refused.fault is not None
+    assert refused.fault[:2] == ("CorruptionError", flip.path.name), refused
+    for isolation in (Isolation.LOG_END, Isolation.COMMITTED):
+        for start, stop in _ranges(history, model.limit(isolation)):
+            for name, way in (IN_ORDER | WHOLE | {"pinned": pinned}).items():
+                if start < stop:
+                    found = outcome(lambda: way(log, start, stop, isolation))  # noqa: B023 - called at once
+                    assert found == refused, (name, isolation, start, stop, found, refused)
+                    count += 1
     return count
 
 
@@ -229,7 +258,7 @@ def _check_damaged(history: History, log: ReadableLog, flip: Flip, damaged: Dama
             if isinstance(log, ReadOnlyLog) and stop - start > 1:
                 found = outcome(lambda: pinned(log, start, stop, isolation))  # noqa: B023 - as above
                 assert found == said, ("pinned", *what, *difference(found, said))
-                if damaged.is_exact:
+                if damaged.is_exact and damaged.before < model.end:  # else the log ends there for it
                     _check_passed(log, start, stop, isolation, damaged, right, what)
                 count += 2
         _check_damaged_table(history, log, isolation, limit, damaged)

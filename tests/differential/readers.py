@@ -125,16 +125,25 @@ def pinned(
 
     home, _, name = log.directory.rpartition("/")
 
+    def pin(log: ReadOnlyLog, position: int) -> Any:
+        log.passes_damage = on_damage is not None
+        try:
+            return log.pin(position, stop, isolation=isolation)
+        finally:
+            log.passes_damage = False
+
     def pin_anew(position: int) -> Any:
         with logstore.open(home, read_only=True) as store:
             again = store[name.rpartition("-")[0]][0]
             assert isinstance(again, ReadOnlyLog)
-            return again.pin(position, stop, isolation=isolation)
+            return pin(again, position)
 
-    log.read(start, start, isolation=isolation)
+    if on_damage is None:
+        log.read(start, start, isolation=isolation)
     if start >= stop:
         return
-    wanted = pickle.loads(pickle.dumps(log.pin(start, stop, isolation=isolation)))
+    found = pin(log, start) if on_damage is None else pin_anew(start)
+    wanted = pickle.loads(pickle.dumps(found))
     for batch in PinnedReader(wanted, make_context(home), pin_anew, on_damage).columns(COLUMNS):
         yield records_of(batch)
 
