@@ -62,7 +62,8 @@ check: lint
 
 # The last line of each run says which code it was: see tests/conftest.py.
 test: lint
-	$(BIN)/pytest -n $(JOBS) -m "not soak" --durations=25
+	$(BIN)/pytest -n $(JOBS) -m "not soak" --note-durations .cache/durations.md
+	@cat .cache/durations.md
 	LOGSTORE_LOOPS=plain $(BIN)/pytest -n $(JOBS) $(FAST)
 
 # A build without a compiler goes on without the compiled module; a release must not.
