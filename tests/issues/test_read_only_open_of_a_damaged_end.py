@@ -201,3 +201,20 @@ def test_beside_a_writer_only_what_is_above_the_recovery_point_is_read(path):
         log.checkpoint()
         log.extend([value] * 16)
         assert read_bytes(path, read_only=True) < 400_000
+
+
+def test_damage_beside_a_writer_is_an_error_once_a_checkpoint_calls_it_durable(path):
+    with open_store(path) as store:
+        log = store.create_topic("t", config=TopicConfig(retention_ms=-1, index_interval_bytes=100))[0]
+        write(log, 10)
+        log.flush()
+        flip(path, 5 * batch_bytes(path) + 70, 1)
+        with logstore.open(path, read_only=True) as elsewhere:
+            reader = elsewhere["t"][0]
+            assert reader.log_end_offset == 40  # a power cut may have left this: nobody called it durable
+            log.checkpoint()
+            for each in (log, reader):
+                with pytest.raises(CorruptionError) as raised:
+                    values(each)
+                assert raised.value.base_offset == 40
+                assert [record.offset for record in each.read(48)] == [*range(48, 80)]
