@@ -170,7 +170,9 @@ def check_damage(history: History, *, in_active: bool) -> int:
 
 def _refusal(history: History, log: ReadableLog) -> Outcome | None:
     """What a reader elsewhere says of the whole log, if it refuses it."""
-    said = outcome(lambda: rows(log, history.model.end, history.model.end, Isolation.LOG_END))
+    model = history.model
+    outcome(lambda: rows(log, model.start, model.end, Isolation.LOG_END))  # one that looked before meets it
+    said = outcome(lambda: rows(log, model.end, model.end, Isolation.LOG_END))
     return None if said.fault is None else said
 
 

@@ -1,0 +1,255 @@
+"""The shape of the source, in numbers: ``python -m benchmarks.house``.
+
+What stands in the text: modules in circles of imports (of any kind: for types, within functions), private
+names that are used from outside, long functions, many parameters. And what a reader of six flows passes
+through: the files, the functions, and how often the story moves from one file to another.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+SOURCE = Path(__file__).parent.parent / "src/logstore"
+LONG_LINES = 70
+MANY_PARAMETERS = 7
+
+Module = tuple[str, ast.Module]
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+# The text ---------------------------------------------------------------------------------------------------
+
+
+class Shape(NamedTuple):
+    """What stands in the source. Each is a list, for people to look into."""
+
+    in_circles: list[str]
+    private_uses: list[str]
+    long_functions: list[str]
+    many_parameters: list[str]
+
+
+def shape_of(source: Path) -> Shape:
+    """Of a package's folder."""
+    modules = {_name_of(path, source): ast.parse(path.read_text()) for path in sorted(source.rglob("*.py"))}
+    functions = [
+        (f"{name}:{node.name}", node)
+        for name, tree in modules.items()
+        for node in ast.walk(tree)
+        if isinstance(node, Function)
+    ]
+    return Shape(
+        sorted(name for circle in _circles(_imports(modules)) for name in circle),
+        [use for module in modules.items() for use in _private_uses(module)],
+        [name for name, node in functions if (node.end_lineno or 0) - node.lineno >= LONG_LINES],
+        [name for name, node in functions if _parameter_count(node) > MANY_PARAMETERS],
+    )
+
+
+def _name_of(path: Path, source: Path) -> str:
+    parts = [source.name, *path.relative_to(source).with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _imports(modules: dict[str, ast.Module]) -> dict[str, set[str]]:
+    """What each module imports of the others, wherever it says so."""
+    found: dict[str, set[str]] = {name: set() for name in modules}
+    for name, tree in modules.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                wanted = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                wanted = [
+                    full if (full := f"{node.module}.{alias.name}") in modules else node.module
+                    for alias in node.names
+                ]
+            else:
+                continue
+            found[name].update(each for each in wanted if each in modules and each != name)
+    return found
+
+
+def _circles(edges: dict[str, set[str]]) -> list[set[str]]:
+    """Modules that reach each other."""
+    reached: dict[str, set[str]] = {}
+    for name in edges:
+        seen: set[str] = set()
+        waiting = list(edges[name])
+        while waiting:
+            each = waiting.pop()
+            if each not in seen:
+                seen.add(each)
+                waiting += edges[each]
+        reached[name] = seen
+    circles: list[set[str]] = []
+    for name, seen in reached.items():
+        if name in seen and not any(name in circle for circle in circles):
+            circles.append({each for each in seen if name in reached[each]})
+    return circles
+
+
+def _private_uses(module: Module) -> Iterator[str]:
+    """``x._name`` where nothing in the module, and nothing that is called self or cls, has that name."""
+    name, tree = module
+    own = {node.name for node in ast.walk(tree) if isinstance(node, Function | ast.ClassDef)}
+    uses = []
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Attribute) or not _is_private(node.attr):
+            continue
+        if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
+            own.add(node.attr)
+        else:
+            uses.append(node)
+    own |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    for use in uses:
+        if use.attr not in own:
+            yield f"{name}:{use.lineno} {ast.unparse(use)}"
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__")
+
+
+def _parameter_count(node: Function) -> int:
+    arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    return len([each for each in arguments if each.arg not in ("self", "cls")])
+
+
+# The flows --------------------------------------------------------------------------------------------------
+
+
+class Passed(NamedTuple):
+    """What one flow passes through."""
+
+    files: int
+    functions: int
+    moves: int
+    """How often what runs is in another file than what ran before, by a call or a return."""
+
+
+class _Tracer:
+    """Notes which of the package's functions run, in order. Compiled functions and other packages are passed
+    over: what they call counts as called by who called them."""
+
+    def __init__(self, source: Path) -> None:
+        self._source = f"{source}/"
+        self._functions: set[tuple[str, str]] = set()
+        self._place = ""
+        self._moves = 0
+
+    def run(self, flow: Callable[[], Any]) -> Passed:
+        sys.setprofile(self._note)
+        try:
+            flow()
+        finally:
+            sys.setprofile(None)
+        return Passed(len({file for file, _ in self._functions}), len(self._functions), self._moves)
+
+    def _note(self, frame: FrameType, event: str, argument: object) -> None:
+        if event == "call":
+            self._enter(frame, is_call=True)
+        elif event == "return" and frame.f_back is not None:
+            self._enter(frame.f_back, is_call=False)
+
+    def _enter(self, frame: FrameType, *, is_call: bool) -> None:
+        file = frame.f_code.co_filename
+        if not file.startswith(self._source):
+            return
+        if is_call:
+            self._functions.add((file, frame.f_code.co_qualname))
+            self._moves += bool(self._place) and file != self._place
+        self._place = file
+
+
+def trace_flows() -> dict[str, Passed]:
+    """Append, flush, extend, read, open after a crash, and a commit of Spark's, each as it goes the second
+    time, in this thread."""
+    import logstore
+    from logstore import NewRecord, StoreConfig
+
+    source = Path(logstore.__file__).parent
+    found = {}
+    with tempfile.TemporaryDirectory() as directory:
+        path = f"{directory}/store"
+        config = StoreConfig(num_recovery_threads_per_data_dir=1)
+        store = logstore.open(path, config=config)
+        log = store.create_topic("t")[0]
+        rows = [NewRecord(b"value", key=b"key")] * 100
+        flows: dict[str, Callable[[], Any]] = {
+            "append": lambda: log.append(b"value", key=b"key"),
+            "flush": log.flush,
+            "extend": lambda: log.extend(rows),
+            "read": lambda: [*log.read(0)],
+        }
+        for name, flow in flows.items():
+            flow()
+            log.flush()
+            if name != "append":
+                log.append(b"gathered")
+            found[name] = _Tracer(source).run(flow)
+        log.flush()
+        log.extend(rows)
+        _kill(store)
+        opened: list[Any] = []
+        found["open after a crash"] = _Tracer(source).run(
+            lambda: opened.append(logstore.open(path, config=config))
+        )
+        opened[0].close()
+        found["commit of Spark's"] = _trace_commit(source, f"{directory}/sink")
+    return found
+
+
+def _kill(store: Any) -> None:
+    store._directory.abandon()
+
+
+def _trace_commit(source: Path, path: str) -> Passed:
+    """Of one file that a task has staged."""
+    import logstore
+    from logstore.clock import SystemClock
+    from logstore.config import StoreConfig
+    from logstore.files import OsFiles
+    from logstore.partition.encoding import RowEncoder
+    from logstore.spark.commits import commit
+    from logstore.spark.staging import StagedWriter, Target, staged_name
+
+    with logstore.open(path) as store:
+        topic = store.create_topic("t")
+        target, config = Target("t", str(topic.topic_id), 0), topic.config
+    encoder = RowEncoder(StoreConfig(), config)
+
+    def stage(batch: int) -> Any:
+        writer = StagedWriter(OsFiles(), path, lambda: staged_name("house", batch, 0))
+        rows = [(b"key", b"value")] * 100
+        writer.append(target, encoder.encode(rows, SystemClock().now_ms()), config.segment_bytes)
+        return writer.finish()
+
+    commit(path, "house", 0, stage(0))
+    files = stage(1)
+    return _Tracer(source).run(lambda: commit(path, "house", 1, files))
+
+
+# The page ---------------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    shape = shape_of(SOURCE)
+    print("| The text | |\n| --- | --- |")
+    for name, found in shape._asdict().items():
+        print(f"| {name.replace('_', ' ')} | {len(found)} |")
+    print("\n| A flow | Files | Functions | Moves between files |\n| --- | --- | --- | --- |")
+    for name, path in trace_flows().items():
+        print(f"| {name} | {path.files} | {path.functions} | {path.moves} |")
+    if "--list" in sys.argv[1:]:
+        for name, found in shape._asdict().items():
+            print(f"\n{name.replace('_', ' ')}:", *found, sep="\n  ")
+
+
+if __name__ == "__main__":
+    main()
