@@ -129,7 +129,7 @@ class _Prompt:
             self._is_stopping = True
             self._queue.clear()
             self._next_ms = math.inf
-            self._changed.notify()
+            self._changed.notify_all()  # an interrupted start may have left a second thread
 
 
 def _start_thread(run: Callable[[], None], name: str) -> threading.Thread:
@@ -284,7 +284,7 @@ class Scheduler:
             self._is_stopping = True
             self._queue.clear()
             self._waiting.clear()
-            self._changed.notify()
+            self._changed.notify_all()
         for thread in (self._thread, None if self._prompt is None else self._prompt.thread):
             if thread is not None and thread is not threading.current_thread():
                 thread.join()
