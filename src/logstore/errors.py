@@ -167,6 +167,9 @@ class ReopenRequiredError(StorageError):
     """An fsync failed, or a change stopped half-way: what is in memory may differ from what is on disk.
     Reads go on; writes are refused until the partition is reopened, which checks the disk again."""
 
+    def __str__(self) -> str:
+        return super().__str__() if self.errno is not None else f"{self.strerror}: {self.filename!r}"
+
 
 class FencedError(LogstoreError):
     """A newer holder of the same identity exists. Stop; do not retry."""

@@ -5,8 +5,9 @@ the system clock it owns two threads; with any other clock it has none, and a te
 thread does what may wait for the disk, several actions at a time when it is behind. The other one never does:
 it writes what lingers, which a kill would take, and no fsync may stand in front of that.
 
-Locks: ``_changed`` guards the queues, in the scheduler and in :class:`_Prompt`; it is never held while an
-action runs.
+Locks: ``_lock`` guards the queues, in the scheduler and in :class:`_Prompt`; it is never held while an
+action runs. ``_changed`` is its condition, and no ``with`` enters that: ``Condition.__enter__`` is Python,
+and an interrupt inside it leaves the lock held for ever.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ class _Prompt:
         self._clock = clock
         self._queue: _Queue = []
         self._numbers = itertools.count()
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._next_ms: float = math.inf
         """When the first task is due: looked at without the lock."""
         self._wakes_ms: float = -1
@@ -90,7 +92,7 @@ class _Prompt:
 
     def add(self, delay_ms: int, task: Task) -> None:
         due_ms = self._clock.monotonic_ms() + delay_ms
-        with self._changed:
+        with self._lock:
             if self._is_stopping:
                 return
             if self.thread is None:
@@ -103,7 +105,7 @@ class _Prompt:
     def run_due(self, most: float = math.inf) -> None:
         """Run so many tasks that are due, in the calling thread."""
         while most > 0 and self._next_ms <= self._clock.monotonic_ms():
-            with self._changed:
+            with self._lock:
                 task = _pop_due(self._queue, self._clock.monotonic_ms())
                 self._next_ms = self._queue[0][0] if self._queue else math.inf
                 if task is None or self._is_stopping:
@@ -117,7 +119,7 @@ class _Prompt:
                 self.run_due()
             except BaseException as error:
                 warn("the background work goes on after %s: %s", type(error).__name__, error)
-            with self._changed:
+            with self._lock:
                 if self._is_stopping:
                     return
                 self._wakes_ms = self._next_ms
@@ -125,7 +127,7 @@ class _Prompt:
                 self._wakes_ms = -1
 
     def stop(self) -> None:
-        with self._changed:
+        with self._lock:
             self._is_stopping = True
             self._queue.clear()
             self._next_ms = math.inf
@@ -165,7 +167,8 @@ class Scheduler:
         self._waiting: _Queue = []
         """Tasks that wait for the disk."""
         self._numbers = itertools.count()
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._is_stopping = False
         self._thread: threading.Thread | None = None
         self._prompt = _Prompt(clock) if isinstance(clock, SystemClock) else None
@@ -209,7 +212,7 @@ class Scheduler:
 
     def _enqueue(self, delay_ms: int, task: Task) -> None:
         due_ms = self._clock.monotonic_ms() + delay_ms
-        with self._changed:
+        with self._lock:
             if self._is_stopping:
                 return
             self._ensure_thread_locked()
@@ -235,7 +238,7 @@ class Scheduler:
 
     def _take_due(self) -> list[Task]:
         """The next task; if it waits for the disk, with all others that do and are due."""
-        with self._changed:
+        with self._lock:
             now_ms = self._clock.monotonic_ms()
             queues = sorted((self._queue, self._waiting), key=_first_due)
             first = _pop_due(queues[0], now_ms) or _pop_due(queues[1], now_ms)
@@ -268,7 +271,7 @@ class Scheduler:
                 self.run_due()
             except BaseException as error:
                 warn("the background work goes on after %s: %s", type(error).__name__, error)
-            with self._changed:
+            with self._lock:
                 if self._is_stopping:
                     return
                 self._changed.wait(self._seconds_to_next_locked())
@@ -280,7 +283,7 @@ class Scheduler:
         """Start nothing more, and wait for the actions under way, but for those of threads that help."""
         if self._prompt is not None:
             self._prompt.stop()
-        with self._changed:
+        with self._lock:
             self._is_stopping = True
             self._queue.clear()
             self._waiting.clear()

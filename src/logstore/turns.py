@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, Generic, TypeVar
@@ -16,6 +19,8 @@ FLUSHED_AT_A_TIME: Final = 8
 than the time of one: on ext4 eight files in 1.2 ms, and one after the other in 2 to 30 ms."""
 WORTH_THREADS_SECONDS: Final = 0.0005
 """What takes less, all together, is over before threads for it have begun."""
+_LOOKED_AGAIN_SECONDS: Final = 0.05
+"""Whoever waits looks by himself so often, in case an interrupt kept him from being woken."""
 
 
 def take_turns(action: Callable[[T], object], items: Iterable[T], *, at_a_time: int = 1) -> None:
@@ -33,6 +38,32 @@ def flushed_at_a_time(files: Files) -> int:
     return FLUSHED_AT_A_TIME if type(files) is OsFiles else 1
 
 
+class Latch:
+    """Is opened once, and whoever waits goes on.
+
+    Not :class:`threading.Event`: an interrupt inside its ``set`` or ``wait``, which are Python, can leave its
+    lock held, and then every thread that comes to it waits for ever.
+    """
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self._closed = threading.Lock()
+        """Held until it is open. Only wakes: ``is_open`` is what counts."""
+        self._closed.acquire()
+
+    def open(self) -> None:
+        """Let one that waits go on at once, and others soon."""
+        self.is_open = True
+        with contextlib.suppress(RuntimeError):  # it was released before
+            self._closed.release()
+
+    def wait(self, timeout_seconds: float = math.inf) -> None:
+        """Until it is open, or the time is over."""
+        deadline = time.monotonic() + timeout_seconds
+        while not self.is_open and (left := deadline - time.monotonic()) > 0:
+            self._closed.acquire(timeout=min(left, _LOOKED_AGAIN_SECONDS))
+
+
 class _Turns(Generic[T]):
     """Each item is for the thread that comes next."""
 
@@ -40,8 +71,12 @@ class _Turns(Generic[T]):
         self._action = action
         self._turns = deque(enumerate(items))
         self._failures: dict[int, Exception] = {}
-        self._ends: list[threading.Event] = []
-        """Of the other threads. Not their ``join``: an interrupt makes that forget a thread that is busy."""
+        self._lock = threading.Lock()
+        """Guards who comes, and that nobody comes any more."""
+        self._is_over = False
+        self._ends: list[Latch] = []
+        """Of the other threads that have come. Who was started and has not come is not waited for: an
+        interrupt may hide whether a thread was started, and make that it never comes."""
 
     def take(self, at_a_time: int) -> None:
         try:
@@ -57,22 +92,20 @@ class _Turns(Generic[T]):
             raise self._failures[min(self._failures)]
 
     def _start_thread(self) -> None:
-        end = threading.Event()
-        thread = threading.Thread(target=self._work_beside, args=(end,), name="logstore-turn")
-        self._ends.append(end)
-        try:
+        thread = threading.Thread(target=self._work_beside, name="logstore-turn", daemon=True)
+        with contextlib.suppress(RuntimeError):  # no thread to be had, or the interpreter ends
             thread.start()
-        except BaseException as error:
-            if thread.ident is None:
-                self._ends.remove(end)
-            if not isinstance(error, RuntimeError):  # no thread to be had, or the interpreter ends
-                raise
 
-    def _work_beside(self, end: threading.Event) -> None:
+    def _work_beside(self) -> None:
+        end = Latch()
+        with self._lock:
+            if self._is_over:
+                return
+            self._ends.append(end)
         try:
             self._work()
         finally:
-            end.set()
+            end.open()
 
     def _work(self) -> None:
         while self._turns:
@@ -88,11 +121,14 @@ class _Turns(Generic[T]):
     def _wait_for_threads(self) -> None:
         """An interrupt is raised when all are done: what they work on must not be let go before."""
         interrupt: BaseException | None = None
-        for end in self._ends:
-            while not end.is_set():
-                try:
+        while True:
+            try:
+                with self._lock:
+                    self._is_over = True
+                for end in self._ends:
                     end.wait()
-                except BaseException as error:
-                    interrupt = error
+                break
+            except BaseException as error:
+                interrupt = error
         if interrupt is not None:
             raise interrupt

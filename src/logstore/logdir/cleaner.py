@@ -8,7 +8,7 @@ cleaned is tried again, ever more slowly, and never stops the others.
 Retention is not done here: the directory enforces that of compacted topics with all others', and a compaction
 bears it at any moment.
 
-Lock: ``_changed`` guards all that is remembered. It is not held during a round, nor while logs are asked how
+Lock: ``_lock`` guards all that is remembered. It is not held during a round, nor while logs are asked how
 dirty they are. No lock of the directory is taken.
 """
 
@@ -53,7 +53,8 @@ class LogCleaner:
         self._backoff_ms = config.log_cleaner_backoff_ms
         self._map_bytes = config.log_cleaner_dedupe_buffer_size // config.log_cleaner_threads
         self._throttle = SharedThrottle(config.log_cleaner_io_max_bytes_per_second, context.clock)
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)  # entered by its lock: see logstore.schedule
         self._cleanings: dict[TopicPartition, LogCleaning] = {}
         self._wake_count = 0
         self._is_started = False
@@ -70,7 +71,7 @@ class LogCleaner:
         """
         self._check_usable()
         found = [(log, _dirtiness_of(log)) for log in self._compacted_logs()]
-        with self._changed:
+        with self._lock:
             return {
                 log.partition: self._cleaning_of_locked(log).status(dirtiness, is_taken=turn_of(log).is_taken)
                 for log, dirtiness in found
@@ -80,7 +81,7 @@ class LogCleaner:
         """Look now for what to clean, instead of after ``log_cleaner_backoff_ms``. What failed still waits
         for its time."""
         self._check_usable()
-        with self._changed:
+        with self._lock:
             self._wake_locked()
 
     def _check_usable(self) -> None:
@@ -98,7 +99,7 @@ class LogCleaner:
             raise UsageError(f"log is {shown(log)}; it must be a Log, open for writing")
         report = log.compact(now=now, dry_run=dry_run, map_bytes=self._map_bytes, on_progress=on_progress)
         if not dry_run:
-            with self._changed:
+            with self._lock:
                 self._cleaning_of_locked(log).succeed(report, self._clock.now_ms())
         return report
 
@@ -108,7 +109,7 @@ class LogCleaner:
         """Begin, unless the settings do not want it; if that was done, look for what is new."""
         if not self._context.config.log_cleaner_enable:
             return
-        with self._changed:
+        with self._lock:
             if not self._is_started and not self._is_stopping:
                 self._is_started = True
                 if self._has_threads:
@@ -137,7 +138,7 @@ class LogCleaner:
     def stop(self) -> None:
         """Call off what is under way, wait for that, and begin nothing more. The logs are not compacted any
         more afterwards, by nobody: this comes before they are closed."""
-        with self._changed:
+        with self._lock:
             self._is_stopping = True
             self._changed.notify_all()
             busy = [cleaning.log for cleaning in self._cleanings.values() if cleaning.is_busy]
@@ -158,7 +159,7 @@ class LogCleaner:
                     continue
             except BaseException as error:
                 warn("the log cleaner goes on after %s: %s", type(error).__name__, error)
-            with self._changed:
+            with self._lock:
                 if not self._is_stopping and self._wake_count == seen:
                     self._changed.wait(min(self._backoff_ms, _LONGEST_WAIT_MS) / 1000)
 
@@ -199,7 +200,7 @@ class LogCleaner:
         )
 
     def _end(self, cleaning: LogCleaning, report: CompactionReport | None, failure: Exception | None) -> None:
-        with self._changed:
+        with self._lock:
             cleaning.is_busy = False
             if failure is not None:
                 self._fail_locked(cleaning, failure)
@@ -222,9 +223,9 @@ class LogCleaner:
             except ClosedError:
                 continue
             except Exception as error:
-                with self._changed:
+                with self._lock:
                     self._fail_locked(self._cleaning_of_locked(log), error)
-        with self._changed:
+        with self._lock:
             for log in most_dirty_first(found):
                 cleaning = self._cleaning_of_locked(log)
                 if not (self._is_stopping or cleaning.is_busy or turn_of(log).is_taken):
@@ -236,7 +237,7 @@ class LogCleaner:
         """Those that may be cleaned. What is known of logs that are gone is forgotten."""
         logs = self._compacted_logs()
         monotonic_ms = self._clock.monotonic_ms()
-        with self._changed:
+        with self._lock:
             for partition in self._cleanings.keys() - {log.partition for log in logs}:
                 del self._cleanings[partition]
             return [

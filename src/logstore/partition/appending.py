@@ -129,7 +129,8 @@ class AppendingLog(WritableLog):
                         if number >= 0:
                             return self._after_gathering_locked(number)
                 except BaseException as error:
-                    self._poison_if_unexpected(error)
+                    if self._gathered.has_failed:  # else nothing was written, and an interrupt is no harm
+                        self._poison_if_unexpected(error)
                     raise
         return self._append_closely(value, key, headers, timestamp_ms, now_ms)
 
@@ -177,11 +178,11 @@ class AppendingLog(WritableLog):
 
     def _write_soon_locked(self) -> None:
         """Write the newest row after the linger time at the latest; now, if there is none."""
-        if self._context.config.linger_ms > 0:
-            self._linger_after_locked(self._context.config.linger_ms)
-            return
         try:
-            self._drain_locked()
+            if self._context.config.linger_ms > 0:
+                self._linger_after_locked(self._context.config.linger_ms)
+            else:
+                self._drain_locked()
         except BaseException:
             self._gathered.remove_last()
             raise
@@ -196,7 +197,11 @@ class AppendingLog(WritableLog):
 
     def _linger_after_locked(self, delay_ms: int) -> None:
         self._linger_pending = True
-        self._context.scheduler.promptly(delay_ms, self._linger_task)
+        try:
+            self._context.scheduler.promptly(delay_ms, self._linger_task)
+        except BaseException:  # without a thread for it, or interrupted: the next append asks again
+            self._linger_pending = False
+            raise
         if self._given_now_ms is None:  # with a clock set by hand the program ends as a test says
             self._owes_help = True
             self._gate_until_ms = self._now_ms() + delay_ms

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from logstore.errors import ClosedError, UsageError
 from logstore.model import TopicPartition
+from logstore.turns import Latch
 
 if TYPE_CHECKING:
     from logstore.partition.log import Log
@@ -29,7 +30,7 @@ class CompactionTurn:
         self._lock = threading.Lock()
         self._thread_id: int | None = None
         """Whose turn it is, or, where the lock is free, was when an interrupt came."""
-        self._ended = threading.Event()
+        self._ended = Latch()
 
     def own_lock(self) -> threading.Lock:
         """The lock, which goes in front of the turn in a ``with`` statement: waits for the one before. The
@@ -70,13 +71,13 @@ class CompactionTurn:
         Raises:
             ClosedError: the log is going: leave nothing behind, at once.
         """
-        if self._ended.is_set():
+        if self._ended.is_open:
             raise ClosedError(f"{self._partition} was closed, or its topic deleted, while it was compacted")
 
     def end(self) -> None:
         """Make the compaction under way stop, and wait until it has cleaned up. There will be no other. Not
         for whoever holds the log's lock; what the compaction itself calls does not wait."""
-        self._ended.set()
+        self._ended.open()
         if self._thread_id != threading.get_ident():
             with self._lock:
                 pass

@@ -17,7 +17,6 @@ from logstore.config import DEFAULT_MAP_BYTES, StoreConfig, TopicConfig, check_t
 from logstore.errors import (
     LogstoreError,
     OffsetOutOfRangeError,
-    ReopenRequiredError,
     UsageError,
 )
 from logstore.files import Files, PathLike
@@ -452,12 +451,9 @@ class Log(AppendingLog):
         """
         view = self._core.view
         if view.durable_offset < view.log_end_offset or self._gathered.row_count:
-            raise ReopenRequiredError(
-                getattr(self._failure, "errno", None),
+            raise self._reopen_required(
                 f"{self.partition} is closed, but nobody knows whether what was appended from offset "
-                f"{view.durable_offset} on will survive a power cut; open it again to find out, because of: "
-                f"{self._failure}",
-                self.directory,
+                f"{view.durable_offset} on will survive a power cut; open it again to find out"
             )
 
     def abandon(self) -> None:

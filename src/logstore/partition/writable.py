@@ -113,7 +113,8 @@ class WritableLog(ReadableLog):
         self._given_now_ms = None if type(context.clock) is SystemClock else context.clock.now_ms
         """None: whoever can ask the machine's clock by himself does."""
         self._lock = threading.RLock()
-        self._grown = threading.Condition()
+        self._grown_lock = threading.RLock()
+        self._grown = threading.Condition(self._grown_lock)  # entered by its lock: see logstore.schedule
         self._waiting_count = 0
         self._changing = _Change(self)
         self._core = LogCore(context, directory, partition, config, loaded, role=role, poison=self._poison)
@@ -159,11 +160,17 @@ class WritableLog(ReadableLog):
             raise FencedError(str(self._failure))
         if self._failure is not None:
             tell_failed_flush(self._context.files, self.directory)
-            raise ReopenRequiredError(
-                getattr(self._failure, "errno", None),
-                f"{self.partition} must be reopened before it is written again, because of: {self._failure}",
-                self.directory,
+            raise self._reopen_required(
+                f"{self.partition} must be reopened before it is written again "
+                f"(topic.reopen({self.partition.partition}), or close and open it)"
             )
+
+    def _reopen_required(self, what: str) -> ReopenRequiredError:
+        failure = self._failure
+        why = str(failure) or type(failure).__name__  # Ctrl-C says nothing
+        return ReopenRequiredError(
+            getattr(failure, "errno", None), f"{what}, because of: {why}", self.directory
+        )
 
     def _poison(self, error: BaseException) -> None:
         self._failure = error
@@ -192,11 +199,11 @@ class WritableLog(ReadableLog):
 
     def _notify(self) -> None:
         if self._waiting_count:
-            with self._grown:
+            with self._grown_lock:
                 self._grown.notify_all()
 
     def _wait_for_growth(self, seen: LogView, timeout_ms: int) -> None:
-        with self._grown:
+        with self._grown_lock:
             self._waiting_count += 1
             try:
                 if self._core.view is seen and not self._is_closed:
