@@ -215,7 +215,7 @@ def _trace_commit(source: Path, path: str) -> Passed:
     from logstore.clock import SystemClock
     from logstore.config import StoreConfig
     from logstore.files import OsFiles
-    from logstore.partition.encoding import RowEncoder
+    from logstore.partition.encoding.row_encoder import RowEncoder
     from logstore.spark.commits import commit
     from logstore.spark.staging import StagedWriter, Target, staged_name
 

@@ -57,10 +57,10 @@ Scan = Callable[[str, int], tuple[int, int | None]]
 
 def _logstore() -> Scan:
     from logstore.files import OsFiles
-    from logstore.partition.active import ActiveSegment
-    from logstore.partition.leader_epochs import LeaderEpochs
-    from logstore.partition.segment import OpenSegments
-    from logstore.partition.tail import Tail
+    from logstore.partition.recovery.tail import Tail
+    from logstore.partition.segments.active import ActiveSegment
+    from logstore.partition.segments.segment import OpenSegments
+    from logstore.partition.state.leader_epochs import LeaderEpochs
 
     def scan(path: str, most_bytes: int) -> tuple[int, int | None]:
         """What an open does with a segment after a crash, up to writing the indexes that it makes."""

@@ -11,12 +11,12 @@ import pytest
 from logstore import build_info
 from logstore.clock import SystemClock
 from logstore.errors import LogstoreError
-from logstore.partition.findings import FindingKind, VerifyReport
-from logstore.partition.home import CLEAN_MARKER_NAME
-from logstore.partition.verify import verify_log
-from logstore.partition.verify_facts import facts_of_files
-from logstore.partition.verify_files import StoredCheckpoints
-from logstore.partition.writable import WritableLog
+from logstore.partition.checking.facts_of_log import facts_of_files
+from logstore.partition.checking.files import StoredCheckpoints
+from logstore.partition.checking.findings import FindingKind, VerifyReport
+from logstore.partition.checking.verify import verify_log
+from logstore.partition.state.home import CLEAN_MARKER_NAME
+from logstore.partition.writing.writable import WritableLog
 from tests.figures import report as report_figure
 
 pytest_plugins = ["tests.durations", "tests.longest", "tests.partition.fixtures"]

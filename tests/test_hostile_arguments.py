@@ -21,7 +21,7 @@ from logstore.errors import LogstoreError
 from logstore.logdir.cleaner import LogCleaner
 from logstore.model import ProducerIdentity
 from logstore.partition.log import Log
-from logstore.partition.watching import ReadOnlyLog
+from logstore.partition.watching.read_only import ReadOnlyLog
 from logstore.store import Store, Topic
 from logstore.testing.clock import ManualClock
 from logstore.testing.memory import MemoryFiles

@@ -12,10 +12,10 @@ import logstore
 from logstore.config import TopicConfig
 from logstore.errors import CorruptionError, OffsetOutOfRangeError, UnknownTopicError
 from logstore.model import Isolation, ProducerIdentity
-from logstore.partition import arrow
-from logstore.partition.context import make_context
-from logstore.partition.pinned import PinnedReader
-from logstore.partition.watching import ReadOnlyLog
+from logstore.partition.reading import arrow
+from logstore.partition.state.context import make_context
+from logstore.partition.watching.pinned import PinnedReader
+from logstore.partition.watching.read_only import ReadOnlyLog
 from tests.logdir.helpers import CountingFiles, open_store
 
 PLAN = arrow.plan_columns(["offset", "value"], 100, 1 << 20)

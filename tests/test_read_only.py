@@ -19,7 +19,7 @@ from logstore.errors import (
     UsageError,
 )
 from logstore.model import Isolation, ProducerIdentity, Role
-from logstore.partition.watching import ReadOnlyLog
+from logstore.partition.watching.read_only import ReadOnlyLog
 from logstore.testing import ManualClock
 from tests.logdir.helpers import (
     Child,

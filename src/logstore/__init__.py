@@ -31,11 +31,11 @@ from logstore.model import (
     Record,
     TopicPartition,
 )
-from logstore.partition.compaction_report import CompactionReport
-from logstore.partition.erase_report import EraseReport
-from logstore.partition.indexes import OffsetIndex
+from logstore.partition.cleaning.compaction_report import CompactionReport
+from logstore.partition.cleaning.erase_report import EraseReport
 from logstore.partition.log import Log
-from logstore.partition.segment import Segment
+from logstore.partition.segments.indexes import OffsetIndex
+from logstore.partition.segments.segment import Segment
 from logstore.store import Store, Topic
 from logstore.store import open_store as open
 

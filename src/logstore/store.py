@@ -32,7 +32,7 @@ from logstore.logdir.directory import (
 from logstore.logdir.placement import Placement
 from logstore.logdir.watched import WatchedDirectory
 from logstore.model import BoundToProcess, Bytes, Isolation, TopicPartition, how_to_make_int
-from logstore.partition.columns import NewRecords, columns_of, list_of
+from logstore.partition.encoding.rows import NewRecords, columns_of, list_of
 from logstore.partition.log import Log
 
 if TYPE_CHECKING:
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     import pyarrow
 
     from logstore.logdir.cleaner import LogCleaner
-    from logstore.partition.compaction_report import CompactionReport, OnCompactionProgress
-    from logstore.partition.erase_report import EraseReport, OnEraseProgress
-    from logstore.partition.findings import OnVerifyProgress, VerifyReport
-    from logstore.partition.latest import LatestView
+    from logstore.partition.checking.findings import OnVerifyProgress, VerifyReport
+    from logstore.partition.cleaning.compaction_report import CompactionReport, OnCompactionProgress
+    from logstore.partition.cleaning.erase_report import EraseReport, OnEraseProgress
+    from logstore.partition.reading.latest import LatestView
 
 
 def open_store(
@@ -348,7 +348,7 @@ class Topic(BoundToProcess, Sequence[Log]):
     ) -> pyarrow.RecordBatchReader:
         """As :meth:`read_arrow`, a bounded number of records at a time; see :meth:`Log.iterate_arrow`. What
         is appended meanwhile is not seen."""
-        from logstore.partition import arrow  # pyarrow is optional, and slow to import
+        from logstore.partition.reading import arrow  # pyarrow is optional, and slow to import
 
         names = arrow.names_of_topic(columns)
         readers = [
@@ -381,7 +381,7 @@ class Topic(BoundToProcess, Sequence[Log]):
     ) -> pyarrow.RecordBatchReader:
         """The current record of each key as columns, one partition after the other, with the column
         ``partition`` in front; see :meth:`Log.latest_arrow`."""
-        from logstore.partition import arrow  # pyarrow is optional, and slow to import
+        from logstore.partition.reading import arrow  # pyarrow is optional, and slow to import
 
         names = arrow.names_of_topic(columns)
         readers = [
@@ -453,7 +453,7 @@ class Topic(BoundToProcess, Sequence[Log]):
         As :meth:`extend`, of what :meth:`Log.extend_arrow` takes. Cost: that of it, 0.1 µs per record for the
         division, and 2 µs for each key that comes for the first time.
         """
-        from logstore.partition import arrow_input  # pyarrow is optional, and slow to import
+        from logstore.partition.encoding import arrow_input  # pyarrow is optional, and slow to import
 
         count, placement = len(self), self._placement
         tables = arrow_input.divide(data, count, lambda value: placement.choose(None, value, count))
@@ -519,7 +519,7 @@ class Topic(BoundToProcess, Sequence[Log]):
             CorruptionError, StorageError: of the first partition where it failed, or that could not be
                 opened; in the others they were erased all the same.
         """
-        from logstore.partition.erased_records import check_erased  # few programs get here
+        from logstore.partition.cleaning.erased_records import check_erased  # few programs get here
 
         dry_run = check_flag(dry_run, "dry_run")
         check_callback(on_progress, "on_progress")

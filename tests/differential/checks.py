@@ -9,10 +9,10 @@ from typing import NamedTuple
 import logstore
 from logstore.format.loops import scan_batches
 from logstore.model import Isolation, Record
-from logstore.partition.pinned import Damage
-from logstore.partition.readable import ReadableLog
-from logstore.partition.reading import iterate_batches
-from logstore.partition.watching import ReadOnlyLog
+from logstore.partition.reading.readable import ReadableLog
+from logstore.partition.reading.records import iterate_batches
+from logstore.partition.watching.pinned import Damage
+from logstore.partition.watching.read_only import ReadOnlyLog
 from tests.differential.history import Flip, History
 from tests.differential.readers import (
     IN_ORDER,

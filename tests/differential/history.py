@@ -16,7 +16,7 @@ import logstore
 from logstore.config import StoreConfig, TopicConfig
 from logstore.model import Isolation, NewRecord, ProducerIdentity, Record, Role
 from logstore.partition.log import Log
-from logstore.partition.watching import ReadOnlyLog
+from logstore.partition.watching.read_only import ReadOnlyLog
 from logstore.testing import ManualClock
 from tests.differential.model import Model
 from tests.logdir.helpers import QuickFiles

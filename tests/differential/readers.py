@@ -15,11 +15,11 @@ from logstore.format.batch import decode_batch
 from logstore.format.control import ControlType, decode_control_record
 from logstore.format.loops import scan_batches
 from logstore.model import Isolation, Record
-from logstore.partition import arrow
-from logstore.partition.context import make_context
-from logstore.partition.pinned import PinnedReader
-from logstore.partition.readable import ReadableLog
-from logstore.partition.watching import ReadOnlyLog
+from logstore.partition.reading import arrow
+from logstore.partition.reading.readable import ReadableLog
+from logstore.partition.state.context import make_context
+from logstore.partition.watching.pinned import PinnedReader
+from logstore.partition.watching.read_only import ReadOnlyLog
 
 COLUMNS = arrow.plan_columns(None, 7, 1000)
 

@@ -23,8 +23,8 @@ from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import CorruptionError
 from logstore.format.header import decode_header
 from logstore.model import Isolation, ProducerIdentity
-from logstore.partition.context import make_context
-from logstore.partition.pinned import PinnedReader
+from logstore.partition.state.context import make_context
+from logstore.partition.watching.pinned import PinnedReader
 from logstore.testing import ManualClock, MemoryFiles
 from tests.fuzz.flips import EPOCH
 
@@ -232,7 +232,7 @@ def ways(target: Target, log: Any) -> dict[str, Callable[[], Iterator[tuple[int,
 
 def pinned_rows(target: Target, log: Any, files: MemoryFiles) -> Iterator[tuple[int, bytes]]:
     """By way of a pinned range."""
-    from logstore.partition import arrow
+    from logstore.partition.reading import arrow
 
     def pin(start: int) -> Any:
         offsets = log.readable_offsets(target.isolation)

@@ -199,7 +199,10 @@ def segment(engine, data):
     """The records of a whole segment, through the reader that logs have: as rows, and as columns."""
     data = resealed(data)
     base = max(int.from_bytes(data[:8], "big", signed=True), 0) % (1 << 60)
-    view_of, reading = engine.modules["logstore.partition.view"], engine.modules["logstore.partition.reading"]
+    view_of, reading = (
+        engine.modules["logstore.partition.reading.view"],
+        engine.modules["logstore.partition.reading.records"],
+    )
     end = base + 400
     segment = _Segment(engine, data, base)
     view = view_of.LogView((segment,), (base,), len(data), base, end, end, end, end)
@@ -214,7 +217,7 @@ def segment(engine, data):
     offsets = [row[0] for row in rows]
     assert offsets == sorted(set(offsets)), offsets
     assert all(base <= offset < end for offset in offsets), (base, offsets)
-    arrow = engine.modules["logstore.partition.arrow"]
+    arrow = engine.modules["logstore.partition.reading.arrow"]
     plan, columns = arrow.plan_columns(None, 64, 1 << 16), []
 
     def read_columns():
@@ -385,7 +388,7 @@ def producer_snapshot(engine, data):
     if is_refused(entries):
         return entries
     assert module.encode_snapshot(entries) == bytes(data)
-    states = engine.modules["logstore.partition.producer_state"].ProducerStates()
+    states = engine.modules["logstore.partition.state.producer_state"].ProducerStates()
     loaded = engine.outcome(states.load_snapshot, entries, 50, 0)
     return [tuple(e) for e in entries], loaded, [tuple(e) for e in states.snapshot_entries()]
 
@@ -407,7 +410,7 @@ def epoch_checkpoint(engine, data):
     if is_refused(found):
         return found
     assert module.decode_epoch_checkpoint(module.encode_epoch_checkpoint(found)) == found
-    epochs = engine.modules["logstore.partition.leader_epochs"]
+    epochs = engine.modules["logstore.partition.state.leader_epochs"]
     history = engine.outcome(epochs.LeaderEpochs, found)
     return [tuple(entry) for entry in found], history if is_refused(history) else None
 

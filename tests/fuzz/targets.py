@@ -28,10 +28,11 @@ from logstore.format.index import OffsetPosition
 from logstore.format.offset_map import PLAIN_KEY_BYTES, OffsetMap, PlainTable, bytes_for
 from logstore.format.run import IndexProgress, RunPlace, RunRules
 from logstore.model import Isolation, NewRecord, TimestampType, TopicPartition
-from logstore.partition import latest, reading
-from logstore.partition.columns import Columns, columns_of
-from logstore.partition.encoding import RowEncoder
-from logstore.partition.view import LogView
+from logstore.partition.encoding.row_encoder import RowEncoder
+from logstore.partition.encoding.rows import Columns, columns_of
+from logstore.partition.reading import latest
+from logstore.partition.reading import records as reading
+from logstore.partition.reading.view import LogView
 from tests.fuzz import junk
 from tests.fuzz.chance import INT32_MAX, INT64_MAX
 

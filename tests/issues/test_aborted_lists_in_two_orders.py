@@ -21,10 +21,10 @@ from logstore.config import TopicConfig
 from logstore.errors import CorruptionError
 from logstore.format.index import AbortedTransactions
 from logstore.model import AbortedTransaction, Isolation, ProducerIdentity
-from logstore.partition import arrow
-from logstore.partition.context import make_context
-from logstore.partition.pinned import Damage, PinnedReader
-from logstore.partition.watching import ReadOnlyLog
+from logstore.partition.reading import arrow
+from logstore.partition.state.context import make_context
+from logstore.partition.watching.pinned import Damage, PinnedReader
+from logstore.partition.watching.read_only import ReadOnlyLog
 from logstore.store import Store
 
 PLAN = arrow.plan_columns(["offset", "value"], 100, 1 << 20)

@@ -8,7 +8,7 @@ import pytest
 from logstore.config import TopicConfig
 from logstore.errors import InvalidTimestampError
 from logstore.model import NO_TIMESTAMP_MS
-from logstore.partition.validate import check_timestamps
+from logstore.partition.encoding.planning import check_timestamps
 
 CONFIG = TopicConfig(message_timestamp_before_max_ms=100, message_timestamp_after_max_ms=50)
 

@@ -6,7 +6,7 @@ from tests.partition.helpers import Partition
 
 import logstore
 from logstore import TopicConfig
-from logstore.partition import aside
+from logstore.partition.recovery import aside
 
 CHECKPOINT = "recovery-point-offset-checkpoint"
 

@@ -10,7 +10,7 @@ import pytest
 
 import logstore
 from logstore.errors import CorruptionError
-from logstore.partition.readable import ReadableLog
+from logstore.partition.reading.readable import ReadableLog
 
 pytestmark = pytest.mark.damaged
 

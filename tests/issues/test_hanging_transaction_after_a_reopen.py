@@ -12,7 +12,7 @@ from tests.logdir.helpers import ManualClock, open_store, values
 
 from logstore.config import StoreConfig
 from logstore.model import ProducerIdentity, TopicPartition
-from logstore.partition.findings import FindingKind
+from logstore.partition.checking.findings import FindingKind
 
 DAY_MS = 86_400_000
 START_MS = 1_700_000_000_000

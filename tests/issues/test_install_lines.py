@@ -83,7 +83,7 @@ def test_messages_take_it_from_one_place():
 
 @pytest.mark.parametrize("extra", ["arrow", "spark"])
 def test_a_missing_package_says_what_to_install(extra):
-    module = {"arrow": "logstore.partition.arrow", "spark": "logstore.spark.source"}[extra]
+    module = {"arrow": "logstore.partition.reading.arrow", "spark": "logstore.spark.source"}[extra]
     missing = {"arrow": "pyarrow", "spark": "pyspark"}[extra]
     printed = run_python(
         f"import sys; sys.modules[{missing!r}] = None\n"
@@ -118,7 +118,7 @@ def lines_of(tmp_path, **environment):
 def test_who_runs_plain_python_by_accident_is_told_once_when_a_store_is_opened(tmp_path):
     imported, told, is_compiled = lines_of(tmp_path, LOGSTORE_LOOPS="")
     assert (imported, is_compiled) == ("imported", "False")
-    assert told.startswith("WARNING:logstore.partition.context:logstore runs in plain Python")
+    assert told.startswith("WARNING:logstore.partition.state.context:logstore runs in plain Python")
     assert "has no compiled module" in told
     assert build.INSTALL_AGAIN in told
 

@@ -11,8 +11,10 @@ import pytest
 import logstore
 from logstore.config import StoreConfig
 from logstore.errors import ReopenRequiredError
-from logstore.partition import group_commit, home, recovery, writable
 from logstore.partition.log import Log
+from logstore.partition.recovery import loader
+from logstore.partition.state import home
+from logstore.partition.writing import group_commit, writable
 from logstore.testing import ManualClock, MemoryFiles
 
 
@@ -80,7 +82,7 @@ def test_a_partition_whose_reopening_was_interrupted_says_so(monkeypatch):
         topic = store.create_topic("t")
         topic[0].extend([b"a"])
         with monkeypatch.context() as patch:
-            patch.setattr(recovery.Loader, "load", Once(recovery.Loader.load))
+            patch.setattr(loader.Loader, "load", Once(loader.Loader.load))
             with pytest.raises(KeyboardInterrupt):
                 topic.reopen(0)
         with pytest.raises(ReopenRequiredError, match="must be reopened"):

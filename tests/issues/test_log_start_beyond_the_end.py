@@ -8,8 +8,8 @@ start beyond the end is damage: no checksum covers that file.
 import pytest
 
 from logstore.config import StoreConfig
-from logstore.partition.home import LOG_STARTS_NAME
 from logstore.partition.log import Log
+from logstore.partition.state.home import LOG_STARTS_NAME
 from logstore.testing import ManualClock, MemoryFiles
 
 PATH = "/t-0"

@@ -23,7 +23,7 @@ from tests.logdir.helpers import Child, QuickFiles, open_store, values
 
 import logstore
 from logstore.config import TopicConfig
-from logstore.partition import watching
+from logstore.partition.watching import read_only
 
 ROLLING = TopicConfig(segment_bytes=300, flush_ms=1, retention_ms=-1)
 
@@ -82,7 +82,7 @@ def test_a_process_that_was_stopped_between_two_looks_looks_again(log, tmp_path,
     with logstore.open(tmp_path / "store", read_only=True, files=files) as reader:
         seen, now = reader["t"][0], time.monotonic
         stopped = [0.0]
-        monkeypatch.setattr(watching.time, "monotonic", lambda: now() + stopped[0])
+        monkeypatch.setattr(read_only.time, "monotonic", lambda: now() + stopped[0])
         disturbances = [1, 1, 1]
         last = sorted((tmp_path / "store" / "t-0").glob("*.log"))[0]
 

@@ -27,7 +27,7 @@ from tests.partition.test_readers_swap import COMPACTED, RETENTION_MS, Written, 
 
 from logstore.errors import OffsetOutOfRangeError, StorageError
 from logstore.model import Isolation
-from logstore.partition.indexes import TransactionIndex
+from logstore.partition.segments.indexes import TransactionIndex
 
 COMMITTED = Isolation.COMMITTED
 

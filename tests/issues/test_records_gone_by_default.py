@@ -14,7 +14,7 @@ from tests.logdir.helpers import crash
 
 import logstore
 from logstore.config import StoreConfig, TopicConfig
-from logstore.partition.home import CATALOGUE_NAME
+from logstore.partition.state.home import CATALOGUE_NAME
 from logstore.testing import ManualClock, MemoryFiles
 
 DAY_MS = 86_400_000

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logstore.config import TopicConfig
-from logstore.partition.retention import SegmentFacts, plan_retention
+from logstore.partition.writing.retention import SegmentFacts, plan_retention
 
 NOW_MS = 1000
 

@@ -10,7 +10,7 @@ import pytest
 from tests.logdir.helpers import QuickFiles, open_store
 
 from logstore.config import TopicConfig
-from logstore.partition.findings import FindingKind
+from logstore.partition.checking.findings import FindingKind
 
 COMPACTED = TopicConfig(cleanup_policy="compact", segment_bytes=1_000)
 

@@ -11,7 +11,7 @@ from logstore.errors import InvalidTimestampError
 from logstore.format.batch import encode_batch
 from logstore.format.units import unit_of
 from logstore.model import NewRecord
-from logstore.partition.encoding import RowEncoder
+from logstore.partition.encoding.row_encoder import RowEncoder
 from logstore.testing import ManualClock, MemoryFiles
 
 NOW_MS = 1_700_000_000_000
@@ -176,7 +176,7 @@ def test_the_append_time_replaces_what_is_given(store):
 
 
 def test_what_spark_stages_is_held_against_it():
-    arrow_input = pytest.importorskip("logstore.partition.arrow_input")
+    arrow_input = pytest.importorskip("logstore.partition.encoding.arrow_input")
     encoder = RowEncoder(logstore.StoreConfig(), TopicConfig())
     with pytest.raises(InvalidTimestampError, match="record 1 looks like seconds"):
         arrow_input.encode(arrow_of([NOW_MS, NOW_MS // 1000]), encoder, NOW_MS)

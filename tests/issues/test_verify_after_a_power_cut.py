@@ -14,12 +14,12 @@ import pytest
 
 from logstore.config import StoreConfig, TopicConfig
 from logstore.model import TopicPartition
-from logstore.partition.findings import FindingKind, VerifyReport
-from logstore.partition.home import CLEAN_MARKER_NAME
+from logstore.partition.checking.facts_of_log import facts_of_files
+from logstore.partition.checking.files import StoredCheckpoints
+from logstore.partition.checking.findings import FindingKind, VerifyReport
+from logstore.partition.checking.verify import verify_log
 from logstore.partition.log import Log
-from logstore.partition.verify import verify_log
-from logstore.partition.verify_facts import facts_of_files
-from logstore.partition.verify_files import StoredCheckpoints
+from logstore.partition.state.home import CLEAN_MARKER_NAME
 from logstore.testing import ManualClock, MemoryFiles
 from logstore.testing.crash import CrashStates
 from logstore.testing.memory import Image

@@ -15,7 +15,7 @@ import pytest
 
 import logstore
 from logstore.errors import ClosedError, UnknownTopicError
-from logstore.partition.findings import VerifyReport
+from logstore.partition.checking.findings import VerifyReport
 from logstore.testing import MemoryFiles
 
 CONFIG = logstore.TopicConfig(segment_bytes=1000)

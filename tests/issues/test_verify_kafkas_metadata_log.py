@@ -14,7 +14,7 @@ import pytest
 
 import logstore
 from logstore.config import StoreConfig, TopicConfig
-from logstore.partition.findings import FindingKind
+from logstore.partition.checking.findings import FindingKind
 from logstore.partition.log import Log
 
 pytestmark = pytest.mark.damaged

@@ -26,7 +26,7 @@ from logstore.errors import OffsetOutOfRangeError, UnsupportedVersionError, Usag
 from logstore.format import checksum
 from logstore.format.metadata import decode_role, encode_role
 from logstore.model import Isolation, Role
-from logstore.partition.sidecars import read_role
+from logstore.partition.state.sidecars import read_role
 from logstore.testing import ManualClock, explore
 
 REPLICATED = [Role.LEADER, Role.FOLLOWER]

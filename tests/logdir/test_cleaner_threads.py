@@ -13,8 +13,8 @@ import logstore
 from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import ClosedError, ForkedError, LogstoreError
 from logstore.model import TopicPartition
-from logstore.partition.compaction_turn import turn_of
 from logstore.partition.log import Log
+from logstore.partition.writing.turn import turn_of
 from logstore.testing import ManualClock
 from tests.logdir.helpers import QuickFiles
 from tests.logdir.helpers_cleaner import COMPACTED, latest_of, record_count, soil, unfinished_files

@@ -10,7 +10,7 @@ import pytest
 
 import logstore
 from logstore.config import TopicConfig
-from logstore.partition.home import RECOVERY_POINTS_NAME
+from logstore.partition.state.home import RECOVERY_POINTS_NAME
 from logstore.testing import ManualClock, MemoryFiles
 from logstore.testing.operations import Remove, Rename, Truncate
 from tests.logdir.helpers import crash, run_python
@@ -333,7 +333,7 @@ def test_a_cut_of_what_may_have_been_durable_is_a_warning(place, told, lost):
     assert record.levelno == logging.WARNING
     assert "/s/t-0: opening cut " in record.getMessage()
     assert ".kept" in record.getMessage()
-    assert record.name == "logstore.partition.recovery"
+    assert record.name == "logstore.partition.recovery.loader"
 
 
 @pytest.mark.damaged

@@ -8,7 +8,7 @@ import pytest
 
 from logstore.config import TopicConfig
 from logstore.errors import StorageError
-from logstore.partition.segment import OpenSegments
+from logstore.partition.segments.segment import OpenSegments
 from tests.logdir.helpers import CountingFiles, open_store, run_python
 
 

@@ -46,12 +46,7 @@ _ALSO = {
     "directory": ["tests/test_store.py", "tests/test_topic.py", "tests/test_lifecycle.py"],
     "topics": ["tests/test_store.py", "tests/test_lifecycle.py", "tests/logdir/test_crashes.py"],
     "watching": ["tests/test_read_only.py", "tests/test_follow.py"],
-    "watched_files": ["tests/test_read_only.py", "tests/test_follow.py"],
-    "verify_facts": ["tests/partition/test_verify.py"],
-    "verify_files": ["tests/partition/test_verify.py"],
-    "verify_indexes": ["tests/partition/test_verify.py"],
-    "verify_producers": ["tests/partition/test_verify.py"],
-    "verify_segment": ["tests/partition/test_verify.py"],
+    "checking": ["tests/partition/test_verify.py"],
 }
 
 _C_TESTS = {
@@ -75,13 +70,14 @@ _C_ROOM = ["tests/format/test_twins.py", "tests/format/test_hostile_batches.py"]
 
 def python_modules() -> list[Path]:
     """The core's modules that have code, by their paths in the checkout."""
-    found = [path for folder in PYTHON_ROOMS for path in sorted((ROOT / folder).glob("*.py"))]
+    found = [path for folder in PYTHON_ROOMS for path in sorted((ROOT / folder).rglob("*.py"))]
     return [path.relative_to(ROOT) for path in found if path.name != "__init__.py"]
 
 
 def tests_of_module(module: Path) -> list[str]:
     """Test files: those that are named after the module or import it; else those that know its whole room."""
-    room = PYTHON_ROOMS[str(module.parent)]
+    folder = next(folder for folder in PYTHON_ROOMS if module.is_relative_to(folder))
+    room = PYTHON_ROOMS[folder]
     dotted = ".".join(module.with_suffix("").parts[1:])
     mentions = subprocess.run(
         ["git", "grep", "-l", "-w", dotted, "--", f"{room}/test_*.py"],
@@ -90,7 +86,9 @@ def tests_of_module(module: Path) -> list[str]:
         text=True,
     ).stdout.split()
     named = [str(path.relative_to(ROOT)) for path in (ROOT / room).glob(f"test_*{module.stem}*.py")]
-    known = list(dict.fromkeys([*named, *mentions, *_ALSO.get(module.stem, [])]))
+    known = list(
+        dict.fromkeys([*named, *mentions, *_ALSO.get(module.stem, []), *_ALSO.get(module.parent.name, [])])
+    )
     return known or [f"{room}/{name}.py" for name in _MOST_KNOWING[room]]
 
 

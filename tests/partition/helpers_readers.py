@@ -9,7 +9,7 @@ from logstore.errors import OffsetOutOfRangeError
 from logstore.format.batch import decode_batch
 from logstore.format.loops import scan_batches
 from logstore.model import Isolation, Record
-from logstore.partition.readable import ReadableLog
+from logstore.partition.reading.readable import ReadableLog
 
 COMMITTED = Isolation.COMMITTED
 

@@ -15,9 +15,9 @@ from logstore.format.batch import decode_batch, encode_batch
 from logstore.format.header import BatchHeader
 from logstore.format.loops import scan_batches
 from logstore.model import Isolation, ProducerIdentity, Record
-from logstore.partition.adopting import check_adopted, place_adopted
+from logstore.partition.encoding.adopting import check_adopted, place_adopted
 from logstore.partition.log import Log
-from logstore.partition.reading import iterate_batches
+from logstore.partition.reading.records import iterate_batches
 from logstore.testing import ManualClock
 
 START_MS = 1_700_000_000_000

@@ -16,8 +16,10 @@ from logstore.format.batch import decode_batch, decode_header, encode_batch, enc
 from logstore.format.compression import Codec
 from logstore.format.names import segment_file_name
 from logstore.model import Isolation, NewRecord, Record
-from logstore.partition import batch_cache, indexes, lookup, reading
 from logstore.partition.log import Log
+from logstore.partition.reading import lookup
+from logstore.partition.reading import records as reading
+from logstore.partition.segments import batch_cache, indexes
 from tests.format.legacy_writer import encode_entry, encode_wrapper
 from tests.partition.helpers_rules import START_MS, batch, identity, open_log
 

@@ -16,9 +16,9 @@ from logstore.errors import (
     StorageError,
     UsageError,
 )
-from logstore.partition.active import ActiveSegment
-from logstore.partition.appending import AppendingLog
 from logstore.partition.log import Log
+from logstore.partition.segments.active import ActiveSegment
+from logstore.partition.writing.appending import AppendingLog
 from logstore.testing import FAULTS, FaultyFiles, MemoryFiles, explore
 from logstore.testing.explorer import CrashError
 from tests.format.vectors import LEGACY

@@ -15,7 +15,7 @@ from logstore.errors import (
 )
 from logstore.format.header import decode_header
 from logstore.model import AppendOrigin, Isolation, NewRecord
-from logstore.partition.sidecars import read_epochs
+from logstore.partition.state.sidecars import read_epochs
 from tests.format.vectors import LEGACY
 from tests.partition.helpers_rules import (
     START_MS,

@@ -22,7 +22,7 @@ from logstore.errors import (
 )
 from logstore.format.loops import partition_for_key
 from logstore.model import NewRecord
-from logstore.partition import encoding
+from logstore.partition.encoding import row_encoder as encoding
 from tests.format import strategies
 from tests.partition.helpers_rules import START_MS, open_log
 

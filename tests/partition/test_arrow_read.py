@@ -24,7 +24,7 @@ from tests.partition.helpers_rules import identity, open_log
 
 pa = pytest.importorskip("pyarrow")
 
-from logstore.partition import arrow  # noqa: E402
+from logstore.partition.reading import arrow  # noqa: E402
 from tests.partition.helpers_arrow import assert_same_rows, records_in  # noqa: E402
 
 WAYS = ["plain"] if compiled is None else ["plain", "compiled"]

@@ -14,8 +14,9 @@ from logstore.errors import CorruptionError, InvalidConfigError
 from logstore.format import lookup as plain
 from logstore.format.batch import check_batch, decode_header
 from logstore.format.compression import Codec
-from logstore.partition import batch_cache, lookup
-from logstore.partition.batch_cache import MARK_STEP, BatchCache, VerifiedBatch
+from logstore.partition.reading import lookup
+from logstore.partition.segments import batch_cache
+from logstore.partition.segments.batch_cache import MARK_STEP, BatchCache, VerifiedBatch
 from tests.partition.helpers_rules import batch, crash, open_log
 from tests.partition.log_shapes import LOOPS, SHAPES, encoded, loops_named, thinned
 

@@ -7,7 +7,7 @@ from logstore.errors import UsageError
 from logstore.format.compression import Codec
 from logstore.format.offset_map import OffsetMap
 from logstore.model import Isolation, NewRecord, Record, Role
-from logstore.partition import joined_batches
+from logstore.partition.cleaning import joined_batches
 from logstore.testing import ManualClock
 from tests.format.legacy_writer import encode_entry, encode_wrapper
 from tests.partition.helpers_compaction import (

@@ -4,7 +4,7 @@ import pytest
 
 from logstore.format.header import decode_header
 from logstore.model import NewRecord
-from logstore.partition.joined_batches import SMALL_BYTES, JoiningRules
+from logstore.partition.cleaning.joined_batches import SMALL_BYTES, JoiningRules
 from logstore.testing import ManualClock
 from tests.partition.helpers_compaction import end, left, open_compacted, put, reopen, transact
 from tests.partition.helpers_rules import START_MS, batch, headers_of, identity, names_in

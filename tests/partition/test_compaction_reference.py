@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from logstore.model import Isolation, Record
-from logstore.partition import joined_batches
-from logstore.partition.joined_batches import SMALL_BYTES
+from logstore.partition.cleaning import joined_batches
+from logstore.partition.cleaning.joined_batches import SMALL_BYTES
 from logstore.testing import ManualClock
 from tests.partition.helpers_compaction import RETENTION_MS, end, open_compacted, reopen, row
 from tests.partition.helpers_rules import identity

@@ -17,8 +17,8 @@ from logstore.errors import (
     UsageError,
 )
 from logstore.model import Isolation
-from logstore.partition.grouping import GroupingFacts, plan_groups
-from logstore.partition.segment import Segment
+from logstore.partition.cleaning.grouping import GroupingFacts, plan_groups
+from logstore.partition.segments.segment import Segment
 from logstore.testing import ManualClock
 from tests.partition.helpers_compaction import SETTINGS, end, left, open_compacted, put, reopen, transact
 from tests.partition.helpers_rules import WatchedFiles, bases_of, names_in, open_log, run_background

@@ -3,7 +3,7 @@
 import pytest
 
 from logstore.config import TopicConfig
-from logstore.partition.dirtiness import CleanableFacts, Dirtiness, most_dirty_first, plan_cleaning
+from logstore.partition.cleaning.dirtiness import CleanableFacts, Dirtiness, most_dirty_first, plan_cleaning
 
 NOW_MS = 1_000_000
 

@@ -15,8 +15,8 @@ from logstore.format.header import decode_header
 from logstore.format.loops import encode_rows
 from logstore.format.partitioner import partition_for_key
 from logstore.model import NewRecord, ProducerIdentity
-from logstore.partition import encoding
-from logstore.partition.encoding import RowEncoder
+from logstore.partition.encoding import row_encoder as encoding
+from logstore.partition.encoding.row_encoder import RowEncoder
 from tests.partition.helpers_rules import START_MS, open_log, values_of
 
 needs_compiled = pytest.mark.skipif(compiled is None, reason="this run has no compiled module")

@@ -25,9 +25,9 @@ from logstore.errors import (
 from logstore.files import OsFiles
 from logstore.format.compression import Codec
 from logstore.model import Isolation, NewRecord, Record, Role
-from logstore.partition.aside import KEPT_FILES
-from logstore.partition.erase_report import MAX_LISTED_OFFSETS
-from logstore.partition.lookup import record_at
+from logstore.partition.cleaning.erase_report import MAX_LISTED_OFFSETS
+from logstore.partition.reading.lookup import record_at
+from logstore.partition.recovery.aside import KEPT_FILES
 from logstore.testing import ManualClock
 from tests.format.legacy_writer import encode_entry, encode_wrapper
 from tests.partition.helpers_compaction import end, open_compacted, put, reopen, transact

@@ -14,7 +14,7 @@ from logstore.errors import (
 from logstore.format.gathered import MAX_RECORD_OVERHEAD_BYTES
 from logstore.format.header import HEADER_BYTES
 from logstore.model import NewRecord
-from logstore.partition.columns import columns_of, split_by_size
+from logstore.partition.encoding.rows import columns_of, split_by_size
 from tests.partition.helpers_rules import (
     START_MS,
     WatchedFiles,

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from logstore.errors import StorageError
-from logstore.partition.group_commit import GroupCommit
+from logstore.partition.writing.group_commit import GroupCommit
 from tests.partition.helpers_rules import WatchedFiles, offsets_of, open_log
 
 

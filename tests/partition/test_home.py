@@ -6,7 +6,7 @@ import pytest
 
 from logstore.errors import StorageError
 from logstore.model import TopicPartition
-from logstore.partition.home import (
+from logstore.partition.state.home import (
     CLEANER_OFFSETS_NAME,
     HIGH_WATERMARKS_NAME,
     LOG_STARTS_NAME,

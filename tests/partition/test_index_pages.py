@@ -7,8 +7,8 @@ import random
 import pytest
 
 from logstore.format.index import encode_offset_entry, encode_time_entry
-from logstore.partition.index_pages import PAGE_ENTRIES, IndexPages
-from logstore.partition.indexes import OffsetIndex, TimeIndex
+from logstore.partition.segments.index_pages import PAGE_ENTRIES, IndexPages
+from logstore.partition.segments.indexes import OffsetIndex, TimeIndex
 from logstore.testing import FaultyFiles, MemoryFiles
 
 BASE = 1_000

@@ -20,7 +20,8 @@ from logstore.format.batch import decode_batch, decode_header, encode_records_ba
 from logstore.format.compression import Codec, compress
 from logstore.format.loops import scan_batches
 from logstore.model import Isolation, NewRecord, Role
-from logstore.partition import latest, reading
+from logstore.partition.reading import latest
+from logstore.partition.reading import records as reading
 from tests.logdir.helpers import open_store
 from tests.partition.helpers_rules import add, bases_of, batch, identity, open_log
 from tests.partition.log_shapes import LOOPS, SHAPES, add_rows, encoded

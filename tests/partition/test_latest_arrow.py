@@ -12,7 +12,7 @@ from tests.partition.log_shapes import LOOPS, SHAPES
 
 pa = pytest.importorskip("pyarrow")
 
-from logstore.partition import arrow, latest_arrow  # noqa: E402
+from logstore.partition.reading import arrow, latest_arrow  # noqa: E402
 from tests.partition.helpers_arrow import records_in  # noqa: E402
 
 

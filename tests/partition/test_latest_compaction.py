@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from logstore.model import Isolation, NewRecord
-from logstore.partition import latest
+from logstore.partition.reading import latest
 from tests.partition.helpers_compaction import RETENTION_MS, end, open_compacted, put, transact
 from tests.partition.helpers_rules import bases_of, run_background
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from logstore.errors import UsageError
 from logstore.format.checkpoint import EpochEntry
-from logstore.partition.leader_epochs import UNDEFINED, LeaderEpochs
+from logstore.partition.state.leader_epochs import UNDEFINED, LeaderEpochs
 
 LOG_END = 100
 

@@ -8,7 +8,7 @@ import itertools
 import pytest
 
 from logstore.files import OsFiles
-from logstore.partition.leftovers import clean_leftovers
+from logstore.partition.recovery.leftovers import clean_leftovers
 from tests.partition.helpers import Crash, Partition, WatchedFiles, batch_of, crash_after
 
 pytestmark = pytest.mark.damaged

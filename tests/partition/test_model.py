@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 
 from logstore.errors import OffsetOutOfRangeError, OutOfOrderError
 from logstore.model import Isolation, NewRecord, ProducerIdentity, Record
-from logstore.partition.reading import iterate_batches
+from logstore.partition.reading.records import iterate_batches
 from logstore.testing import ManualClock
 from tests.partition.helpers_rules import crash, open_log, run_background
 
@@ -339,7 +339,7 @@ class LogMachine(RuleBasedStateMachine):
     def learn_hidden(self):
         """Which transactional records are aborted, from the markers on disk, in order."""
         from logstore.format.control import ControlType, decode_control_record
-        from logstore.partition.reading import iterate_batches
+        from logstore.partition.reading.records import iterate_batches
 
         hidden, undecided = set(), {}
         view = self.log._core.view
@@ -444,7 +444,7 @@ class LogMachine(RuleBasedStateMachine):
     def what_is_written_equals_the_model(self):
         if self.log is None:
             return
-        from logstore.partition.reading import iterate_records
+        from logstore.partition.reading.records import iterate_records
 
         view = self.log._core.view
         records = list(iterate_records(view, view.log_start_offset, view.log_end_offset, LOG_END))

@@ -15,7 +15,7 @@ from logstore.errors import (
 from logstore.format.header import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from logstore.format.snapshot import ProducerSnapshotEntry
 from logstore.model import AbortedTransaction, AppendOrigin
-from logstore.partition.producer_state import (
+from logstore.partition.state.producer_state import (
     REMEMBERED_BATCHES,
     ProducerStates,
 )

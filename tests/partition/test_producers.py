@@ -11,7 +11,7 @@ from logstore.errors import (
     ProducerFencedError,
 )
 from logstore.model import Isolation, ProducerIdentity
-from logstore.partition.producer_state import REMEMBERED_BATCHES
+from logstore.partition.state.producer_state import REMEMBERED_BATCHES
 from tests.partition.helpers_rules import (
     add,
     batch,

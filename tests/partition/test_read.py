@@ -6,7 +6,7 @@ import pytest
 
 from logstore.errors import ClosedError, LogstoreError, OffsetOutOfRangeError, UsageError
 from logstore.model import Isolation, NewRecord, Record, Role
-from logstore.partition.readable import MAX_FETCH_BYTES
+from logstore.partition.reading.readable import MAX_FETCH_BYTES
 from tests.partition.helpers_rules import (
     START_MS,
     add,

@@ -15,7 +15,7 @@ from logstore.format.batch import decode_header, seal_batch
 from logstore.format.compression import Codec
 from logstore.format.header import HEADER_BYTES
 from logstore.model import Isolation
-from logstore.partition import reading
+from logstore.partition.reading import records as reading
 from tests.partition import test_byte_flips
 from tests.partition.helpers_rules import add, add_batches, open_log
 from tests.partition.log_shapes import SHAPES, add_rows, carefully, encoded

@@ -8,7 +8,7 @@ import pytest
 from logstore.errors import CorruptionError, OffsetOutOfRangeError
 from logstore.format.checkpoint import EpochEntry
 from logstore.model import Isolation, NewRecord, Role
-from logstore.partition import lookup
+from logstore.partition.reading import lookup
 from tests.partition.helpers import Partition
 from tests.partition.helpers_rules import add, identity, offsets_of, open_log
 

@@ -10,9 +10,9 @@ import pytest
 from logstore.config import StoreConfig
 from logstore.errors import CorruptionError, OffsetOutOfRangeError, UsageError
 from logstore.model import Isolation, Role
-from logstore.partition import lookup
-from logstore.partition.batch_cache import BatchCache
 from logstore.partition.log import Log
+from logstore.partition.reading import lookup
+from logstore.partition.segments.batch_cache import BatchCache
 from logstore.store import open_store
 from tests.partition import test_byte_flips
 from tests.partition.helpers import is_located

@@ -13,9 +13,10 @@ from logstore.errors import LogstoreError, StorageError
 from logstore.files import FilePieces, OsFile, OsFiles
 from logstore.format import loops, plain
 from logstore.format.batch import seal_batch
-from logstore.partition import tail, walk
-from logstore.partition.recovery import Loader
-from logstore.partition.segment import OpenSegments
+from logstore.partition.recovery import tail
+from logstore.partition.recovery.loader import Loader
+from logstore.partition.segments import walk
+from logstore.partition.segments.segment import OpenSegments
 from tests.format.shapes import Shape
 
 needs_compiled = pytest.mark.skipif(loops.index_run is None, reason="needs the compiled module")

@@ -7,7 +7,7 @@ import pytest
 
 from logstore.config import TopicConfig
 from logstore.errors import StorageError
-from logstore.partition.retention import SegmentFacts, plan_retention
+from logstore.partition.writing.retention import SegmentFacts, plan_retention
 from tests.partition.helpers_rules import (
     START_MS,
     WatchedFiles,

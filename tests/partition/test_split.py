@@ -7,7 +7,7 @@ import pytest
 
 from logstore.errors import CorruptionError
 from logstore.format.batch import encode_batch, rebase_batch
-from logstore.partition.indexes import MAX_RELATIVE_OFFSET
+from logstore.partition.segments.indexes import MAX_RELATIVE_OFFSET
 from tests.partition.helpers import Crash, Partition, WatchedFiles, crash_after
 
 FAR = MAX_RELATIVE_OFFSET + 1

@@ -11,7 +11,7 @@ from logstore.format.compression import Codec
 from logstore.format.control import ControlType, encode_end_marker
 from logstore.format.header import decode_header
 from logstore.model import AppendOrigin, Record, TimestampType
-from logstore.partition.validate import (
+from logstore.partition.encoding.planning import (
     MAX_REPORTED_RECORDS,
     check_keys,
     check_reach,

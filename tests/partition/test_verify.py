@@ -17,10 +17,16 @@ from logstore.format.checkpoint import EpochEntry, encode_epoch_checkpoint
 from logstore.format.compression import Codec
 from logstore.format.snapshot import decode_snapshot, encode_snapshot
 from logstore.model import ProducerIdentity
-from logstore.partition.findings import MAX_KEPT_FINDINGS, Finding, FindingKind, Findings, join_reports
-from logstore.partition.verify import LogCheck, verify_log
-from logstore.partition.verify_facts import facts_of_files
-from logstore.partition.verify_files import StoredCheckpoints
+from logstore.partition.checking.facts_of_log import facts_of_files
+from logstore.partition.checking.files import StoredCheckpoints
+from logstore.partition.checking.findings import (
+    MAX_KEPT_FINDINGS,
+    Finding,
+    FindingKind,
+    Findings,
+    join_reports,
+)
+from logstore.partition.checking.verify import LogCheck, verify_log
 from tests.interop.fixtures import DATA, load_case
 from tests.logdir.helpers import snapshot as snapshot_of
 from tests.partition.helpers import Partition, WatchedFile

@@ -9,7 +9,7 @@ import pytest
 import logstore
 from logstore.config import StoreConfig, TopicConfig
 from logstore.files import Files
-from logstore.partition.encoding import RowEncoder
+from logstore.partition.encoding.row_encoder import RowEncoder
 from logstore.spark import commits, placing, staging
 from logstore.spark.commits import Commits, opened
 from logstore.spark.ledger import COMMITS_TOPIC

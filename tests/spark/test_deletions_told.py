@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from logstore.config import StoreConfig
-from logstore.partition.encoding import RowEncoder
+from logstore.partition.encoding.row_encoder import RowEncoder
 from logstore.spark import commits
 from logstore.spark.staging import StagedWriter, staged_name
 from tests.spark.staged import PATH, SINK, Place

@@ -11,7 +11,7 @@ from logstore.config import TopicConfig
 from logstore.errors import CorruptionError, InvalidRecordError, StorageError
 from logstore.files import OsFiles
 from logstore.format.header import HEADER_BYTES, decode_header
-from logstore.partition.active import ActiveSegment
+from logstore.partition.segments.active import ActiveSegment
 from logstore.spark import commits, flush_ahead, placing, staging
 from logstore.spark.commits import Outcome
 from logstore.spark.ledger import Ledger

@@ -25,7 +25,7 @@ from logstore.format.names import HANDOVER_MARK_NAME
 from logstore.logdir.directory import LogDirectory
 from logstore.logdir.identity import is_brokers_directory, prepare_directory
 from logstore.model import TopicPartition
-from logstore.partition.home import (
+from logstore.partition.state.home import (
     CLEANER_OFFSETS_NAME,
     HIGH_WATERMARKS_NAME,
     LOG_STARTS_NAME,

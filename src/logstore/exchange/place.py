@@ -16,8 +16,8 @@ from logstore.logdir.identity import is_brokers_directory
 from logstore.logdir.topics import keep_everything
 from logstore.logdir.watched import WatchedDirectory
 from logstore.model import TopicPartition
-from logstore.partition.home import LogHome
-from logstore.partition.watching import ReadOnlyLog
+from logstore.partition.state.home import LogHome
+from logstore.partition.watching.read_only import ReadOnlyLog
 
 
 class Place:

@@ -20,8 +20,8 @@ from logstore.format.layout import BATCH_HEADER
 from logstore.format.names import DELETED_SUFFIX, INTERNAL_PREFIX, LOG_SUFFIX, segment_file_name
 from logstore.logdir.identity import read_identity
 from logstore.model import TopicPartition
-from logstore.partition.leftovers import list_segment_files, segment_bases
-from logstore.partition.sidecars import read_epochs, read_snapshot, read_topic_id
+from logstore.partition.recovery.leftovers import list_segment_files, segment_bases
+from logstore.partition.state.sidecars import read_epochs, read_snapshot, read_topic_id
 
 _KAFKA_RETENTION_MS = 604_800_000
 _UNLIMITED = -1

@@ -35,8 +35,12 @@ from logstore.format.header import BatchHeader
 from logstore.format.layout import BATCH_HEADER
 from logstore.format.names import LOG_SUFFIX, SNAPSHOT_SUFFIX, parse_segment_file_name
 from logstore.model import TopicPartition
-from logstore.partition.context import LogContext, make_context
-from logstore.partition.home import (
+from logstore.partition.log import Log
+from logstore.partition.opening import open_log
+from logstore.partition.recovery.leftovers import list_segment_files, segment_bases
+from logstore.partition.segments.walk import PIECE_BYTES, Walk
+from logstore.partition.state.context import LogContext, make_context
+from logstore.partition.state.home import (
     CLEAN_MARKER_NAME,
     CLEANER_OFFSETS_NAME,
     HIGH_WATERMARKS_NAME,
@@ -45,11 +49,8 @@ from logstore.partition.home import (
     RECOVERY_POINTS_NAME,
     LogHome,
 )
-from logstore.partition.leader_epochs import LeaderEpochs
-from logstore.partition.leftovers import list_segment_files, segment_bases
-from logstore.partition.log import Log
-from logstore.partition.opening import open_log
-from logstore.partition.sidecars import (
+from logstore.partition.state.leader_epochs import LeaderEpochs
+from logstore.partition.state.sidecars import (
     EPOCHS_NAME,
     read_epochs,
     read_topic_id,
@@ -57,7 +58,6 @@ from logstore.partition.sidecars import (
     write_snapshot,
     write_topic_id,
 )
-from logstore.partition.walk import PIECE_BYTES, Walk
 
 _EPOCH_POSITION = BATCH_HEADER.position_of("partition_leader_epoch")
 _HOME_NAMES = (

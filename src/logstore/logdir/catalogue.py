@@ -24,7 +24,7 @@ from logstore.errors import CorruptionError, LogstoreError, UnsupportedVersionEr
 from logstore.files import Files, read_small_file, write_small_file
 from logstore.format.metadata import decode_base64_uuid, encode_base64_uuid
 from logstore.format.names import check_topic_name
-from logstore.partition.home import CATALOGUE_NAME
+from logstore.partition.state.home import CATALOGUE_NAME
 
 VERSION = 1
 MAX_CATALOGUE_BYTES = 64 * 1024 * 1024

@@ -1,9 +1,9 @@
 """Compacting the logs of a directory in the background: which one is next, at what rate, and what failed.
 
-What a compaction does is the business of :mod:`~logstore.partition.compaction`, and that there is one of a
-log at a time. Here is who calls it: with the system clock a few threads, with any other clock the scheduler.
-Every cycle takes the dirtiest log that it is time to clean and that nobody is cleaning. A log that cannot be
-cleaned is tried again, ever more slowly, and never stops the others.
+What a compaction does is the business of :mod:`~logstore.partition.cleaning.compaction`, and that there is
+one of a log at a time. Here is who calls it: with the system clock a few threads, with any other clock the
+scheduler. Every cycle takes the dirtiest log that it is time to clean and that nobody is cleaning. A log that
+cannot be cleaned is tried again, ever more slowly, and never stops the others.
 
 Retention is not done here: the directory enforces that of compacted topics with all others', and a compaction
 bears it at any moment.
@@ -25,11 +25,15 @@ from logstore.errors import ClosedError, LogstoreError, RetriableError, UsageErr
 from logstore.logdir.cleaning import CleanerStatus, LogCleaning
 from logstore.logdir.throttle import SharedThrottle
 from logstore.model import TopicPartition
-from logstore.partition.compaction_report import CompactionProgress, CompactionReport, OnCompactionProgress
-from logstore.partition.compaction_turn import turn_of
-from logstore.partition.context import LogContext
-from logstore.partition.dirtiness import Dirtiness, most_dirty_first
+from logstore.partition.cleaning.compaction_report import (
+    CompactionProgress,
+    CompactionReport,
+    OnCompactionProgress,
+)
+from logstore.partition.cleaning.dirtiness import Dirtiness, most_dirty_first
 from logstore.partition.log import Log
+from logstore.partition.state.context import LogContext
+from logstore.partition.writing.turn import turn_of
 from logstore.warning import warn
 
 _LONGEST_WAIT_MS: Final = 3_600_000

@@ -31,8 +31,8 @@ from logstore.format.cluster_records import (
     decode_cluster_record,
 )
 from logstore.format.names import LOG_SUFFIX, segment_file_name
-from logstore.partition.leftovers import list_segment_files, segment_bases
-from logstore.partition.walk import PIECE_BYTES, Walk
+from logstore.partition.recovery.leftovers import list_segment_files, segment_bases
+from logstore.partition.segments.walk import PIECE_BYTES, Walk
 
 _SNAPSHOT = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
 _NO_LEADER_CHANGE = -2

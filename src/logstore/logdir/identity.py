@@ -26,8 +26,8 @@ from logstore.format.names import (
 )
 from logstore.logdir.catalogue import MAX_PARTITIONS
 from logstore.model import TopicPartition
-from logstore.partition.home import LOCK_NAME, META_PROPERTIES_NAME, STORE_NAMES
-from logstore.partition.sidecars import METADATA_NAME, read_topic_id
+from logstore.partition.state.home import LOCK_NAME, META_PROPERTIES_NAME, STORE_NAMES
+from logstore.partition.state.sidecars import METADATA_NAME, read_topic_id
 from logstore.warning import warn
 
 MAX_META_BYTES = 64 * 1024

@@ -15,7 +15,7 @@ from logstore.build import compiled
 from logstore.errors import InvalidRecordError
 from logstore.format.loops import partition_for_key
 from logstore.model import Bytes
-from logstore.partition.columns import copied
+from logstore.partition.encoding.rows import copied
 
 REMEMBERED_KEYS = 65_536
 """In plain Python hashing a key costs 2 µs, remembering it 0.1."""

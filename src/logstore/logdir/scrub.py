@@ -13,11 +13,11 @@ from typing import Final
 
 from logstore.files import read_aside
 from logstore.model import TopicPartition
-from logstore.partition.context import LogContext
-from logstore.partition.findings import VerifyReport
+from logstore.partition.checking.facts_of_log import facts_to_scrub
+from logstore.partition.checking.findings import VerifyReport
+from logstore.partition.checking.verify import LogCheck
 from logstore.partition.log import Log
-from logstore.partition.verify import LogCheck
-from logstore.partition.verify_facts import facts_to_scrub
+from logstore.partition.state.context import LogContext
 from logstore.warning import warn
 
 STEP_MS: Final = 100

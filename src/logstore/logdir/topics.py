@@ -33,8 +33,8 @@ from logstore.logdir.identity import (
     unknown_partition_counts,
 )
 from logstore.model import TopicPartition
-from logstore.partition.home import LogHome
-from logstore.partition.sidecars import read_topic_id, write_topic_id
+from logstore.partition.state.home import LogHome
+from logstore.partition.state.sidecars import read_topic_id, write_topic_id
 from logstore.turns import flushed_at_a_time, take_turns
 from logstore.warning import inform, warn
 

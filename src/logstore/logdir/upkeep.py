@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from logstore.errors import ClosedError
 from logstore.files import Files
 from logstore.model import TopicPartition
-from logstore.partition.context import LogContext
 from logstore.partition.log import Log
+from logstore.partition.state.context import LogContext
 from logstore.turns import WORTH_THREADS_SECONDS, flushed_at_a_time, take_turns
 
 

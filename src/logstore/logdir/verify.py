@@ -14,8 +14,9 @@ from logstore.format.names import partition_directory_name
 from logstore.logdir.catalogue import TopicEntry, read_catalogue
 from logstore.logdir.identity import MAX_META_BYTES, foreign_topic_id, wrong_topic_id
 from logstore.model import TopicPartition
-from logstore.partition.context import LogContext
-from logstore.partition.findings import (
+from logstore.partition.checking.facts_of_log import facts_of_files
+from logstore.partition.checking.files import StoredCheckpoints
+from logstore.partition.checking.findings import (
     Finding,
     FindingKind,
     Findings,
@@ -23,11 +24,10 @@ from logstore.partition.findings import (
     VerifyReport,
     join_reports,
 )
-from logstore.partition.home import CATALOGUE_NAME, META_PROPERTIES_NAME
-from logstore.partition.sidecars import METADATA_NAME
-from logstore.partition.verify import LogFacts, ProgressSteps, verify_log
-from logstore.partition.verify_facts import facts_of_files
-from logstore.partition.verify_files import StoredCheckpoints
+from logstore.partition.checking.verify import LogFacts, ProgressSteps, verify_log
+from logstore.partition.state.context import LogContext
+from logstore.partition.state.home import CATALOGUE_NAME, META_PROPERTIES_NAME
+from logstore.partition.state.sidecars import METADATA_NAME
 
 if TYPE_CHECKING:
     from logstore.logdir.directory import LogDirectory

@@ -22,10 +22,10 @@ from logstore.logdir.identity import (
 )
 from logstore.logdir.topics import as_broker_left, keep_everything
 from logstore.model import TopicPartition
-from logstore.partition.context import make_context
-from logstore.partition.findings import VerifyReport
-from logstore.partition.watched_files import Watch, WatchedCheckpoints
-from logstore.partition.watching import ReadOnlyLog
+from logstore.partition.checking.findings import VerifyReport
+from logstore.partition.state.context import make_context
+from logstore.partition.watching.files import Watch, WatchedCheckpoints
+from logstore.partition.watching.read_only import ReadOnlyLog
 
 
 class WatchedDirectory:

@@ -1,9 +1,9 @@
 """One partition's log, as its one writer has it: the whole public interface.
 
-Reading comes from :class:`~logstore.partition.readable.ReadableLog`, appending from
-:class:`~logstore.partition.appending.AppendingLog`, locks and flushing from
-:class:`~logstore.partition.writable.WritableLog`. Here are the changes that remove, what replication asks of
-a log, and its beginning and end.
+Reading comes from :class:`~logstore.partition.reading.readable.ReadableLog`, appending from
+:class:`~logstore.partition.writing.appending.AppendingLog`, locks and flushing from
+:class:`~logstore.partition.writing.writable.WritableLog`. Here are the changes that remove, what replication
+asks of a log, and its beginning and end.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from logstore.errors import (
 from logstore.files import Files, PathLike
 from logstore.format.checkpoint import EpochEntry
 from logstore.model import Bytes, Role, how_to_make_int
-from logstore.partition.appending import AppendingLog
-from logstore.partition.core import bytes_of
-from logstore.partition.encoding import RowEncoder
-from logstore.partition.failed_flushes import tell_failed_flush
-from logstore.partition.readable import check_count, check_offset
+from logstore.partition.encoding.row_encoder import RowEncoder
+from logstore.partition.reading.readable import check_count, check_offset
+from logstore.partition.segments.failed_flushes import tell_failed_flush
+from logstore.partition.writing.appending import AppendingLog
+from logstore.partition.writing.core import bytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from logstore.partition.compaction_report import CompactionReport, OnCompactionProgress, Throttle
-    from logstore.partition.dirtiness import Dirtiness
-    from logstore.partition.erase_report import EraseReport, OnEraseProgress
+    from logstore.partition.cleaning.compaction_report import CompactionReport, OnCompactionProgress, Throttle
+    from logstore.partition.cleaning.dirtiness import Dirtiness
+    from logstore.partition.cleaning.erase_report import EraseReport, OnEraseProgress
 
 _MAX_EPOCH = 2**31 - 1
 
@@ -217,7 +217,7 @@ class Log(AppendingLog):
             RetriableError: the log was truncated, or its beginning deleted, meanwhile.
             ClosedError: it was closed, or its topic deleted, meanwhile.
         """
-        from logstore.partition.compaction import Compaction  # few programs get here
+        from logstore.partition.cleaning.compaction import Compaction  # few programs get here
 
         now, dry_run = check_flag(now, "now"), check_flag(dry_run, "dry_run")
         check_callback(throttle, "throttle")
@@ -236,7 +236,7 @@ class Log(AppendingLog):
 
     def dirtiness(self) -> Dirtiness:
         """How much of the log compaction has been over, how much waits for it, and whether it is time to."""
-        from logstore.partition.compaction import find_dirtiness  # few programs get here
+        from logstore.partition.cleaning.compaction import find_dirtiness  # few programs get here
 
         return find_dirtiness(self, self._published_view())
 
@@ -278,8 +278,8 @@ class Log(AppendingLog):
             ClosedError: it was closed, or its topic deleted, meanwhile.
             StorageError: the disk refused; old bytes may be left. Call again.
         """
-        from logstore.partition.erased_records import check_erased  # few programs get here
-        from logstore.partition.erasing import Erasure
+        from logstore.partition.cleaning.erased_records import check_erased  # few programs get here
+        from logstore.partition.cleaning.erasing import Erasure
 
         dry_run = check_flag(dry_run, "dry_run")
         check_callback(on_progress, "on_progress")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from logstore.config import TopicConfig
 from logstore.model import Role, TopicPartition
-from logstore.partition.context import LogContext
-from logstore.partition.failed_flushes import forget_failed_flush
 from logstore.partition.log import Log
-from logstore.partition.recovery import Loader
-from logstore.partition.sidecars import read_role
+from logstore.partition.recovery.loader import Loader
+from logstore.partition.segments.failed_flushes import forget_failed_flush
+from logstore.partition.state.context import LogContext
+from logstore.partition.state.sidecars import read_role
 
 
 def open_log(

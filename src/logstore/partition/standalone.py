@@ -16,10 +16,10 @@ from logstore.errors import ClosedError, InvalidTopicError, UsageError
 from logstore.files import Files, PathLike, check_path
 from logstore.format.names import parse_directory_name
 from logstore.model import Role, TopicPartition
-from logstore.partition.context import LogContext, make_context
-from logstore.partition.home import LOCK_NAME, STORE_NAMES
 from logstore.partition.log import Log
 from logstore.partition.opening import open_log
+from logstore.partition.state.context import LogContext, make_context
+from logstore.partition.state.home import LOCK_NAME, STORE_NAMES
 
 _UNNAMED = TopicPartition("log", 0)
 """The name of a partition whose directory is not called ``<topic>-<partition>``."""

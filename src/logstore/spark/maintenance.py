@@ -16,8 +16,8 @@ from logstore.files import OsFiles, PathLike, check_path
 from logstore.logdir.verify import verify_partition, verify_store_files
 from logstore.logdir.watched import WatchedDirectory
 from logstore.model import TopicPartition
-from logstore.partition.compaction_report import CompactionReport
-from logstore.partition.findings import VerifyReport, join_reports
+from logstore.partition.checking.findings import VerifyReport, join_reports
+from logstore.partition.cleaning.compaction_report import CompactionReport
 from logstore.store import open_store
 
 T = TypeVar("T")

@@ -14,15 +14,15 @@ import logstore
 from logstore.errors import UnknownTopicError
 from logstore.logdir.identity import guessed_topic_id
 from logstore.model import Isolation, TopicPartition
-from logstore.partition.context import make_context
-from logstore.partition.pinned import OnDamage, PinnedRange, PinnedReader
-from logstore.partition.watching import ReadOnlyLog
+from logstore.partition.state.context import make_context
+from logstore.partition.watching.pinned import OnDamage, PinnedRange, PinnedReader
+from logstore.partition.watching.read_only import ReadOnlyLog
 from logstore.spark.options import skips_corrupt_batches
 
 if TYPE_CHECKING:
     import pyarrow
 
-    from logstore.partition.arrow import ColumnPlan
+    from logstore.partition.reading.arrow import ColumnPlan
     from logstore.spark.options import Options
 
 

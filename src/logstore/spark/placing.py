@@ -18,7 +18,7 @@ from logstore.errors import LogstoreError, StorageError
 from logstore.files import File, Files
 from logstore.format.header import HEADER_BYTES, BatchHeader
 from logstore.model import ProducerIdentity
-from logstore.partition.adopting import check_adopted, place_adopted
+from logstore.partition.encoding.adopting import check_adopted, place_adopted
 from logstore.partition.log import Log
 from logstore.spark.ledger import Place
 from logstore.spark.staging import StagedBatch, StagedFile, Target, read_staged

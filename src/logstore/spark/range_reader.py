@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from logstore.errors import CorruptionError, OffsetOutOfRangeError, UnknownTopicError
-from logstore.partition.pinned import Damage
+from logstore.partition.watching.pinned import Damage
 from logstore.spark.columns import ColumnMap
 from logstore.spark.options import skips_corrupt_batches
 from logstore.spark.ranges import OffsetRange, Span
@@ -18,7 +18,7 @@ from logstore.warning import warn
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from logstore.partition.arrow import ColumnPlan
+    from logstore.partition.reading.arrow import ColumnPlan
     from logstore.spark.options import Options
     from logstore.spark.origin import Origin
 
@@ -51,7 +51,7 @@ class RangeReader:
             OffsetOutOfRangeError, UnknownTopicError: records are gone since the read was planned, and
                 ``failOnDataLoss`` is true.
         """
-        from logstore.partition import arrow  # the driver plans without pyarrow
+        from logstore.partition.reading import arrow  # the driver plans without pyarrow
 
         plan = arrow.plan_columns(self._columns.of_log, BATCH_ROWS, BATCH_BYTES)
         convert = self._columns.converter(wanted.span.partition)

@@ -18,8 +18,8 @@ from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import InvalidConfigError, InvalidRecordError, LogstoreError, UnknownTopicError
 from logstore.files import OsFiles
 from logstore.format.names import check_topic_name
-from logstore.partition import arrow_input
-from logstore.partition.encoding import RowEncoder
+from logstore.partition.encoding import arrow_input
+from logstore.partition.encoding.row_encoder import RowEncoder
 from logstore.spark.columns import constant
 from logstore.spark.commits import opened
 from logstore.spark.ledger import COMMITS_TOPIC

@@ -1,0 +1,275 @@
+"""What a check of a log finds: single findings, and the report that holds them.
+
+Values only. Looking for them is the business of :mod:`~logstore.partition.checking.verify`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, NamedTuple
+
+from logstore.model import TopicPartition
+
+MAX_KEPT_FINDINGS: Final = 1000
+"""Problems, and as many notes of each kind, that a report holds. Bounds its memory."""
+
+_SHOWN_NOTES = 10
+"""Notes of one kind in the text of a report: a log that was just compacted has hundreds of leftovers."""
+
+
+class FindingKind(Enum):
+    """What is wrong, or worth knowing."""
+
+    BATCH = "batch"
+    """A batch whose checksum or structure is wrong, or bytes that are no batch."""
+    RECORDS = "records"
+    """A batch whose checksum holds, but whose records do not decode or contradict its header."""
+    OFFSETS = "offsets"
+    """Batches whose offsets do not follow each other."""
+    GAP = "gap"
+    """Offsets that no batch has, where none may be missing; as a note, where some may."""
+    MISSING_SEGMENT = "missing segment"
+    LEADER_EPOCH = "leader epoch"
+    """A batch whose leader epoch is not the one that the history names."""
+    SIZE = "size"
+    """A file that is shorter or longer than it was left."""
+    OFFSET_INDEX = "offset index"
+    TIME_INDEX = "time index"
+    TRANSACTION_INDEX = "transaction index"
+    SNAPSHOT = "producer snapshot"
+    PRODUCERS = "producers"
+    """What is known of the producers in memory is not what the batches tell."""
+    CHECKPOINT = "checkpoint"
+    """A checkpoint file that does not parse, or an offset in it that cannot be."""
+    METADATA = "metadata"
+    UNREADABLE = "unreadable"
+    """The disk refused to read a file."""
+    NOT_OPENED = "not opened"
+    """A partition that could not be opened for writing."""
+    TORN_END = "torn end"
+    """Only a note: bytes behind the last whole batch, above what was durable."""
+    MISSING_INDEX = "missing index"
+    """Only a note: an index file that is not there."""
+    SPARSE_INDEX = "sparse index"
+    """Only a note: batches without an index entry for longer than the index interval."""
+    WIDE_INDEX_ENTRY = "wide index entry"
+    """Only a note: an index entry that leads to the right place, but not as logstore writes it."""
+    LATE_TRANSACTION = "late transaction"
+    """Only a note: a transaction that was left open."""
+    LEFTOVER = "leftover"
+    """Only a note: a file that no log uses."""
+    UNFINISHED = "unfinished"
+    """Only a note: whoever wrote the log has stopped amid a step that the next open for writing finishes, or
+    is still at it."""
+    CHANGED = "changed"
+    """Only a note: the log was truncated, or its beginning deleted, again and again while it was checked."""
+
+
+_RESTORE = (
+    "The records are damaged on disk: restore the file from a copy, or read what is before and behind it; "
+    "reopen(accept_loss=True) would cut the log here."
+)
+_REBUILT = "No record is lost: remove the file while the store is closed, and it is built again from the log."
+
+_NEXT_STEPS: Final = {
+    FindingKind.BATCH: _RESTORE,
+    FindingKind.RECORDS: "It was written like that: look at whoever wrote it. fetch() gives the bytes.",
+    FindingKind.OFFSETS: _RESTORE,
+    FindingKind.GAP: "If nobody cut or replicated the log there, records were lost: compare it with a copy.",
+    FindingKind.MISSING_SEGMENT: "Restore the segment's files from a copy.",
+    FindingKind.LEADER_EPOCH: (
+        "The records are right, but a follower might cut its log at a wrong offset. Restore the file."
+    ),
+    FindingKind.SIZE: "Somebody else changed the file: restore it from a copy.",
+    FindingKind.OFFSET_INDEX: _REBUILT,
+    FindingKind.TIME_INDEX: _REBUILT,
+    FindingKind.TRANSACTION_INDEX: (
+        "Readers of committed data may see aborted records, or stop: restore the file from a copy."
+    ),
+    FindingKind.SNAPSHOT: "No record is lost: remove it while the store is closed; an older one serves.",
+    FindingKind.PRODUCERS: "Close the store and open it again: the state is then read from the log.",
+    FindingKind.CHECKPOINT: "The next checkpoint writes it anew; a crash before that costs more reading.",
+    FindingKind.METADATA: "Restore the file from a copy.",
+    FindingKind.UNREADABLE: "Look at the disk and its errors, and copy what can be read to another one.",
+    FindingKind.NOT_OPENED: (
+        "Restore its files and call reopen(); reopen(accept_loss=True) cuts the log where it is damaged."
+    ),
+    FindingKind.TORN_END: "An append is under way, or the next open for writing cuts it off, and keeps it.",
+    FindingKind.MISSING_INDEX: "It is built from the log when it is next used.",
+    FindingKind.SPARSE_INDEX: "Reads there are slower, and right: other settings or another writer do that.",
+    FindingKind.WIDE_INDEX_ENTRY: "Reads are right; brokers before Kafka 4.0 write such.",
+    FindingKind.LATE_TRANSACTION: "Readers of committed data wait for its end: append_end_marker() ends it.",
+    FindingKind.LEFTOVER: "It is removed in time, or by the next open for writing; .torn- files are for you.",
+    FindingKind.UNFINISHED: "Nothing is lost: the next open for writing finishes it, if the writer does not.",
+    FindingKind.CHANGED: "Verify again when the log is at rest.",
+}
+
+
+Place = tuple[FindingKind, str, int | None, int | None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """One thing that a check found."""
+
+    kind: FindingKind
+    path: str
+    """The file, or the directory."""
+    reason: str
+    """What is wrong, in words."""
+    position: int | None = None
+    """Where in the file, in bytes."""
+    base_offset: int | None = None
+    """The first record that is affected, None where no record is or it is not known."""
+    last_offset: int | None = None
+
+    @property
+    def next_step(self) -> str:
+        """What to do about it."""
+        return _NEXT_STEPS[self.kind]
+
+    @property
+    def place(self) -> Place:
+        """What two looks have in common that find the same. The reason may tell of a log that has grown."""
+        return self.kind, self.path, self.position, self.base_offset
+
+    def __str__(self) -> str:
+        where = [self.path]
+        if self.position is not None:
+            where.append(f"position {self.position}")
+        if self.base_offset is not None:
+            where.append(f"offset {self.base_offset}")
+        if self.last_offset is not None and self.last_offset != self.base_offset:
+            where.append(f"to {self.last_offset}")
+        return f"{self.kind.value}: {self.reason} ({', '.join(where)}). {self.next_step}"
+
+
+class VerifyProgress(NamedTuple):
+    """How far a check has come; given to the ``on_progress`` of the ``verify`` methods after each piece."""
+
+    partition: TopicPartition
+    """The one that is being checked."""
+    done_bytes: int
+    """Of ``.log`` files, all partitions together."""
+    total_bytes: int
+    """What they had at the beginning; a log that grows or is checked again may pass it."""
+
+
+OnVerifyProgress = Callable[[VerifyProgress], object]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VerifyReport:
+    """What was checked and found. True if there is no problem: ``assert log.verify()``."""
+
+    problems: tuple[Finding, ...] = ()
+    """What is wrong; the first MAX_KEPT_FINDINGS."""
+    notes: tuple[Finding, ...] = ()
+    """What is no fault but worth knowing; as many of each kind at most."""
+    problem_count: int = 0
+    """All, kept or not."""
+    partition_count: int = 1
+    segment_count: int = 0
+    batch_count: int = 0
+    """Batches that were found sound."""
+    record_count: int = 0
+    """Their records."""
+    log_bytes: int = 0
+    """Bytes of ``.log`` files that were read."""
+    duration_ms: int = 0
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether there is no problem."""
+        return not self.problem_count
+
+    def __bool__(self) -> bool:
+        return self.is_sound
+
+    def __str__(self) -> str:
+        verdict = "sound" if self.is_sound else f"{self.problem_count} problems"
+        lines = [
+            f"{verdict}: {self.record_count} records in {self.batch_count} batches, {self.segment_count} "
+            f"segments, {self.partition_count} partitions; {self.log_bytes} bytes in {self.duration_ms} ms"
+        ]
+        lines += [f"  {problem}" for problem in self.problems]
+        if self.problem_count > len(self.problems):
+            lines.append(f"  and {self.problem_count - len(self.problems)} more problems")
+        return "\n".join([*lines, *self._note_lines()])
+
+    def _note_lines(self) -> Iterator[str]:
+        """Those of one kind together, and a few of each."""
+        for kind in dict.fromkeys(note.kind for note in self.notes):
+            notes = [note for note in self.notes if note.kind is kind]
+            yield from (f"  note: {note}" for note in notes[:_SHOWN_NOTES])
+            if len(notes) > _SHOWN_NOTES:
+                yield f"  and {len(notes) - _SHOWN_NOTES} more notes of the kind {kind.value}"
+
+    def __repr__(self) -> str:
+        kinds = ", ".join(dict.fromkeys(problem.kind.value for problem in self.problems))
+        found = f"{self.problem_count} problems: {kinds}" if self.problem_count else "sound"
+        return f"<VerifyReport {found}; {self.batch_count} batches, {self.log_bytes} bytes>"
+
+
+@dataclass(slots=True)
+class Findings:
+    """A report in the making."""
+
+    problems: list[Finding] = field(default_factory=list)
+    notes: list[Finding] = field(default_factory=list)
+    problem_count: int = 0
+    partition_count: int = 1
+    segment_count: int = 0
+    batch_count: int = 0
+    record_count: int = 0
+    log_bytes: int = 0
+    _note_counts: dict[FindingKind, int] = field(default_factory=dict)
+
+    def problem(self, finding: Finding) -> None:
+        self.problem_count += 1
+        if len(self.problems) < MAX_KEPT_FINDINGS:
+            self.problems.append(finding)
+
+    def keep_problems_of(self, places: Collection[Place]) -> None:
+        """Drop what an earlier look did not find in the same place, as where files were just replaced. Damage
+        stays where it is, and nobody replaces a file that has any."""
+        if self.problem_count <= MAX_KEPT_FINDINGS:
+            self.problems = [each for each in self.problems if each.place in places]
+            self.problem_count = len(self.problems)
+
+    def note(self, finding: Finding) -> None:
+        count = self._note_counts[finding.kind] = self._note_counts.get(finding.kind, 0) + 1
+        if count <= MAX_KEPT_FINDINGS:  # of each kind: leftovers, of which there are many, hide no gap
+            self.notes.append(finding)
+
+    def report(self, duration_ms: int) -> VerifyReport:
+        return VerifyReport(
+            problems=tuple(self.problems),
+            notes=tuple(self.notes),
+            problem_count=self.problem_count,
+            partition_count=self.partition_count,
+            segment_count=self.segment_count,
+            batch_count=self.batch_count,
+            record_count=self.record_count,
+            log_bytes=self.log_bytes,
+            duration_ms=duration_ms,
+        )
+
+
+def join_reports(reports: Iterable[VerifyReport], duration_ms: int) -> VerifyReport:
+    """One report of several partitions."""
+    whole = Findings(partition_count=0)
+    for report in reports:
+        for problem in report.problems:
+            whole.problem(problem)
+        for note in report.notes:
+            whole.note(note)
+        whole.problem_count += report.problem_count - len(report.problems)
+        whole.partition_count += report.partition_count
+        whole.segment_count += report.segment_count
+        whole.batch_count += report.batch_count
+        whole.record_count += report.record_count
+        whole.log_bytes += report.log_bytes
+    return whole.report(duration_ms)

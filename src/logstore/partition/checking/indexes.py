@@ -1,0 +1,307 @@
+"""Holding the indexes of a segment against its batches, as they go by in order.
+
+Each index is walked once, beside the batches: an entry must name a batch that is there, and say of it what is
+so. Knows no files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from logstore.errors import CorruptionError
+from logstore.format.header import BatchHeader
+from logstore.format.index import check_offset_index, check_time_index
+from logstore.format.layout import OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY
+from logstore.model import NO_TIMESTAMP_MS
+from logstore.partition.checking.findings import Finding, FindingKind, Findings
+from logstore.partition.segments.indexes import MAX_RELATIVE_OFFSET
+
+_NOWHERE = 2**63  # behind every file
+_MAX_FAULTS = 3  # in one index; what is behind them is as likely wrong, and says nothing new
+
+
+class OffsetIndexCheck:
+    """The walk along an offset index."""
+
+    def __init__(
+        self,
+        findings: Findings,
+        path: str,
+        base_offset: int,
+        entries: bytes,
+        *,
+        is_whole: bool,
+        trusted_end: int,
+        end_position: int,
+        interval_bytes: int,
+    ) -> None:
+        """Entries for offsets from ``trusted_end`` on, and positions from ``end_position`` on, are not looked
+        at; unless the file ``is_whole``, anything may follow those in front of them. ``interval_bytes`` is
+        how far a batch may lie behind the last entry without having one."""
+        self.next_position = _NOWHERE
+        """Where the batch begins that the next entry names."""
+        self.sparse_position = interval_bytes
+        """A batch that begins behind it should have had an entry."""
+        self._findings = findings
+        self._path = path
+        self._base_offset = base_offset
+        self._entries = entries
+        self._is_whole = is_whole
+        self._trusted_end = trusted_end
+        self._end_position = end_position
+        self._interval_bytes = interval_bytes
+        self.has_faults = False
+        self._number = -1
+        self._fault_count = 0
+        self._offset = -1
+        self._wide: tuple[int, int] | None = None  # number and offset of an entry that names a later batch
+        self._rows = self._checked_rows()
+        self._advance()
+
+    def _checked_rows(self) -> Iterator[tuple[Any, ...]]:
+        try:
+            check_offset_index(self._entries, len(self._entries), self._base_offset)
+        except CorruptionError as error:
+            self.has_faults = True
+            if self._is_whole:
+                self._problem(error.reason, error.position or 0)
+            return iter(())
+        return OFFSET_INDEX_ENTRY.iter_unpack(self._entries)
+
+    def _advance(self) -> None:
+        row = next(self._rows, None)
+        self._number += 1
+        self.next_position = _NOWHERE
+        if row is not None and self._fault_count < _MAX_FAULTS:
+            relative, position = row
+            offset = self._base_offset + relative
+            if offset < self._trusted_end and position < self._end_position:
+                self._offset, self.next_position = offset, position
+
+    def meet(self, header: BatchHeader, position: int) -> None:
+        """A batch begins at ``position``, which is at or behind :attr:`next_position`."""
+        while self.next_position < position:
+            self._entry_problem(f"no batch begins at position {self.next_position}")
+            self._advance()
+        if self.next_position != position:
+            return
+        if self._wide is not None:
+            self._problem_of(*self._wide, "no batch ends there")
+            self._wide = None
+        if self._offset > header.last_offset:
+            self._wide = self._number, self._offset
+        elif self._offset != header.last_offset:
+            self._entry_problem(f"the batch at position {position} ends with {header.last_offset}")
+        self.sparse_position = position + self._interval_bytes
+        self._advance()
+
+    def meet_wide(self, header: BatchHeader) -> None:
+        """A batch goes by while an entry waits for the one that it names."""
+        if self._wide is None or header.last_offset < self._wide[1]:
+            return
+        number, offset = self._wide
+        if header.last_offset == offset:
+            self._note(FindingKind.WIDE_INDEX_ENTRY, f"entry {number} names the last of several batches")
+        else:
+            self._problem_of(number, offset, "no batch ends there")
+        self._wide = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether :meth:`meet_wide` wants to see the next batch."""
+        return self._wide is not None
+
+    def lack(self, position: int) -> None:
+        """A batch begins at ``position``, behind :attr:`sparse_position`, and has no entry."""
+        self.sparse_position = _NOWHERE  # once is enough
+        self._note(
+            FindingKind.SPARSE_INDEX,
+            f"no entry for the batches behind the one before position {position} of the log",
+        )
+
+    def finish(self, end: int, end_offset: int, *, may_be_lost: bool) -> int:
+        """The batches end at position ``end``, with ``end_offset`` following. Returns the last offset that an
+        entry names behind it, -1 if none does, where that ``may_be_lost``; else such entries are wrong."""
+        if self._wide is not None:
+            self._problem_of(*self._wide, "no batch ends there")
+            self._wide = None
+        lost = -1
+        while self.next_position != _NOWHERE:
+            if may_be_lost and self.next_position >= end and self._offset >= end_offset:
+                lost = self._offset
+            else:
+                self._entry_problem(
+                    f"no batch begins at position {self.next_position}; the log ends at {end}"
+                )
+            self._advance()
+        return lost
+
+    def position_behind(self, position: int) -> int | None:
+        """Where a batch begins behind ``position``, by the next entry that says so."""
+        self.skip_to(position + 1)
+        return None if self.next_position == _NOWHERE else self.next_position
+
+    def skip_to(self, position: int) -> None:
+        """The batches up to ``position`` cannot be read."""
+        self._wide = None
+        while self.next_position < position:
+            self._advance()
+        self.sparse_position = max(self.sparse_position, position + self._interval_bytes)
+
+    def _entry_problem(self, reason: str) -> None:
+        self._problem_of(self._number, self._offset, reason)
+
+    def _problem_of(self, number: int, offset: int, reason: str) -> None:
+        self._problem(
+            f"entry {number} names offset {offset}: {reason}", number * OFFSET_INDEX_ENTRY.size_bytes
+        )
+
+    def _problem(self, reason: str, position: int) -> None:
+        self._fault_count += 1
+        self._findings.problem(
+            Finding(kind=FindingKind.OFFSET_INDEX, path=self._path, position=position, reason=reason)
+        )
+
+    def _note(self, kind: FindingKind, reason: str) -> None:
+        self._findings.note(Finding(kind=kind, path=self._path, reason=reason))
+
+
+class TimeIndexCheck:
+    """The walk along a time index. Finds out the largest timestamp too."""
+
+    def __init__(
+        self,
+        findings: Findings,
+        path: str,
+        base_offset: int,
+        entries: bytes,
+        *,
+        is_whole: bool,
+        end_offset: int,
+    ) -> None:
+        """Entries for offsets from ``end_offset`` on are not looked at; unless the file ``is_whole``,
+        anything may follow those in front of them."""
+        self.next_offset = _NOWHERE
+        """The last offset of the batch that the next entry names."""
+        self.largest_ms = NO_TIMESTAMP_MS
+        """Of all batches."""
+        self._largest_offset = base_offset
+        self.kept_ms = NO_TIMESTAMP_MS
+        """Of those with records; never above :attr:`largest_ms`."""
+        self._kept_offset = base_offset
+        self._findings = findings
+        self._path = path
+        self._base_offset = base_offset
+        self._entries = entries
+        self._is_whole = is_whole
+        self._end_offset = end_offset
+        self._number = -1
+        self._fault_count = 0
+        self._timestamp_ms = NO_TIMESTAMP_MS
+        self.has_faults = False
+        """Something was wrong, or batches could not be read: nothing is known of what was behind."""
+        self._rows = self._checked_rows()
+        self._advance()
+
+    def _checked_rows(self) -> Iterator[tuple[Any, ...]]:
+        try:
+            check_time_index(self._entries, len(self._entries), self._base_offset)
+        except CorruptionError as error:
+            self.has_faults = True
+            if self._is_whole:
+                self._problem(error.reason, error.position or 0)
+            return iter(())
+        return TIME_INDEX_ENTRY.iter_unpack(self._entries)
+
+    def _advance(self) -> None:
+        row = next(self._rows, None)
+        self._number += 1
+        self.next_offset = _NOWHERE
+        if (
+            row is not None
+            and self._base_offset + row[1] < self._end_offset
+            and self._fault_count < _MAX_FAULTS
+        ):
+            self._timestamp_ms, self.next_offset = row[0], self._base_offset + row[1]
+
+    def note_largest(self, header: BatchHeader) -> None:
+        """The batch has a larger timestamp than all before it; or it has records, and a larger one than those
+        that have some. Kafka has entries for batches without records, too."""
+        if header.max_timestamp_ms > self.largest_ms:
+            self.largest_ms = header.max_timestamp_ms
+            self._largest_offset = header.last_offset
+        if header.record_count and header.max_timestamp_ms > self.kept_ms:
+            self.kept_ms = header.max_timestamp_ms
+            self._kept_offset = header.last_offset
+
+    def skip_to(self, offset: int) -> None:
+        """The batches up to ``offset`` cannot be read."""
+        self.has_faults = True
+        while self.next_offset < offset:
+            self._advance()
+
+    def meet(self, header: BatchHeader) -> None:
+        """The batch reaches :attr:`next_offset`; :meth:`note_largest` knows of it."""
+        while self.next_offset <= header.last_offset:
+            if self.next_offset < header.base_offset:
+                self._entry_problem("no batch ends there")
+            elif self._timestamp_ms != header.max_timestamp_ms:
+                self._entry_problem(f"the largest timestamp of its batch is {header.max_timestamp_ms}")
+            elif self._timestamp_ms not in (self.largest_ms, self.kept_ms):
+                self._entry_problem(f"a batch before it has {self.largest_ms}")
+            elif self.next_offset != header.last_offset:
+                self._findings.note(
+                    Finding(
+                        kind=FindingKind.WIDE_INDEX_ENTRY,
+                        path=self._path,
+                        reason=f"entry {self._number} names offset {self.next_offset}; its batch ends with "
+                        f"{header.last_offset}",
+                    )
+                )
+            self._advance()
+
+    def finish(self, end_offset: int, *, may_be_lost: bool, is_closed: bool) -> int:
+        """As :meth:`OffsetIndexCheck.finish`. The index of a sealed segment ends with its largest timestamp:
+        ``is_closed``."""
+        lost = -1
+        while self.next_offset != _NOWHERE:
+            if may_be_lost and self.next_offset >= end_offset:
+                lost = self.next_offset
+            else:
+                self._entry_problem("no batch ends there")
+            self._advance()
+        if is_closed and lost < 0:
+            self._check_closing_entry()
+        return lost
+
+    def _check_closing_entry(self) -> None:
+        if self.has_faults or self.kept_ms == NO_TIMESTAMP_MS:
+            return
+        last = (
+            TIME_INDEX_ENTRY.unpack_from(self._entries, len(self._entries) - TIME_INDEX_ENTRY.size_bytes)
+            if self._entries
+            else None
+        )
+        relative = self._largest_offset - self._base_offset
+        right = {(self.largest_ms, relative), (self.kept_ms, self._kept_offset - self._base_offset)}
+        if last not in right and relative <= MAX_RELATIVE_OFFSET:
+            shown = "none" if last is None else f"timestamp {last[0]} of offset {self._base_offset + last[1]}"
+            self._problem(
+                f"the last entry is {shown}; the largest timestamp is {self.kept_ms} of offset "
+                f"{self._kept_offset}",
+                len(self._entries),
+            )
+
+    def _entry_problem(self, reason: str) -> None:
+        self._problem(
+            f"entry {self._number} names offset {self.next_offset}, timestamp {self._timestamp_ms}: {reason}",
+            self._number * TIME_INDEX_ENTRY.size_bytes,
+        )
+
+    def _problem(self, reason: str, position: int) -> None:
+        self._fault_count += 1
+        self.has_faults = True
+        self._findings.problem(
+            Finding(kind=FindingKind.TIME_INDEX, path=self._path, position=position, reason=reason)
+        )

@@ -1,0 +1,245 @@
+"""What compaction makes of each batch: kept as it is, rewritten with fewer records, emptied, or dropped.
+
+Decides by the offset map (is a record the latest of its key), by the transactions, by the producers that are
+still active, and by the delete horizon: the first round that meets a tombstone, or a marker of a transaction
+without data, writes into its batch from when on it may go; a round after that time removes it (KIP-534). What
+is kept as it is, is kept byte by byte. The rules are Kafka's but for one: a tombstone in a batch of magic 0
+or 1 gets a horizon like any other, in a batch of magic 2, where Kafka goes by the time of its file.
+
+Knows buffers and no files. Batches come with their checksums checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import compress
+from typing import Final, NamedTuple
+
+from logstore.format.batch import decode_batch, encode_records_batch, keep_records
+from logstore.format.compression import MAX_DECOMPRESSED_BYTES, Codec, decompress
+from logstore.format.control import ControlType, decode_control_record
+from logstore.format.header import CODEC_MASK, CONTROL_BIT, HEADER_BYTES, MAGIC, BatchHeader
+from logstore.format.offset_map import OffsetMap, Standing, marks_of
+from logstore.model import AbortedTransaction, Bytes, Record
+from logstore.partition.cleaning.cleaned_transactions import CleanedTransactions
+from logstore.partition.state.producer_state import ProducerState
+
+KEPT: Final = bytearray()
+"""Of :meth:`BatchCleaner.clean`: the batch stays as it is."""
+
+_MAX_HORIZON_MS = 2**63 - 1
+
+
+_STAYS = marks_of(Standing.LATEST, Standing.TOMBSTONE, Standing.BEYOND)
+_STAYS_IN_TIME = marks_of(Standing.LATEST, Standing.BEYOND)
+
+
+class LastOfProducer(NamedTuple):
+    """Where an active producer's last batch lies: without it nobody would know his next sequence."""
+
+    last_offset: int | None
+    """None: he has no data, only a marker of this epoch."""
+    producer_epoch: int
+
+    def is_in(self, header: BatchHeader) -> bool:
+        if self.last_offset is not None:
+            return header.last_offset == self.last_offset
+        return header.is_control and header.producer_epoch == self.producer_epoch
+
+
+def last_of_producers(states: Mapping[int, ProducerState]) -> dict[int, LastOfProducer]:
+    """The last batches of the active producers, by producer."""
+    return {
+        producer_id: LastOfProducer(
+            state.batches[-1].last_offset if state.batches else None, state.producer_epoch
+        )
+        for producer_id, state in states.items()
+    }
+
+
+@dataclass(slots=True)
+class CleaningCounts:
+    """What happened to batches and records."""
+
+    read_batches: int = 0
+    kept_batches: int = 0
+    rewritten_batches: int = 0
+    joined_batches: int = 0
+    read_records: int = 0
+    kept_records: int = 0
+    kept_tombstones: int = 0
+    removed_tombstones: int = 0
+    removed_markers: int = 0
+    removed_keyless: int = 0
+    removed_aborted: int = 0
+
+
+class CleaningRules(NamedTuple):
+    """What holds for one round."""
+
+    end_offset: int
+    """The map knows everything below; batches from here on stay as they are."""
+    now_ms: int
+    delete_retention_ms: int
+    producers: Mapping[int, LastOfProducer]
+    level_of: Callable[[Codec], int | None]
+    """The level to compress with."""
+
+    @property
+    def horizon_ms(self) -> int:
+        """From when on what is met now for the first time may go."""
+        return min(self.now_ms + self.delete_retention_ms, _MAX_HORIZON_MS)
+
+
+class BatchCleaner:
+    """One round's decisions, for batches in the order of their offsets. Adds to ``counts`` what happens."""
+
+    def __init__(
+        self,
+        offsets: OffsetMap,
+        transactions: CleanedTransactions,
+        rules: CleaningRules,
+        counts: CleaningCounts,
+    ) -> None:
+        self.counts = counts
+        self._offsets = offsets
+        self._transactions = transactions
+        self._rules = rules
+        self._aborted: list[AbortedTransaction] = []
+
+    def clean(self, buffer: Bytes, position: int, header: BatchHeader) -> bytearray | None:
+        """The batch at ``position``: :data:`KEPT`, what to write in its place, or None if it goes.
+
+        Raises:
+            CorruptionError: its records do not decode, or its marker contradicts the transaction index.
+        """
+        counts = self.counts
+        counts.read_batches += 1
+        if header.base_offset >= self._rules.end_offset:
+            cleaned: bytearray | None = KEPT
+        elif header.attributes & CONTROL_BIT:
+            cleaned = self._clean_control(buffer, position, header)
+        elif self._transactions.meet_data(header):
+            counts.read_records += header.record_count
+            counts.removed_aborted += header.record_count
+            cleaned = self._without_records(header)
+        elif header.record_count:
+            cleaned = self._clean_data(buffer, position, header)
+        else:
+            cleaned = self._without_records(header)
+        if cleaned is not None:
+            counts.kept_batches += 1
+            counts.rewritten_batches += cleaned is not KEPT
+        return cleaned
+
+    def take_aborted(self) -> list[AbortedTransaction]:
+        """The aborted transactions whose markers stayed since the last call: they go on to be indexed."""
+        aborted, self._aborted = self._aborted, []
+        return aborted
+
+    # Batches without records
+
+    def _without_records(self, header: BatchHeader) -> bytearray | None:
+        """The batch has no record left: it stays for its producer, or for the offset where the round ends."""
+        rules = self._rules
+        last = rules.producers.get(header.producer_id)
+        is_needed = header.next_offset == rules.end_offset or (last is not None and last.is_in(header))
+        if not is_needed or header.magic != MAGIC:
+            return None
+        return encode_records_batch((), like=header) if header.record_count else KEPT
+
+    # Control batches
+
+    def _clean_control(self, buffer: Bytes, position: int, header: BatchHeader) -> bytearray | None:
+        if not header.record_count:
+            return self._without_records(header)
+        records = decode_batch(buffer, position, header)
+        kind = decode_control_record(records[0]).control_type
+        if kind is not ControlType.ABORT and kind is not ControlType.COMMIT:
+            return KEPT
+        is_needed, aborted = self._transactions.meet_marker(header, kind)
+        if is_needed:
+            if aborted is not None:
+                self._aborted.append(aborted)
+            return KEPT
+        horizon_ms = header.delete_horizon_ms
+        if horizon_ms is None:
+            return encode_records_batch(records, like=header, delete_horizon_ms=self._rules.horizon_ms)
+        if self._rules.now_ms < horizon_ms:
+            return KEPT
+        self.counts.removed_markers += 1
+        return self._without_records(header)
+
+    # Data
+
+    def _clean_data(self, buffer: Bytes, position: int, header: BatchHeader) -> bytearray | None:
+        if header.magic != MAGIC:
+            return self._clean_legacy(decode_batch(buffer, position, header), header)
+        section, start, end = records_section(buffer, position, header)
+        standings = self._offsets.classify_section(
+            section, start, end, header.record_count, header.base_offset, header.last_offset_delta
+        )
+        if standings.count(Standing.LATEST) == len(standings):
+            self.counts.read_records += len(standings)
+            self.counts.kept_records += len(standings)
+            return KEPT
+        stays, needs_horizon = self._staying(standings, header)
+        left_count = stays.count(1)
+        if not left_count:
+            return self._without_records(header)
+        if needs_horizon:
+            records = decode_batch(buffer, position, header)
+            return self._rewrite(records, stays, header, self._rules.horizon_ms)
+        if left_count == len(stays):
+            return KEPT
+        return keep_records(section, start, end, stays, like=header, level=self._rules.level_of(header.codec))
+
+    def _clean_legacy(self, records: list[Record], header: BatchHeader) -> bytearray | None:
+        """An entry of magic 0 or 1; one that changes becomes a batch of magic 2."""
+        standings = self._offsets.classify(records)
+        stays, needs_horizon = self._staying(standings, header)
+        left_count = stays.count(1)
+        if not left_count:
+            return None
+        if left_count == len(stays) and not needs_horizon:
+            return KEPT
+        horizon_ms = self._rules.horizon_ms if needs_horizon else None
+        return self._rewrite(records, stays, header, horizon_ms)
+
+    def _rewrite(
+        self, records: list[Record], stays: bytes, header: BatchHeader, horizon_ms: int | None
+    ) -> bytearray:
+        left = list(compress(records, stays))
+        level = self._rules.level_of(header.codec)
+        return encode_records_batch(left, like=header, level=level, delete_horizon_ms=horizon_ms)
+
+    def _staying(self, standings: bytes, header: BatchHeader) -> tuple[bytes, bool]:
+        """1 for each record that stays, 0 for one that goes; and whether they need a delete horizon."""
+        counts = self.counts
+        count = len(standings)
+        tombstones = standings.count(Standing.TOMBSTONE)
+        keyless = standings.count(Standing.KEYLESS)
+        horizon_ms = header.delete_horizon_ms
+        counts.read_records += count
+        counts.removed_keyless += keyless
+        counts.kept_records += count - keyless - standings.count(Standing.SUPERSEDED)
+        if tombstones and horizon_ms is not None and self._rules.now_ms >= horizon_ms:
+            counts.kept_records -= tombstones
+            counts.removed_tombstones += tombstones
+            return standings.translate(_STAYS_IN_TIME), False
+        counts.kept_tombstones += tombstones
+        return standings.translate(_STAYS), tombstones > 0 and horizon_ms is None
+
+
+def records_section(buffer: Bytes, position: int, header: BatchHeader) -> tuple[Bytes, int, int]:
+    """The records of a batch of magic 2, not compressed: a buffer, and where in it they begin and end.
+
+    Raises:
+        CorruptionError: they do not decompress.
+    """
+    start, end = position + HEADER_BYTES, position + header.size_bytes
+    if not header.attributes & CODEC_MASK:
+        return buffer, start, end
+    section = decompress(header.codec, memoryview(buffer)[start:end], MAX_DECOMPRESSED_BYTES)
+    return section, 0, len(section)

@@ -1,0 +1,130 @@
+"""An output of compaction: a segment under ``.cleaned`` names, which takes the place of others when it is
+done.
+
+It is written with large writes, and has an index entry for every batch but the first, as far as the topic's
+``segment_index_bytes`` allow: a cleaned segment has no dense run of offsets to guess by. When it is finished
+everything in it is durable but its names. Knows nothing of what is kept and why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Iterable
+
+from logstore.errors import StorageError
+from logstore.files import File, Files
+from logstore.format.header import BatchHeader
+from logstore.format.index import AbortedTransactions, encode_aborted_transaction
+from logstore.format.layout import TIME_INDEX_ENTRY
+from logstore.format.names import (
+    CLEANED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    segment_file_name,
+)
+from logstore.model import AbortedTransaction, Bytes
+from logstore.partition.segments.index_builder import IndexBuilder
+from logstore.partition.segments.indexes import OffsetIndex, TimeIndex
+
+_KINDS = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, LOG_SUFFIX)
+"""The log last: as long as it is there under its first name, the output is unfinished."""
+
+
+class CleanedSegment:
+    """One output, while it is written."""
+
+    def __init__(
+        self, files: Files, directory: str, base_offset: int, *, index_limit_bytes: int, expected_bytes: int
+    ) -> None:
+        """``expected_bytes`` is how large the log may become: the index entries must last for it."""
+        self.base_offset = base_offset
+        self.size_bytes = self.written_bytes = 0
+        self._files = files
+        self._directory = directory
+        self._waiting: list[Bytes] = []
+        self._aborted: list[AbortedTransaction] = []
+        self._indexes = IndexBuilder(
+            OffsetIndex(files, self._path_of(INDEX_SUFFIX), base_offset, index_limit_bytes),
+            TimeIndex(files, self._path_of(TIME_INDEX_SUFFIX), base_offset, index_limit_bytes),
+            _interval_bytes(index_limit_bytes, expected_bytes),
+        )
+        self._indexes.clear()
+        self._log = self._create()
+
+    def _path_of(self, kind: str) -> str:
+        return f"{self._directory}/{segment_file_name(self.base_offset, kind)}{CLEANED_SUFFIX}"
+
+    def _create(self) -> File:
+        try:
+            log = self._files.open(self._path_of(LOG_SUFFIX), create=True)
+            log.truncate(0)
+        except StorageError:
+            with contextlib.suppress(StorageError):
+                self.remove()
+            raise
+        return log
+
+    def add(self, batches: Iterable[BatchHeader], data: Bytes) -> None:
+        """Append batches, which ``data`` holds one after the other. It must not change until
+        :meth:`write`."""
+        position = self.size_bytes
+        for header in batches:
+            self._indexes.add(header, position)
+            position += header.size_bytes
+        self.size_bytes = position
+        self._waiting.append(data)
+
+    def add_aborted(self, aborted: Iterable[AbortedTransaction]) -> None:
+        """Note aborted transactions whose markers were added, in their order."""
+        self._aborted += aborted
+
+    def write(self) -> None:
+        """Write what was added, in one piece."""
+        if self._waiting:
+            self._log.write_at(self.written_bytes, self._waiting)
+            self._waiting, self.written_bytes = [], self.size_bytes
+
+    def finish(self, modified_ms: int) -> list[str]:
+        """Write what is left and make all files durable, the log with this modification time: retention goes
+        by it where no record has a timestamp. Returns their kinds, the log last."""
+        self.write()
+        self._indexes.close()
+        self._indexes.offset_index.store(flush=True)
+        self._indexes.time_index.store(flush=True)
+        if self._aborted:
+            self._store_aborted()
+        self._files.set_modified_ms(self._path_of(LOG_SUFFIX), modified_ms)
+        self._log.flush()
+        self._log.close()
+        return [kind for kind in _KINDS if self._aborted or kind != TRANSACTION_INDEX_SUFFIX]
+
+    def _store_aborted(self) -> None:
+        entries = AbortedTransactions(sorted(set(self._aborted), key=lambda entry: entry.last_offset))
+        file = self._files.open(self._path_of(TRANSACTION_INDEX_SUFFIX), create=True)
+        try:
+            file.truncate(0)
+            file.write_at(0, [b"".join(map(encode_aborted_transaction, entries))])
+            file.flush()
+        finally:
+            file.close()
+
+    def remove(self) -> None:
+        """Remove what there is of it. What the disk does not let go is removed in front of the next swap, and
+        by the next open."""
+        failure: StorageError | None = None
+        for kind in _KINDS:
+            try:
+                self._files.remove(self._path_of(kind))
+            except StorageError as error:
+                if error.errno != errno.ENOENT:
+                    failure = failure or error
+        if failure is not None:
+            raise failure
+
+
+def _interval_bytes(index_limit_bytes: int, expected_bytes: int) -> int:
+    """Less than a batch has, so that each gets an entry, unless the indexes have no room for so many."""
+    return expected_bytes // max(index_limit_bytes // TIME_INDEX_ENTRY.size_bytes - 1, 1)

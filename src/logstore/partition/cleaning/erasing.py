@@ -1,0 +1,261 @@
+"""Erasing chosen records of one log for good: what they were is on none of its files afterwards.
+
+First all segments that may hold one of the records are read and checked: damage ends the call there, and
+nothing was changed. Then, if there is such a record, the active segment is rolled if it holds one, everything
+is made durable, and each segment that holds one is written anew without it and takes the old one's place, by
+the same steps as in compaction (:mod:`~logstore.partition.recovery.leftovers`). The old files are removed at
+once; and so is at the end, found or not, whatever might hold such a record and is no part of the log.
+
+A segment keeps its base and each batch its offsets, so that no gap appears where recovery and verification
+take one for a loss. A crash leaves each segment as it was or as it is to be; the next open removes the old
+files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from logstore.errors import CorruptionError, RetriableError, StorageError
+from logstore.format.header import BatchHeader, decode_header
+from logstore.format.offset_map import SEED_BYTES
+from logstore.partition.cleaning.cleaned_batches import KEPT
+from logstore.partition.cleaning.cleaned_group import CountedOutput, KeptRow
+from logstore.partition.cleaning.cleaned_segment import CleanedSegment
+from logstore.partition.cleaning.erase_report import EraseProgress, EraseReport, OnEraseProgress
+from logstore.partition.cleaning.erased_records import BatchEraser, ErasedRecords
+from logstore.partition.cleaning.joined_batches import Output
+from logstore.partition.cleaning.rewriting import Rewriting
+from logstore.partition.cleaning.source import Source, SourcePiece, sources_below
+from logstore.partition.encoding.planning import compression_level
+from logstore.partition.reading.view import LogView
+from logstore.partition.recovery.aside import aside_names
+from logstore.partition.recovery.leftovers import deleted_names, remove_strays
+from logstore.warning import inform
+
+if TYPE_CHECKING:
+    from logstore.partition.log import Log
+
+
+class Erasure(Rewriting):
+    """One call of :meth:`Log.erase`. Used once, by whoever has the log's turn."""
+
+    def __init__(
+        self, log: Log, erased: ErasedRecords, *, dry_run: bool, on_progress: OnEraseProgress | None
+    ) -> None:
+        super().__init__(log)
+        self._erased = erased
+        self._is_dry_run = dry_run
+        self._on_progress = on_progress
+        self._done_bytes = self._total_bytes = 0
+        self._rewritten_count = self._saved_bytes = self._erased_count = 0
+
+    def run(self) -> EraseReport:
+        """All of it."""
+        clock = self._context.clock
+        started_ms = clock.monotonic_ms()
+        with self._log._own_lock(), self._log._changing as core:
+            self._log._drain_locked()
+            view = core.view
+        self._truncation_count = view.truncation_count
+        size_bytes = sum(view.size_of(number) for number in range(len(view.segments)))
+        found = self._find(view)
+        eraser = self._new_eraser(view.log_end_offset)
+        del view  # it would keep the files of replaced segments open
+        removed: list[str] = []
+        try:
+            if found:
+                self._rewrite(found, eraser)
+            removed = self._list_leftovers() if self._is_dry_run else self._remove_leftovers()
+        finally:
+            self._tell_deletion(removed)
+        return EraseReport(
+            partition=self._log.partition,
+            is_dry_run=self._is_dry_run,
+            record_count=eraser.record_count,
+            offsets=tuple(eraser.offsets),
+            rewritten_batch_count=eraser.rewritten_batch_count,
+            emptied_batch_count=eraser.emptied_batch_count,
+            rewritten_segment_count=self._rewritten_count,
+            size_bytes_before=size_bytes,
+            size_bytes_after=size_bytes - self._saved_bytes,
+            removed_files=tuple(removed),
+            elapsed_ms=clock.monotonic_ms() - started_ms,
+        )
+
+    def _tell_deletion(self, removed: Sequence[str]) -> None:
+        """Also of an erasure that was ended early. No key and no offset: those may be what was to go."""
+        if (self._rewritten_count or removed) and not self._is_dry_run:
+            inform(
+                "%s: erased %d records, %d bytes, and removed %d files that were no part of the log: erase()",
+                self._log.partition,
+                self._erased_count,
+                self._saved_bytes,
+                len(removed),
+            )
+
+    def _new_eraser(self, end_offset: int) -> BatchEraser:
+        config = self._core.config
+        return BatchEraser(
+            self._erased,
+            end_offset,
+            seed=self._context.random.randbytes(SEED_BYTES),
+            level_of=lambda codec: compression_level(config, codec),
+        )
+
+    # Finding
+
+    def _find(self, view: LogView) -> set[int]:
+        """The base offsets of the segments that hold such a record."""
+        eraser = self._new_eraser(view.log_end_offset)
+        sources = [
+            source
+            for source in sources_below(view, view.log_end_offset, rolls=True)
+            if self._erased.may_hold(source.segment.base_offset, source.next_base_offset)
+        ]
+        self._total_bytes = sum(source.size_bytes for source in sources)
+        found = set()
+        for source in sources:
+            count = eraser.record_count
+            with self._unless_deleted(source):
+                for piece in self._reading(source):
+                    for at, header in piece.batches:
+                        _erase(eraser, source, piece, at, header)
+                if eraser.record_count > count:
+                    source.segment.read_transaction_index()  # which is copied, so it must be sound
+                    found.add(source.segment.base_offset)
+                    self._total_bytes += source.size_bytes
+        return found
+
+    # Rewriting
+
+    def _rewrite(self, found: set[int], eraser: BatchEraser) -> None:
+        """One segment after the other. None is referred to when its place is taken: its files are closed
+        then, and the disk frees them before the next one is written."""
+        if not self._is_dry_run:
+            self._make_ready(found)
+        below = sources_below(self._core.view, eraser.end_offset, rolls=self._is_dry_run)
+        sources = [source for source in reversed(below) if source.segment.base_offset in found]
+        below.clear()
+        while sources:
+            source = sources.pop()
+            with self._unless_deleted(source):
+                self._rewrite_segment(source, eraser)
+
+    def _make_ready(self, found: set[int]) -> None:
+        """Seal the active segment if records of it go, and make everything durable."""
+        with self._log._own_lock(), self._log._changing as core:
+            self._check()
+            if core.active.base_offset in found:
+                self._log._drain_locked()
+                core.roll(core.log_end_offset, self._context.clock.now_ms())
+                core.publish()
+        self._log.checkpoint()
+
+    def _rewrite_segment(self, source: Source, eraser: BatchEraser) -> None:
+        if self._is_dry_run:
+            counted = CountedOutput()
+            self._copy(source, eraser, counted)
+            self._note(source, counted.size_bytes, eraser)
+            return
+        output = self._new_segment(source.segment.base_offset, source.size_bytes)
+        try:
+            self._copy(source, eraser, output)
+            self._replace(source, output)
+        except BaseException:
+            self._discard(output)
+            raise
+        self._note(source, output.size_bytes, eraser)
+
+    def _note(self, source: Source, size_bytes: int, eraser: BatchEraser) -> None:
+        self._rewritten_count += 1
+        self._erased_count = eraser.record_count
+        self._saved_bytes += source.size_bytes - size_bytes
+
+    def _copy(self, source: Source, eraser: BatchEraser, output: Output) -> None:
+        """Batches that stay as they are go on in slices."""
+        for piece in self._reading(source):
+            row = KeptRow(output)
+            for at, header in piece.batches:
+                batch = _erase(eraser, source, piece, at, header)
+                if batch is KEPT:
+                    row.add(piece.buffer, at, header)
+                else:
+                    row.end(piece.buffer)
+                    output.add([decode_header(batch)], batch)
+            row.end(piece.buffer)
+            output.write()
+        output.add_aborted(source.segment.read_transaction_index().entries)
+
+    def _replace(self, source: Source, output: CleanedSegment) -> None:
+        """The new segment takes the place of the old one, whose files go at once. The next call removes what
+        the disk does not let go now."""
+        kinds = output.finish(source.segment.modified_ms)
+        log = self._log
+        with log._own_lock(), log._changing as core:
+            self._check()
+            log._write_before_waiting_locked()
+            renamed = core.replace_segments([source.segment], output.base_offset, kinds, keeps_markers=True)
+            log._to_remove += renamed
+            log._notify()
+        log._remove(renamed)
+
+    # What is no part of the log
+
+    def _list_leftovers(self) -> list[str]:
+        files, directory = self._context.files, self._log.directory
+        return [*deleted_names(files, directory), *aside_names(files, directory)]
+
+    def _remove_leftovers(self) -> list[str]:
+        """Remove what might hold such a record: whether it does nobody can tell of bytes that were cut off.
+        And forget what is remembered of batches."""
+        files, directory = self._context.files, self._log.directory
+        with self._log._own_lock(), self._log._changing as core, self._log._removing:
+            self._check()
+            self._log._write_before_waiting_locked()
+            core.keep_retired_open()
+            remove_strays(files, directory, ())
+            names = self._list_leftovers()
+            for name in names:
+                files.remove(f"{directory}/{name}")
+            if core.active.cut_rest():
+                core.active.flush()
+            files.flush_directory(directory)
+        self._context.batches.clear()
+        return names
+
+    # Steps
+
+    def _reading(self, source: Source) -> Iterator[SourcePiece]:
+        for piece in source.pieces():
+            self._check()
+            self._done_bytes += piece.end
+            if self._on_progress is not None:
+                self._on_progress(EraseProgress(self._log.partition, self._done_bytes, self._total_bytes))
+            yield piece
+
+    @contextlib.contextmanager
+    def _unless_deleted(self, source: Source) -> Iterator[None]:
+        """An error may be due to retention, which takes the segment away: then its records are gone."""
+        try:
+            yield
+        except (CorruptionError, StorageError):
+            self._check()
+            if source.segment.base_offset >= self._core.view.bases[0]:
+                raise
+
+    def _end_was_cut(self) -> RetriableError:
+        return RetriableError(
+            f"the end of {self._log.partition} was cut while records were erased; call again"
+        )
+
+
+def _erase(
+    eraser: BatchEraser, source: Source, piece: SourcePiece, at: int, header: BatchHeader
+) -> bytearray:
+    """See :meth:`BatchEraser.erase`."""
+    try:
+        return eraser.erase(piece.buffer, at, header)
+    except CorruptionError as error:
+        raise source.place(error, piece, at, header) from None

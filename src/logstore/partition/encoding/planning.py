@@ -1,0 +1,357 @@
+"""Checking and preparing batches before they are appended: a pure plan, nothing is written here.
+
+A leader's batches get their offsets and are held against the topic's configuration (Kafka's LogValidator);
+a follower's keep their offsets and must only follow the log. Either way the result is batches that can be
+written as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from logstore.config import TopicConfig
+from logstore.errors import (
+    CorruptionError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    OutOfOrderError,
+    RecordTooLargeError,
+)
+from logstore.format.batch import decode_batch, encode_records_batch, rebase_batch, stamp_batch
+from logstore.format.compression import Codec, codec_named
+from logstore.format.header import (
+    LENGTH_OVERHEAD_BYTES,
+    MAGIC,
+    TIMESTAMP_TYPE_BIT,
+    BatchHeader,
+    decode_header,
+)
+from logstore.format.loops import scan_batches
+from logstore.format.units import PLAUSIBLE_FROM_MS, PLAUSIBLE_TO_MS, describe, is_checkable, unit_of
+from logstore.model import NO_TIMESTAMP_MS, AppendOrigin, Bytes, Record, TimestampType
+from logstore.partition.segments.indexes import MAX_RELATIVE_OFFSET
+
+MAX_REPORTED_RECORDS = 10
+"""An error lists this many of the refused records."""
+
+
+class PlannedAppend:
+    """Batches ready to be written: offsets assigned, CRCs right. One at least."""
+
+    __slots__ = (
+        "base_offset",
+        "buffers",
+        "has_producers",
+        "headers",
+        "last_offset",
+        "newest_ms",
+        "size_bytes",
+    )
+
+    def __init__(self, buffers: Sequence[Bytes], headers: Sequence[BatchHeader]) -> None:
+        self.buffers = buffers
+        self.headers = headers
+        self.base_offset = headers[0].base_offset
+        self.last_offset = headers[-1].last_offset
+        size_bytes = 0
+        newest_ms = headers[0].max_timestamp_ms
+        has_producers = False
+        # One unpacking costs as much as two fields by name.
+        for _, length, _, _, _, _, _, _, max_timestamp_ms, producer_id, _, _, _ in headers:
+            size_bytes += length + LENGTH_OVERHEAD_BYTES
+            if max_timestamp_ms > newest_ms:
+                newest_ms = max_timestamp_ms
+            if producer_id >= 0:
+                has_producers = True
+        self.size_bytes = size_bytes
+        self.newest_ms = newest_ms
+        """The largest timestamp."""
+        self.has_producers = has_producers
+        """Whether any of them is an idempotent producer's."""
+
+    def has_gap_from(self, offset: int) -> bool:
+        """Whether the batches leave out an offset, counted from ``offset``."""
+        for header in self.headers:
+            if header.base_offset != offset:
+                return True
+            offset = header.next_offset
+        return False
+
+
+def largest_batch_bytes(config: TopicConfig) -> int:
+    """The largest batch that a leader takes: it must fit into a segment, too."""
+    return min(config.max_message_bytes, config.segment_bytes)
+
+
+def check_batch_size(size_bytes: int, config: TopicConfig) -> None:
+    """
+    Raises:
+        RecordTooLargeError: a batch of this size is larger than ``max_message_bytes`` or ``segment_bytes``.
+    """
+    if size_bytes > largest_batch_bytes(config):
+        is_message = size_bytes > config.max_message_bytes
+        setting = "max_message_bytes" if is_message else "segment_bytes"
+        raise RecordTooLargeError(
+            f"a batch of {size_bytes} bytes is larger than {setting} ({getattr(config, setting)})"
+        )
+
+
+def check_timestamps(
+    timestamps: Sequence[int], config: TopicConfig, now_ms: int, *, by_unit: bool = False
+) -> None:
+    """Hold create timestamps against the topic's bounds; -1 always passes. ``by_unit``: also ask whether they
+    look like milliseconds, as of records that a program has made; encoded batches are taken as they are.
+
+    Raises:
+        InvalidTimestampError: says how many there are, and names up to ten records and the bounds, or the
+            unit.
+    """
+    if config.message_timestamp_type != "CreateTime" or not timestamps:
+        return
+    lowest, highest = min(timestamps), max(timestamps)
+    is_plain = lowest >= PLAUSIBLE_FROM_MS and highest <= PLAUSIBLE_TO_MS
+    if by_unit and not is_plain and config.message_timestamp_unit_check and is_checkable(now_ms):
+        _check_units(timestamps)
+    oldest = now_ms - config.message_timestamp_before_max_ms
+    newest = now_ms + config.message_timestamp_after_max_ms
+    if oldest <= lowest and highest <= newest:
+        return
+    bad = [
+        (number, timestamp_ms)
+        for number, timestamp_ms in enumerate(timestamps)
+        if timestamp_ms != NO_TIMESTAMP_MS and not oldest <= timestamp_ms <= newest
+    ]
+    if bad:
+        named = ", ".join(f"record {number} has {at}" for number, at in bad[:MAX_REPORTED_RECORDS])
+        sides = [("before", any(at < oldest for _, at in bad)), ("after", any(at > newest for _, at in bad))]
+        bounds = " and ".join(f"message_timestamp_{side}_max_ms" for side, is_broken in sides if is_broken)
+        raise InvalidTimestampError(
+            f"timestamp_ms is out of bounds in {len(bad)} of {len(timestamps)} records: {named}; "
+            f"{bounds} allows {oldest} to {newest}"
+        )
+
+
+def _check_units(timestamps: Sequence[int]) -> None:
+    for number, timestamp_ms in enumerate(timestamps):
+        unit = unit_of(timestamp_ms)
+        if unit is not None:
+            raise InvalidTimestampError(
+                f"timestamp_ms {timestamp_ms} of record {number} {describe(timestamp_ms, unit)}. "
+                "(message_timestamp_unit_check=False takes it as it is)"
+            )
+
+
+# Leader -----------------------------------------------------------------------------------------------------
+
+
+def split_batches(data: Bytes) -> list[tuple[int, BatchHeader]]:
+    """The whole batches in ``data``, CRCs checked; a partial batch at the end is left out.
+
+    Raises:
+        CorruptionError: a batch is damaged; nothing of the data may be appended.
+    """
+    batches, _, fault = scan_batches(data, 0, len(data), check=True)
+    if fault is not None:
+        raise fault
+    return batches
+
+
+def plan_leader_append(
+    data: Bytes,
+    *,
+    config: TopicConfig,
+    origin: AppendOrigin,
+    base_offset: int,
+    leader_epoch: int,
+    now_ms: int,
+) -> PlannedAppend | None:
+    """Validate one batch as it came from a producer and give it offsets from ``base_offset`` on.
+
+    The bytes stay as they are but for offset, epoch and timestamp type, unless the codec of the topic, gaps
+    in the offsets or the magic make it necessary to encode the records anew. None if ``data`` holds no whole
+    batch.
+
+    Raises:
+        CorruptionError: the batch's CRC or structure is wrong.
+        InvalidRecordError, InvalidTimestampError, RecordTooLargeError: the rules of the topic refuse it.
+    """
+    batches = split_batches(data)
+    if not batches:
+        return None
+    position, header = batches[0]
+    _check_single_batch(batches)
+    check_batch_size(header.size_bytes, config)
+    if origin is AppendOrigin.CLIENT:
+        _check_client_batch(header)
+    records = decode_batch(data, position, header)
+    _check_records(header, records, config, now_ms)
+    planned = _assign_offsets(data, position, header, records, config, base_offset, leader_epoch, now_ms)
+    check_batch_size(planned.size_bytes, config)
+    return planned
+
+
+def _check_single_batch(batches: Sequence[tuple[int, BatchHeader]]) -> None:
+    if len(batches) > 1 and any(header.magic >= 2 or header.codec is not Codec.NONE for _, header in batches):
+        raise InvalidRecordError(f"an append takes exactly one batch; {len(batches)} were given")
+    if len(batches) > 1:
+        raise InvalidRecordError("records of magic 0 and 1 are appended one entry at a time")
+
+
+def _check_client_batch(header: BatchHeader) -> None:
+    if header.magic < 2:
+        return
+    if header.base_offset != 0:
+        raise InvalidRecordError(f"base offset of a producer's batch is {header.base_offset}; it must be 0")
+    if header.is_control:
+        raise InvalidRecordError("a producer may not append a control batch")
+    if header.record_count != header.last_offset_delta + 1 or header.record_count <= 0:
+        raise InvalidRecordError(
+            f"record count {header.record_count} does not match last offset delta {header.last_offset_delta}"
+        )
+    if header.has_producer and header.base_sequence < 0:
+        raise InvalidRecordError(f"producer id {header.producer_id} without a base sequence")
+
+
+def _check_records(header: BatchHeader, records: Sequence[Record], config: TopicConfig, now_ms: int) -> None:
+    if header.is_control:
+        return
+    appends_time = config.message_timestamp_type == "LogAppendTime"
+    if header.magic >= 1 and header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        if appends_time:
+            raise InvalidTimestampError("a producer's batch may not carry log append time")
+        if header.max_timestamp_ms == NO_TIMESTAMP_MS:
+            raise InvalidTimestampError("a batch with log append time must have a timestamp")
+    check_timestamps([record.timestamp_ms for record in records], config, now_ms)
+    if config.compacts:
+        check_keys([record.key for record in records])
+
+
+def check_keys(keys: Sequence[Bytes | None]) -> None:
+    """
+    Raises:
+        InvalidRecordError: a record for a compacted topic has no key; names up to ten of them.
+    """
+    if None in keys:
+        missing = [number for number, key in enumerate(keys) if key is None]
+        named = ", ".join(map(str, missing[:MAX_REPORTED_RECORDS]))
+        raise InvalidRecordError(f"a compacted topic needs a key in every record; missing in record {named}")
+
+
+def _assign_offsets(
+    data: Bytes,
+    position: int,
+    header: BatchHeader,
+    records: Sequence[Record],
+    config: TopicConfig,
+    base_offset: int,
+    leader_epoch: int,
+    now_ms: int,
+) -> PlannedAppend:
+    codec = target_codec(config, header.codec)
+    if header.is_control or _fits_in_place(header, records, codec, config):
+        batch = bytearray(memoryview(data)[position : position + header.size_bytes])
+    else:
+        batch = _rebuild(header, records, codec, config)
+    rebase_batch(batch, 0, base_offset, leader_epoch)
+    if not header.is_control:
+        if config.message_timestamp_type == "LogAppendTime":
+            kind, largest = TimestampType.LOG_APPEND_TIME, now_ms
+        else:
+            kind = TimestampType.CREATE_TIME
+            largest = max((record.timestamp_ms for record in records), default=NO_TIMESTAMP_MS)
+        stamp_batch(batch, 0, decode_header(batch), timestamp_type=kind, max_timestamp_ms=largest)
+    return PlannedAppend([batch], [decode_header(batch)])
+
+
+def _fits_in_place(header: BatchHeader, records: Sequence[Record], codec: Codec, config: TopicConfig) -> bool:
+    """Whether the bytes can stay: the codec and the magic are those on disk, the offsets have no gap, and no
+    record changes its timestamp with the batch's timestamp type."""
+    if header.magic < 2 or codec != header.codec:
+        return False
+    if (
+        header.timestamp_type is TimestampType.LOG_APPEND_TIME
+        and config.message_timestamp_type == "CreateTime"
+    ):
+        return False
+    offsets = [record.offset for record in records]
+    return offsets == list(range(header.base_offset, header.next_offset))
+
+
+def _rebuild(header: BatchHeader, records: Sequence[Record], codec: Codec, config: TopicConfig) -> bytearray:
+    """Encode the records anew with offsets 0, 1, 2 and so on."""
+    dense = [record._replace(offset=number) for number, record in enumerate(records)]
+    like = header._replace(
+        magic=MAGIC,
+        attributes=header.attributes & ~TIMESTAMP_TYPE_BIT,
+        base_offset=0,
+        last_offset_delta=max(len(dense) - 1, 0),
+    )
+    return encode_records_batch(dense, like=like, codec=codec, level=compression_level(config, codec))
+
+
+def target_codec(config: TopicConfig, source: Codec) -> Codec:
+    """The codec on disk: the topic's, or for ``producer`` the one that arrived."""
+    return source if config.compression_type == "producer" else codec_named(config.compression_type)
+
+
+def compression_level(config: TopicConfig, codec: Codec) -> int | None:
+    """The topic's level for a codec; None where the codec has none."""
+    levels = {
+        Codec.GZIP: config.compression_gzip_level,
+        Codec.LZ4: config.compression_lz4_level,
+        Codec.ZSTD: config.compression_zstd_level,
+    }
+    return levels.get(codec)
+
+
+# Follower ---------------------------------------------------------------------------------------------------
+
+
+def plan_follower_append(data: Bytes, *, log_end_offset: int) -> PlannedAppend | None:
+    """Check batches that were copied from a leader; they keep offsets, epochs and bytes.
+
+    Raises:
+        CorruptionError: a batch's CRC or structure is wrong.
+        OutOfOrderError: the offsets do not rise, or begin below the log end offset; the message carries the
+            first and the last offset.
+    """
+    batches = split_batches(data)
+    if not batches:
+        return None
+    _check_rising(batches)
+    first, last = batches[0][1], batches[-1][1]
+    first_offset = first.base_offset if first.magic == 2 else first.last_offset
+    if first_offset < log_end_offset:
+        raise OutOfOrderError(
+            f"replicated offsets {first_offset} to {last.last_offset} begin below the log end offset "
+            f"{log_end_offset}"
+        )
+    view = memoryview(data)
+    return PlannedAppend(
+        [view[position : position + header.size_bytes] for position, header in batches],
+        [header for _, header in batches],
+    )
+
+
+def _check_rising(batches: Sequence[tuple[int, BatchHeader]]) -> None:
+    previous = -1
+    for position, header in batches:
+        if header.base_offset <= previous:
+            raise OutOfOrderError(
+                f"replicated batch at position {position} begins at offset {header.base_offset}, "
+                f"not above {previous}"
+            )
+        previous = header.last_offset
+
+
+def check_reach(planned: PlannedAppend, segment_base_offset: int) -> None:
+    """
+    Raises:
+        CorruptionError: an offset is out of reach of the segment's indexes even after a roll.
+    """
+    if planned.last_offset - segment_base_offset > MAX_RELATIVE_OFFSET:
+        raise CorruptionError(
+            f"offsets {planned.base_offset} to {planned.last_offset} span more than a segment can index",
+            base_offset=planned.base_offset,
+            last_offset=planned.last_offset,
+        )

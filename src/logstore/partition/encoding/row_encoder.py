@@ -1,0 +1,243 @@
+"""From new records to batches in their place: what a leader does with records appended directly.
+
+Encoding needs no lock and no offset; placing gives each batch its base offset and epoch, 12 bytes that the
+CRC does not cover. Rows about which all is ordinary are encoded as they are, where the compiled loops are in
+use; all others go by columns, whose checks say what is wrong. Both make the same batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from logstore.arguments import shown
+from logstore.config import StoreConfig, TopicConfig
+from logstore.errors import InvalidRecordError
+from logstore.format import loops
+from logstore.format.batch import NewBatch, encode_batch, place_batch, seal_batch
+from logstore.format.compression import Codec, compress
+from logstore.format.gathered import RowRules
+from logstore.format.header import (
+    HEADER_BYTES,
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    decode_header,
+)
+from logstore.format.loops import GatheredRows, encode_rows
+from logstore.model import ProducerIdentity, TimestampType
+from logstore.partition.encoding.planning import (
+    PlannedAppend,
+    check_batch_size,
+    check_keys,
+    check_timestamps,
+    compression_level,
+    largest_batch_bytes,
+    target_codec,
+)
+from logstore.partition.encoding.rows import Columns, columns_of, columns_of_gathered, split_by_size
+
+if TYPE_CHECKING:
+    from logstore.format.column_buffers import Chunk
+
+_MAX_INT64 = 2**63 - 1
+_MAX_INT32 = 2**31 - 1
+_MAX_INT16 = 2**15 - 1
+
+
+def check_producer(producer: ProducerIdentity) -> None:
+    """
+    Raises:
+        InvalidRecordError: it is something else, or a field is not a number of its range; names it.
+    """
+    if not isinstance(producer, ProducerIdentity):
+        raise InvalidRecordError(f"producer is a {type(producer).__name__}; it must be a ProducerIdentity")
+    for name, value, limit in (
+        ("producer_id", producer.producer_id, _MAX_INT64),
+        ("producer_epoch", producer.producer_epoch, _MAX_INT16),
+        ("base_sequence", producer.base_sequence, _MAX_INT32),
+    ):
+        if type(value) is not int or not 0 <= value <= limit:
+            raise InvalidRecordError(f"{name} is {shown(value)}; it must be a whole number from 0 to {limit}")
+
+
+def check_coordinator_epoch(epoch: int) -> None:
+    """
+    Raises:
+        InvalidRecordError: it is not a number of its range.
+    """
+    if type(epoch) is not int or not 0 <= epoch <= _MAX_INT32:
+        raise InvalidRecordError(
+            f"coordinator_epoch is {shown(epoch)}; it must be a whole number from 0 to {_MAX_INT32}"
+        )
+
+
+class RowEncoder:
+    """Makes batches of rows, by one configuration. Never changes, so threads encode side by side."""
+
+    __slots__ = ("_batch_bytes", "_codec", "_config", "_largest_bytes", "rules")
+
+    def __init__(self, store_config: StoreConfig, config: TopicConfig) -> None:
+        self._config = config
+        self._codec = target_codec(config, Codec.NONE)
+        self._largest_bytes = largest_batch_bytes(config)
+        self._batch_bytes = min(store_config.batch_bytes, self._largest_bytes)
+        appends_time = config.message_timestamp_type == "LogAppendTime"
+        self.rules = RowRules(
+            attributes=TIMESTAMP_TYPE_BIT if appends_time else 0,
+            needs_keys=config.compacts,
+            before_max_ms=_MAX_INT64 if appends_time else config.message_timestamp_before_max_ms,
+            after_max_ms=_MAX_INT64 if appends_time else config.message_timestamp_after_max_ms,
+            limit_bytes=self._batch_bytes - HEADER_BYTES,
+            checks_unit=config.message_timestamp_unit_check and not appends_time,
+        )
+
+    @property
+    def max_record_bytes(self) -> int:
+        """A record that may take more than this might not fit into any batch."""
+        return self._largest_bytes - HEADER_BYTES
+
+    def encode(
+        self, rows: list[Any] | tuple[Any, ...], now_ms: int, producer: ProducerIdentity | None = None
+    ) -> Sequence[NewBatch]:
+        """The rows in batches of about ``batch_bytes``, or in one, of a producer, at base offset 0.
+
+        Raises:
+            UsageError, InvalidRecordError, InvalidTimestampError: a row cannot be a record of this topic.
+            RecordTooLargeError: a batch is larger than ``max_message_bytes``, or than a segment.
+        """
+        if producer is None:
+            batches = encode_rows(rows, now_ms, self.rules)
+        else:
+            transactional = TRANSACTIONAL_BIT if producer.transactional else 0
+            rules = self.rules._replace(
+                attributes=self.rules.attributes | transactional, limit_bytes=_MAX_INT64
+            )
+            batches = encode_rows(rows, now_ms, rules, producer[:3])
+        if batches is None:
+            return self.encode_by_columns(rows, now_ms, producer)
+        return self._finish(batches)
+
+    def encode_by_columns(
+        self, rows: list[Any] | tuple[Any, ...], now_ms: int, producer: ProducerIdentity | None
+    ) -> Sequence[NewBatch]:
+        """As :meth:`encode`, for rows of any kind."""
+        return self.encode_columns(columns_of(rows, now_ms), now_ms, producer)
+
+    def encode_columns(
+        self, columns: Columns, now_ms: int, producer: ProducerIdentity | None = None
+    ) -> Sequence[NewBatch]:
+        """As :meth:`encode`, of rows that are columns already."""
+        if not isinstance(columns.timestamps, int):
+            check_timestamps(columns.timestamps, self._config, now_ms, by_unit=True)
+        if self._config.compacts:
+            check_keys(columns.keys)
+        is_one = producer is not None and columns.record_count
+        parts = [columns] if is_one else split_by_size(columns, self._batch_bytes)
+        return encode_columns(parts, self._config, now_ms, producer)
+
+    def encode_chunks(self, chunks: list[Chunk], now_ms: int) -> Sequence[NewBatch] | None:
+        """Rows of Arrow's buffers in batches of about ``batch_bytes``; None if anything about them is out of
+        the ordinary. They have the keys that :attr:`rules` want.
+
+        Raises:
+            RecordTooLargeError: as :meth:`encode`.
+        """
+        batches = loops.encode_columns(chunks, now_ms, self.rules)
+        return None if batches is None else self._finish(batches)
+
+    def encode_gathered(self, gathered: GatheredRows, now_ms: int) -> Sequence[NewBatch]:
+        """The gathered rows in one batch; as :meth:`encode`."""
+        batch = gathered.encode(now_ms)
+        if batch is None:
+            return encode_columns([columns_of_gathered(gathered.rows)], self._config, now_ms)
+        return self._finish([batch])
+
+    def _finish(self, batches: Sequence[NewBatch]) -> Sequence[NewBatch]:
+        if self._codec is not Codec.NONE:
+            batches = [self._compress(batch) for batch in batches]
+        for batch in batches:
+            if len(batch) > self._largest_bytes:
+                check_batch_size(len(batch), self._config)
+        return batches
+
+    def _compress(self, batch: NewBatch) -> NewBatch:
+        header = decode_header(batch)
+        level = compression_level(self._config, self._codec)
+        records = compress(self._codec, memoryview(batch)[HEADER_BYTES:], level)
+        packed = seal_batch(header._replace(attributes=header.attributes | self._codec), records)
+        # Data that does not compress grows a little; plain it may still fit.
+        return batch if len(packed) > self._largest_bytes else packed
+
+
+def encode_columns(
+    parts: Sequence[Columns], config: TopicConfig, now_ms: int, producer: ProducerIdentity | None = None
+) -> list[bytearray]:
+    """One batch for each part, at base offset 0.
+
+    Raises:
+        InvalidRecordError: a record cannot be encoded; names it.
+        RecordTooLargeError: a batch is larger than ``max_message_bytes``, or than a segment.
+    """
+    codec = target_codec(config, Codec.NONE)
+    batches = [_encode(part, codec, config, now_ms, producer) for part in parts]
+    for batch in batches:
+        check_batch_size(len(batch), config)
+    return batches
+
+
+def _encode(
+    part: Columns, codec: Codec, config: TopicConfig, now_ms: int, producer: ProducerIdentity | None
+) -> bytearray:
+    appends_time = config.message_timestamp_type == "LogAppendTime"
+    identity = producer or ProducerIdentity(-1, -1, -1)
+    batch = encode_batch(
+        part.keys,
+        part.values,
+        now_ms if appends_time else part.timestamps,
+        part.headers,
+        codec=codec,
+        level=compression_level(config, codec),
+        timestamp_type=TimestampType.LOG_APPEND_TIME if appends_time else TimestampType.CREATE_TIME,
+        append_time_ms=now_ms if appends_time else None,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        base_sequence=identity.base_sequence,
+        transactional=identity.transactional,
+    )
+    if codec is not Codec.NONE and len(batch) > largest_batch_bytes(config):
+        # Data that does not compress grows a little; plain it may still fit.
+        return _encode(part, Codec.NONE, config, now_ms, producer)
+    return batch
+
+
+def place_batches(
+    batches: Sequence[NewBatch], base_offset: int, leader_epoch: int, segment_bytes: int
+) -> Iterator[PlannedAppend]:
+    """Give the batches consecutive offsets, in groups that each fit into one segment."""
+    return plan_appends(
+        batches, base_offset, segment_bytes, lambda batch, offset: place_batch(batch, offset, leader_epoch)
+    )
+
+
+def plan_appends(
+    batches: Sequence[NewBatch],
+    base_offset: int,
+    segment_bytes: int,
+    place: Callable[[NewBatch, int], BatchHeader],
+) -> Iterator[PlannedAppend]:
+    """Batches in groups that each fit into one segment; ``place`` gives each its base offset."""
+    group: list[NewBatch] = []
+    headers: list[BatchHeader] = []
+    size = 0
+    for batch in batches:
+        if group and size + len(batch) > segment_bytes:
+            yield PlannedAppend(group, headers)
+            group, headers, size = [], [], 0
+        header = place(batch, base_offset)
+        group.append(batch)
+        headers.append(header)
+        size += len(batch)
+        base_offset = header.next_offset
+    if group:
+        yield PlannedAppend(group, headers)

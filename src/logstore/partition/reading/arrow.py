@@ -1,0 +1,551 @@
+"""Reading a log as columns of Apache Arrow.
+
+Beside :mod:`~logstore.partition.reading.records`, which gives records one by one, and with the same promises:
+a batch's CRC and structure are verified, and its place among its neighbours; control records and, for
+committed reads, records of aborted transactions are left out. Ordinary batches go from the file's bytes into
+the columns in compiled code, with one copy and many batches at once. A batch that is compressed, legacy,
+transactional or damaged is handled here, one at a time.
+
+The only module that imports pyarrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from logstore._version import how_to_install
+from logstore.arguments import plain_text, shown
+from logstore.errors import CorruptionError, UsageError
+from logstore.format.batch import decode_batch, decode_range
+from logstore.format.column_buffers import (
+    MAX_COLUMN_BYTES,
+    BinaryBuffers,
+    Ended,
+    FinishedBuffers,
+    Wanted,
+)
+from logstore.format.compression import MAX_DECOMPRESSED_BYTES, Codec, decompress
+from logstore.format.header import HEADER_BYTES, MAGIC, PREFIX_BYTES, BatchHeader, check_batch, decode_header
+from logstore.format.loops import Columns, scan_batches
+from logstore.model import Bytes, Isolation, Record, TimestampType
+from logstore.partition.reading.aborted import AbortedFilter
+from logstore.partition.reading.readable import check_count
+from logstore.partition.reading.records import (
+    aborted_for,
+    ends_at_base,
+    start_position,
+    telling_of_truncation,
+)
+from logstore.partition.reading.view import LogView
+from logstore.partition.segments.segment import Segment
+
+try:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+except ImportError as error:
+    raise ImportError(
+        f"reading and writing columns needs pyarrow: {how_to_install('arrow')} ({error})"
+    ) from None
+
+PIECE_BYTES: Final = 512 * 1024
+"""What one read from a file takes: it is checked and copied from the processor's second-level cache. From
+256 KiB to 1 MiB made no difference; two batches of the default size fit."""
+
+MOST_PIECE_BYTES: Final = 2 * 1024 * 1024
+"""The same where a batch takes more than that."""
+
+_BASE_OFFSET_BYTES = 8
+
+_HEADER_TYPE = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
+_HEADERS_TYPE = pa.list_(pa.field("item", _HEADER_TYPE, nullable=False))
+
+__all__ = ["FIELDS", "ColumnPlan", "iterate_columns", "pa", "pc", "plan_columns", "reader_of"]
+
+FIELDS: Final = (
+    (pa.field("offset", pa.int64(), nullable=False), Wanted.OFFSET),
+    (pa.field("timestamp_ms", pa.int64(), nullable=False), Wanted.TIMESTAMP),
+    (pa.field("key", pa.binary()), Wanted.KEY),
+    (pa.field("value", pa.binary()), Wanted.VALUE),
+    (pa.field("headers", _HEADERS_TYPE, nullable=False), Wanted.HEADERS),
+)
+"""The columns of a read, in their order, and the field of a record that each is."""
+
+TIMESTAMP_TYPE: Final = (pa.field("timestamp_type", pa.int32(), nullable=False), Wanted.TIMESTAMP_TYPE)
+"""A column of a read that must be named: what few ask for."""
+
+_ALL_FIELDS: Final = (*FIELDS, TIMESTAMP_TYPE)
+"""In the order in which buffers and rows have them."""
+
+
+class ColumnPlan(NamedTuple):
+    """Which columns a read gives, and how large a batch of them may be."""
+
+    schema: Any
+    """The pyarrow schema."""
+    wanted: Wanted
+    row_limit: int
+    byte_limit: int
+
+
+def plan_columns(
+    columns: Iterable[str] | None, batch_rows: int, batch_bytes: int, *, has_types: bool = True
+) -> ColumnPlan:
+    """``has_types``: whether the rows come from batches, which know the type of their timestamps.
+
+    Raises:
+        UsageError: an unknown column, one that is named twice, none at all, or a limit below 1.
+    """
+    check_count(batch_rows, "batch_rows")
+    check_count(batch_bytes, "batch_bytes")
+    known = {field.name: (field, wanted) for field, wanted in FIELDS}
+    names = list(known)
+    if has_types:
+        known[TIMESTAMP_TYPE[0].name] = TIMESTAMP_TYPE
+    if columns is not None:
+        names = _column_names(columns, known)
+    wanted = Wanted(0)
+    for name in names:
+        wanted |= known[name][1]
+    schema = pa.schema([known[name][0] for name in names])
+    return ColumnPlan(schema, wanted, min(batch_rows, MAX_COLUMN_BYTES), min(batch_bytes, MAX_COLUMN_BYTES))
+
+
+def _column_names(columns: Any, known: Iterable[str]) -> list[str]:
+    if isinstance(columns, str | bytes | bytearray | memoryview) or not isinstance(columns, Iterable):
+        raise UsageError(f"columns is {shown(columns)}; it must be a list of column names")
+    names = [plain_text(name) for name in columns]
+    for number, name in enumerate(names):
+        if not isinstance(name, str) or plain_text(name) not in known:
+            raise UsageError(f"there is no column {shown(name)}; the columns are {', '.join(known)}")
+        if name in names[:number]:
+            raise UsageError(f"column {shown(name)} is named twice")
+    if not names:
+        raise UsageError("columns is empty; name one at least")
+    return names
+
+
+# From batches to columns ------------------------------------------------------------------------------------
+
+
+def iterate_columns(
+    view: LogView, start: int, stop: int, isolation: Isolation, plan: ColumnPlan
+) -> Iterator[tuple[Any, int]]:
+    """The records of ``[start, stop)`` as pyarrow record batches within the plan's limits, each with the
+    offset from which a later read would go on.
+
+    Raises:
+        CorruptionError: a batch is damaged; what came before it was given.
+        OffsetOutOfRangeError: the log was truncated meanwhile.
+    """
+    if start >= stop:
+        return
+    reader = _ColumnReader(view, start, stop, isolation, plan)
+    try:
+        with telling_of_truncation(view):
+            try:
+                for _ in reader.fill():
+                    yield from reader.finish()
+            except CorruptionError:
+                if not view.was_truncated:
+                    yield from reader.finish()
+                raise
+            yield from reader.finish()
+    finally:
+        reader.close()
+
+
+_rooms: list[bytearray] = []
+"""Where the next reader puts what it reads: new pages cost more than what is read into them. One is kept."""
+
+
+def _spare_room() -> bytearray:
+    try:
+        return _rooms.pop()
+    except IndexError:  # or another thread took it
+        return bytearray()
+
+
+class _ColumnReader:
+    """One pass over a view. Fills columns, and stops each time that they are full."""
+
+    def __init__(self, view: LogView, start: int, stop: int, isolation: Isolation, plan: ColumnPlan) -> None:
+        self._view = view
+        self._start = start
+        self._stop = stop
+        self._plan = plan
+        self._aborted = AbortedFilter(aborted_for(view, start, stop, isolation))
+        self._columns = Columns(plan.wanted)
+        self._room = memoryview(_spare_room())
+        self._number = 0
+        self._previous_last = -1
+
+    def close(self) -> None:
+        """Leave the room to the next reader."""
+        room = self._room.obj
+        if isinstance(room, bytearray) and len(room) <= MOST_PIECE_BYTES and not _rooms:
+            _rooms.append(room)
+
+    def finish(self) -> Iterator[tuple[Any, int]]:
+        """What is in the columns, in batches within the limits, and the offset behind it all."""
+        plan, columns = self._plan, self._columns
+        if not columns.row_count:
+            return
+        is_small = columns.row_count <= plan.row_limit and columns.used_bytes <= plan.byte_limit
+        batch = record_batch(columns.finish(), plan.schema)
+        after = self._previous_last + 1
+        if is_small:
+            yield batch, after
+            return
+        for part in split(batch, plan.row_limit, plan.byte_limit):
+            yield part, after
+
+    def fill(self) -> Iterator[None]:
+        """Take in the batches, and yield when the columns must be finished first."""
+        view = self._view
+        for number in range(view.floor(self._start), len(view.segments)):
+            if view.bases[number] >= self._stop:
+                return
+            self._number = number
+            self._previous_last = view.bases[number] - 1
+            is_done = yield from self._fill_from_segment()
+            if is_done:
+                return
+
+    def _fill_from_segment(self) -> Generator[None, None, bool]:
+        """Returns whether ``stop`` was reached."""
+        segment, end = self._view.segments[self._number], self._view.size_of(self._number)
+        position = start_position(segment, self._start)
+        size = self._first_piece_bytes(position, end)
+        while end - position >= PREFIX_BYTES:
+            piece = _Piece(self._read(segment, position, min(size, end - position)), position, end - position)
+            stopped, at = yield from self._fill_from_piece(piece)
+            if stopped is Ended.IS_DONE:
+                return True
+            position += at
+            size = _next_size(at, size) if at > 0 else _size_of_large_batch(piece, min(size, end - position))
+            if not size:
+                break
+        self._check_end(position, end)
+        return False
+
+    def _read(self, segment: Segment, position: int, size_bytes: int) -> memoryview:
+        """A piece of the file, in memory that the next one takes the place of."""
+        if len(self._room) < size_bytes:
+            self._room = memoryview(bytearray(size_bytes))
+        room = self._room[:size_bytes]
+        return room[: segment.read_into(position, room)]
+
+    def _first_piece_bytes(self, position: int, end: int) -> int:
+        """What a short read needs in all, as the index knows; a long one begins with a whole piece."""
+        index = self._view.segments[self._number].offset_index
+        wanted = index.end_position(self._stop - 1, end) - position + PREFIX_BYTES
+        return max(min(wanted, PIECE_BYTES), HEADER_BYTES)
+
+    def _fill_from_piece(self, piece: _Piece) -> Generator[None, None, tuple[Ended, int]]:
+        """Take in the whole batches of a piece. Returns why it ended and the position of the next batch."""
+        plan, at = self._plan, 0
+        while True:
+            ended, at, self._previous_last = self._columns.take_batches(
+                piece.buffer,
+                at,
+                len(piece.buffer),
+                piece.segment_end,
+                self._view.next_base(self._number),
+                self._previous_last,
+                self._start,
+                self._stop,
+                plan.row_limit,
+                plan.byte_limit,
+                self._aborted.has_any,
+            )
+            if ended == Ended.IS_FULL:
+                yield
+            elif ended == Ended.IS_DONE:
+                return Ended.IS_DONE, at
+            elif ended == Ended.NEEDS_MORE and (at == len(piece.buffer) or (at > 0 and not piece.is_last)):
+                return Ended.NEEDS_MORE, at
+            else:
+                return (yield from self._take_one_by_one(piece, at))
+
+    # Batches that are out of the ordinary
+
+    def _take_one_by_one(self, piece: _Piece, at: int) -> Generator[None, None, tuple[Ended, int]]:
+        """As :meth:`_fill_from_piece`, from a position on, for batches of any kind."""
+        batches, stop, fault = scan_batches(piece.buffer, at, len(piece.buffer), check=False)
+        bases = [header.base_offset for _, header in batches[1:]]
+        if batches:
+            bases.append(self._base_after(piece, stop))
+        for (position, header), next_base in zip(batches, bases, strict=True):
+            self._check_place(piece, position, header, next_base)
+            first_offset = self._previous_last + 1 if ends_at_base(header) else header.base_offset
+            if first_offset >= self._stop:
+                return Ended.IS_DONE, position
+            if next_base > self._start:  # it may hold the start, whatever it says of its last offset
+                self._check_contents(piece, position, header)
+            if header.last_offset >= self._start:
+                try:
+                    yield from self._take_batch(_FoundBatch(piece.buffer, position, header))
+                except CorruptionError as error:
+                    raise self._located(error, piece) from None
+            self._previous_last = header.last_offset
+            if header.next_offset >= self._stop:
+                return Ended.IS_DONE, position + header.size_bytes
+        if fault is not None:
+            raise self._located(fault, piece)
+        return Ended.NEEDS_MORE, stop
+
+    def _take_batch(self, found: _FoundBatch) -> Iterator[None]:
+        """Append the rows of a checked batch; yields first if they may pass a limit."""
+        header = found.header
+        if self._aborted.hides(header, found) or header.is_control:
+            return
+        section = _section_of(found) if header.magic == MAGIC else None
+        if section is not None:
+            buffer, at, end = section
+            if self._is_too_much(header.record_count, end - at):
+                yield
+            if self._columns.take_section(
+                buffer,
+                at,
+                end,
+                header.record_count,
+                header.base_offset,
+                header.base_timestamp_ms,
+                header.timestamp_type is TimestampType.LOG_APPEND_TIME,
+                header.max_timestamp_ms,
+                header.last_offset_delta,
+                self._start,
+                self._stop,
+            ):
+                return
+        records = self._decode(found)
+        if self._is_too_much(len(records), sum(map(_payload_bytes, records))):
+            yield
+        append_row, kind = self._columns.append_row, timestamp_type_of(header)
+        for record in records:
+            append_row(*record, kind)
+
+    def _decode(self, found: _FoundBatch) -> list[Record]:
+        header = found.header
+        if header.base_offset < self._start or header.last_offset >= self._stop or ends_at_base(header):
+            return decode_range(found.buffer, found.position, header, self._start, self._stop)
+        return found.decode()
+
+    def _is_too_much(self, row_count: int, size_bytes: int) -> bool:
+        columns, plan = self._columns, self._plan
+        return columns.row_count > 0 and (
+            columns.row_count + row_count > plan.row_limit
+            or columns.used_bytes + size_bytes > plan.byte_limit
+        )
+
+    # Checks, as reading.py has them
+
+    def _check_place(self, piece: _Piece, position: int, header: BatchHeader, next_base: int) -> None:
+        if self._previous_last >= header.base_offset or header.last_offset >= next_base:
+            fault = header.damage(
+                f"batch of offsets {header.base_offset} to {header.last_offset} does not fit between "
+                f"{self._previous_last} and {next_base}",
+                position,
+            )
+            raise self._located(fault, piece)
+
+    def _check_contents(self, piece: _Piece, position: int, header: BatchHeader) -> None:
+        try:
+            check_batch(piece.buffer, position, header)
+        except CorruptionError as fault:
+            raise self._located(fault, piece) from None
+
+    def _base_after(self, piece: _Piece, stop: int) -> int:
+        """The base offset of the batch behind a position of the piece, or of the next segment."""
+        if piece.segment_end - stop < PREFIX_BYTES:
+            return self._view.next_base(self._number)
+        raw = bytes(piece.buffer[stop : stop + _BASE_OFFSET_BYTES])
+        if len(raw) < _BASE_OFFSET_BYTES:
+            raw = self._view.segments[self._number].read_at(piece.position + stop, _BASE_OFFSET_BYTES)
+        return int.from_bytes(raw, "big", signed=True)
+
+    def _check_end(self, position: int, end: int) -> None:
+        """What the view says is there must be used up, and what the time index says was there."""
+        view, segment = self._view, self._view.segments[self._number]
+        if position < end:
+            raise CorruptionError(
+                f"the batch is incomplete: {end - position} bytes are left",
+                path=segment.path,
+                position=position,
+                base_offset=self._previous_last + 1,
+            )
+        last_expected = view.next_base(self._number) - 1
+        is_sealed = self._number + 1 < len(view.segments)
+        if is_sealed and self._previous_last < last_expected and segment.promises(last_expected):
+            raise CorruptionError(
+                "the segment lost its end",
+                path=segment.path,
+                position=end,
+                base_offset=self._previous_last + 1,
+                last_offset=last_expected,
+            )
+
+    def _located(self, fault: CorruptionError, piece: _Piece) -> CorruptionError:
+        return fault.located(self._view.segments[self._number].path, piece.position)
+
+
+class _Piece(NamedTuple):
+    """Some bytes of a segment, from where a batch begins."""
+
+    buffer: memoryview
+    position: int
+    """Where it begins in the file."""
+    segment_end: int
+    """Where the segment ends, counted from there."""
+
+    @property
+    def is_last(self) -> bool:
+        """Whether it reaches the segment's end."""
+        return len(self.buffer) >= self.segment_end
+
+
+class _FoundBatch(NamedTuple):
+    """A checked batch in a piece."""
+
+    buffer: memoryview
+    position: int
+    header: BatchHeader
+
+    def decode(self) -> list[Record]:
+        return decode_batch(self.buffer, self.position, self.header)
+
+
+def _next_size(taken_bytes: int, size_bytes: int) -> int:
+    """What to read after a piece of which so much was whole batches: as batches are often of one size, a
+    little more than that, so that few bytes are read twice."""
+    if taken_bytes < size_bytes // 2:
+        return PIECE_BYTES
+    most_bytes = PIECE_BYTES if size_bytes <= PIECE_BYTES else MOST_PIECE_BYTES
+    return min(taken_bytes + taken_bytes // 32 + HEADER_BYTES, most_bytes)
+
+
+def _size_of_large_batch(piece: _Piece, asked_bytes: int) -> int:
+    """What to read for a batch that is not in the piece whole; 0 if it is not in the segment whole."""
+    if len(piece.buffer) < max(asked_bytes, HEADER_BYTES):
+        return 0
+    wanted = decode_header(piece.buffer).size_bytes
+    return 0 if wanted > piece.segment_end else wanted + PREFIX_BYTES
+
+
+def _section_of(found: _FoundBatch) -> tuple[Bytes, int, int] | None:
+    """The records of a batch, not compressed, and where they lie; None if that is not to be had."""
+    begin, end = found.position + HEADER_BYTES, found.position + found.header.size_bytes
+    if found.header.codec is Codec.NONE:
+        return found.buffer, begin, end
+    try:
+        section = decompress(found.header.codec, found.buffer[begin:end], MAX_DECOMPRESSED_BYTES)
+    except CorruptionError:
+        return None  # decoding it to records says what is wrong
+    return section, 0, len(section)
+
+
+def timestamp_type_of(header: BatchHeader) -> int:
+    """The type of the batch's timestamps; -1 where it has none, before magic 1."""
+    return int(header.timestamp_type) if header.magic else -1
+
+
+def _payload_bytes(record: Record) -> int:
+    return len(record.key or b"") + len(record.value or b"")
+
+
+def reader_of(plan: ColumnPlan, batches: Iterator[Any]) -> Any:
+    """A pyarrow RecordBatchReader of record batches."""
+    return pa.RecordBatchReader.from_batches(plan.schema, batches)
+
+
+# The partitions of a topic
+
+PARTITION: Final = pa.field("partition", pa.int32(), nullable=False)
+
+
+def names_of_topic(columns: Iterable[str] | None) -> list[str]:
+    """The columns of a read of all partitions, checked.
+
+    Raises:
+        UsageError: as :func:`plan_columns`.
+    """
+    names = [PARTITION.name, *(field.name for field, _ in FIELDS)]
+    return names if columns is None else _column_names(columns, [*names, TIMESTAMP_TYPE[0].name])
+
+
+def names_of_log(names: list[str]) -> list[str]:
+    """The columns to read of each partition for those of a topic: one at least, which says how many rows."""
+    return [name for name in names if name != PARTITION.name] or [FIELDS[0][0].name]
+
+
+def joined(readers: Sequence[Any], names: list[str]) -> Any:
+    """One reader of the readers of partitions 0, 1, 2, ..., with the partition as a column."""
+    known = {field.name: field for field in (PARTITION, *(field for field, _ in _ALL_FIELDS))}
+    schema = pa.schema([known[name] for name in names])
+    return pa.RecordBatchReader.from_batches(schema, _joined(readers, schema))
+
+
+def _joined(readers: Sequence[Any], schema: Any) -> Iterator[Any]:
+    for number, reader in enumerate(readers):
+        for batch in reader:
+            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+            if PARTITION.name in schema.names:
+                columns[PARTITION.name] = pa.repeat(pa.scalar(number, PARTITION.type), batch.num_rows)
+            yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+# From columns to Arrow --------------------------------------------------------------------------------------
+
+
+def record_batch(finished: tuple[Any, ...], schema: Any) -> Any:
+    """A record batch of :class:`.FinishedBuffers`. They need no Python list: ``pa.array`` of one imports
+    pandas where it is installed, which takes a new process 1.5 s."""
+    arrays = _arrays_of_buffers(FinishedBuffers._make(finished))
+    columns = dict(zip([field.name for field, _ in _ALL_FIELDS], arrays, strict=True))
+    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def _arrays_of_buffers(finished: FinishedBuffers) -> list[Any]:
+    rows = finished.row_count
+    return [
+        _number_array(pa.int64(), rows, finished.offsets),
+        _number_array(pa.int64(), rows, finished.timestamps),
+        _binary_array(pa.binary(), rows, finished.keys),
+        _binary_array(pa.binary(), rows, finished.values),
+        None if finished.header_ends is None else _headers_array(finished),
+        _number_array(pa.int32(), rows, finished.timestamp_types),
+    ]
+
+
+def _number_array(kind: Any, row_count: int, buffer: Bytes | None) -> Any:
+    return None if buffer is None else pa.Array.from_buffers(kind, row_count, [None, pa.py_buffer(buffer)], 0)
+
+
+def _binary_array(kind: Any, row_count: int, column: tuple[Any, ...] | None) -> Any:
+    if column is None:
+        return None
+    null_count, validity, ends, data = BinaryBuffers._make(column)
+    buffers = [None if validity is None else pa.py_buffer(validity), pa.py_buffer(ends), pa.py_buffer(data)]
+    return pa.Array.from_buffers(kind, row_count, buffers, null_count)
+
+
+def _headers_array(finished: FinishedBuffers) -> Any:
+    count = finished.header_count
+    keys = _binary_array(pa.string(), count, finished.header_keys)
+    values = _binary_array(pa.binary(), count, finished.header_values)
+    pairs = pa.Array.from_buffers(_HEADER_TYPE, count, [None], 0, children=[keys, values])
+    ends = pa.py_buffer(finished.header_ends)
+    return pa.Array.from_buffers(_HEADERS_TYPE, finished.row_count, [None, ends], 0, children=[pairs])
+
+
+def split(batch: Any, row_limit: int, byte_limit: int) -> Iterator[Any]:
+    """The batch in parts within the limits, one row at least; they share its memory."""
+    parts = [batch]
+    while parts:
+        part = parts.pop()
+        if part.num_rows > 1 and (part.num_rows > row_limit or part.nbytes > byte_limit):
+            middle = part.num_rows // 2 if part.num_rows <= 2 * row_limit else row_limit
+            parts += [part.slice(middle), part.slice(0, middle)]
+        else:
+            yield part

@@ -1,0 +1,365 @@
+"""The table view of a log: the current record of each key, whether or not compaction has run.
+
+Two passes over the same offsets. The first puts every key with its offset into an
+:class:`~logstore.format.offset_map.OffsetMap`, out of the records sections, without making a record; the
+second asks it which records are still the latest of their keys, and makes those. If the memory does not hold
+all keys, they are divided into classes, and each class has its two passes.
+
+Segments may be replaced by compaction or removed by retention meanwhile, also between the passes. A pass then
+goes on behind the last batch that it had, with what is there now. Records that stay keep their offsets, and a
+record is given only if its offset is the latest that the first pass saw of its key: so what is removed can be
+missed, and nothing older takes its place. (A pass never sees an older record of a key whose later ones were
+removed before it came to them: compaction takes away from the beginning of the log on, and the second pass
+never looks at a state older than the last one of the first.)
+
+Knows nothing of the files. Columns are made of it in :mod:`logstore.partition.reading.latest_arrow`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import chain, compress
+from typing import TYPE_CHECKING, Any, Final
+
+from logstore.arguments import shown
+from logstore.errors import CorruptionError, StorageError, UsageError
+from logstore.format.header import MAGIC, TIMESTAMP_TYPE_BIT
+from logstore.format.loops import decode_records, latest_run, put_run
+from logstore.format.offset_map import (
+    ALL_KEYS,
+    SEED_BYTES,
+    WINDOW,
+    KeyClass,
+    OffsetMap,
+    Standing,
+    bytes_for,
+    marks_of,
+)
+from logstore.model import Bytes, Isolation, Record, TopicPartition
+from logstore.partition.cleaning.cleaned_batches import records_section
+from logstore.partition.reading.aborted import AbortedFilter
+from logstore.partition.reading.records import (
+    FoundBatch,
+    aborted_transactions,
+    ends_at_base,
+    segment_runs,
+    telling_of_truncation,
+    truncated_meanwhile,
+)
+from logstore.partition.reading.view import LogView
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from logstore.partition.reading.readable import ReadableLog
+
+LEAST_MAP_BYTES: Final = 4096
+
+_FIRST_MAP_BYTES = 4 * 1024 * 1024  # for 179,000 keys; page tables and caches like it, too
+_GROWTH = 4
+_MOST_PARTS = 64
+
+_IS_LATEST = marks_of(Standing.LATEST)
+
+
+class LatestView:
+    """The current record of each key of one partition, as of :attr:`end_offset`. What ``Log.latest`` returns.
+
+    Iterating it reads the log; each iteration does so anew, as of the same offset. ``follow(end_offset)``
+    goes on from there without a gap and without a record twice.
+    """
+
+    def __init__(self, log: ReadableLog, view: LogView, isolation: Isolation, map_bytes: int) -> None:
+        """
+        Raises:
+            UsageError: ``map_bytes`` is not a whole number, :data:`LEAST_MAP_BYTES` or above.
+        """
+        if type(map_bytes) is not int or map_bytes < LEAST_MAP_BYTES:
+            raise UsageError(
+                f"map_bytes is {shown(map_bytes)}; it must be a whole number, {LEAST_MAP_BYTES} or above"
+            )
+        self.partition: TopicPartition = log.partition
+        self.end_offset = max(view.limit_of(isolation), view.log_start_offset)
+        """The view knows of every record below this offset, and of none at or above it."""
+        self._log = log
+        self._view = view
+        self._isolation = isolation
+        self._map_bytes = map_bytes
+
+    def __iter__(self) -> Iterator[Record]:
+        """The records, in the order of their offsets; see ``Log.latest`` for what it costs."""
+        return chain.from_iterable(self.record_lists())
+
+    def record_lists(self) -> Iterator[list[Record]]:
+        """The records in lists, of which none is empty."""
+        scan = _Scan(self._log, self._view, self.end_offset, self._isolation)
+        seed = self._log._context.random.randbytes(SEED_BYTES)
+        classes = deque([ALL_KEYS])
+        while classes:
+            keys = classes.popleft()
+            table = _KeyTable(keys, seed, self._map_bytes, scan.stop - scan.start)
+            reached = _fill(table, scan)
+            if reached is None:
+                yield from _latest_lists(table, scan)
+            else:
+                classes.extendleft(reversed(keys.divided(_part_count(scan, reached))))
+
+    def iterate_arrow(
+        self,
+        *,
+        columns: Iterable[str] | None = None,
+        batch_rows: int = 16_384,
+        batch_bytes: int = 4 * 1024 * 1024,
+    ) -> pyarrow.RecordBatchReader:
+        """The same records as columns of Apache Arrow; see ``Log.latest_arrow``."""
+        from logstore.partition.reading import (
+            arrow,  # pyarrow is optional, and slow to import
+            latest_arrow,  # pyarrow is optional, and slow to import
+        )
+
+        plan = arrow.plan_columns(columns, batch_rows, batch_bytes, has_types=False)
+        return arrow.reader_of(plan, latest_arrow.columns_of_lists(self.record_lists(), plan))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.partition} as of offset {self.end_offset}>"
+
+
+# Passes -----------------------------------------------------------------------------------------------------
+
+
+class _Scan:
+    """Passes over the batches of a log below an offset: without control batches, and without what was aborted
+    below that offset: compaction takes it away, too, whatever a reader may see of it.
+
+    Of committed records the offset is the last stable one. All transactions that began below it have ended,
+    but the marker may lie above: then a transaction that is still open began between.
+    """
+
+    def __init__(self, log: ReadableLog, view: LogView, stop: int, isolation: Isolation) -> None:
+        self._log = log
+        self._view = view
+        self.start = view.log_start_offset
+        self.stop = stop
+        self._is_committed = isolation is Isolation.COMMITTED
+
+    def runs(self, run: Any) -> Iterator[Any]:
+        """What ``run`` makes of runs of ordinary batches, lists of records or nothing; and the other batches,
+        each as a :class:`_Batch`. See :func:`~logstore.partition.reading.records.segment_runs`."""
+        position = max(self.start, self._view.log_start_offset)  # an earlier pass may have found it risen
+        while position < self.stop:
+            view = self._view
+            try:
+                for made in self._runs_of_view(view, position, run):
+                    if isinstance(made, FoundBatch):
+                        yield _Batch(made, position, self.stop)
+                        position = max(position, made.header.next_offset)
+                    else:
+                        position = made[-1].offset + 1
+                        yield made
+                return
+            except (StorageError, CorruptionError) as error:
+                self._view = self._log._newer_view(view, error)
+                position = max(position, self._view.log_start_offset)
+
+    def _runs_of_view(self, view: LogView, position: int, run: Any) -> Iterator[Any]:
+        with telling_of_truncation(view):
+            found = aborted_transactions(view, position, self.stop)
+            aborted = AbortedFilter(found if self._is_committed else found.below(self.stop))
+            for number in range(view.floor(position), len(view.segments)):
+                if view.bases[number] >= self.stop:
+                    break
+                for made in segment_runs(view, number, position, self.stop, aborted, run, None):
+                    if view.was_truncated:
+                        break
+                    yield made
+            if view.was_truncated:
+                raise truncated_meanwhile()
+
+
+class _Batch:
+    """A checked batch: its records section as bytes, or its records where they must be made first."""
+
+    __slots__ = ("_found", "_records", "_section", "header", "start")
+
+    def __init__(self, found: FoundBatch, start: int, stop: int) -> None:
+        """
+        Raises:
+            CorruptionError: its records do not decode; not always found here.
+        """
+        self._found = found
+        self._records: list[Record] | None = None
+        header = self.header = found.header
+        self.start = max(start, start if ends_at_base(header) else header.base_offset)
+        """Its first record has this offset or a later one."""
+        self._section: tuple[Bytes, int, int] | None = None
+        """The section uncompressed, and where it begins and ends, if all of it is wanted."""
+        if header.magic == MAGIC and start <= header.base_offset and header.last_offset < stop:
+            self._section = _section_of(found)
+        if self._section is None:
+            self._records = found.decode_range(start, stop)
+
+    @property
+    def records(self) -> list[Record]:
+        """All records."""
+        if self._records is None:
+            self._records = self._decode()
+        return self._records
+
+    def _decode(self) -> list[Record]:
+        assert self._section is not None
+        header = self.header
+        is_append_time = header.attributes & TIMESTAMP_TYPE_BIT
+        try:
+            return decode_records(
+                *self._section,
+                header.record_count,
+                header.base_offset,
+                header.base_timestamp_ms,
+                header.max_timestamp_ms if is_append_time else None,
+                last_offset_delta=header.last_offset_delta,
+            )
+        except CorruptionError:
+            return self._found.decode()  # says what is wrong, and where
+
+    def put_into(self, offset_map: OffsetMap) -> bool:
+        """Put all keys into the map; False if it has no room for them."""
+        if self._section is None:
+            return _put(self.records, offset_map)
+        header = self.header
+        try:
+            taken = offset_map.put_section(
+                *self._section, header.record_count, header.base_offset, header.last_offset_delta
+            )
+        except CorruptionError:
+            return _put(self._found.decode(), offset_map)
+        return taken == header.record_count
+
+    def classify(self, offset_map: OffsetMap) -> bytes:
+        """The standing of each record."""
+        if self._section is None:
+            return offset_map.classify(self.records)
+        header = self.header
+        try:
+            return offset_map.classify_section(
+                *self._section, header.record_count, header.base_offset, header.last_offset_delta
+            )
+        except CorruptionError:
+            return offset_map.classify(self._found.decode())
+
+
+def _put(records: list[Record], offset_map: OffsetMap) -> bool:
+    keys, offsets = [record.key for record in records], [record.offset for record in records]
+    return offset_map.put_keys(keys, offsets) == len(records)
+
+
+def _section_of(found: FoundBatch) -> tuple[Bytes, int, int] | None:
+    """None if it is not to be had: decoding the batch then says what is wrong."""
+    try:
+        return records_section(found.buffer, found.position, found.header)
+    except CorruptionError:
+        return None
+
+
+# The latest offsets -----------------------------------------------------------------------------------------
+
+
+class _KeyTable:
+    """The latest offset of each key of a class.
+
+    A chain of maps, each larger than the one before, so that few keys take little memory: when one is full
+    the next takes over, with the batch that did not fit. A record is superseded if any of them says so.
+    """
+
+    def __init__(self, keys: KeyClass, seed: bytes, limit_bytes: int, most_keys: int) -> None:
+        """For a log that has at most so many offsets, and so keys.
+
+        Offsets that may be far from one another need maps without a window: another class of keys would not
+        help where a window ends.
+        """
+        self._has_window = most_keys <= WINDOW
+        self._keys = keys
+        self._seed = seed
+        self._left_bytes = limit_bytes
+        self._next_bytes = _FIRST_MAP_BYTES if keys == ALL_KEYS else limit_bytes
+        self._maps: list[OffsetMap] = []
+        self._add_map(most_keys)
+
+    def _add_map(self, most_keys: int) -> bool:
+        left = self._left_bytes
+        if left < LEAST_MAP_BYTES:
+            return False
+        size = left if left < 2 * self._next_bytes else self._next_bytes
+        size = min(size, max(bytes_for(most_keys, has_window=self._has_window), LEAST_MAP_BYTES))
+        self._maps.append(OffsetMap(size, self._seed, self._keys, has_window=self._has_window))
+        self._left_bytes -= size
+        self._next_bytes = size * _GROWTH
+        return True
+
+    def put(self, batch: _Batch, most_keys: int) -> bool:
+        """Take in the next batch, of a log with at most so many keys from here on. False if the memory is
+        full."""
+        while not batch.put_into(self._maps[-1]):
+            if not self._add_map(most_keys):
+                return False
+        return True
+
+    @property
+    def put_run(self) -> Any:
+        """The same for a run of batches, as far as there is room. None if batches come one by one."""
+        return self._put_run if put_run is not None and self._has_window else None
+
+    def _put_run(self, *arguments: Any) -> Any:
+        return put_run(*arguments[:-1], self._maps[-1].table)
+
+    def finish(self, end_offset: int) -> None:
+        """Everything below this offset was put."""
+        self._maps[-1].advance_to(max(end_offset - 1, 0))
+
+    def classify(self, batch: _Batch) -> bytes:
+        """The standing of each record. Batches come in the order in which they were put."""
+        self._drop_below(batch.header.base_offset)
+        standings = [batch.classify(offset_map) for offset_map in self._maps]
+        if len(standings) == 1:
+            return standings[0]
+        return bytes(map(min, zip(*standings, strict=True)))  # superseded is least, beyond a map is most
+
+    @property
+    def latest_run(self) -> Any:
+        """The records of a run that are the latest of their keys; or None."""
+        return self._latest_run if latest_run is not None and self._has_window else None
+
+    def _latest_run(self, *arguments: Any) -> Any:
+        previous_last: int = arguments[2]
+        self._drop_below(previous_last + 1)
+        return latest_run(*arguments[:-1], [offset_map.table for offset_map in self._maps])
+
+    def _drop_below(self, offset: int) -> None:
+        """Let go of maps that know nothing of what is here and behind."""
+        while len(self._maps) > 1 and self._maps[0].latest_offset < offset:
+            del self._maps[0]
+
+
+def _fill(table: _KeyTable, scan: _Scan) -> int | None:
+    """Put all keys into the table; if it cannot hold them, the offset to which it came."""
+    for batch in scan.runs(table.put_run):
+        if not table.put(batch, scan.stop - batch.start):
+            start: int = batch.start
+            return start
+    table.finish(scan.stop)
+    return None
+
+
+def _latest_lists(table: _KeyTable, scan: _Scan) -> Iterator[list[Record]]:
+    for found in scan.runs(table.latest_run):
+        if not isinstance(found, _Batch):
+            yield found
+        elif Standing.LATEST in (standings := table.classify(found)):
+            yield list(compress(found.records, standings.translate(_IS_LATEST)))
+
+
+def _part_count(scan: _Scan, reached: int) -> int:
+    """Into how many classes to divide keys of which the memory held those below ``reached``: as if the rest
+    of the log had as many new ones. A class that is too large still is divided again."""
+    seen, left = max(reached - scan.start, 1), scan.stop - reached
+    return min(max(-(-left * 11 // (seen * 10)) + 1, 2), _MOST_PARTS)

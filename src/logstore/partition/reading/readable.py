@@ -1,0 +1,648 @@
+"""The reading half of a log's public interface, the same for its writer and for readers elsewhere.
+
+A subclass says how to get the current :class:`~logstore.partition.reading.view.LogView` and how to wait for a
+newer one; everything here works on views and takes no lock.
+
+The segments of a view may be replaced by compaction, or deleted, while somebody reads from it. Files that
+are open stay readable. Where one is gone that was not yet opened, every way of reading does the same: it
+takes a newer view (:meth:`ReadableLog._newer_view`) and goes on at the offset where it was. Records keep
+their offsets and their order, so nothing comes twice or too late; what is missing is what was taken away.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import TYPE_CHECKING, TypeVar
+
+from logstore.arguments import check_callback, check_flag, shown
+from logstore.config import DEFAULT_MAP_BYTES, TopicConfig
+from logstore.errors import (
+    CorruptionError,
+    InvalidTimestampError,
+    LogstoreError,
+    OffsetOutOfRangeError,
+    StorageError,
+    UsageError,
+)
+from logstore.format.units import describe, unit_of
+from logstore.model import (
+    BoundToProcess,
+    Bytes,
+    Isolation,
+    OffsetAndTimestamp,
+    Record,
+    TopicPartition,
+    how_to_make_int,
+)
+from logstore.partition.reading import lookup, records
+from logstore.partition.reading.records import Fetched
+from logstore.partition.reading.view import LogView
+from logstore.partition.state.context import LogContext
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from logstore.partition.checking.files import StoredCheckpoints
+    from logstore.partition.checking.findings import OnVerifyProgress, VerifyReport
+    from logstore.partition.checking.verify import LogFacts
+    from logstore.partition.reading.arrow import ColumnPlan
+    from logstore.partition.reading.latest import LatestView
+
+T = TypeVar("T")
+
+MAX_FETCH_BYTES = 1024 * 1024
+"""What :meth:`ReadableLog.fetch` returns at most, unless asked for more."""
+
+
+class ReadableLog(BoundToProcess, ABC):
+    """Reading one partition."""
+
+    damaged_read_count: int = 0
+    """How many reads, in any way of reading, have ended with :class:`CorruptionError` since the log was
+    opened. Reads that meet the same damage again count again; :meth:`verify` and scrubbing do not count. For
+    whoever watches a program: 0 is the only good value."""
+    directory: str
+    """Absolute path of the partition's directory."""
+    partition: TopicPartition
+    _context: LogContext
+
+    @abstractmethod
+    def _current_view(self) -> LogView:
+        """What can be read now."""
+
+    def _published_view(self) -> LogView:
+        """What can be read without hurrying anything: appends that still gather are left to gather."""
+        return self._current_view()
+
+    @abstractmethod
+    def _wait_for_growth(self, seen: LogView, timeout_ms: int) -> None:
+        """Return when the log may have changed since ``seen``, or after the timeout."""
+
+    def _newer_view(self, seen: LogView, error: LogstoreError) -> LogView:
+        """What is there now, if a file that ``seen`` names is gone because other segments took its place;
+        else the error."""
+        view = self._published_view()
+        if not isinstance(error, StorageError) or not view.explains(error, seen):
+            raise self._counted(error)
+        return view
+
+    def _counted(self, error: LogstoreError) -> LogstoreError:
+        """An error that a reader gets."""
+        if isinstance(error, CorruptionError):
+            self.damaged_read_count += 1
+        return error
+
+    def _look(self, action: Callable[[LogView], T]) -> T:
+        """The result of an action on a view; of a newer one, if what it looked at was taken away."""
+        view = self._current_view()
+        while True:
+            try:
+                return action(view)
+            except (StorageError, CorruptionError) as error:
+                view = self._newer_view(view, error)
+
+    # Offsets
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that can be read."""
+        return self._current_view().log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset that the next record will get."""
+        return self._current_view().log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """The offset below which every in-sync replica has the records; on one replica the log end."""
+        return self._current_view().high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The offset below which every transaction is decided."""
+        return self._current_view().last_stable_offset
+
+    def readable_offsets(self, isolation: Isolation = Isolation.HIGH_WATERMARK) -> range:
+        """From the first offset that can be read up to what the isolation shows, both as of one moment. A
+        read-only log looks at its files once, while two properties make it look twice."""
+        check_isolation(isolation)
+        view = self._current_view()
+        return range(view.log_start_offset, max(view.log_start_offset, view.limit_of(isolation)))
+
+    @property
+    def durable_offset(self) -> int:
+        """The offset below which a power cut takes nothing."""
+        return self._current_view().durable_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the ``.log`` files."""
+        view = self._current_view()
+        return sum(view.size_of(number) for number in range(len(view.segments)))
+
+    @property
+    def segment_count(self) -> int:
+        """Number of segments, the active one among them."""
+        return len(self._current_view().segments)
+
+    # Records
+
+    def read(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        isolation: Isolation = Isolation.HIGH_WATERMARK,
+        on_demand: bool = False,
+    ) -> Iterator[Record]:
+        """The records from offset ``start`` (default: the log start) up to ``stop``, or up to what the
+        isolation shows at the time of the call.
+
+        Offsets rise but may have gaps (after compaction, around transaction markers). Cost: one index lookup,
+        the same in a log of any size; then about 0.1 µs per record (without the compiled module 1 µs).
+        Memory: 512 KiB, or one batch if it is larger, and the records of 64 KiB of the log or of one batch.
+
+        With ``on_demand`` key, value and headers are made when they are first asked for: a record of 100
+        bytes that nobody looks into then takes half the time to decode, one of 1,000 bytes a fifth. Each
+        keeps the piece of the log that it was read from in memory, up to 512 KiB: not for records that are
+        kept. Without the compiled module, and for compressed batches, it does nothing.
+
+        Raises:
+            OffsetOutOfRangeError: ``start`` is below the log start or above the log end. While iterating:
+                what is next was deleted or cut off meanwhile.
+            CorruptionError: while iterating: a batch is damaged. Nothing of it is returned.
+        """
+        on_demand = check_flag(on_demand, "on_demand")
+        view, start, stop = self._range_to_read(start, stop, isolation)
+        return chain.from_iterable(self._record_lists(view, start, stop, isolation, on_demand=on_demand))
+
+    def _range_to_read(
+        self, start: int | None, stop: int | None, isolation: Isolation
+    ) -> tuple[LogView, int, int]:
+        """What a read works on: the view, and the offsets that it may see."""
+        check_isolation(isolation)
+        view = self._current_view()
+        start = view.log_start_offset if start is None else check_offset(start, "start")
+        view.check_in_range(start)
+        limit = view.limit_of(isolation)
+        return view, start, limit if stop is None else min(check_offset(stop, "stop"), limit)
+
+    def _record_lists(
+        self, view: LogView, start: int, stop: int, isolation: Isolation, *, on_demand: bool = False
+    ) -> Iterator[list[Record]]:
+        """The records of a view in ``[start, stop)``, in lists: see :func:`.reading.record_lists`. Where
+        files of it are gone, those of a newer one."""
+        if stop - start == 1:
+            record = self._record_at(view, start, isolation)
+            if record is not None:
+                yield [record]
+            return
+
+        def parts(view: LogView, start: int, stop: int) -> Iterator[tuple[list[Record], int]]:
+            for found in records.record_lists(view, start, stop, isolation, on_demand=on_demand):
+                yield found, found[-1].offset + 1
+
+        for found, _ in self._go_through(view, start, stop, isolation, parts):
+            yield found
+
+    def _go_through(
+        self,
+        view: LogView,
+        start: int,
+        stop: int,
+        isolation: Isolation,
+        parts: Callable[[LogView, int, int], Iterator[tuple[T, int]]],
+    ) -> Iterator[tuple[T, int]]:
+        """What ``parts`` gives of a view in ``[start, stop)``, each with the offset to go on from; where
+        files of it are gone, of a newer one."""
+        while True:
+            try:
+                for part in parts(view, start, stop):
+                    start = part[1]
+                    yield part
+                return
+            except (StorageError, CorruptionError) as error:
+                view = self._newer_view(view, error)
+                view.check_in_range(start)
+                stop = min(stop, view.limit_of(isolation))
+
+    def record_at(self, offset: int, *, isolation: Isolation = Isolation.HIGH_WATERMARK) -> Record | None:
+        """The record at an offset; None if there is none and never will be: compaction or a truncation left a
+        gap there, or it is a transaction marker, or, for :attr:`Isolation.COMMITTED`, the record of an
+        aborted transaction.
+
+        Cost: a search in the offset index, a read of the batch that holds the offset and of its neighbours'
+        headers, and the checksum; the other records of the batch are skipped. Large batches and compressed
+        ones are kept decompressed in the store's ``batch_cache_bytes``, and cost the search alone while they
+        are there.
+
+        Raises:
+            OffsetOutOfRangeError: the offset is below the log start, or at or above what the isolation shows.
+            CorruptionError: the batch is damaged.
+        """
+        view = self._current_view()
+        is_plain = type(offset) is int and isolation is _HIGH_WATERMARK
+        if not (is_plain and view.log_start_offset <= offset < view.high_watermark):  # else nothing is wrong
+            check_offset(offset, "offset")
+            check_isolation(isolation)
+            check_shown(view, offset, isolation)
+        return self._record_at(view, offset, isolation)
+
+    def _record_at(self, view: LogView, offset: int, isolation: Isolation) -> Record | None:
+        """The record of a view at an offset that it shows. If the file that the view names is gone, a newer
+        view is asked."""
+        while True:
+            try:
+                return lookup.record_at(view, offset, isolation, self._context.batches)
+            except (StorageError, CorruptionError) as error:
+                view = self._newer_view(view, error)
+                check_shown(view, offset, isolation)
+
+    # The table view
+
+    def latest(
+        self, *, isolation: Isolation = Isolation.HIGH_WATERMARK, map_bytes: int | None = None
+    ) -> LatestView:
+        """The current record of each key, as if the log were fully compacted, whether compaction has run or
+        not: iterate what this returns. ``docs/tables.md`` explains it.
+
+        A key whose latest record has no value (a tombstone) is left out; so are records without a key, and
+        those of aborted transactions at any isolation. Everything is as of
+        :attr:`~logstore.partition.reading.latest.LatestView.end_offset`, which is what the isolation shows at
+        the time of this call: ``follow(view.end_offset)`` gives what comes after, nothing twice. Where there
+        are transactions, take :attr:`Isolation.COMMITTED` for both: else a transaction that is still open
+        counts.
+
+        The records come in the order of their offsets. The log is read twice, and only records that are
+        given are made: 0.25 µs per record of 100 bytes in all. Memory: 24 bytes for each distinct key
+        (without the compiled module 190), in steps, so up to five times that, but at most ``map_bytes`` (128
+        MiB, 5.7 million keys); and what :meth:`read` takes. If that does not hold all keys, they are divided
+        into classes by a hash, as many as it takes; the log is read twice for each class, and one class comes
+        after the other, each in the order of its offsets.
+
+        Compaction and retention may run meanwhile. A record that they remove may be missed: its key has a
+        later record at or above ``end_offset``, or retention has taken it. No older value takes its place.
+
+        Raises:
+            UsageError: ``map_bytes`` is less than 4096.
+            CorruptionError: while iterating: a batch is damaged.
+            OffsetOutOfRangeError: while iterating: the log was truncated meanwhile.
+        """
+        from logstore.partition.reading.latest import LatestView  # few programs get here
+
+        check_isolation(isolation)
+        return LatestView(
+            self, self._current_view(), isolation, DEFAULT_MAP_BYTES if map_bytes is None else map_bytes
+        )
+
+    def latest_arrow(
+        self,
+        *,
+        isolation: Isolation = Isolation.HIGH_WATERMARK,
+        columns: Iterable[str] | None = None,
+        batch_rows: int = 16_384,
+        batch_bytes: int = 4 * 1024 * 1024,
+        map_bytes: int | None = None,
+    ) -> pyarrow.RecordBatchReader:
+        """The same as columns of Apache Arrow, those of :meth:`iterate_arrow`, a bounded number of records at
+        a time; ``read_all()`` of it is one table. Needs pyarrow: ``pip install 'embedded-logstore[arrow]'``.
+
+        To know the offset as well: ``view = log.latest()``, then ``view.iterate_arrow()`` and
+        ``view.end_offset``.
+
+        Raises:
+            UsageError: an unknown column; and as :meth:`latest`.
+            CorruptionError, OffsetOutOfRangeError: as :meth:`latest`.
+        """
+        view = self.latest(isolation=isolation, map_bytes=map_bytes)
+        return view.iterate_arrow(columns=columns, batch_rows=batch_rows, batch_bytes=batch_bytes)
+
+    # Columns
+
+    def read_arrow(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        isolation: Isolation = Isolation.HIGH_WATERMARK,
+        columns: Iterable[str] | None = None,
+    ) -> pyarrow.Table:
+        """The records from ``start`` up to ``stop``, as :meth:`read` has them, as one table of Apache Arrow.
+
+        Columns: ``offset`` and ``timestamp_ms`` (int64), ``key`` and ``value`` (binary), ``headers`` (a list
+        of key, value for each record); and if it is named, ``timestamp_type`` (int32). ``columns`` names
+        those that are wanted, in order; the others cost nothing. Needs pyarrow:
+        ``pip install 'embedded-logstore[arrow]'``. Cost: 0.08 µs per record of 100 bytes if the log is not
+        compressed, half of it for new memory. Memory: all that is read; :meth:`iterate_arrow` takes a bounded
+        amount, uses it again, and so takes half the time.
+
+        Raises:
+            OffsetOutOfRangeError: ``start`` is below the log start or above the log end.
+            CorruptionError: a batch is damaged; nothing is returned.
+            UsageError: an unknown column.
+        """
+        return self.iterate_arrow(start, stop, isolation=isolation, columns=columns).read_all()
+
+    def iterate_arrow(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        isolation: Isolation = Isolation.HIGH_WATERMARK,
+        columns: Iterable[str] | None = None,
+        batch_rows: int = 16_384,
+        batch_bytes: int = 4 * 1024 * 1024,
+    ) -> pyarrow.RecordBatchReader:
+        """As :meth:`read_arrow`, a bounded number of records at a time: a reader that gives record batches
+        when it is iterated, and that DuckDB, polars and whatever else takes an Arrow stream read from
+        directly.
+
+        Args:
+            batch_rows: the most records in a record batch.
+            batch_bytes: the most bytes of its columns, but one record at least.
+
+        Raises:
+            OffsetOutOfRangeError, UsageError: as :meth:`read_arrow`.
+            CorruptionError: while iterating: a batch is damaged. What is before it was given.
+        """
+        from logstore.partition.reading import arrow  # pyarrow is optional, and slow to import
+
+        plan = arrow.plan_columns(columns, batch_rows, batch_bytes)
+        view, start, stop = self._range_to_read(start, stop, isolation)
+        found = self._columns(view, start, stop, isolation, plan)
+        return arrow.reader_of(plan, (batch for batch, _ in found))
+
+    def _columns(
+        self, view: LogView, start: int, stop: int, isolation: Isolation, plan: ColumnPlan
+    ) -> Iterator[tuple[pyarrow.RecordBatch, int]]:
+        """The records of a view in ``[start, stop)`` as record batches, each with the offset to go on
+        from. Where files of it are gone, those of a newer one."""
+        from logstore.partition.reading import arrow
+
+        def parts(view: LogView, start: int, stop: int) -> Iterator[tuple[pyarrow.RecordBatch, int]]:
+            return arrow.iterate_columns(view, start, stop, isolation, plan)
+
+        return self._go_through(view, start, stop, isolation, parts)
+
+    def split(self, start: int, stop: int, *, parts: int = 1, max_count: int | None = None) -> list[int]:
+        """Offsets that cut ``[start, stop)`` into about ``parts`` pieces of about as many bytes, for readers
+        beside each other: rising, between ``start`` and ``stop``. They lie where batches begin, so that no
+        batch is read twice; where there are fewer such places, there are fewer pieces. With ``max_count`` no
+        piece spans more offsets than that, and larger batches are cut, too.
+
+        Cost: 30 µs for each piece; no record is read.
+
+        Raises:
+            UsageError: ``parts`` or ``max_count`` is not a whole number, 1 or above.
+            OffsetOutOfRangeError: ``start`` is below the log start or above the log end.
+        """
+        from logstore.partition.reading.splitting import split_view  # few programs get here
+
+        check_offset(start, "start")
+        check_offset(stop, "stop")
+        check_count(parts, "parts")
+        if max_count is not None:
+            check_count(max_count, "max_count")
+
+        def cut(view: LogView) -> list[int]:
+            view.check_in_range(start)
+            return split_view(view, start, min(stop, view.log_end_offset), parts, max_count)
+
+        return self._look(cut)
+
+    def fetch(
+        self,
+        offset: int,
+        *,
+        max_bytes: int = MAX_FETCH_BYTES,
+        isolation: Isolation = Isolation.HIGH_WATERMARK,
+        min_one_batch: bool = True,
+    ) -> Fetched:
+        """Raw batches from the one that holds ``offset`` on, as Kafka's fetch returns them: whole batches of
+        one segment, checked, the first of which may begin below ``offset``.
+
+        Raises:
+            OffsetOutOfRangeError, CorruptionError: as :meth:`read`.
+        """
+        check_offset(offset, "offset")
+        check_isolation(isolation)
+        min_one_batch = check_flag(min_one_batch, "min_one_batch")
+        if type(max_bytes) is not int or max_bytes < 0:
+            raise UsageError(f"max_bytes is {shown(max_bytes)}; it must be a whole number, 0 or above")
+        return self._look(
+            lambda view: records.fetch(view, offset, max_bytes, isolation, min_one_batch=min_one_batch)
+        )
+
+    def follow(
+        self,
+        start: int | None = None,
+        *,
+        timeout: float | None = None,
+        isolation: Isolation = Isolation.HIGH_WATERMARK,
+    ) -> Iterator[Record]:
+        """The records from ``start`` (default: the log end) on, waiting for more at the end.
+
+        Ends when no record came for ``timeout`` seconds; by default never. A follower in another process sees
+        a record within about 10 ms of its being written.
+
+        Raises:
+            OffsetOutOfRangeError: ``start`` is outside the log, or what is next was deleted or cut off
+                meanwhile.
+            ClosedError: the log was closed meanwhile, or its topic deleted by this process.
+            UnknownTopicError: the topic was deleted by another process.
+            CorruptionError: a batch is damaged.
+        """
+        check_isolation(isolation)
+        if timeout is not None and (type(timeout) not in (int, float) or not timeout >= 0):
+            raise UsageError(f"timeout is {shown(timeout)}; it must be a number of seconds, 0 or above")
+        if timeout is not None and timeout > _LONGEST_TIMEOUT:
+            timeout = None
+        view = self._current_view()
+        position = view.limit_of(isolation) if start is None else check_offset(start, "start")
+        view.check_in_range(position)
+        return chain.from_iterable(self._follow(position, timeout, isolation))
+
+    def _follow(self, position: int, timeout: float | None, isolation: Isolation) -> Iterator[list[Record]]:
+        waited_since = time.monotonic()
+        while True:
+            view = self._published_view()
+            limit = view.limit_of(isolation)
+            view.check_in_range(position)
+            if position < limit:
+                yield from self._record_lists(view, position, limit, isolation)
+                position = limit
+                waited_since = time.monotonic()
+                continue
+            left = None if timeout is None else waited_since + timeout - time.monotonic()
+            if left is not None and left <= 0:
+                return
+            self._wait_for_growth(
+                view, _MAX_WAIT_MS if left is None else min(int(left * 1000) + 1, _MAX_WAIT_MS)
+            )
+
+    # Checking
+
+    def verify(self, *, on_progress: OnVerifyProgress | None = None) -> VerifyReport:
+        """Check everything that can be checked, and change nothing: each batch with all its records, its
+        place among the others, indexes, snapshots, checkpoints. The report is true if there is no problem;
+        each problem names file, position and offsets, and says what to do. ``docs/verify.md`` lists the
+        checks.
+
+        Works beside appends, and takes the lock for a moment only. Damage is reported and never raised. Cost:
+        one read of the log, two where there is damage, 0.3 ms per MiB with records of 100 bytes and in large
+        batches (compressed ones must be decompressed, and small ones cost 3 µs each). Memory: a piece of 256
+        KiB, or one batch, and the index files of one segment.
+
+        Args:
+            on_progress: called after each piece with a
+                :class:`~logstore.partition.checking.findings.VerifyProgress`; what it raises stops the check.
+
+        Raises:
+            ClosedError: the log is closed, or was while it was checked, as by the deletion of its topic.
+            UnknownTopicError: another process has deleted the topic.
+        """
+        from logstore.partition.checking.verify import verify_alone  # few programs get here
+
+        check_callback(on_progress, "on_progress")
+        self._check_usable()
+        return verify_alone(self, on_progress)
+
+    @abstractmethod
+    def _check_usable(self) -> None:
+        """
+        Raises:
+            ClosedError, ForkedError: the log cannot be used.
+        """
+
+    @abstractmethod
+    def _facts(self, checkpoints: StoredCheckpoints) -> LogFacts:
+        """What a check holds the log against."""
+
+    # Time
+
+    @property
+    @abstractmethod
+    def config(self) -> TopicConfig:
+        """The settings in use."""
+
+    def offset_at(self, timestamp_ms: int) -> int | None:
+        """The offset of the first record at or after a time; None if there is none.
+
+        Cost: a search in the time index, and the scan of one index interval.
+        """
+        found = self.find_timestamp(timestamp_ms)
+        return None if found is None else found.offset
+
+    def find_timestamp(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
+        """Offset, timestamp and leader epoch of the first record at or after a time.
+
+        As Kafka's ListOffsets answers, but for transaction markers: they are nobody's records here, while a
+        broker may answer with the offset of one.
+
+        Raises:
+            UsageError: the timestamp is not a whole number of milliseconds, 0 or above.
+            InvalidTimestampError: it looks like another unit, in which the log's newest record is not
+                (``message_timestamp_unit_check``).
+        """
+        if type(timestamp_ms) is not int or timestamp_ms < 0:
+            raise UsageError(
+                f"timestamp_ms is {shown(timestamp_ms)}; it must be whole milliseconds, 0 or above"
+                + how_to_make_int(timestamp_ms)
+            )
+        unit = unit_of(timestamp_ms)
+        if unit is not None and self.config.message_timestamp_unit_check:
+            self._check_unit(timestamp_ms, unit)
+        return self._look(lambda view: records.find_timestamp(view, timestamp_ms))
+
+    def _check_unit(self, timestamp_ms: int, unit: str) -> None:
+        newest = self.find_max_timestamp()
+        if newest is None or unit_of(newest.timestamp_ms) != unit:
+            raise InvalidTimestampError(
+                f"timestamp_ms {timestamp_ms} {describe(timestamp_ms, unit)}. "
+                "(message_timestamp_unit_check=False takes it as it is)"
+            )
+
+    def find_max_timestamp(self) -> OffsetAndTimestamp | None:
+        """The first record that carries the largest timestamp; None if no record has one."""
+        return self._look(records.find_max_timestamp)
+
+    def __iter__(self) -> Iterator[Record]:
+        return self.read()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.partition} in {self.directory!r}>"
+
+
+_HIGH_WATERMARK = Isolation.HIGH_WATERMARK  # Python 3.11 takes 70 ns to find a member of an enum
+_LONGEST_TIMEOUT = 1e9  # seconds: whoever waits for longer waits for ever
+_MAX_WAIT_MS = 1_000  # a follower looks up from its wait at least this often
+
+
+def check_offset(offset: int, name: str) -> int:
+    """
+    Raises:
+        UsageError: not a whole number.
+        OffsetOutOfRangeError: negative, or beyond 64 bits.
+    """
+    if type(offset) is not int:
+        raise UsageError(f"{name} is {shown(offset)}; it must be a whole number{how_to_make_int(offset)}")
+    if not 0 <= offset < 2**63:
+        raise OffsetOutOfRangeError(f"{name} is {shown(offset)}; offsets are from 0 to 2^63 - 1")
+    return offset
+
+
+def check_count(value: int, name: str) -> None:
+    """
+    Raises:
+        UsageError: not a whole number, 1 or above.
+    """
+    if type(value) is not int or value < 1:
+        raise UsageError(
+            f"{name} is {shown(value)}; it must be a whole number, 1 or above{how_to_make_int(value)}"
+        )
+
+
+def check_shown(view: LogView, offset: int, isolation: Isolation) -> None:
+    """
+    Raises:
+        OffsetOutOfRangeError: ``offset`` is below the log start, or at or above what the isolation shows.
+    """
+    limit = view.limit_of(isolation)
+    if not view.log_start_offset <= offset < limit:
+        raise OffsetOutOfRangeError(
+            f"offset {offset} is outside of what can be read now, {view.log_start_offset} up to {limit} "
+            f"({view.segments[0].directory})"
+        )
+
+
+def check_isolation(isolation: Isolation) -> None:
+    """
+    Raises:
+        UsageError: it is not an :class:`~logstore.model.Isolation`.
+    """
+    if not isinstance(isolation, Isolation):
+        raise UsageError(f"isolation is {shown(isolation)}; it must be an Isolation")
+
+
+def check_buffer(data: Bytes) -> Bytes:
+    """The same; of a class of its own, as bytes.
+
+    Raises:
+        UsageError: it is not bytes-like, or a memoryview of anything else than bytes in a row.
+    """
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise UsageError(f"data is a {type(data).__name__}; it must be bytes")
+    if isinstance(data, memoryview) and not _is_of_bytes(data):
+        raise UsageError("data is a memoryview that is not of bytes in a row, or was released")
+    return data if type(data) in (bytes, bytearray, memoryview) else bytes(data)
+
+
+def _is_of_bytes(data: memoryview) -> bool:
+    try:
+        return data.c_contiguous and data.ndim == data.itemsize == 1
+    except ValueError:  # it was released
+        return False

@@ -1,0 +1,561 @@
+"""Reading a log: batches and records from an offset on, raw fetches, lookups by time.
+
+Everything works on a :class:`~logstore.partition.reading.view.LogView` and takes no lock. What it returns is
+checked: the CRC-32C of each batch, and against its neighbours what the CRC does not cover. Batches follow
+each other with rising offsets, so a base offset that was changed on disk overlaps the batch before or after
+it, or leaves its segment; with either it is refused. To have a neighbour in front, a walk begins one index
+entry early.
+
+Records are handed on in lists, one for some tens of KiB of the log: an iterator over lists that are ready
+runs in C, while a generator costs more for each record than decoding it. The compiled module checks, places
+and decodes whole runs of ordinary batches in one call; it stops in front of anything else (compressed,
+legacy, damaged), which the careful code here takes batch by batch.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
+from typing import Any, Final, NamedTuple
+
+from logstore.errors import CorruptionError, OffsetOutOfRangeError, StorageError
+from logstore.format import batch as batches
+from logstore.format.header import (
+    HEADER_BYTES,
+    LENGTH_OVERHEAD_BYTES,
+    MAGIC,
+    PREFIX,
+    PREFIX_BYTES,
+    UNKNOWN_COUNT,
+    BatchHeader,
+    check_batch,
+)
+from logstore.format.index import AbortedTransactions
+from logstore.format.loops import RUN_CUT, RUN_DONE, RUN_FULL, read_run, scan_batches
+from logstore.model import NO_TIMESTAMP_MS, Isolation, OffsetAndTimestamp, Record
+from logstore.partition.reading.aborted import AbortedFilter
+from logstore.partition.reading.view import LogView
+from logstore.partition.segments.segment import Segment
+from logstore.partition.segments.walk import FIRST_PIECE_BYTES
+
+RUN_BYTES: Final = 64 * 1024
+"""A list of records is closed when it covers this much of the log: what it takes in memory then stays in the
+processor's cache until the last of its records is used."""
+
+PIECE_BYTES: Final = 512 * 1024
+"""What one read of the file takes, but for a larger batch. From 128 KiB to 1 MiB the speed is the same; a
+record on demand keeps as much in memory, and batches of the default size fit in."""
+
+_BASE_OFFSET_BYTES = 8
+_SHORT_READ_BYTES = PIECE_BYTES // 2
+
+
+class FoundBatch(NamedTuple):
+    """A checked batch in a buffer."""
+
+    buffer: bytes
+    position: int
+    header: BatchHeader
+    path: str
+    """Of the file that the buffer is a piece of."""
+    piece_position: int
+    """Where in the file the buffer begins."""
+
+    def decode(self) -> list[Record]:
+        """All records."""
+        try:
+            return batches.decode_batch(self.buffer, self.position, self.header)
+        except CorruptionError as error:
+            raise self._located(error) from None
+
+    def decode_range(self, start: int, stop: int) -> list[Record]:
+        """The records with offsets in ``[start, stop)``."""
+        try:
+            return batches.decode_range(self.buffer, self.position, self.header, start, stop)
+        except CorruptionError as error:
+            raise self._located(error) from None
+
+    def _located(self, error: CorruptionError) -> CorruptionError:
+        error.base_offset, error.last_offset = self.header.base_offset, self.header.last_offset
+        return error.located(self.path, self.piece_position)
+
+
+class Fetched(NamedTuple):
+    """The answer of a fetch: whole batches as they are on disk, the first of which holds the offset asked for
+    (drop the records below it), and what a consumer needs to know beside them."""
+
+    data: bytes
+    next_offset: int
+    """Where the next fetch begins."""
+    aborted: AbortedTransactions
+    """For :attr:`Isolation.COMMITTED`: transactions to leave out, in the order of their markers; empty
+    otherwise."""
+    log_start_offset: int
+    high_watermark: int
+    last_stable_offset: int
+
+
+# Batches ----------------------------------------------------------------------------------------------------
+
+
+def iterate_batches(view: LogView, start: int, stop: int) -> Iterator[FoundBatch]:
+    """Every batch that overlaps ``[start, stop)``, in order.
+
+    Raises:
+        CorruptionError: a batch that would be returned, or one beside it, is damaged.
+    """
+    for number in range(view.floor(start), len(view.segments)):
+        if view.bases[number] >= stop:
+            return
+        yield from _iterate_segment(view, number, start, stop)
+
+
+def _iterate_segment(view: LogView, number: int, start: int, stop: int) -> Iterator[FoundBatch]:
+    """The batches of one segment."""
+    return _SegmentReader(view, number, start, stop).batches()
+
+
+def start_position(segment: Segment, start: int) -> int:
+    """A position from which a walk meets the batch before the one that holds ``start``, if there is one."""
+    if start <= segment.base_offset:
+        return 0
+    return segment.position_before(segment.offset_index.lookup(start).offset - 1)
+
+
+class _SegmentReader:
+    """One pass over the batches of a segment between two offsets, in pieces of bounded size, each checked."""
+
+    def __init__(self, view: LogView, number: int, start: int, stop: int) -> None:
+        self._segment = view.segments[number]
+        self._start = start
+        self._stop = stop
+        self._end = view.size_of(number)
+        self._next_segment = view.next_base(number)
+        self._is_sealed = number + 1 < len(view.segments)
+        self._position = start_position(self._segment, start)  # in the file, of the next batch
+        self._previous_last = self._segment.base_offset - 1
+        self._buffer = b""
+        self._piece_position = self._position
+        self._piece_bytes = self._first_piece_bytes(stop)
+        self._is_cut_short = False
+        self._is_done = False
+
+    def batches(self) -> Iterator[FoundBatch]:
+        """The batches, one by one."""
+        while self._can_follow():
+            before = self._position
+            yield from self._checked_batches(len(self._buffer))
+            if self._is_done:
+                return
+            if self._position == before and not self._read_piece():
+                break
+        self._check_end()
+
+    def record_lists(self, aborted: AbortedFilter, *, on_demand: bool = False) -> Iterator[list[Record]]:
+        """The records, without control records and those that ``aborted`` hides; lists are not empty."""
+        for found in self.runs(aborted, read_run, on_demand):
+            records = self._decode(found) if isinstance(found, FoundBatch) else found
+            if records:
+                yield records
+
+    def runs(self, aborted: AbortedFilter, run: Any, option: Any) -> Iterator[Any]:
+        """What ``run`` makes of runs of ordinary batches, the first of the values that it returns, if that is
+        true; and those of the other batches that are shown, one by one. ``run`` is called as the compiled
+        ``read_run``, with ``option`` as its last argument; None takes no batch."""
+        while self._can_follow():
+            before = self._position
+            limit = len(self._buffer)
+            if run is not None:
+                made, why = self._next_run(aborted, run, option)
+                if made:
+                    yield made
+                if why == RUN_DONE:
+                    return
+                if why == RUN_FULL or not self._can_follow():
+                    continue
+                if why == RUN_CUT and self._lacks_bytes() and self._read_piece():
+                    continue
+                before = self._position
+                limit = self._end_of_batch()
+            for found in self._checked_batches(limit):
+                if not aborted.hides(found.header, found) and not found.header.is_control:
+                    yield found
+            if self._is_done:
+                return
+            if self._position == before and not self._read_piece():
+                break
+        self._check_end()
+
+    # Pieces
+
+    def _first_piece_bytes(self, stop: int) -> int:
+        """What a short read needs in all, as the index knows; a long one begins small."""
+        index = self._segment.offset_index
+        wanted = index.end_position(stop - 1, self._end) - self._position + PREFIX_BYTES
+        return max(wanted, HEADER_BYTES) if wanted <= _SHORT_READ_BYTES else FIRST_PIECE_BYTES
+
+    def _can_follow(self) -> bool:
+        """Whether there is room for another batch."""
+        return self._end - self._position >= PREFIX_BYTES
+
+    def _read_piece(self) -> bool:
+        """Read the piece that begins with the next batch; a larger one, if what is there begins with it too.
+        False if the batch is incomplete."""
+        size = self._next_piece_bytes()
+        if self._buffer and self._piece_position == self._position:
+            size = self._size_of_batch()
+            if self._is_cut_short or size <= len(self._buffer) or self._position + size > self._end:
+                return False
+            size += PREFIX_BYTES  # and the beginning of the next, which is its neighbour
+        size = min(size, self._end - self._position)
+        self._buffer = self._segment.read_at(self._position, size)
+        self._piece_position = self._position
+        self._piece_bytes = size
+        self._is_cut_short = len(self._buffer) < size
+        return bool(self._buffer)
+
+    def _next_piece_bytes(self) -> int:
+        """As batches are often of one size: a little more than the whole batches of the last piece had, so
+        that few bytes are read twice."""
+        taken_bytes = self._position - self._piece_position
+        if not self._buffer:
+            return self._piece_bytes
+        if taken_bytes < self._piece_bytes // 2 or self._piece_bytes < PIECE_BYTES // 2:
+            return PIECE_BYTES
+        return min(taken_bytes + taken_bytes // 32 + HEADER_BYTES, PIECE_BYTES)
+
+    def _size_of_batch(self) -> int:
+        """What the next batch says of its size; 0 if not even that is there."""
+        at = self._position - self._piece_position
+        if len(self._buffer) - at < PREFIX_BYTES:
+            return 0
+        return int(PREFIX.unpack_from(self._buffer, at)[1]) + LENGTH_OVERHEAD_BYTES
+
+    def _lacks_bytes(self) -> bool:
+        """Whether the piece does not hold all of the next batch."""
+        size = self._size_of_batch()
+        return size <= 0 or self._position - self._piece_position + size > len(self._buffer)
+
+    def _end_of_batch(self) -> int:
+        """Where the next batch ends in the piece, if it is whole and says so; else the piece's end."""
+        end = self._position - self._piece_position + max(self._size_of_batch(), PREFIX_BYTES)
+        return min(end, len(self._buffer))
+
+    # Runs of ordinary batches, all at once
+
+    def _next_run(self, aborted: AbortedFilter, run: Any, option: Any) -> tuple[Any, int]:
+        """What the compiled module makes of the batches from the place on, and why it stopped."""
+        piece_position = self._piece_position
+        reaches_end = piece_position + len(self._buffer) == self._end
+        made, at, self._previous_last, why = run(
+            self._buffer,
+            self._position - piece_position,
+            self._previous_last,
+            self._next_segment if reaches_end else -1,
+            self._start,
+            self._stop,
+            RUN_BYTES,
+            aborted.has_any,
+            option,
+        )
+        self._position = piece_position + at
+        return made, why
+
+    # Any batch, one by one
+
+    def _checked_batches(self, limit: int) -> Iterator[FoundBatch]:
+        """The whole batches of the piece up to ``limit``, from the position on, which moves along."""
+        piece_position = self._piece_position
+        found, stop, fault = scan_batches(self._buffer, self._position - piece_position, limit, check=False)
+        if fault is not None and not found:
+            raise fault.located(self._segment.path, piece_position)
+        for number, (position, header) in enumerate(found):
+            first_offset = self._previous_last + 1 if ends_at_base(header) else header.base_offset
+            is_last = number + 1 == len(found)
+            next_base = self._base_at(stop) if is_last else found[number + 1][1].base_offset
+            self._check_place(header, position, next_base)
+            if first_offset >= self._stop:
+                self._is_done = True
+                return
+            if next_base > self._start:  # it may hold the start, whatever it says of its last offset
+                self._check_contents(header, position)
+            self._position = piece_position + position + header.size_bytes
+            if header.last_offset >= self._start:
+                self._is_done = header.next_offset >= self._stop
+                yield FoundBatch(self._buffer, position, header, self._segment.path, piece_position)
+                if self._is_done:
+                    return
+
+    def _check_place(self, header: BatchHeader, position: int, next_base: int) -> None:
+        """The neighbours and the segment bound the offsets, which the CRC does not cover."""
+        if self._previous_last < header.base_offset and header.last_offset < next_base:
+            self._previous_last = header.last_offset
+            return
+        raise CorruptionError(
+            f"batch of offsets {header.base_offset} to {header.last_offset} does not fit between "
+            f"{self._previous_last} and {next_base}",
+            path=self._segment.path,
+            position=self._piece_position + position,
+            base_offset=header.base_offset,
+            last_offset=header.last_offset,
+        )
+
+    def _check_contents(self, header: BatchHeader, position: int) -> None:
+        try:
+            check_batch(self._buffer, position, header)
+        except CorruptionError as error:
+            raise error.located(self._segment.path, self._piece_position) from None
+
+    def _base_at(self, position: int) -> int:
+        """The base offset of the batch at a position of the piece or behind it, or of the next segment."""
+        in_file = self._piece_position + position
+        if self._end - in_file < PREFIX_BYTES:
+            return self._next_segment
+        raw = self._buffer[position : position + _BASE_OFFSET_BYTES]
+        if len(raw) < _BASE_OFFSET_BYTES:
+            raw = self._segment.read_at(in_file, _BASE_OFFSET_BYTES)
+        return int.from_bytes(raw, "big", signed=True)
+
+    def _decode(self, found: FoundBatch) -> list[Record]:
+        header = found.header
+        if header.base_offset < self._start or header.last_offset >= self._stop or ends_at_base(header):
+            return found.decode_range(self._start, self._stop)
+        return found.decode()
+
+    def _check_end(self) -> None:
+        """The walk must have used up what the view says is there."""
+        if self._position < self._end:
+            raise CorruptionError(
+                f"the batch is incomplete: {self._end - self._position} bytes are left",
+                path=self._segment.path,
+                position=self._position,
+                base_offset=self._previous_last + 1,
+            )
+        last_expected = self._next_segment - 1
+        if self._is_sealed and self._previous_last < last_expected and self._segment.promises(last_expected):
+            raise CorruptionError(
+                "the segment lost its end",
+                path=self._segment.path,
+                position=self._end,
+                base_offset=self._previous_last + 1,
+                last_offset=last_expected,
+            )
+
+
+def ends_at_base(header: BatchHeader) -> bool:
+    """Whether the batch is a compressed legacy entry: its base offset is that of its last record, and only
+    decompressing it tells the first."""
+    return header.magic < MAGIC and header.record_count == UNKNOWN_COUNT
+
+
+# Records ----------------------------------------------------------------------------------------------------
+
+
+def segment_runs(
+    view: LogView, number: int, start: int, stop: int, aborted: AbortedFilter, run: Any, option: Any
+) -> Iterator[Any]:
+    """See :meth:`_SegmentReader.runs`."""
+    return _SegmentReader(view, number, start, stop).runs(aborted, run, option)
+
+
+def iterate_records(view: LogView, start: int, stop: int, isolation: Isolation) -> Iterator[Record]:
+    """The records of ``[start, stop)`` without control records, and for :attr:`Isolation.COMMITTED` without
+    those of aborted transactions."""
+    return chain.from_iterable(record_lists(view, start, stop, isolation))
+
+
+def record_lists(
+    view: LogView, start: int, stop: int, isolation: Isolation, *, on_demand: bool = False
+) -> Iterator[list[Record]]:
+    """The same in lists, of which none is empty. A list is read when it is asked for; it holds the records of
+    whole batches. An error comes after all the records in front of it."""
+    if start >= stop:
+        return
+    with telling_of_truncation(view):
+        aborted = AbortedFilter(aborted_for(view, start, stop, isolation))
+        for number in range(view.floor(start), len(view.segments)):
+            if view.bases[number] >= stop:
+                return
+            yield from _SegmentReader(view, number, start, stop).record_lists(aborted, on_demand=on_demand)
+
+
+@contextmanager
+def telling_of_truncation(view: LogView) -> Iterator[None]:
+    """What is missing or wrong because the log was truncated during the read is no damage."""
+    try:
+        yield
+    except (CorruptionError, StorageError) as error:
+        if view.was_truncated and is_missing(error):
+            raise truncated_meanwhile() from None
+        raise
+
+
+def is_missing(error: CorruptionError | StorageError) -> bool:
+    """Whether bytes were not what they must be, or not there: not that the disk failed."""
+    return isinstance(error, CorruptionError) or error.errno == errno.ENOENT
+
+
+def truncated_meanwhile() -> OffsetOutOfRangeError:
+    """What a reader is told whose bytes went during the read."""
+    return OffsetOutOfRangeError("the log was truncated while it was read; read it again")
+
+
+def aborted_for(view: LogView, start: int, stop: int, isolation: Isolation) -> AbortedTransactions:
+    """What a reader of ``[start, stop)`` leaves out; nothing unless it reads what is committed."""
+    if isolation is Isolation.COMMITTED:
+        return aborted_transactions(view, start, stop)
+    return AbortedTransactions()
+
+
+def aborted_transactions(view: LogView, start: int, stop: int) -> AbortedTransactions:
+    """The aborted transactions with records in ``[start, stop)``.
+
+    Raises:
+        CorruptionError: the transaction index of a segment is damaged, or not that of this place in the log.
+    """
+    if view.aborted is not None:
+        return view.aborted.overlapping(start, stop)[0]
+    found = AbortedTransactions()
+    for number in range(view.floor(start), len(view.segments)):
+        index = view.segments[number].read_transaction_index()
+        overlapping, is_complete = index.entries.overlapping(start, stop)
+        try:
+            found = found.joined(overlapping)
+        except CorruptionError as error:
+            raise error.located(index.path) from None
+        if is_complete:
+            break
+    return found
+
+
+# Raw fetches ------------------------------------------------------------------------------------------------
+
+
+def fetch(view: LogView, start: int, max_bytes: int, isolation: Isolation, *, min_one_batch: bool) -> Fetched:
+    """Whole batches from the one that holds ``start`` on, of one segment, up to ``max_bytes``.
+
+    With ``min_one_batch`` the first batch comes even if it is larger.
+    """
+    view.check_in_range(start)
+    limit = view.limit_of(isolation)
+    aborted = AbortedTransactions()
+    with telling_of_truncation(view):
+        data, next_offset = _collect_batches(view, start, limit, max_bytes, min_one_batch)
+        if data and isolation is Isolation.COMMITTED:
+            aborted = aborted_transactions(view, start, next_offset)
+    return Fetched(
+        data, next_offset, aborted, view.log_start_offset, view.high_watermark, view.last_stable_offset
+    )
+
+
+def _collect_batches(
+    view: LogView, start: int, limit: int, max_bytes: int, min_one_batch: bool
+) -> tuple[bytes, int]:
+    """Joined batches and the offset after them; from the first segment that has any (a segment may end in a
+    gap)."""
+    for number in range(view.floor(start), len(view.segments)):
+        if view.bases[number] >= limit:
+            break
+        parts: list[memoryview] = []
+        size = 0
+        next_offset = start
+        try:
+            for found in _iterate_segment(view, number, start, limit):
+                batch_bytes = found.header.size_bytes
+                if found.header.last_offset >= limit:
+                    break  # whole batches only, and part of this one may not be seen yet
+                if size + batch_bytes > max_bytes and (parts or not min_one_batch):
+                    break
+                parts.append(memoryview(found.buffer)[found.position : found.position + batch_bytes])
+                size += batch_bytes
+                next_offset = found.header.next_offset
+        except CorruptionError:
+            if not parts or view.was_truncated:
+                raise  # else what is in front of the damage is given, and the next fetch meets it
+        if parts:
+            return b"".join(parts), next_offset
+    return b"", start
+
+
+# Lookups by time --------------------------------------------------------------------------------------------
+
+
+def find_timestamp(view: LogView, timestamp_ms: int) -> OffsetAndTimestamp | None:
+    """The first record with a timestamp at or after ``timestamp_ms``, at or above the log start offset."""
+    with telling_of_truncation(view):
+        for number, segment in enumerate(view.segments):
+            is_active = number == len(view.segments) - 1
+            if not is_active and segment.largest_timestamp.timestamp_ms < timestamp_ms:
+                continue
+            found = _find_timestamp_in(view, number, timestamp_ms)
+            if found is not None:
+                return found
+    return None
+
+
+def _find_timestamp_in(view: LogView, number: int, timestamp_ms: int) -> OffsetAndTimestamp | None:
+    segment = view.segments[number]
+    start = max(_time_hint(segment, timestamp_ms), view.log_start_offset)
+    for found in _iterate_segment(view, number, start, view.next_base(number)):
+        if found.header.max_timestamp_ms < timestamp_ms or found.header.is_control:
+            continue
+        for record in found.decode():
+            if record.timestamp_ms >= timestamp_ms and record.offset >= view.log_start_offset:
+                return _answer(record, found.header)
+    return None
+
+
+def _time_hint(segment: Segment, timestamp_ms: int) -> int:
+    """An offset in front of which no record of the segment has the timestamp. What the index says is held
+    against the batch it names; if they differ, both indexes are rebuilt."""
+    hint = segment.time_index.lookup(timestamp_ms - 1)
+    if hint.timestamp_ms < 0:
+        return segment.base_offset
+    if segment.confirms(hint, segment.size_bytes):
+        return hint.offset
+    if segment.rebuild_indexes():
+        return segment.time_index.lookup(timestamp_ms - 1).offset
+    return segment.base_offset
+
+
+def find_max_timestamp(view: LogView) -> OffsetAndTimestamp | None:
+    """The first record that carries the largest timestamp of the log; None if there is no record with one.
+
+    Cost: that of :func:`find_timestamp`; a pass over a segment if its largest timestamp is not that of a
+    record, but of a marker, of a batch that compaction emptied, or of what lies below the log start.
+    """
+    best: OffsetAndTimestamp | None = None
+    with telling_of_truncation(view):
+        bounds = [
+            (segment.largest_timestamp.timestamp_ms, number) for number, segment in enumerate(view.segments)
+        ]
+        for bound_ms, number in sorted(bounds, reverse=True):
+            if bound_ms <= NO_TIMESTAMP_MS or (best is not None and bound_ms < best.timestamp_ms):
+                break
+            found = _find_timestamp_in(view, number, bound_ms) or _find_largest_in(view, number)
+            best = max(
+                filter(None, (best, found)), key=lambda it: (it.timestamp_ms, -it.offset), default=None
+            )
+    return best
+
+
+def _find_largest_in(view: LogView, number: int) -> OffsetAndTimestamp | None:
+    """The first record of a segment with its largest timestamp, by reading every batch that may hold it."""
+    best: OffsetAndTimestamp | None = None
+    for found in _iterate_segment(view, number, view.log_start_offset, view.next_base(number)):
+        header = found.header
+        best_ms = NO_TIMESTAMP_MS if best is None else best.timestamp_ms
+        if header.max_timestamp_ms <= best_ms or header.is_control:
+            continue
+        for record in found.decode():
+            if record.timestamp_ms > best_ms and record.offset >= view.log_start_offset:
+                best_ms = record.timestamp_ms
+                best = _answer(record, header)
+    return best
+
+
+def _answer(record: Record, header: BatchHeader) -> OffsetAndTimestamp:
+    epoch = header.partition_leader_epoch
+    return OffsetAndTimestamp(record.offset, record.timestamp_ms, epoch if epoch >= 0 else None)

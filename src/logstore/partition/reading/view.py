@@ -1,0 +1,103 @@
+"""What a reader sees of a log: one immutable value, replaced in a single assignment by the writer.
+
+A reader takes the view once and works on it without a lock: what is appended, rolled or deleted meanwhile
+belongs to later views.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import NamedTuple
+
+from logstore.errors import CorruptionError, LogstoreError, OffsetOutOfRangeError, StorageError
+from logstore.format.index import AbortedTransactions
+from logstore.model import Isolation
+from logstore.partition.segments.segment import Segment
+
+
+class Truncations:
+    """How often the end of a log was cut; a view remembers how often that was when it was taken."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+class LogView(NamedTuple):
+    """The segments and offsets of a log at one moment."""
+
+    segments: tuple[Segment, ...]
+    """Ascending, never empty; the last one is active."""
+    bases: tuple[int, ...]
+    """Their base offsets."""
+    active_size_bytes: int
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    durable_offset: int
+    truncations: Truncations = Truncations()
+    truncation_count: int = 0
+    aborted: AbortedTransactions | None = None
+    """All aborted transactions of the view, where they were found before; else the segments' indexes tell."""
+
+    def explains(self, error: LogstoreError, seen: LogView) -> bool:
+        """Whether an error that a reader of an older view met may come from segments that were replaced.
+        Not if the one that it is about is still the same: that others come and go, as beside a writer which
+        rolls on and on, explains nothing."""
+        if self.segments == seen.segments:
+            return False
+        path = error_path(error)
+        return path is None or not any(
+            path.startswith(segment.path_of("")) and segment in self.segments for segment in seen.segments
+        )
+
+    @property
+    def was_truncated(self) -> bool:
+        """Whether the log was cut since: the bytes of this view may be gone, or others."""
+        return self.truncations.count != self.truncation_count
+
+    def limit_of(self, isolation: Isolation) -> int:
+        """The first offset that a reader at this isolation may not see."""
+        if isolation is Isolation.LOG_END:
+            return self.log_end_offset
+        if isolation is Isolation.HIGH_WATERMARK:
+            return self.high_watermark
+        if isolation is Isolation.COMMITTED:
+            return self.last_stable_offset
+        return min(self.durable_offset, self.log_end_offset)
+
+    def floor(self, offset: int) -> int:
+        """The number of the segment that holds ``offset``, or would."""
+        return max(bisect_right(self.bases, offset) - 1, 0)
+
+    def size_of(self, number: int) -> int:
+        """Bytes of a segment that belong to this view."""
+        if number == len(self.segments) - 1:
+            return self.active_size_bytes
+        return self.segments[number].size_bytes
+
+    def next_base(self, number: int) -> int:
+        """The first offset after a segment."""
+        if number + 1 < len(self.bases):
+            return self.bases[number + 1]
+        return self.log_end_offset
+
+    def check_in_range(self, offset: int) -> None:
+        """
+        Raises:
+            OffsetOutOfRangeError: ``offset`` is below the log start or above the log end.
+        """
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRangeError(
+                f"offset {offset} is outside the log, which holds {self.log_start_offset} to "
+                f"{self.log_end_offset} ({self.segments[0].directory})"
+            )
+
+
+def error_path(error: LogstoreError) -> str | None:
+    """The file that an error is about."""
+    if isinstance(error, CorruptionError):
+        return error.path
+    return error.filename if isinstance(error, StorageError) else None

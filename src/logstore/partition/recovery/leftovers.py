@@ -1,0 +1,190 @@
+"""What a crash leaves in a partition's directory besides segments: unfinished replacements and orphans.
+
+Segments are replaced (by the cleaner, or by splitting one that outgrew its indexes) in steps that each leave
+a directory from which this module finds either the old segments or the new ones, whole:
+
+1. the new files are written as ``.cleaned`` and flushed: until all are there, the old ones count;
+2. they are renamed to ``.swap``, the highest base first: while a ``.cleaned`` is left, the old ones count;
+3. the old files are renamed to ``.deleted``: from here on the new ones count;
+4. the ``.swap`` files get their plain names, the lowest base first and a ``.log`` before its indexes.
+
+Finishing and undoing take the same care, since a crash may strike there too. The directory is flushed
+wherever the order of two changes matters: a file system may make them durable in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from logstore.files import Files
+from logstore.format.names import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    SegmentFileName,
+    parse_segment_file_name,
+)
+from logstore.partition.segments.walk import PIECE_BYTES, Walk
+
+_METADATA_SNAPSHOT_DELETED = ".checkpoint.deleted"  # belongs to Kafka's metadata log
+_INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+TEMPORARY_SUFFIX = ".tmp"
+
+Names = dict[str, SegmentFileName]
+"""File name -> what it says, for the files of a partition that belong to segments."""
+
+
+def list_segment_files(files: Files, directory: str) -> Names:
+    """The files that belong to segments, in any state."""
+    found: Names = {}
+    for entry in files.list_directory(directory):
+        parsed = None if entry.is_directory else parse_segment_file_name(entry.name)
+        if parsed is not None:
+            found[entry.name] = parsed
+    return found
+
+
+def segment_bases(names: Names) -> list[int]:
+    """Base offsets of the plain ``.log`` files, ascending."""
+    return sorted(n.base_offset for n in names.values() if n.suffix == LOG_SUFFIX and not n.state)
+
+
+def current_logs(files: Files, directory: str, names: Names) -> dict[int, str]:
+    """The ``.log`` files that count, also in the middle of a replacement: base offset -> state, ascending.
+    That is the state of a plain file, or ``.swap`` where the old ones do not count any more."""
+    bases = segment_bases(names)
+    swapped = {
+        names[name].base_offset: name for name in swapped_names(names) if names[name].suffix == LOG_SUFFIX
+    }
+    if swapped:
+        low = min(swapped)
+        high = max(_next_offset(files, f"{directory}/{name}", base) for base, name in swapped.items())
+        bases = [base for base in bases if not low <= base < high]
+    return {base: SWAP_SUFFIX if base in swapped else "" for base in sorted({*bases, *swapped})}
+
+
+def swapped_names(names: Names) -> frozenset[str]:
+    """The ``.swap`` files that count: those in front of what is still ``.cleaned``."""
+    unfinished = [name.base_offset for name in names.values() if name.state == CLEANED_SUFFIX]
+    end = min(unfinished, default=None)
+    return frozenset(
+        name
+        for name, parsed in names.items()
+        if parsed.state == SWAP_SUFFIX and (end is None or parsed.base_offset < end)
+    )
+
+
+def clean_leftovers(files: Files, directory: str) -> Names:
+    """Finish or undo what a crash interrupted, and return the segment files that are then there."""
+    _remove_temporaries(files, directory)
+    names = list_segment_files(files, directory)
+    if any(name.state for name in names.values()):
+        _remove_all(files, directory, _deleted(names))
+        _remove_unfinished(files, directory, names)
+        _finish_swap(files, directory, list_segment_files(files, directory))
+        files.flush_directory(directory)
+        names = list_segment_files(files, directory)
+    return _without_orphans(files, directory, names)
+
+
+def _remove_temporaries(files: Files, directory: str) -> None:
+    """A ``.tmp`` file was never renamed: its write did not finish."""
+    for entry in files.list_directory(directory):
+        if entry.name.endswith(TEMPORARY_SUFFIX) and not entry.is_directory:
+            files.remove(f"{directory}/{entry.name}")
+
+
+def _remove_all(files: Files, directory: str, names: Sequence[str]) -> None:
+    for name in names:
+        files.remove(f"{directory}/{name}")
+
+
+def _deleted(names: Names) -> list[str]:
+    return [
+        name
+        for name, parsed in names.items()
+        if parsed.state == DELETED_SUFFIX and not name.endswith(_METADATA_SNAPSHOT_DELETED)
+    ]
+
+
+def deleted_names(files: Files, directory: str) -> list[str]:
+    """The files that were renamed away and wait to be removed."""
+    return sorted(_deleted(list_segment_files(files, directory)))
+
+
+def _remove_unfinished(files: Files, directory: str, names: Names) -> None:
+    """Undo a replacement that did not reach step 3: the ``.swap`` files at or above the smallest ``.cleaned``
+    (those were renamed first), and then all ``.cleaned``: as long as one is left, the ``.swap`` are known for
+    unfinished."""
+    cleaned = [name for name, parsed in names.items() if parsed.state == CLEANED_SUFFIX]
+    if not cleaned:
+        return
+    smallest = min(names[name].base_offset for name in cleaned)
+    swapped = [n for n, p in names.items() if p.state == SWAP_SUFFIX and p.base_offset >= smallest]
+    if swapped:
+        _remove_all(files, directory, swapped)
+        files.flush_directory(directory)
+    _remove_all(files, directory, cleaned)
+
+
+def undo_replacement(files: Files, directory: str) -> None:
+    """Remove what there is of a replacement that has not reached step 3: at least one file is ``.cleaned``,
+    or there is none of either name."""
+    _remove_unfinished(files, directory, list_segment_files(files, directory))
+
+
+def remove_strays(files: Files, directory: str, finished: Collection[str]) -> None:
+    """Before a replacement whose outputs are ``finished`` (paths of ``.cleaned`` files): remove what is left
+    of one that was given up. Else, after a crash, it would make this one look unfinished."""
+    for name, parsed in list_segment_files(files, directory).items():
+        if parsed.state in (CLEANED_SUFFIX, SWAP_SUFFIX) and f"{directory}/{name}" not in finished:
+            files.remove(f"{directory}/{name}")
+
+
+def _finish_swap(files: Files, directory: str, names: Names) -> None:
+    """Steps 3 and 4 again: remove the plain files that the outputs replace, then give those their names."""
+    swapped = {name: parsed for name, parsed in names.items() if parsed.state == SWAP_SUFFIX}
+    logs = sorted(name for name, parsed in swapped.items() if parsed.suffix == LOG_SUFFIX)
+    if logs:
+        low = min(swapped[name].base_offset for name in logs)
+        high = max(_next_offset(files, f"{directory}/{name}", swapped[name].base_offset) for name in logs)
+        replaced = [n for n, p in names.items() if not p.state and low <= p.base_offset < high]
+        _remove_all(files, directory, replaced)
+        files.flush_directory(directory)
+    for name in logs:
+        _give_plain_name(files, directory, name)
+        files.flush_directory(directory)
+    for name in swapped.keys() - logs:
+        _give_plain_name(files, directory, name)
+
+
+def _give_plain_name(files: Files, directory: str, name: str) -> None:
+    files.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP_SUFFIX)}")
+
+
+def _next_offset(files: Files, path: str, base_offset: int) -> int:
+    """The offset after the last batch of a file."""
+    file = files.open(path)
+    next_offset = base_offset
+    for piece in Walk(file.read_at, 0, file.size_bytes(), check=False, piece_bytes=PIECE_BYTES):
+        next_offset = piece.batches[-1][1].next_offset
+    file.close()
+    return max(next_offset, base_offset + 1)
+
+
+def _without_orphans(files: Files, directory: str, names: Names) -> Names:
+    """Remove index files whose log is gone."""
+    bases = set(segment_bases(names))
+    orphans = [n for n, p in names.items() if p.suffix in _INDEX_SUFFIXES and p.base_offset not in bases]
+    _remove_all(files, directory, orphans)
+    return {name: parsed for name, parsed in names.items() if name not in orphans}
+
+
+def snapshot_offsets(names: Names) -> list[int]:
+    """Offsets of the producer snapshots, ascending."""
+    return sorted(n.base_offset for n in names.values() if n.suffix == SNAPSHOT_SUFFIX and not n.state)

@@ -1,0 +1,475 @@
+"""Opening a partition: from the files of a clean stop, or of a crash, to a log that can be appended to.
+
+The order follows Kafka's loader. What differs, and why:
+
+* Only what lies above the stored recovery point is read after a crash, not the whole segment that holds it:
+  with the recovery point, index entries and producer snapshot below it were made durable too.
+* Damage is told from a torn tail. Above the recovery point a bad batch ends the log and what follows is cut
+  (and kept aside, see :mod:`~logstore.partition.recovery.aside`). Below it, data that was durable is gone or
+  wrong: that is reported, and cut only with ``accept_loss``.
+* Above a stored recovery point offsets follow each other without a gap, unless the topic is compacted:
+  behind a gap, something was lost or an offset changed, and the log ends there. (Whatever leaves a gap in
+  another topic, a truncation inside a batch or a leader's own gap, moves the recovery point past it at
+  once.) Without a recovery point, as in a directory that was copied, gaps are taken for compaction's. Where
+  gaps are no sign, a segment is flushed before the next one begins: none can lose its end and be followed.
+* Segments and indexes below the recovery point are not opened at all. An index that lies is found out by the
+  reader that uses it.
+
+A crash during recovery leaves a directory that the next recovery treats the same way: segments behind a cut
+go before the cut is made, everything is cut before it is indexed, indexed before it is flushed, and flushed
+before the recovery point moves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from logstore.config import TopicConfig
+from logstore.errors import CorruptionError, LogstoreError, UnsupportedVersionError
+from logstore.files import Files, Removals
+from logstore.format.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
+from logstore.model import Role
+from logstore.partition.recovery.aside import keep_aside, keep_whole, set_aside
+from logstore.partition.recovery.leftovers import Names, clean_leftovers, segment_bases, snapshot_offsets
+from logstore.partition.recovery.overflow import split_segment
+from logstore.partition.recovery.tail import MOST_OFFSETS, Tail, index_tail, note_epoch
+from logstore.partition.segments.active import ActiveSegment, open_active
+from logstore.partition.segments.failed_flushes import has_failed_flush
+from logstore.partition.segments.indexes import MAX_RELATIVE_OFFSET
+from logstore.partition.segments.segment import OpenSegments, Segment
+from logstore.partition.segments.walk import PIECE_BYTES, Walk
+from logstore.partition.state import sidecars
+from logstore.partition.state.leader_epochs import LeaderEpochs
+from logstore.partition.state.producer_replay import ProducerSource
+from logstore.partition.state.producer_state import ProducerStates
+from logstore.warning import inform, warn
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What opening a partition found and did."""
+
+    was_clean: bool
+    scanned_bytes: int = 0
+    recovered_segments: int = 0
+    cut_bytes: int = 0
+    kept_aside: list[str] = field(default_factory=list)
+    """Files that hold what was cut."""
+    split_segments: int = 0
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    """A partition as it was found."""
+
+    segments: list[Segment]
+    """Ascending; the last is the active one."""
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    producers: ProducerStates
+    epochs: LeaderEpochs
+    report: RecoveryReport
+    may_have_gaps: bool = False
+    """Whether nobody can tell a gap in its offsets from a loss: see :meth:`LogCore.roll`."""
+
+    @property
+    def active(self) -> ActiveSegment:
+        active = self.segments[-1]
+        assert isinstance(active, ActiveSegment)
+        return active
+
+
+@dataclass(slots=True)
+class Loader:
+    """Opens one partition directory. Used once; :meth:`load` is the whole story, the rest are its steps."""
+
+    files: Files
+    directory: str
+    config: TopicConfig
+    cache: OpenSegments
+    now_ms: int
+    recovery_point: int
+    is_dense: bool
+    """Whether a gap in the offsets above the recovery point means loss. Not after compaction, nor in a
+    directory that came without a recovery point: nobody knows what has been done to it."""
+    log_start_offset: int | None
+    """From the checkpoint; None where the first segment's name says it."""
+    is_clean: bool
+    accept_loss: bool = False
+    has_recovery_point: bool = True
+    """Without a stored one nobody knows what of the log was durable."""
+    role: Role = Role.ALONE
+    high_watermark: int | None = None
+    """The stored one."""
+    report: RecoveryReport = field(init=False)
+    epochs: LeaderEpochs = field(init=False)
+    _left: Removals = field(init=False)
+    """Files that were not part of the log."""
+    _older_cuts: Removals = field(init=False)
+    _cut_offset: int = field(init=False, default=0)
+    _is_doubtful_cut: bool = field(init=False, default=False)
+    """What was cut may have been durable."""
+    _is_unwritten: bool = field(init=False, default=False)
+    """A flush has failed: what can be read may have to be written anew."""
+    _quiet_ranges: dict[int, tuple[int, int]] = field(init=False, default_factory=dict)
+    """What :class:`ProducerSource` need not read again, by segment."""
+
+    def load(self) -> LoadedLog:
+        """
+        Raises:
+            CorruptionError: data below the recovery point is damaged or missing.
+            StorageError: a file could not be read or changed.
+        """
+        self.report = RecoveryReport(was_clean=self.is_clean)
+        self._left, self._older_cuts = Removals(self.files), Removals(self.files)
+        try:
+            return self._load()
+        finally:
+            self._tell_deletion()
+
+    def _load(self) -> LoadedLog:
+        names = clean_leftovers(self._left.files, self.directory)
+        stored_epochs = sidecars.read_epochs(self.files, self.directory)
+        self.epochs = LeaderEpochs(stored_epochs.entries if stored_epochs is not None else ())
+        segments, log_end_offset = self._load_segments(segment_bases(names))
+        if stored_epochs is None:
+            self._rebuild_epochs(segments)
+        self._check_log_start(log_end_offset)
+        log_start = max(self.log_start_offset or 0, segments[0].base_offset)
+        if log_end_offset < log_start:
+            segments, log_end_offset = self._start_over(segments, log_start)
+        # In a log without records the epoch that wrote the last of them begins at its end.
+        self.epochs.truncate_from_end(log_end_offset + (log_end_offset == log_start))
+        self.epochs.truncate_from_start(log_start if self.log_start_offset is not None else -1)
+        if self.epochs.entries != (stored_epochs.entries if stored_epochs is not None else ()):
+            sidecars.write_epochs(self.files, self.directory, self.epochs)
+        producers = self._load_producers(segments, log_end_offset, names)
+        recovery_point = log_end_offset if self.is_clean else min(self.recovery_point, log_end_offset)
+        return LoadedLog(
+            segments, log_start, log_end_offset, recovery_point, producers, self.epochs, self.report
+        )
+
+    def _tell_deletion(self) -> None:
+        """One line of all that went from the log, or its directory; a warning, if what was cut may have been
+        durable."""
+        report, told = self.report, []
+        if report.cut_bytes:
+            names = [path.rpartition("/")[2] for path in report.kept_aside]
+            kept = f"kept in {', '.join(names)}" if names else "all of them zeros"
+            told.append(f"cut {report.cut_bytes} bytes from offset {self._cut_offset} on, {kept}")
+        for removals, what in (
+            (self._older_cuts, "that older cuts were kept in"),
+            (self._left, "that deletions, replacements and unfinished writes had left"),
+        ):
+            if removals.count:
+                told.append(f"removed {removals.count} files, {removals.size_bytes} bytes, {what}")
+        if told:
+            tell = warn if self._is_doubtful_cut else inform
+            tell("%s: opening %s", self.directory, "; ".join(told))
+
+    def _check_log_start(self, log_end_offset: int) -> None:
+        """Forget a log start beyond the end, unless a crash explains it: of records that were deleted, the
+        last may be lost then. Else its file is damaged, and whoever believed it would remove all there is."""
+        start = self.log_start_offset
+        if self.is_clean and start is not None and start > log_end_offset:
+            warn("ignoring a log start of %d: the log ends at %d (%s)", start, log_end_offset, self.directory)
+            self.log_start_offset = None
+
+    # Segments
+
+    def _load_segments(self, bases: list[int]) -> tuple[list[Segment], int]:
+        """The segments and the log end offset; begins again after a segment had to be split."""
+        while True:
+            overflowed = self._find_overflow(bases)
+            if overflowed is None:
+                try:
+                    return self._load_clean(bases) or self._recover(bases)
+                except _OverflowError as error:
+                    overflowed = error.base_offset
+            self._quiet_ranges.clear()
+            split_segment(self.files, self.directory, overflowed)
+            self.report.split_segments += 1
+            bases = segment_bases(clean_leftovers(self._left.files, self.directory))
+
+    def _find_overflow(self, bases: list[int]) -> int | None:
+        """A sealed segment whose offsets may be out of reach of its indexes (very old brokers wrote such)."""
+        for base, next_base in pairwise(bases):
+            if (
+                next_base - base - 1 > MAX_RELATIVE_OFFSET
+                and self._last_offset(base) - base > MAX_RELATIVE_OFFSET
+            ):
+                return base
+        return None
+
+    def _last_offset(self, base: int) -> int:
+        segment = self._sealed(base)
+        last = base - 1
+        file = self.files.open(segment.path)
+        for piece in Walk(file.read_at, 0, file.size_bytes(), check=False, piece_bytes=PIECE_BYTES):
+            last = piece.batches[-1][1].last_offset
+        file.close()
+        return last
+
+    def _sealed(self, base: int) -> Segment:
+        return Segment(self.files, self.directory, base, self.cache)
+
+    def _load_clean(self, bases: list[int]) -> tuple[list[Segment], int] | None:
+        """Open the active segment after a clean stop, reading no more than its last few kilobytes. None if
+        the log does not end where the recovery point says: then nobody stopped cleanly."""
+        if self.is_clean and bases:
+            active = open_active(self._new_active(bases[-1]))
+            ended_at = self.recovery_point if self.has_recovery_point else None
+            end, fault = self._index_tail(active, max(self.recovery_point, bases[-1]), ended_at=ended_at)
+            if fault is None and end == self.recovery_point:
+                return [*map(self._sealed, bases[:-1]), active], end
+        self.is_clean = self.report.was_clean = False
+        return None
+
+    def _recover(self, bases: list[int]) -> tuple[list[Segment], int]:
+        """Check everything above the recovery point and cut the log at the first bad batch."""
+        bases = self._without_deleted(bases) or [self._create_first().base_offset]
+        self._is_unwritten = has_failed_flush(self.files, self.directory)
+        first = max(sum(base <= self.recovery_point for base in bases) - 1, 0)
+        segments = [self._sealed(base) for base in bases[:first]]
+        if segments and bases[first] == self.recovery_point:
+            segments[-1] = self._finish_seal(bases[first - 1])
+        for number, base in enumerate(bases[first:], first):
+            active = open_active(self._new_active(base))
+            rest = bases[number + 1 :]
+            reach = rest[0] if rest else base + MOST_OFFSETS
+            ended_at = None if rest or not self.has_recovery_point else self.recovery_point
+            end, fault = self._index_tail(active, max(self.recovery_point, base), reach, ended_at)
+            self.report.recovered_segments += 1
+            if fault is not None or not rest or not self._continues(end, rest[0]):
+                self._check_loss(active, end, fault)
+                self._cut_offset = end
+                self._set_aside(rest)
+                self._cut(active, is_torn_end=self.has_recovery_point and end >= self.recovery_point)
+                self._make_durable(active)
+                return [*segments, active], end
+            self._write_anew(active)
+            segments.append(active.seal())
+            segments[-1].flush()
+        raise AssertionError("a log has at least one segment")
+
+    def _without_deleted(self, bases: list[int]) -> list[int]:
+        """Leave out the segments wholly below the log start. A power cut in the middle of their deletion may
+        bring one back and not the next, or one with a torn end, and neither says anything of what follows.
+        After the next clean stop retention finds them again, and removes their files."""
+        count = sum(base <= (self.log_start_offset or 0) for base in bases)
+        return bases[max(count - 1, 0) :]
+
+    def _finish_seal(self, base: int) -> Segment:
+        """The segment in front of one that begins at the recovery point. A roll that a crash cut off may have
+        left its last index entries unwritten or unflushed, while a checkpoint right before the roll says that
+        there is nothing to read: they are made whole. Damage of its records is left to their readers, and its
+        leader epochs to the history, which knows what came later; a disk that cannot make the indexes durable
+        is an error, since nobody would come back to them."""
+        active = open_active(self._new_active(base))
+        epochs, self.epochs = self.epochs, LeaderEpochs(self.epochs.entries)
+        try:
+            _, fault = self._index_tail(active, self.recovery_point)
+        except LogstoreError:
+            return self._sealed(base)
+        finally:
+            self.epochs = epochs
+        if fault is not None:
+            return self._sealed(base)
+        if self._is_unwritten:
+            active.indexes.distrust_files()
+        sealed = active.seal()
+        sealed.flush()
+        return sealed
+
+    def _continues(self, end: int, next_base: int) -> bool:
+        """Whether a segment that ends at ``end`` may be followed by one at ``next_base``."""
+        return end == next_base or (end < next_base and not self.is_dense)
+
+    def _create_first(self) -> ActiveSegment:
+        base = self.log_start_offset or 0
+        if self.recovery_point > base and not self.accept_loss:
+            raise CorruptionError(
+                f"data up to offset {self.recovery_point} was durable, but there is no segment. Restore the "
+                "files, or reopen with accept_loss=True to begin an empty log",
+                path=self.directory,
+                base_offset=base,
+            )
+        segment = self._new_active(base)
+        segment.create()
+        self.recovery_point = min(self.recovery_point, base)
+        return segment
+
+    def _check_loss(self, segment: ActiveSegment, end: int, fault: CorruptionError | None) -> None:
+        """
+        Raises:
+            CorruptionError: the log ends below its recovery point, and the loss is not accepted.
+        """
+        if end >= self.recovery_point or self.accept_loss:
+            return
+        reason = str(fault.reason) if fault is not None else "the file ends early"
+        raise CorruptionError(
+            f"data up to offset {self.recovery_point} was durable, but the log can only be read up to {end}: "
+            f"{reason}. Restore the file, or reopen with accept_loss=True to cut the log there",
+            path=segment.path,
+            position=segment.size_bytes,
+            base_offset=end,
+        )
+
+    def _cut(self, segment: ActiveSegment, *, is_torn_end: bool) -> None:
+        """Cut the file to what was found good. The bytes go aside first: the newest of a torn end, and all of
+        what may have been durable.
+
+        Also a file that ends there: on disk, in its last block, whole batches may lie behind the end that the
+        power cut left. The next writer's records take their place; but if a second cut leaves of those the
+        size and not the bytes, the batches of before would be back. A cut makes the system write zeros.
+        """
+        file_size = segment.log_file.size_bytes()
+        if file_size > segment.size_bytes:
+            self.report.cut_bytes += file_size - segment.size_bytes
+            keep, files = (keep_aside, self._older_cuts.files) if is_torn_end else (keep_whole, self.files)
+            kept = keep(files, self.directory, segment.base_offset, segment.log_file, segment.size_bytes)
+            self._is_doubtful_cut |= kept is not None and not is_torn_end
+            if kept is not None:
+                self.report.kept_aside.append(kept)
+        segment.log_file.truncate(segment.size_bytes)
+
+    def _set_aside(self, bases: list[int]) -> None:
+        """Take the segments behind a cut out of the log: their records no longer follow anything. The last
+        one goes first: a crash in between leaves segments that still lead up to the cut."""
+        for base in reversed(bases):
+            segment = self._sealed(base)
+            if segment.size_bytes:
+                self.report.cut_bytes += segment.size_bytes
+                self._is_doubtful_cut = True
+                self.report.kept_aside.append(set_aside(self.files, self.directory, base))
+            self._remove_files(segment, self.files)
+            self.files.flush_directory(self.directory)
+
+    def _remove_files(self, segment: Segment, files: Files) -> None:
+        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
+            if files.is_file(segment.path_of(suffix)):
+                files.remove(segment.path_of(suffix))
+
+    def _write_anew(self, segment: ActiveSegment) -> None:
+        if self._is_unwritten:
+            segment.rewrite()
+
+    def _make_durable(self, active: ActiveSegment) -> None:
+        self._write_anew(active)
+        active.flush()
+        active.store_indexes(flush=True)
+        self.files.flush_directory(self.directory)
+
+    def _start_over(self, segments: list[Segment], log_start: int) -> tuple[list[Segment], int]:
+        """The log ends below its start offset: all its records were deleted. Begin anew at the start."""
+        active = self._new_active(log_start)
+        active.create()
+        for segment in segments:
+            self._remove_files(segment, self._left.files)
+        self.files.flush_directory(self.directory)
+        self.epochs.clear()
+        return [active], log_start
+
+    # One segment
+
+    def _new_active(self, base: int) -> ActiveSegment:
+        return ActiveSegment(
+            self.files,
+            self.directory,
+            base,
+            self.cache,
+            created_ms=self.now_ms,
+            index_limit_bytes=self.config.segment_index_bytes,
+            index_interval_bytes=self.config.index_interval_bytes,
+        )
+
+    def _index_tail(
+        self,
+        segment: ActiveSegment,
+        keep_below: int,
+        reach: int | None = None,
+        ended_at: int | None = None,
+    ) -> tuple[int, CorruptionError | None]:
+        """Check and index what lies above ``keep_below``: see :func:`.tail.index_tail`. Sets the segment's
+        size to the end of the last good batch; returns the offset after it, and what stopped the walk short
+        of the file's end."""
+        tail, fault, scanned_bytes = index_tail(
+            segment,
+            lambda: self._new_tail(segment),
+            keep_below,
+            are_indexes_sound=self.is_clean,
+            reach=reach,
+            ended_at=ended_at,
+        )
+        self.report.scanned_bytes += scanned_bytes
+        if tail.overflows:
+            raise _OverflowError(segment.base_offset)
+        segment.use_contents(tail.position)
+        self._quiet_ranges[segment.base_offset] = tail.quiet_range
+        return tail.end_offset, fault
+
+    def _new_tail(self, segment: ActiveSegment) -> Tail:
+        return Tail(segment, self.epochs, self.recovery_point, is_dense=self.is_dense)
+
+    # Epochs
+
+    def _rebuild_epochs(self, segments: list[Segment]) -> None:
+        """The history as the batches tell it, for want of its file. Cost: all headers of the log are read."""
+        self.epochs.clear()
+        for segment in segments:
+            for piece in segment.walk(0, segment.size_bytes, check=False, piece_bytes=PIECE_BYTES):
+                for _, header in piece.batches:
+                    note_epoch(self.epochs, header)
+
+    # Producers
+
+    def _load_producers(self, segments: list[Segment], log_end: int, names: Names) -> ProducerStates:
+        """From the newest good snapshot, replay the batches above it.
+
+        Replay also completes the transaction indexes above the recovery point, so after a crash it begins at
+        or below that, or at the first segment: its snapshot alone knows what was deleted. Without any
+        snapshot after a clean stop there were no producers (or a broker older than snapshots wrote the log).
+        """
+        offsets = snapshot_offsets(names)
+        if self.is_clean and not offsets:
+            producers = ProducerStates()
+            producers.clear(log_end)
+            return producers
+        floor = segments[0].base_offset
+        newest = log_end if self.is_clean else min(max(self._cut_transactions(segments), floor), log_end)
+        for stale in [offset for offset in offsets if not floor <= offset <= newest]:
+            self.files.remove(sidecars.snapshot_path(self.directory, stale))
+        source = ProducerSource(
+            self.files,
+            self.directory,
+            segments,
+            log_end,
+            self.now_ms,
+            self.accept_loss,
+            self._quiet_ranges,
+            sidecars.replicated_below(self.role, self.high_watermark, 0, log_end),
+        )
+        return source.rebuild([offset for offset in offsets if offset <= newest], store_found=True)
+
+    def _cut_transactions(self, segments: list[Segment]) -> int:
+        """Drop what the transaction indexes say above the recovery point; returns from where replay must
+        write them anew. An index that is damaged is dropped whole."""
+        replay_from = self.recovery_point
+        for number, segment in enumerate(segments, 1):
+            if number == len(segments) or segments[number].base_offset > self.recovery_point:
+                try:
+                    segment.read_transaction_index().truncate_to(self.recovery_point)
+                except (CorruptionError, UnsupportedVersionError):  # an unknown version is garbage, too
+                    self.files.remove(segment.path_of(TRANSACTION_INDEX_SUFFIX))
+                    replay_from = min(replay_from, segment.base_offset)
+        return replay_from
+
+
+class _OverflowError(Exception):
+    """A segment's offsets are out of reach of its indexes: it must be split."""
+
+    def __init__(self, base_offset: int) -> None:
+        super().__init__(base_offset)
+        self.base_offset = base_offset

@@ -1,0 +1,319 @@
+"""The part of a segment that is not yet known to be good: what recovery walks over, checks and indexes.
+
+Readers in other processes walk over the same part in the same way: what a log holds must not depend on who
+asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import NamedTuple, Protocol
+
+from logstore.errors import CorruptionError
+from logstore.files import File, FilePieces
+from logstore.format import loops
+from logstore.format.header import HEADER_BYTES, UNKNOWN_COUNT, BatchHeader, decode_header
+from logstore.format.index import TimestampOffset
+from logstore.format.run import IndexRun, RunPlace, RunRules
+from logstore.partition.segments.index_builder import IndexBuilder
+from logstore.partition.segments.indexes import MAX_RELATIVE_OFFSET, OffsetIndex, TimeIndex
+from logstore.partition.segments.walk import FIRST_PIECE_BYTES, Walk
+from logstore.partition.state.leader_epochs import LeaderEpochs
+
+MOST_OFFSETS = 1 << 40
+"""No segment spans so many, not even those that old brokers wrote and that must be split."""
+
+
+class TailedSegment(Protocol):
+    """A segment with indexes that grow with it."""
+
+    base_offset: int
+    indexes: IndexBuilder
+
+    @property
+    def log_file(self) -> File: ...
+
+    @property
+    def offset_index(self) -> OffsetIndex: ...
+
+    @property
+    def time_index(self) -> TimeIndex: ...
+
+    def confirms(self, entry: TimestampOffset, end: int, *, is_largest: bool = False) -> bool: ...
+
+
+class Tail:
+    """The walk over the part of a segment that is not yet known to be good."""
+
+    def __init__(
+        self,
+        segment: TailedSegment,
+        epochs: LeaderEpochs,
+        recovery_point: int,
+        *,
+        is_dense: bool,
+        can_map: bool = True,
+    ) -> None:
+        """``can_map``: nobody cuts the file meanwhile."""
+        self.end_offset = segment.base_offset
+        self.position = 0
+        self.scanned_bytes = 0
+        self._start = 0
+        self._producer_position: int | None = None
+        """Where the first batch with a producer begins."""
+        self.last_position: int | None = None
+        """Where the last batch begins; None if it was met in a run."""
+        self.fault: CorruptionError | None = None
+        self.took_back = False
+        """Whether the last batch that was accepted is not good after all."""
+        self._segment = segment
+        self._epochs = epochs
+        self._can_map = can_map
+        self._recovery_point = recovery_point
+        self._dense_from = recovery_point if is_dense else None
+        self._before_gap: tuple[int, int] | None = None
+        """Position and end offset before the last batch, if there is a gap in front of it."""
+        self._overflow_position: int | None = None
+        self._previous_last = segment.base_offset - 1
+
+    @property
+    def overflows(self) -> bool:
+        """Whether offsets are out of reach of the segment's indexes."""
+        return self._overflow_position is not None
+
+    @property
+    def quiet_range(self) -> tuple[int, int]:
+        """The positions between which all batches are sound and none has a producer."""
+        end = self._producer_position
+        return self._start, self.position if end is None else min(end, self.position)
+
+    def scan(self, position: int, end: int | None = None, *, first_last_offset: int | None = None) -> bool:
+        """Check and index the batches from ``position`` on, up to ``end`` or the end of the file.
+
+        False if the first of them is not the batch that an index entry promised.
+        """
+        file = self._segment.log_file
+        size = file.size_bytes() if end is None else end
+        if not 0 <= position <= size:
+            return False
+        self._start = position
+        with closing(FilePieces(file, size, can_map=self._can_map)) as pieces:
+            walk = Walk(file.read_at, position, size, check=True, piece_bytes=FIRST_PIECE_BYTES)
+            return self._scan(walk, pieces, size, first_last_offset)
+
+    def go_on(self) -> None:
+        """Check and index what the file has got since."""
+        self.fault = self._producer_position = None
+        self.took_back = False
+        self.scan(self.position)
+
+    def skip_to(self, position: int, offset: int) -> None:
+        """Go on at a batch further behind, with records from ``offset`` on, as if nothing were between."""
+        self.position, self.end_offset, self._previous_last = position, offset, offset - 1
+        self._before_gap = None
+
+    def _scan(self, walk: Walk, pieces: FilePieces, size: int, first_last_offset: int | None) -> bool:
+        is_first = first_last_offset is not None
+        for piece in walk:
+            for at, header in piece.batches:
+                if is_first and not header.base_offset <= (first_last_offset or 0) >= header.last_offset:
+                    return False
+                is_first = False
+                self.scanned_bytes += header.size_bytes
+                if not self._accept(header, piece.position + at):
+                    return True
+            if loops.index_run is not None:
+                walk.position = self._run(loops.index_run, pieces, walk.position, size)
+        if is_first:
+            return False
+        self.position = max(walk.position, self.position)
+        self.fault = walk.fault
+        if self.fault is None and self.position < size:
+            self.fault = CorruptionError("the last batch is incomplete", position=self.position)
+        return True
+
+    def _run(self, index_run: IndexRun, pieces: FilePieces, position: int, size: int) -> int:
+        """Take over all ordinary batches from ``position`` on, without looking at each of them here; returns
+        where something else begins, or the last few."""
+        builder = self._segment.indexes
+        latest = self._epochs.latest
+        rules = RunRules(
+            self._segment.base_offset,
+            -1 if self._dense_from is None else self._dense_from,
+            latest.epoch if latest is not None else -1,
+            builder.interval_bytes,
+        )
+        while size - position >= FIRST_PIECE_BYTES:
+            buffer, start, end = pieces.piece(position)
+            producer_position = -1 if self._producer_position is None else self._producer_position
+            place = RunPlace(self.end_offset, *(self._before_gap or (-1, -1)), producer_position)
+            run = index_run(buffer, start, end, position, rules, place, builder.progress)
+            if run is None or run.stop == start:
+                break
+            builder.add_run(run)
+            self._move_to(run.place, position + run.stop - start)
+            position = self.position
+        return position
+
+    def _move_to(self, place: RunPlace, position: int) -> None:
+        self.scanned_bytes += position - self.position
+        self.position = position
+        self.last_position = None
+        self.end_offset = place.end_offset
+        self._previous_last = place.end_offset - 1
+        self._before_gap = (place.gap_position, place.gap_offset) if place.gap_offset >= 0 else None
+        self._producer_position = place.producer_position if place.producer_position >= 0 else None
+
+    def hold_last_against(self, reach: int) -> None:
+        """Take the last batch back if it ends above ``reach`` and may have another offset than it had."""
+        if self.end_offset > reach and self._may_be_wrong_last():
+            self._take_back_last(f"is out of the segment's reach, {reach}")
+
+    def _accept(self, header: BatchHeader, position: int) -> bool:
+        if header.base_offset <= self._previous_last and (
+            self._may_be_wrong_last() or self._may_follow_moved(header)
+        ):
+            self._take_back_last("is behind the batch that follows")
+        elif header.base_offset <= self._previous_last or self._has_gap_before(header):
+            self.fault = CorruptionError(
+                f"offset {header.base_offset} does not follow {self._previous_last}", position=position
+            )
+        if self.fault is not None:
+            return False
+        if (
+            self._overflow_position is None
+            and header.last_offset - self._segment.base_offset > MAX_RELATIVE_OFFSET
+        ):
+            self._overflow_position = position
+        note_epoch(self._epochs, header)
+        if header.producer_id >= 0 and self._producer_position is None:
+            self._producer_position = position
+        self._segment.indexes.add(header, position)
+        is_first = position != self.position  # of a walk that begins in the middle: what is before is unknown
+        has_gap = header.base_offset > self.end_offset and not is_first
+        self._before_gap = (self.position, self.end_offset) if has_gap else None
+        self._previous_last = header.last_offset
+        self.end_offset = header.next_offset
+        self.last_position = position
+        self.position = position + header.size_bytes
+        return True
+
+    def _may_be_wrong_last(self) -> bool:
+        """Whether the last batch, and not the one that contradicts it, may have another offset than it was
+        written with: there is a gap in front of it, and nobody has called it durable. What follows durable
+        batches may be anything, also a batch from the file's past."""
+        return self._before_gap is not None and self._previous_last >= self._recovery_point
+
+    def _may_follow_moved(self, header: BatchHeader) -> bool:
+        """Whether a batch follows the last one if that has no gap in front: then that has come by a wrong
+        offset, though it may end where the log was durable."""
+        if self._before_gap is None:
+            return False
+        position, offset = self._before_gap
+        last = decode_header(self._segment.log_file.read_at(position, HEADER_BYTES))
+        return header.base_offset == offset + last.next_offset - last.base_offset
+
+    def _take_back_last(self, reason: str) -> None:
+        """The last batch contradicts what follows it, and has a gap in front: its offset changed."""
+        assert self._before_gap is not None
+        self.position, self.end_offset = self._before_gap
+        self.fault = CorruptionError(f"offset {self._previous_last} {reason}", position=self.position)
+        self.took_back = True
+
+    def _has_gap_before(self, header: BatchHeader) -> bool:
+        """Only where it must not have one: the recovery point is where the log once ended, so that no batch
+        reaches across it either."""
+        if self._dense_from is None or header.next_offset <= self._dense_from:
+            return False
+        ends_at_base = header.record_count == UNKNOWN_COUNT  # compressed and legacy: only its end is known
+        return header.base_offset != self.end_offset and not ends_at_base
+
+
+class IndexedTail(NamedTuple):
+    """What :func:`index_tail` found."""
+
+    tail: Tail
+    fault: CorruptionError | None
+    """What stopped the walk short of the file's end."""
+    scanned_bytes: int
+
+
+def index_tail(
+    segment: TailedSegment,
+    new_tail: Callable[[], Tail],
+    keep_below: int,
+    *,
+    are_indexes_sound: bool,
+    reach: int | None = None,
+    ended_at: int | None = None,
+) -> IndexedTail:
+    """Walk a segment from its last index entry below ``keep_below``, check each batch, and complete the
+    indexes. If what the last entries say is not so, the indexes are dropped: then from the start.
+
+    Args:
+        are_indexes_sound: nothing but what was written is in them, since nothing has crashed; their order
+            is not looked at.
+        reach: a last batch that ends above it, behind a gap, is not good unless it is durable: no checksum
+            covers its offset.
+        ended_at: the offset at which the log once ended, in its last segment, which nobody compacts. A batch
+            ends there; if none does, one behind a gap that reaches beyond it has another offset than it was
+            written with.
+    """
+    segment.indexes.truncate_to(keep_below)
+    index = segment.offset_index
+    last = index.entry(index.entry_count - 1) if index.entry_count else None
+    tail = new_tail()
+    if (
+        last is None
+        or not (are_indexes_sound or (index.is_in_order and segment.time_index.is_in_order))
+        or not segment.confirms(segment.time_index.last_entry, segment.log_file.size_bytes())
+        or not tail.scan(last.position, first_last_offset=last.offset)
+    ):
+        segment.indexes.clear()
+        tail = new_tail()
+        tail.scan(0)
+    scanned_bytes = tail.scanned_bytes
+    if reach is not None:
+        tail.hold_last_against(reach)
+    fault, end = tail.fault, tail.position if tail.took_back else None
+    if ended_at is not None and tail.end_offset > ended_at > segment.base_offset:
+        crossing = _find_crossing(segment, ended_at, tail.position)
+        if crossing is not None:
+            fault, end = crossing, crossing.position
+    if end is not None:
+        segment.indexes.clear()  # they no longer know the largest timestamp of the batches that stay
+        tail = new_tail()
+        tail.scan(0, end)
+    return IndexedTail(tail, fault, scanned_bytes)
+
+
+def _find_crossing(segment: TailedSegment, ended_at: int, end: int) -> CorruptionError | None:
+    """The batch that denies that the log ended at an offset: the first that goes beyond it, if there is a gap
+    in front and no batch ends at the offset. None if there is none in front of position ``end``."""
+    index = segment.offset_index
+    before = index.lookup(index.lookup(ended_at - 1).offset - 1)
+    next_offset = None if before.position else segment.base_offset
+    for piece in Walk(segment.log_file.read_at, before.position, end, check=False):
+        for at, header in piece.batches:
+            if next_offset == ended_at:
+                return None
+            if header.next_offset > ended_at:
+                if next_offset is None or header.base_offset <= next_offset:
+                    return None
+                if header.record_count == UNKNOWN_COUNT:  # compressed and legacy: only its end is known
+                    return None
+                return CorruptionError(
+                    f"offset {header.base_offset} does not follow {next_offset - 1}, and the log once "
+                    f"ended at {ended_at}",
+                    position=piece.position + at,
+                )
+            next_offset = header.next_offset
+    return None
+
+
+def note_epoch(epochs: LeaderEpochs, header: BatchHeader) -> None:
+    """Add the batch's epoch to the history if it is newer than all in it."""
+    latest = epochs.latest
+    if header.partition_leader_epoch > (latest.epoch if latest is not None else -1):
+        epochs.assign(header.partition_leader_epoch, header.base_offset)

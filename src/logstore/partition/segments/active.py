@@ -1,0 +1,389 @@
+"""The segment that grows: the last one of a log.
+
+It is written with plain positioned writes, the log first, then memory. Its index entries stay in memory until
+:meth:`ActiveSegment.store_indexes`. Callers hold the log's lock for every change; reading needs no lock.
+
+Lock: ``_index_lock`` guards the replacement of the indexes, which a reader brings about if it finds that
+entries taken over from disk were wrong.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Sequence
+
+from logstore.errors import CorruptionError, StorageError
+from logstore.files import File, Files
+from logstore.format.header import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, BatchHeader, decode_header
+from logstore.format.index import TimestampOffset
+from logstore.format.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from logstore.model import AbortedTransaction
+from logstore.partition.encoding.planning import PlannedAppend
+from logstore.partition.recovery.leftovers import TEMPORARY_SUFFIX
+from logstore.partition.segments.index_builder import IndexBuilder
+from logstore.partition.segments.indexes import IndexEntries, OffsetIndex, TimeIndex, TransactionIndex
+from logstore.partition.segments.segment import OpenSegments, Segment, opening_to_flush
+from logstore.partition.segments.walk import FIRST_PIECE_BYTES, PIECE_BYTES, Walk
+
+NO_ROLLING_TIMESTAMP = -2
+"""No append yet: -1 is a timestamp that records may carry."""
+
+
+class ActiveSegment(Segment):
+    """The last segment of a log."""
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        base_offset: int,
+        cache: OpenSegments,
+        *,
+        created_ms: int,
+        index_limit_bytes: int = 10 * 1024 * 1024,
+        index_interval_bytes: int = 4096,
+        jitter_ms: int = 0,
+    ) -> None:
+        super().__init__(files, directory, base_offset, cache)
+        self.created_ms = created_ms
+        self.jitter_ms = jitter_ms
+        self.rolling_timestamp_ms = NO_ROLLING_TIMESTAMP
+        self._size_bytes = 0
+        self._log: File | None = None
+        self._kept_log: File | None = None
+        self._is_flushed = True
+        self._has_rest = False
+        """Bytes of a failed append may lie behind the end of the file."""
+        self._transactions: TransactionIndex | None = None
+        self._index_lock = threading.RLock()
+        self._index_limit_bytes = index_limit_bytes
+        self.indexes = self._empty_indexes(index_interval_bytes)
+
+    def _empty_indexes(self, interval_bytes: int) -> IndexBuilder:
+        limit_bytes = self._index_limit_bytes
+        return IndexBuilder(
+            OffsetIndex(self._files, self.path_of(INDEX_SUFFIX), self.base_offset, limit_bytes),
+            TimeIndex(self._files, self.path_of(TIME_INDEX_SUFFIX), self.base_offset, limit_bytes),
+            interval_bytes,
+        )
+
+    def create(self, *, flush: bool = True) -> None:
+        """Create the files, empty, durably: a crash that loses the directory entry would lose every record
+        that is appended and flushed here later. Without ``flush`` the caller flushes the directory before it
+        calls any of them durable.
+
+        A log needs its indexes beside it: Kafka rescans a segment that lacks one.
+        """
+        self._log = log = self._files.open(self.path, create=True)
+        self._cache.touch_active(self)
+        log.truncate(0)
+        self._create_indexes(flush=flush)
+        if flush:
+            self._files.flush_directory(self.directory)
+
+    def _create_indexes(self, *, flush: bool = True) -> None:
+        self.indexes.clear()
+        self.indexes.offset_index.store(flush=flush)
+        self.indexes.time_index.store(flush=flush)
+
+    def link(self, path: str) -> None:
+        """Create the files, where the log is one that is there, whole and durable, with this as its second
+        name. :meth:`take_name` follows, which no segment of this base shows anything of before.
+
+        Raises:
+            StorageError: it cannot have another name here; or the disk refused.
+        """
+        self._files.link(path, self.path + TEMPORARY_SUFFIX)
+        self._create_indexes()
+
+    def unlink(self) -> None:
+        """Undo :meth:`link`, but for the indexes."""
+        if self._files.is_file(self.path + TEMPORARY_SUFFIX):
+            self._files.remove(self.path + TEMPORARY_SUFFIX)
+
+    def take_name(self, headers: Sequence[BatchHeader]) -> None:
+        """Let the linked file be the segment's log, durably. ``headers``: of the batches in it."""
+        self._files.rename(self.path + TEMPORARY_SUFFIX, self.path)
+        self._files.flush_directory(self.directory)
+        position = 0
+        for header in headers:
+            self.indexes.add(header, position)
+            position += header.size_bytes
+        self.use_contents(position)
+
+    def use_contents(self, size_bytes: int) -> None:
+        """Take over an existing file, of which recovery found ``size_bytes`` good."""
+        self._size_bytes = size_bytes
+        if size_bytes >= HEADER_BYTES:
+            self.rolling_timestamp_ms = decode_header(self.read_at(0, HEADER_BYTES)).max_timestamp_ms
+
+    @property
+    def log_file(self) -> File:
+        log = self._log  # once: another thread may forget it
+        if log is None:
+            log = self._log = self._kept_log or self._open_or_kept_log()
+            self._cache.touch_active(self)
+        return log
+
+    def _open_or_kept_log(self) -> File:
+        try:
+            return self._open_log(write=True)
+        except StorageError:
+            if self._kept_log is None:
+                raise
+            return self._kept_log
+
+    def _keep_open(self) -> None:
+        self._kept_log = self.log_file
+        self.read_transaction_index()
+
+    @property
+    def size_bytes(self) -> int:
+        return self._size_bytes or 0
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        return self.indexes.offset_index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        return self.indexes.time_index
+
+    @property
+    def largest_timestamp(self) -> TimestampOffset:
+        return self.indexes.largest
+
+    def rebuild_indexes(self) -> bool:
+        with self._index_lock:
+            if self._rebuilt:
+                return False
+            self._rebuilt = True
+            builder = self._empty_indexes(self.indexes.interval_bytes)
+            builder.clear()
+            for piece in self.walk(0, self.size_bytes, check=False, piece_bytes=PIECE_BYTES):
+                for position, header in piece.batches:
+                    builder.add(header, piece.position + position)
+            self.indexes = builder
+            return True
+
+    def forget_files(self) -> None:
+        super().forget_files()
+        self._log = None
+
+    def forget_flushed_files(self, *, flush: bool = False) -> bool:
+        if flush and not self._is_flushed:
+            with contextlib.suppress(StorageError):  # the log learns of it from its own next flush
+                self.flush()
+        if not self._is_flushed:
+            return False
+        self.forget_files()
+        return True
+
+    def read_at(self, position: int, size_bytes: int) -> bytes:
+        return self.log_file.read_at(position, size_bytes)
+
+    def read_into(self, position: int, buffer: memoryview) -> int:
+        return self.log_file.read_into(position, buffer)
+
+    def log_and_index(self) -> tuple[File, OffsetIndex]:
+        return self.log_file, self.indexes.offset_index
+
+    def walk(self, position: int, end: int, *, check: bool, piece_bytes: int = FIRST_PIECE_BYTES) -> Walk:
+        return Walk(self.log_file.read_at, position, end, check=check, piece_bytes=piece_bytes)
+
+    def read_transaction_index(self) -> TransactionIndex:
+        transactions = self._transactions
+        if transactions is None:
+            with self._index_lock:  # of two that read it only one is kept: it must be the one appended to
+                transactions = self._transactions
+                if transactions is None:
+                    transactions = self._transactions = super().read_transaction_index()
+        return transactions
+
+    def append(self, planned: PlannedAppend) -> None:
+        """Write batches at the end.
+
+        Raises:
+            StorageError: the write failed; the file was cut back to what it was. If even that failed, bytes
+                of the failed append may lie behind the end: the next append cuts them off first.
+        """
+        position = self.size_bytes
+        if self._has_rest:
+            self.log_file.truncate(position)
+        self._has_rest = True
+        self._is_flushed = False
+        try:
+            self.log_file.write_at(position, planned.buffers)
+        except StorageError:
+            self._cut_rest(position)
+            raise
+        self._has_rest = self._is_flushed = False  # a flush may have begun before the write, and ended
+        if self.rolling_timestamp_ms == NO_ROLLING_TIMESTAMP:
+            self.rolling_timestamp_ms = planned.newest_ms
+        with self._index_lock:
+            indexes = self.indexes
+            for header in planned.headers:
+                indexes.add(header, position)
+                position += header.batch_length + LENGTH_OVERHEAD_BYTES
+            self._size_bytes = position
+
+    def _cut_rest(self, position: int) -> None:
+        with contextlib.suppress(StorageError):
+            self.log_file.truncate(position)
+            self._has_rest = False
+
+    def cut_rest(self) -> bool:
+        """Cut off the bytes of a failed append that could not be cut off then; returns whether there were
+        any."""
+        has_rest = self.log_file.size_bytes() > self.size_bytes
+        if has_rest:
+            self.log_file.truncate(self.size_bytes)
+        self._has_rest = False
+        return has_rest
+
+    def append_aborted(self, aborted: AbortedTransaction) -> None:
+        """Note an aborted transaction whose marker was just appended."""
+        self.read_transaction_index().append(aborted)
+
+    def flush(self) -> None:
+        """Make the log durable. The indexes follow with :meth:`store_indexes`: after a crash the part above
+        the stored recovery point is indexed anew."""
+        self._check_flushable()
+        log = self._log
+        if log is None:
+            with opening_to_flush():
+                log = self.log_file
+        self._is_flushed = True  # first: what is appended meanwhile may not be
+        try:
+            self._flush_file(log)
+            if self._transactions is not None:
+                self._flush_file(self._transactions)
+        except BaseException as error:
+            self._is_flushed = False
+            self._flush_error = error
+            raise
+
+    def store_indexes(self, *, flush: bool) -> None:
+        """Write the index entries that are only in memory."""
+        with self._index_lock:
+            self.indexes.offset_index.store(flush=flush)
+            self.indexes.time_index.store(flush=flush)
+
+    def copy_indexes(self) -> tuple[IndexEntries, IndexEntries]:
+        """The offset index and the time index, as they are now."""
+        with self._index_lock:
+            return self.indexes.offset_index.copy(), self.indexes.time_index.copy()
+
+    def close_indexes(self) -> None:
+        """Add the entry that closes the time index; :meth:`store_indexes` follows. A broker that finds a
+        clean directory takes a segment's largest timestamp from there, for lookups by time and retention."""
+        with self._index_lock:
+            self.indexes.close()
+
+    def hide_from(self, offset: int) -> int:
+        """End in front of the first batch whose last offset is at or above ``offset``, in memory; returns the
+        offset after the last batch that is left. :meth:`truncate_to` follows."""
+        cut, end = self._position_of_first_at(offset)
+        self._has_rest = True
+        self._size_bytes = cut
+        return end
+
+    def truncate_to(self, offset: int, created_ms: int) -> None:
+        """Drop what :meth:`hide_from` has hidden.
+
+        The largest timestamp is found again from the batches behind the last index entry that is kept, and
+        from all if the time index is wrong.
+        """
+        self._check_flushable()
+        cut = self.size_bytes
+        with self._index_lock:
+            self.indexes.truncate_to(offset)
+            self.read_transaction_index().truncate_to(offset)
+            self.log_file.truncate(cut)
+            self._flush_file(self.log_file)
+            self._has_rest = False
+            if not self.confirms(self.time_index.last_entry, cut):
+                self.indexes.clear()
+            if cut == 0:
+                self.created_ms = created_ms
+                self.rolling_timestamp_ms = NO_ROLLING_TIMESTAMP
+            self._reindex_tail(cut)
+
+    def rewrite(self) -> None:
+        """Put a copy of the log in its place, durably, after a flush that failed.
+
+        A new file, since it gets new blocks. The same pages written once more may not reach the disk although
+        that is reported: ext4 takes the blocks of a failed write for written and the disk keeps them as
+        never written, so that they read as zeros after the next mount. Whoever has the old file open reads
+        on. A crash before the rename is durable leaves the old file, and nobody was told more of it than of
+        what had been flushed before. Cost: the file's size in reading, writing and free space.
+
+        Raises:
+            StorageError: the disk refused, or has no room; the old file is still there.
+        """
+        path = self.path + TEMPORARY_SUFFIX
+        try:
+            self._copy_log(path)
+            self._files.set_modified_ms(path, self.modified_ms)  # retention may go by it
+            self._files.rename(path, self.path)
+        except StorageError:
+            with contextlib.suppress(StorageError):
+                self._files.remove(path)
+            raise
+        self._files.flush_directory(self.directory)
+        self.forget_files()
+        self.indexes.distrust_files()
+
+    def _copy_log(self, path: str) -> None:
+        copy = self._files.open(path, create=True)
+        try:
+            copy.truncate(0)
+            for position in range(0, self.size_bytes, PIECE_BYTES):
+                size_bytes = min(PIECE_BYTES, self.size_bytes - position)
+                copy.write_at(position, [self.log_file.read_at(position, size_bytes)])
+            self._flush_file(copy)
+        finally:
+            copy.close()
+
+    def _position_of_first_at(self, offset: int) -> tuple[int, int]:
+        end = self.base_offset
+        walk = self.walk(self.position_before(offset - 1), self.size_bytes, check=False)
+        for piece in walk:
+            for position, header in piece.batches:
+                if header.last_offset >= offset:
+                    return piece.position + position, end
+                end = header.next_offset
+        return self.size_bytes, end
+
+    def _reindex_tail(self, end: int) -> None:
+        """Count the bytes and timestamps behind the last index entry into the builder again."""
+        for piece in self.walk(self.position_before(self.offset_index.last_offset), end, check=False):
+            for position, header in piece.batches:
+                self.indexes.add(header, piece.position + position)
+
+    def seal(self) -> Segment:
+        """Write the closing entries, and return the segment as it is from now on. Nothing is flushed yet.
+
+        Bytes of a failed append that could not be cut off then are cut now: a sealed segment is its file.
+        """
+        self.cut_rest()
+        self.close_indexes()
+        self.store_indexes(flush=False)
+        sealed = Segment(self._files, self.directory, self.base_offset, self._cache)
+        sealed.size_bytes  # noqa: B018 - remembers the size now, before the file is ever renamed
+        sealed.remember_former(self)
+        return sealed
+
+
+def open_active(segment: ActiveSegment) -> ActiveSegment:
+    """Give a segment that exists on disk the indexes found beside it, or empty ones if they cannot be used.
+    What they say has yet to be checked, and the part behind their last entries to be added."""
+    indexes = segment.indexes
+    try:
+        segment.indexes = IndexBuilder(
+            indexes.offset_index.open_as_active(), indexes.time_index.open_as_active(), indexes.interval_bytes
+        )
+    except (CorruptionError, StorageError):
+        indexes.clear()
+    return segment

@@ -1,0 +1,460 @@
+"""The two sparse indexes of a segment, and its list of aborted transactions, as objects over files.
+
+An index is a cache: it can be rebuilt from the .log file at any time, and what it says is checked against
+the log where it is used. The index of a sealed segment never changes, and is read in pages as they are needed
+(:mod:`~logstore.partition.segments.index_pages`); one that cannot be read is built anew. The index of the
+active segment lives in memory; its new entries are written to the file in one piece at the moments that make
+the recovery point durable (:meth:`_SparseIndex.store`). An index file is never truncated in place, because
+another process may be reading it: it is removed and written anew.
+
+Searching and entry formats are in :mod:`logstore.format.index`; positions in the log mean nothing here.
+"""
+
+from __future__ import annotations
+
+import errno
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, NamedTuple, Self
+
+from logstore.errors import CorruptionError, StorageError, UnsupportedVersionError, UsageError
+from logstore.files import File, Files, read_small_file, write_small_file
+from logstore.format.index import (
+    AbortedTransactions,
+    OffsetPosition,
+    TimestampOffset,
+    check_offset_index,
+    check_time_index,
+    count_entries_below_offset,
+    decode_aborted_transactions,
+    encode_aborted_transaction,
+    encode_offset_entry,
+    encode_time_entry,
+    find_offset_upper_bound,
+    find_timestamp,
+)
+from logstore.format.layout import OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY, Layout
+from logstore.format.loops import find_interval
+from logstore.model import NO_TIMESTAMP_MS, AbortedTransaction
+from logstore.partition.segments.index_pages import PAGE_ENTRIES, IndexPages, StoredEntries
+from logstore.warning import warn
+
+MAX_RELATIVE_OFFSET = 2**31 - 1
+"""Offsets in a segment reach this far above its base: index entries are 32 bits wide."""
+
+MAX_TRANSACTION_INDEX_BYTES = 256 * 1024 * 1024
+
+
+class IndexEntries(NamedTuple):
+    """The entries of an index that lives in memory, at one moment."""
+
+    entries: bytes
+    stored: bytes | None
+    """Those that the file has, from the first on; None if the file is to be replaced."""
+
+
+class _SparseIndex(ABC):
+    """What the two indexes share: entries in a buffer, and the file that they are kept in."""
+
+    layout: ClassVar[Layout]
+    _no_entry: ClassVar[tuple[int, int]]
+    """The fields of what stands for an entry where there is none."""
+
+    def __init__(
+        self, files: Files, path: str, base_offset: int, limit_bytes: int = 10 * 1024 * 1024
+    ) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self._files = files
+        # A bytearray; of a sealed index also bytes, or StoredEntries. Readers take it once and derive the
+        # count from it: a truncation replaces it, an append extends it.
+        self._entries: Any = bytearray()
+        self._rebuild: Callable[[], bytes] = bytes
+        self._stored_count = 0
+        self._is_durable = False
+        """Whether what is stored was flushed by this object."""
+        self._max_entries = limit_bytes // self.layout.size_bytes
+
+    @classmethod
+    def open_sealed(
+        cls,
+        files: Files,
+        path: str,
+        base_offset: int,
+        cache: IndexPages | None = None,
+        rebuild: Callable[[], bytes] = bytes,
+    ) -> Self:
+        """Open the index of a sealed segment; a small one is read at once. ``rebuild`` gives its entries anew
+        when the file turns out not to be readable; without it there are none then.
+
+        Raises:
+            StorageError: there is no such file, or it cannot be read.
+            CorruptionError: it does not consist of whole entries. Their order is checked where they are used.
+        """
+        index = cls(files, path, base_offset)
+        file = files.open(path)
+        size_bytes = file.size_bytes()
+        if size_bytes <= PAGE_ENTRIES * cls.layout.size_bytes:
+            index._use(file.read_at(0, size_bytes))
+            file.close()  # most segments are small: they need no descriptor for this
+        else:
+            index._use(StoredEntries(file, cls.layout, cache or IndexPages()))
+        index._stored_count = index.entry_count
+        index._rebuild = rebuild
+        return index
+
+    def open_as_active(self) -> Self:
+        """The same index with the entries of its file in memory; same errors as :meth:`open_sealed`."""
+        file = self._files.open(self.path)
+        self._use(bytearray(file.read_at(0, file.size_bytes())))
+        self._stored_count = self.entry_count
+        file.close()
+        return self
+
+    def _use(self, entries: bytes | bytearray | StoredEntries) -> None:
+        if len(entries) % self.layout.size_bytes:
+            raise CorruptionError(f"{len(entries)} bytes are not whole entries", path=self.path)
+        self._entries = entries
+
+    def _near(self, key: int) -> Any:
+        """Entries in which a search for the last one at or below ``key`` finds what it would find in all."""
+        entries = self._entries
+        if type(entries) is not StoredEntries:
+            return entries
+        try:
+            return entries.near(key)
+        except StorageError as error:
+            return self._give_up(error)
+
+    def _fields(self, number: int) -> tuple[Any, ...]:
+        """Of an entry; of the last one where there are fewer by now."""
+        entries = self._entries
+        if type(entries) is StoredEntries:
+            try:
+                return entries.entry(number)
+            except StorageError as error:
+                entries = self._give_up(error)
+                number = min(number, self.entry_count - 1)
+                if number < 0:
+                    return self._no_entry
+        return self.layout.unpack_from(entries, number * self.layout.size_bytes)
+
+    def _whole(self) -> Any:
+        """All entries."""
+        entries = self._entries
+        if type(entries) is not StoredEntries:
+            return entries
+        try:
+            return entries.read_all()
+        except StorageError as error:
+            return self._give_up(error)
+
+    def _give_up(self, error: StorageError) -> bytearray:
+        """Go on with entries in memory, since those of the file cannot be read."""
+        warn("an index is built anew from the log: %s", error)
+        self._entries = entries = bytearray(self._rebuild())
+        return entries
+
+    @property
+    def entry_count(self) -> int:
+        return len(self._entries) // self.layout.size_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self._entries)
+
+    @property
+    def is_full(self) -> bool:
+        return self.room <= 0
+
+    @property
+    def room(self) -> int:
+        """How many entries still fit."""
+        return self._max_entries - self.entry_count
+
+    @property
+    @abstractmethod
+    def is_in_order(self) -> bool:
+        """Whether the entries rise, as they must: where a file grew and its bytes were not flushed, a power
+        cut leaves zeros or anything else. Cost: 0.1 µs per entry."""
+
+    def copy(self) -> IndexEntries:
+        """What is in memory now, and what of it the file has."""
+        entries = bytes(self._whole())
+        count = self._stored_count
+        return IndexEntries(entries, None if count < 0 else entries[: count * self.layout.size_bytes])
+
+    def extend(self, entries: bytes) -> None:
+        """Add entries as they stand in the file, which whoever made them has checked."""
+        self._entries += entries
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop every entry with an offset at or above ``offset``. In memory; :meth:`store` follows."""
+        count = self.entry_count
+        keep = count_entries_below_offset(self._entries, count, self.base_offset, offset, self.layout)
+        if keep < count:
+            self._entries = bytearray(self._entries[: keep * self.layout.size_bytes])
+            if keep < self._stored_count:
+                self._stored_count = -1
+
+    def clear(self) -> None:
+        """Drop every entry."""
+        self._entries = bytearray()
+        self._stored_count = -1
+
+    def distrust_file(self) -> None:
+        """What the file shows may not be on the disk: :meth:`store` writes it anew."""
+        self._stored_count = -1
+
+    def store(self, *, flush: bool) -> None:
+        """Write the entries that the file lacks, and with ``flush`` make them durable."""
+        if self._stored_count == self.entry_count and (self._is_durable or not flush):
+            return
+        if self._stored_count < 0:
+            _remove_any(self._files, self.path)
+        self._is_durable = False
+        stored_bytes = max(self._stored_count, 0) * self.layout.size_bytes
+        file = self._files.open(self.path, create=True)
+        try:
+            if stored_bytes < self.size_bytes:
+                file.write_at(stored_bytes, [bytes(self._entries[stored_bytes : self.size_bytes])])
+            if flush:
+                self._flush(file)
+        finally:
+            file.close()
+        self._stored_count = self.entry_count
+        self._is_durable = flush
+
+    def _flush(self, file: File) -> None:
+        """After a failure the next :meth:`store` needs a new file: the same pages may not reach the disk."""
+        try:
+            file.flush()
+        except StorageError:
+            self.distrust_file()
+            raise
+
+    def replace_file(self) -> None:
+        """Put a file with these entries in the place of the one that is there, durably and in one step: a
+        failure leaves that, or none, and never half an index that nobody doubts."""
+        write_small_file(self._files, self.path, bytes(self._entries[: self.size_bytes]))
+        self._stored_count = self.entry_count
+        self._is_durable = True
+
+
+def _remove_any(files: Files, path: str) -> None:
+    """Remove whatever has the name, a dangling link too."""
+    try:
+        files.remove(path)
+    except StorageError as error:
+        if error.errno != errno.ENOENT:
+            raise
+
+
+def _holds(check: Callable[[Any, int, int], None], entries: Any, base_offset: int) -> bool:
+    try:
+        check(entries, len(entries), base_offset)
+    except CorruptionError:
+        return False
+    return True
+
+
+class OffsetIndex(_SparseIndex):
+    """Sparse map from offset to file position (``.index``).
+
+    One entry for a batch each ``index_interval_bytes``: the batch's last offset and the position where it
+    begins. Lookups cost a binary search, about 2 microseconds in an index of 300,000 entries.
+    """
+
+    layout = OFFSET_INDEX_ENTRY
+    _no_entry = (0, 0)
+
+    @property
+    def is_in_order(self) -> bool:
+        return _holds(check_offset_index, self._whole(), self.base_offset)
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last entry; the base offset of an empty index."""
+        return self.entry(self.entry_count - 1).offset if self.entry_count else self.base_offset
+
+    def entry(self, number: int) -> OffsetPosition:
+        relative, position = self._fields(number)
+        return OffsetPosition(self.base_offset + relative, position)
+
+    def lookup(self, offset: int) -> OffsetPosition:
+        """The entry with the largest offset at or below ``offset``; (base, 0) if there is none."""
+        relative, position, *_ = self.interval(offset)
+        if relative == position == -1:
+            return OffsetPosition(self.base_offset, 0)
+        return OffsetPosition(self.base_offset + relative, position)
+
+    def interval(self, offset: int) -> tuple[int, int, int, int, int]:
+        """What the index says around ``offset``, in numbers: relative offset and position of the entry that
+        :meth:`lookup` finds, the same of the entry behind it, and the position of the one behind that; -1
+        where there is none."""
+        relative = offset - self.base_offset
+        return find_interval(self._near(relative), relative)
+
+    def end_position(self, offset: int, end: int) -> int:
+        """A position at or behind the end of the batch that holds ``offset``; ``end`` if the index does not
+        say. A hint for how much to read."""
+        position = self.interval(offset - 1)[4]
+        return position if position >= 0 else end
+
+    def positions_behind(self, position: int, end: int) -> Iterator[int]:
+        """The positions of the entries between two positions, rising."""
+        last = position
+        for number in range(self._first_behind(position), self.entry_count):
+            at = self.entry(number).position
+            if at >= end:
+                return
+            if at > last:  # else the index was built anew meanwhile
+                yield at
+            last = max(at, last)
+
+    def entry_at(self, position: int) -> OffsetPosition:
+        """The last entry at or before a position; (base, 0) if there is none. Cost: a binary search."""
+        number = self._first_behind(position)
+        return self.entry(number - 1) if number else OffsetPosition(self.base_offset, 0)
+
+    def _first_behind(self, position: int) -> int:
+        """The number of the first entry behind a position."""
+        return bisect_right(range(self.entry_count), position, key=lambda number: self.entry(number).position)
+
+    def upper_bound(self, start: OffsetPosition, size_bytes: int) -> OffsetPosition | None:
+        """The first entry at or past ``size_bytes`` after ``start``: bounds the offsets of a range."""
+        entries = self._whole()
+        count = len(entries) // self.layout.size_bytes
+        return find_offset_upper_bound(entries, count, self.base_offset, start, size_bytes)
+
+    def append(self, offset: int, position: int) -> None:
+        """Add an entry.
+
+        Raises:
+            UsageError: the offset does not rise, is out of reach of the base, or the index is full.
+        """
+        if self.is_full:
+            raise UsageError(f"{self.path} is full ({self.entry_count} entries)")
+        if self.entry_count and offset <= self.last_offset:
+            raise UsageError(f"index offset {offset} does not rise above {self.last_offset} ({self.path})")
+        if not 0 <= offset - self.base_offset <= MAX_RELATIVE_OFFSET:
+            raise UsageError(
+                f"offset {offset} is out of reach of base offset {self.base_offset} ({self.path})"
+            )
+        self._entries += encode_offset_entry(self.base_offset, offset, position)
+
+
+class TimeIndex(_SparseIndex):
+    """Sparse map from timestamp to offset (``.timeindex``): for a growing largest timestamp, the last offset
+    of the batch that holds it. The last slot is kept for the entry that closes the segment."""
+
+    layout = TIME_INDEX_ENTRY
+    _no_entry = (NO_TIMESTAMP_MS, 0)
+
+    @property
+    def is_in_order(self) -> bool:
+        return _holds(check_time_index, self._whole(), self.base_offset)
+
+    @property
+    def room(self) -> int:
+        return super().room - 1
+
+    @property
+    def last_entry(self) -> TimestampOffset:
+        """The entry with the largest timestamp; (-1, base) of an empty index."""
+        if not self.entry_count:
+            return TimestampOffset(NO_TIMESTAMP_MS, self.base_offset)
+        return self.entry(self.entry_count - 1)
+
+    def entry(self, number: int) -> TimestampOffset:
+        timestamp_ms, relative = self._fields(number)
+        return TimestampOffset(timestamp_ms, self.base_offset + relative)
+
+    def lookup(self, timestamp_ms: int) -> TimestampOffset:
+        """The entry with the largest timestamp at or below ``timestamp_ms``; (-1, base) if there is none."""
+        entries = self._near(timestamp_ms)
+        return find_timestamp(entries, len(entries) // self.layout.size_bytes, self.base_offset, timestamp_ms)
+
+    def maybe_append(self, timestamp_ms: int, offset: int, *, is_closing: bool = False) -> None:
+        """Add an entry if the timestamp rises.
+
+        Raises:
+            UsageError: offset or timestamp goes back, or the index is full (never for the closing entry).
+        """
+        last = self.last_entry
+        if self.is_full and not is_closing:
+            raise UsageError(f"{self.path} is full ({self.entry_count} entries)")
+        if self.entry_count and offset < last.offset:
+            raise UsageError(f"time index offset {offset} is below {last.offset} ({self.path})")
+        if self.entry_count and timestamp_ms < last.timestamp_ms:
+            raise UsageError(
+                f"time index timestamp {timestamp_ms} is below {last.timestamp_ms} ({self.path})"
+            )
+        if timestamp_ms > last.timestamp_ms:
+            self._entries += encode_time_entry(self.base_offset, timestamp_ms, offset)
+
+
+class TransactionIndex:
+    """The aborted transactions whose markers lie in one segment (``.txnindex``), oldest marker first.
+
+    The file exists from the first entry on. Entries are written as they come and flushed with the segment.
+    """
+
+    def __init__(self, files: Files, path: str, base_offset: int) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self._files = files
+        self.entries = AbortedTransactions()
+
+    @classmethod
+    def open(cls, files: Files, path: str, base_offset: int) -> Self:
+        """Read the file; none is an empty index.
+
+        Raises:
+            CorruptionError, UnsupportedVersionError: the entries are damaged, or from a newer version.
+        """
+        index = cls(files, path, base_offset)
+        data = read_small_file(files, path, MAX_TRANSACTION_INDEX_BYTES)
+        if data:
+            try:
+                index.entries = decode_aborted_transactions(data, base_offset)
+            except UnsupportedVersionError as error:
+                raise UnsupportedVersionError(f"{error} ({path})") from None
+            except CorruptionError as error:
+                raise error.located(path) from None
+        return index
+
+    def append(self, aborted: AbortedTransaction) -> None:
+        """Add an entry to the file, then to memory.
+
+        Raises:
+            UsageError: its marker is not above the last one's.
+        """
+        if self.entries and aborted.last_offset <= self.entries[-1].last_offset:
+            raise UsageError(f"marker {aborted.last_offset} is not above {self.entries[-1].last_offset}")
+        entries = self.entries.joined([aborted])
+        entry = encode_aborted_transaction(aborted)
+        file = self._files.open(self.path, create=True)
+        try:
+            file.write_at(len(self.entries) * len(entry), [entry])
+        finally:
+            file.close()
+        self.entries = entries
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the entries from the first whose marker is at or above ``offset``; the file is replaced."""
+        keep = self.entries.below(offset)
+        if len(keep) == len(self.entries):
+            return
+        write_small_file(self._files, self.path, b"".join(map(encode_aborted_transaction, keep)))
+        self.entries = keep
+
+    def flush(self) -> None:
+        """Make the entries durable."""
+        if self.entries:
+            file = self._files.open(self.path, write=True)
+            try:
+                file.flush()
+            finally:
+                file.close()

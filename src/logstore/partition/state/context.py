@@ -1,0 +1,86 @@
+"""What a log is given by whoever opens it: the disk, the time, the background thread, the shared caches."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from logstore import build
+from logstore.clock import Clock, SystemClock
+from logstore.config import StoreConfig, check_store_config
+from logstore.files import Files, ForkFlag, OsFiles, open_file_limit
+from logstore.partition.segments.batch_cache import BatchCache
+from logstore.partition.segments.segment import OpenSegments
+from logstore.partition.state.home import LogHome
+from logstore.schedule import Scheduler
+from logstore.turns import flushed_at_a_time
+from logstore.warning import warn
+
+_RESERVED_DESCRIPTORS = 64  # for the application, and for the files that are open for a moment only
+_DESCRIPTORS_PER_SEGMENT = 3  # a sealed one's log and two indexes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogContext:
+    """Shared by the logs of one directory."""
+
+    home: LogHome
+    files: Files
+    clock: Clock
+    scheduler: Scheduler
+    open_segments: OpenSegments
+    batches: BatchCache
+    config: StoreConfig
+    random: random.Random = field(default_factory=random.Random)
+    fork_flag: ForkFlag = field(default_factory=ForkFlag.watch)
+
+
+def make_context(
+    path: str,
+    *,
+    config: StoreConfig | None = None,
+    files: Files | None = None,
+    clock: Clock | None = None,
+    seed: int | None = None,
+) -> LogContext:
+    """The context of the directory ``path``, with the machine's disk and clock unless others are given.
+
+    Raises:
+        InvalidConfigError: ``config`` is no StoreConfig.
+    """
+    _tell_fallback()
+    files = files or OsFiles()
+    clock = clock or SystemClock()
+    config = check_store_config(config) or StoreConfig()
+    return LogContext(
+        home=LogHome(files, files.absolute(path)),
+        files=files,
+        clock=clock,
+        scheduler=Scheduler(clock, at_a_time=flushed_at_a_time(files)),
+        open_segments=_open_segments(config),
+        batches=BatchCache(config.batch_cache_bytes),
+        config=config,
+        random=random.Random(seed),  # noqa: S311 - jitter, not secrets
+    )
+
+
+_has_told: set[str] = set()
+
+
+def _tell_fallback() -> None:
+    """Once in a process: nobody reads what pip hides of a build that went on without a compiler."""
+    if build.is_fallback and not _has_told:
+        reason = build.build_info().reason
+        _has_told.add(reason)
+        warn(
+            "logstore runs in plain Python, many times slower: %s; %s. LOGSTORE_LOOPS=plain is quiet",
+            reason,
+            build.INSTALL_AGAIN,
+        )
+
+
+def _open_segments(config: StoreConfig) -> OpenSegments:
+    """As many as the configuration allows and the process can open; half of those for active segments."""
+    spare = max(open_file_limit() - _RESERVED_DESCRIPTORS, 2 * _DESCRIPTORS_PER_SEGMENT)
+    sealed = min(config.max_open_segments, spare // 2 // _DESCRIPTORS_PER_SEGMENT)
+    return OpenSegments(sealed, spare - sealed * _DESCRIPTORS_PER_SEGMENT)

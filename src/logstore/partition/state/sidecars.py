@@ -1,0 +1,128 @@
+"""The small files of a partition's directory: leader epochs, producer snapshots, the topic's id, the role.
+
+Each is replaced whole and durably. Snapshots and epochs can be built again from the log's batches.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from logstore.errors import CorruptionError, UnsupportedVersionError, UsageError
+from logstore.files import Files, read_small_file, write_small_file
+from logstore.format.checkpoint import decode_epoch_checkpoint, encode_epoch_checkpoint
+from logstore.format.metadata import (
+    decode_partition_metadata,
+    decode_role,
+    encode_partition_metadata,
+    encode_role,
+)
+from logstore.format.names import SNAPSHOT_SUFFIX, segment_file_name
+from logstore.format.snapshot import ProducerSnapshotEntry, decode_snapshot, encode_snapshot
+from logstore.model import Role
+from logstore.partition.state.leader_epochs import LeaderEpochs
+from logstore.warning import warn
+
+EPOCHS_NAME = "leader-epoch-checkpoint"
+METADATA_NAME = "partition.metadata"
+ROLE_NAME = ".role"
+
+MAX_EPOCHS_BYTES = 16 * 1024 * 1024
+MAX_SNAPSHOT_BYTES = 256 * 1024 * 1024
+_MAX_METADATA_BYTES = 4096
+
+
+def read_epochs(files: Files, directory: str) -> LeaderEpochs | None:
+    """The stored history; None if there is none, or if it is damaged: the batches tell it again.
+
+    Raises:
+        UnsupportedVersionError: the file is from a newer version.
+    """
+    path = f"{directory}/{EPOCHS_NAME}"
+    data = read_small_file(files, path, MAX_EPOCHS_BYTES)
+    try:
+        return LeaderEpochs(decode_epoch_checkpoint(data)) if data else None
+    except UnsupportedVersionError as error:
+        raise UnsupportedVersionError(f"{error} ({path})") from None
+    except (CorruptionError, UsageError) as error:
+        warn("ignoring damaged leader epochs: %s (%s)", error, path)
+        return None
+
+
+def write_epochs(files: Files, directory: str, epochs: LeaderEpochs) -> None:
+    write_small_file(files, f"{directory}/{EPOCHS_NAME}", encode_epoch_checkpoint(epochs.entries))
+
+
+def snapshot_path(directory: str, offset: int) -> str:
+    """``offset`` is the one after the last record that the snapshot reflects."""
+    return f"{directory}/{segment_file_name(offset, SNAPSHOT_SUFFIX)}"
+
+
+def read_snapshot(files: Files, directory: str, offset: int) -> list[ProducerSnapshotEntry] | None:
+    """The entries, or None if the snapshot is missing or damaged: an older one serves, with more replay. Its
+    version is not covered by its checksum, so an unknown one counts as damage too."""
+    path = snapshot_path(directory, offset)
+    try:
+        data = read_small_file(files, path, MAX_SNAPSHOT_BYTES)
+        return decode_snapshot(data) if data is not None else None
+    except (CorruptionError, UnsupportedVersionError) as error:
+        warn("ignoring a damaged producer snapshot: %s (%s)", error, path)
+        return None
+
+
+def write_snapshot(files: Files, directory: str, offset: int, entries: list[ProducerSnapshotEntry]) -> None:
+    write_small_file(files, snapshot_path(directory, offset), encode_snapshot(entries))
+
+
+def read_topic_id(files: Files, directory: str) -> uuid.UUID | None:
+    """The id in ``partition.metadata``, or None without that file.
+
+    Raises:
+        CorruptionError: the file does not parse.
+    """
+    path = f"{directory}/{METADATA_NAME}"
+    data = read_small_file(files, path, _MAX_METADATA_BYTES)
+    try:
+        return decode_partition_metadata(data) if data else None
+    except CorruptionError as error:
+        raise error.located(path) from None
+
+
+def write_topic_id(files: Files, directory: str, topic_id: uuid.UUID) -> None:
+    write_small_file(files, f"{directory}/{METADATA_NAME}", encode_partition_metadata(topic_id))
+
+
+def read_role(files: Files, directory: str) -> Role:
+    """What the log is to other replicas. Without a file it is alone: also where a broker wrote the directory.
+    One that is damaged belongs to a log that has other replicas, and counts as a follower's: nothing is then
+    shown, or removed, that may not be replicated.
+
+    Raises:
+        UnsupportedVersionError: the file is from a newer version.
+    """
+    path = f"{directory}/{ROLE_NAME}"
+    try:
+        data = read_small_file(files, path, _MAX_METADATA_BYTES)
+        return Role.ALONE if data is None else decode_role(data)
+    except UnsupportedVersionError as error:
+        raise UnsupportedVersionError(f"{error} ({path})") from None
+    except CorruptionError as error:
+        warn("taking a log whose role is damaged for a follower: %s", error.located(path))
+        return Role.FOLLOWER
+
+
+def write_role(files: Files, directory: str, role: Role) -> None:
+    """Durably. That a log is alone is said by the absence of the file."""
+    path = f"{directory}/{ROLE_NAME}"
+    if role is not Role.ALONE:
+        write_small_file(files, path, encode_role(role))
+    elif files.is_file(path):
+        files.remove(path)
+        files.flush_directory(directory)
+
+
+def replicated_below(role: Role, stored: int | None, log_start_offset: int, log_end_offset: int) -> int:
+    """The high watermark of a log that was opened: its end if it is alone, else the stored one, within the
+    log; where none is stored, the log start."""
+    if role is Role.ALONE:
+        return log_end_offset
+    return max(min(stored or 0, log_end_offset), log_start_offset)

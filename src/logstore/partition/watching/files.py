@@ -1,0 +1,374 @@
+"""Files that another process writes: noticing that they changed, and the segment at the end that grows.
+
+Knows one file at a time; which segments make up a log is the business of
+:mod:`~logstore.partition.watching.read_only`.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from logstore.clock import Clock
+from logstore.errors import CorruptionError, StorageError
+from logstore.files import File, Files, FileStamp
+from logstore.format.header import HEADER_BYTES
+from logstore.format.index import AbortedTransactions, TimestampOffset
+from logstore.format.names import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+)
+from logstore.partition.recovery.tail import Tail, index_tail
+from logstore.partition.segments.index_builder import IndexBuilder
+from logstore.partition.segments.indexes import OffsetIndex, TimeIndex, TransactionIndex
+from logstore.partition.segments.segment import OpenFiles, OpenSegments, Segment
+from logstore.partition.segments.walk import PIECE_BYTES, Walk, positions_behind
+from logstore.partition.state.home import LogHome
+from logstore.partition.state.leader_epochs import LeaderEpochs
+
+_UNSETTLED_NS = 50_000_000  # what changed this recently may change again without a new time stamp
+_INDEX_INTERVAL_BYTES = 4096
+
+
+class Watch:
+    """Tells whether a file or directory may have changed since it was asked last: one system call.
+
+    Ask first, then read: what changes in between is noticed the next time.
+    """
+
+    def __init__(self, files: Files, clock: Clock, path: str) -> None:
+        self._files = files
+        self._clock = clock
+        self._path = path
+        self._settled_ns = -1
+
+    def has_changed(self) -> bool:
+        changed_ns = self._files.changed_ns(self._path)
+        if changed_ns == self._settled_ns:
+            return False
+        is_settled = self._clock.now_ms() * 1_000_000 - changed_ns > _UNSETTLED_NS
+        self._settled_ns = changed_ns if is_settled else -1
+        return True
+
+    def forget(self) -> None:
+        """Answer yes the next time."""
+        self._settled_ns = -1
+
+
+class WatchedCheckpoints:
+    """The checkpoint files of a directory, read again when they may have changed; for all its logs."""
+
+    def __init__(self, home: LogHome, files: Files, clock: Clock) -> None:
+        self.is_clean = False
+        """Whether the marker of a clean stop is there: then nobody has changed a log since."""
+        self._home = home
+        self._watch = Watch(files, clock, home.path)
+        self._lock = threading.Lock()
+
+    def current(self) -> LogHome:
+        """
+        Raises:
+            CorruptionError: a checkpoint is no regular file, or larger than any can be.
+        """
+        with self._lock:
+            if self._watch.has_changed():
+                try:
+                    self.is_clean = self._home.has_clean_marker()  # first: a writer removes it, then changes
+                    self._home.load()
+                except BaseException:
+                    self._watch.forget()
+                    raise
+        return self._home
+
+    def forget(self) -> None:
+        """Read them the next time, whatever the directory says."""
+        with self._lock:
+            self._watch.forget()
+
+
+class StampedSegment(Segment):
+    """A sealed segment of a log that somebody else writes. It never changes, but another one may take its
+    names, by compaction or an erasure or after a truncation. It is that of the file that was there when this
+    object was made: what is read for it is given only if that is there still."""
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        base_offset: int,
+        cache: OpenSegments,
+        state: str = "",
+        stamp: FileStamp | None = None,
+    ) -> None:
+        """``state``: what the names of its files end with. ``stamp``: of the file that was found earlier,
+        unless it is the one that is there now."""
+        super().__init__(files, directory, base_offset, cache, is_read_only=True)
+        self.state = self._suffix = state
+        self.path = self.path_of(LOG_SUFFIX)
+        self.stamp = stamp or files.stamp(self.path)
+        self._size_bytes = self.stamp.size_bytes
+        self.is_swapped_in_part = False
+        """Its log has its plain name, and its aborted transactions have not."""
+        self.is_checked = False
+        """Whether this reader has been over all of its batches, and they lead up to the next segment's."""
+
+    def _open(self) -> OpenFiles:
+        opened = super()._open()
+        self._check_in_place()
+        return opened
+
+    def _read_transactions(self, log_path: str) -> TransactionIndex:
+        index = super()._read_transactions(log_path)
+        if self.is_swapped_in_part and not index.entries:
+            path = f"{self.path_of(TRANSACTION_INDEX_SUFFIX)}{SWAP_SUFFIX}"
+            index = TransactionIndex.open(self._files, path, self.base_offset)
+            if not index.entries:  # it got its plain name between the two looks
+                index = super()._read_transactions(log_path)
+        self._check_in_place()
+        return index
+
+    def _check_in_place(self) -> None:
+        """Called last: a log that has the name now had it all the time."""
+        if self._files.stamp(self.path) != self.stamp:
+            raise replaced(self.path)
+
+
+def replaced(path: str) -> StorageError:
+    """What a reader gets whose segment's name is another file's now."""
+    return StorageError(errno.ENOENT, "the segment was replaced, and its file removed", path)
+
+
+def begins_with(file: File, size_bytes: int, last: tuple[int, bytes]) -> bool:
+    """Whether a file begins with what was found good of it: so many bytes, and position and header of the
+    last batch in there. Cutting it and appending anew changes that header: its offset, its time or its
+    CRC."""
+    position, header = last
+    return file.size_bytes() >= size_bytes and file.read_at(position, len(header)) == header
+
+
+class TailRules(NamedTuple):
+    """What is known of a log's end before a look at its batches: what recovery would be told."""
+
+    recovery_point: int
+    is_dense: bool
+    """Whether a gap above the recovery point means loss."""
+    is_clean: bool
+    ended_at: int | None
+    """The recovery point, if it was stored: where the log once ended."""
+
+
+class WatchedSegment(Segment):
+    """A segment at the end of a log that somebody else writes: it may grow, and its index files lag behind.
+
+    What the writer has stored of it is where the first look begins, as recovery does: the index entries below
+    the recovery point. What lies above the last of them is checked and indexed here.
+
+    Lock: ``_index_lock`` guards the indexes: a look extends them, and a reader that finds them wrong replaces
+    them.
+    """
+
+    def __init__(
+        self, files: Files, clock: Clock, directory: str, base_offset: int, cache: OpenSegments
+    ) -> None:
+        super().__init__(files, directory, base_offset, cache, is_read_only=True)
+        self.aborted = AbortedTransactions()
+        """Whose markers lie in what was found good; the writer's index file may not have all of them yet."""
+        self.contents = Watch(files, clock, self.path)
+        self.fault: CorruptionError | None = None
+        """What ended the last look in front of the file's end."""
+        self._tail: Tail | None = None
+        self._looked_at: File | None = None
+        self._last = (0, b"")  # position and header of the last batch, together: other threads look
+        self._good = (0, base_offset)
+        self._index_lock = threading.RLock()
+        self.indexes = self._empty_indexes()
+
+    def _empty_indexes(self) -> IndexBuilder:
+        return IndexBuilder(
+            OffsetIndex(self._files, self.path_of(INDEX_SUFFIX), self.base_offset),
+            TimeIndex(self._files, self.path_of(TIME_INDEX_SUFFIX), self.base_offset),
+            _INDEX_INTERVAL_BYTES,
+        )
+
+    # Looking
+
+    def begin(self, rules: TailRules, reach: int | None = None) -> None:
+        """The first look: find the end of what is good."""
+        with self._looking():
+            self._take_stored_indexes()
+            self._tail, self.fault, _ = index_tail(
+                self,
+                lambda: self._new_tail(rules),
+                max(rules.recovery_point, self.base_offset),
+                are_indexes_sound=rules.is_clean,
+                reach=reach,
+                ended_at=rules.ended_at,
+            )
+            self._note_end(self._tail)
+
+    def read_on(self, reach: int | None = None) -> bool:
+        """Take in what was written since the last look. False if the file does not begin with what was found
+        good, or that was not good after all: whoever looks has to begin again."""
+        with self._looking() as file:
+            if self._tail is None or not self.begins(file):
+                return False
+            self._tail.go_on()
+            if reach is not None:
+                self._tail.hold_last_against(reach)
+            if self._tail.took_back:
+                return False
+            self.fault = self._tail.fault
+            self._note_end(self._tail)
+            return True
+
+    def skip_damage(self) -> bool:
+        """Go on at the next batch behind the last good one that may be read; False if there is none. A reader
+        meets what is between them, and says so."""
+        with self._looking() as file:
+            tail = self._tail
+            assert tail is not None
+            end = file.size_bytes()
+            for position in positions_behind(file.read_at, self._stored_index(), tail.position, end):
+                piece = next(iter(Walk(file.read_at, position, end, check=True)), None)
+                if piece is not None and piece.batches[0][1].base_offset >= tail.end_offset:
+                    tail.skip_to(position, piece.batches[0][1].base_offset)
+                    tail.go_on()
+                    self.fault = tail.fault
+                    self._note_end(tail)
+                    return True
+        return False
+
+    @contextmanager
+    def _looking(self) -> Iterator[File]:
+        with self._index_lock:
+            file = self._looked_at = self._files.open(self.path)
+            try:
+                yield file
+            finally:
+                self._looked_at = None
+                file.close()
+
+    def _take_stored_indexes(self) -> None:
+        empty = self.indexes
+        try:
+            self.indexes = IndexBuilder(
+                empty.offset_index.open_as_active(), empty.time_index.open_as_active(), empty.interval_bytes
+            )
+        except (CorruptionError, StorageError):
+            self.indexes = self._empty_indexes()
+
+    def _new_tail(self, rules: TailRules) -> Tail:
+        return Tail(self, LeaderEpochs(), rules.recovery_point, is_dense=rules.is_dense, can_map=False)
+
+    def _note_end(self, tail: Tail) -> None:
+        self._good = (tail.position, tail.end_offset)
+        position = tail.last_position
+        if position is None and tail.position:
+            position = self._find_last(tail.position)
+        if position is not None:
+            size = min(HEADER_BYTES, tail.position - position)
+            self._last = (position, self.log_file.read_at(position, size))
+
+    def _find_last(self, end: int) -> int:
+        """Where the last batch in front of ``end`` begins."""
+        last = self.indexes.offset_index.entry_at(end - 1).position
+        for piece in Walk(self.log_file.read_at, last, end, check=False):
+            last = piece.position + piece.batches[-1][0]
+        return last
+
+    def _stored_index(self) -> OffsetIndex | None:
+        """The index as the writer has stored it; None if there is none that can be used."""
+        try:
+            index = OffsetIndex.open_sealed(self._files, self.path_of(INDEX_SUFFIX), self.base_offset)
+        except (StorageError, CorruptionError):
+            return None
+        return index if index.is_in_order else None
+
+    # What was found
+
+    @property
+    def log_file(self) -> File:
+        """The file of the look under way."""
+        assert self._looked_at is not None
+        return self._looked_at
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that were found good."""
+        return self._good[0]
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after them."""
+        return self._good[1]
+
+    @property
+    def quiet_range(self) -> tuple[int, int]:
+        """What the last look went over: the positions between which no batch has a producer."""
+        assert self._tail is not None
+        return self._tail.quiet_range
+
+    @property
+    def last_batch(self) -> tuple[int, bytes]:
+        """Position and header of the last batch that was found good."""
+        return self._last
+
+    def begins(self, file: File) -> bool:
+        """Whether the file begins with what was found good."""
+        return begins_with(file, self.size_bytes, self._last)
+
+    # Reading
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        return self.indexes.offset_index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        return self.indexes.time_index
+
+    @property
+    def largest_timestamp(self) -> TimestampOffset:
+        return self.indexes.largest
+
+    def log_and_index(self) -> tuple[File, OffsetIndex]:
+        return self._files_open().log, self.indexes.offset_index
+
+    def _open(self) -> OpenFiles:
+        indexes, file = self.indexes, self._files.open(self.path)
+        if not self.begins(file):
+            raise replaced(self.path)
+        return OpenFiles(file, indexes.offset_index, indexes.time_index)
+
+    def _files_open(self) -> OpenFiles:
+        looked_at = self._looked_at
+        if self._tail is None and looked_at is not None:  # nobody else has this segment yet
+            return OpenFiles(looked_at, self.offset_index, self.time_index)
+        return super()._files_open()
+
+    def rebuild_indexes(self) -> bool:
+        with self._index_lock:
+            if self._rebuilt or self._tail is None:
+                return False
+            self._rebuilt = True
+            builder = self._empty_indexes()
+            for piece in self.walk(0, self.size_bytes, check=False, piece_bytes=PIECE_BYTES):
+                for position, header in piece.batches:
+                    builder.add(header, piece.position + position)
+            self.indexes = builder
+            return True
+
+    def read_stored_transactions(self) -> AbortedTransactions:
+        """The aborted transactions as the writer has stored them."""
+        return super().read_transaction_index().entries
+
+    def read_transaction_index(self) -> TransactionIndex:
+        index = TransactionIndex(self._files, self.path_of(TRANSACTION_INDEX_SUFFIX), self.base_offset)
+        index.entries = self.aborted
+        return index

@@ -1,0 +1,317 @@
+"""How a log grows: batches at the end of its active segment, and new segments.
+
+A change that fails leaves everything as it was, with one exception: see
+:mod:`~logstore.partition.writing.core`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from logstore.errors import OffsetOutOfRangeError, RecordTooLargeError, RetriableError, StorageError
+from logstore.format.header import BatchHeader
+from logstore.format.names import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+)
+from logstore.model import AppendOrigin
+from logstore.partition.encoding.planning import PlannedAppend, check_reach
+from logstore.partition.segments.active import ActiveSegment
+from logstore.partition.segments.indexes import MAX_RELATIVE_OFFSET
+from logstore.partition.state.leader_epochs import LeaderEpochs
+from logstore.partition.state.producer_replay import add_to_plan
+from logstore.partition.state.producer_state import ProducerAppend, RememberedBatch
+from logstore.partition.writing.log_state import LogState
+
+MAX_OFFSET = 2**63 - 1
+"""Of a log end: no record has it."""
+
+
+class _RollMustWaitError(RetriableError):
+    """A new segment must wait for the old one's fsync, and this thread may not. Nothing was changed."""
+
+
+class AppendResult(NamedTuple):
+    """Where an append ended up."""
+
+    base_offset: int
+    last_offset: int
+    timestamp_ms: int
+    """The largest timestamp of the batches as stored."""
+    is_duplicate: bool = False
+    """Nothing was appended: these are the offsets that the same batch got the first time."""
+
+
+def _check_below_last(planned: PlannedAppend) -> None:
+    if planned.last_offset >= MAX_OFFSET:
+        raise OffsetOutOfRangeError(f"offset {planned.last_offset} is beyond the last that a log can have")
+
+
+class LogGrowth(LogState):
+    """The appending half of a log's core."""
+
+    # Appending
+
+    def write(self, planned: PlannedAppend, origin: AppendOrigin, now_ms: int) -> AppendResult:
+        """Write prepared batches at the end.
+
+        Producers are checked before the segment rolls, so that a duplicate changes nothing at all. After the
+        batches are in the file, aborted transactions must reach their index too.
+
+        Raises:
+            RecordTooLargeError: more than ``segment_bytes``.
+            OffsetOutOfRangeError: the log has no offsets left.
+            CorruptionError: the offsets span more than a segment can index.
+            OutOfOrderError, ProducerFencedError, InvalidTransactionStateError: the producer's state refuses.
+            StorageError: the write failed, and was undone.
+            FencedError: the directory's lock was lost.
+        """
+        producers = None
+        if planned.has_producers:
+            producers, duplicate = self._plan_producers(planned, origin, now_ms)
+            if duplicate is not None:
+                return AppendResult(
+                    duplicate.base_offset, duplicate.last_offset, duplicate.timestamp_ms, True
+                )
+        base_offset, last_offset = planned.base_offset, planned.last_offset
+        self.context.home.check_held_lately(now_ms)
+        _check_below_last(planned)
+        if planned.size_bytes > self.config.segment_bytes:
+            raise RecordTooLargeError(
+                f"{planned.size_bytes} bytes are more than segment_bytes ({self.config.segment_bytes})"
+            )
+        if self.should_roll(planned, now_ms):
+            new_base_offset = max(base_offset, self.log_end_offset)
+            check_reach(planned, new_base_offset)
+            self.roll(new_base_offset, now_ms)
+        before = self._epochs_now()
+        self._note_epochs(planned.headers)
+        try:
+            self.active.append(planned)
+        except StorageError:
+            self._take_back_epochs(before)
+            raise
+        if producers is not None:
+            with self._all_or_reopen():
+                self._finish_transactions(producers)
+        self.log_end_offset = self.producers.map_end_offset = last_offset + 1
+        self.publish()
+        return AppendResult(base_offset, last_offset, planned.newest_ms)
+
+    def adopt_segment(self, path: str, planned: PlannedAppend, now_ms: int) -> None:
+        """Make a file of batches, which are durable there and placed behind the log end, the active segment.
+        Afterwards it has no other name. The buffers of ``planned`` are not looked at.
+
+        The caller has made durable all that is in front of it: no crash leaves it behind a hole. The
+        directory has it, durably, before its old name goes, and a crash in between leaves both.
+
+        Raises:
+            OutOfOrderError, ProducerFencedError: the producer's state refuses.
+            OffsetOutOfRangeError: the log has no offsets left.
+            CorruptionError: the offsets span more than a segment can index.
+            StorageError: the disk refused, or gives no second name; nothing was changed.
+        """
+        base_offset, old = planned.base_offset, self.active
+        assert base_offset == self.log_end_offset
+        _check_below_last(planned)
+        check_reach(planned, base_offset)
+        producers, _ = self._plan_producers(planned, AppendOrigin.CLIENT, now_ms)
+        assert producers is not None  # no duplicate: its sequence follows
+        is_roll = old.base_offset != base_offset
+        if is_roll:
+            self.context.home.ensure_recovery_point(self.partition)
+            if old.cut_rest():  # a failed append must not come back in front of the file
+                with self._all_or_reopen():
+                    old.flush()
+            self.store_snapshot(base_offset)
+        before = self._epochs_now()
+        self._note_epochs(planned.headers)
+        new = self.new_active(base_offset, now_ms)
+        try:
+            new.link(path)
+            sealed = [old.seal()] if is_roll else []
+        except StorageError:
+            self._take_back_epochs(before)
+            with self._all_or_reopen():
+                if is_roll:
+                    self._take_back(new)
+                new.unlink()  # last: indexes alone look like those of a segment that was lost
+            raise
+        with self._all_or_reopen():
+            new.take_name(planned.headers)
+            self.segments = [*self.segments[:-1], *sealed, new]
+            self.unflushed += sealed
+            self.producers.apply(producers)
+            self.log_end_offset = self.producers.map_end_offset = planned.last_offset + 1
+            self.publish()
+        with suppress(StorageError):  # a name too many is nothing to a log
+            self.context.files.remove(path)
+
+    def _plan_producers(
+        self, planned: PlannedAppend, origin: AppendOrigin, now_ms: int
+    ) -> tuple[ProducerAppend | None, RememberedBatch | None]:
+        """Hold the batches against the producer state. The second value is a duplicate's first appearance."""
+        append = self.producers.begin(origin, now_ms)
+        for header, buffer in zip(planned.headers, planned.buffers, strict=True):
+            if header.producer_id < 0:
+                continue
+            if header.is_control:
+                add_to_plan(append, header, buffer, 0)
+            elif (duplicate := append.add_data(header)) is not None:
+                return None, duplicate
+        return append, None
+
+    def _finish_transactions(self, producers: ProducerAppend) -> None:
+        for completed in producers.completed:
+            if completed.is_aborted:
+                self.active.append_aborted(completed.index_entry)
+        self.producers.apply(producers)
+
+    def _note_epochs(self, headers: Sequence[BatchHeader]) -> None:
+        """Know an epoch before the first batch that carries it is there.
+
+        One that only follows those before it is stored with the next checkpoint, before the recovery point
+        passes its batch: until then a recovery reads the batch, and finds the epoch there. An append has no
+        fsync to wait for. Anything else no batch can tell, and it is stored first.
+        """
+        latest = self.epochs.latest
+        known = latest.epoch if latest is not None else -1
+        for header in headers:
+            if header.partition_leader_epoch != known or header.magic != 2:
+                break
+        else:
+            return
+        changed = LeaderEpochs(self.epochs.entries)
+        for header in headers:
+            if header.magic < 2:
+                changed.clear()
+            elif header.partition_leader_epoch >= 0:
+                changed.assign(header.partition_leader_epoch, header.base_offset)
+        entries = self.epochs.entries
+        if changed.entries[: len(entries)] != entries:
+            self.replace_epochs(changed)
+        elif changed.entries != entries:
+            self.epochs, self._are_epochs_stored = changed, False
+
+    def _epochs_now(self) -> tuple[LeaderEpochs, bool]:
+        return self.epochs, self._are_epochs_stored
+
+    def _take_back_epochs(self, before: tuple[LeaderEpochs, bool]) -> None:
+        """After a failure: nothing was written in those that are new."""
+        was_written = self._are_epochs_stored and self.epochs is not before[0]
+        self.epochs, self._are_epochs_stored = before
+        if was_written:
+            self._are_epochs_stored = False
+
+    # Rolling
+
+    def should_roll(self, planned: PlannedAppend, now_ms: int) -> bool:
+        """Kafka's rules: size, age, a full index, offsets out of reach."""
+        active = self.active
+        size_bytes = active.size_bytes
+        if size_bytes > self.config.segment_bytes - planned.size_bytes:
+            return True
+        if size_bytes:
+            age_ms = self._age_ms(planned.newest_ms, now_ms)
+            if age_ms > self._limit_ms() - active.jitter_ms or active.indexes.is_full:
+                return True
+        return planned.last_offset - active.base_offset > MAX_RELATIVE_OFFSET
+
+    def _age_ms(self, newest_ms: int, now_ms: int) -> int:
+        active = self.active
+        rolling_ms = active.rolling_timestamp_ms
+        return newest_ms - rolling_ms if rolling_ms >= 0 else now_ms - active.created_ms
+
+    def _limit_ms(self) -> int:
+        config = self.config
+        return min(config.segment_ms, config.max_compaction_lag_ms) if config.compacts else config.segment_ms
+
+    def roll(self, base_offset: int, now_ms: int) -> None:
+        """Begin a new segment.
+
+        The new files are created before the old segment is sealed: a crash in between leaves an empty last
+        segment, which is what a roll leaves anyway. If sealing fails the new files are removed. Nothing waits
+        for the disk: their names become durable with the next flush, before any record in them is called
+        durable (a power cut that takes the names takes what came behind them), and the producers' snapshot is
+        written behind that, before the recovery point passes the old segment.
+
+        Where recovery cannot tell a gap from a loss, the old segment is flushed first: had a power cut taken
+        its end, the records behind it would go on as if nothing had been between.
+
+        Raises:
+            RetriableError: that must be done, and :attr:`may_wait` is false (:attr:`has_put_off_roll`).
+        """
+        old = self.active
+        if old.base_offset == base_offset:
+            self._replace_empty_active(now_ms)
+            return
+        if base_offset < old.base_offset:
+            raise OffsetOutOfRangeError(f"cannot roll to {base_offset}, below the active {old.base_offset}")
+        self._prepare_roll(old)
+        new = self.new_active(base_offset, now_ms)
+        try:
+            new.create(flush=False)
+            sealed = old.seal()
+        except StorageError:
+            # A new segment that stays, or comes back after a power cut, would end the log at its base.
+            with self._all_or_reopen():
+                self._take_back(new)
+            raise
+        self.segments = [*self.segments[:-1], sealed, new]
+        self.unflushed.append(sealed)
+        self.new_name_count += 1
+        self.producers.map_end_offset = base_offset
+        self.coming_snapshots[base_offset] = self.producers.snapshot_entries()
+
+    def _prepare_roll(self, old: ActiveSegment) -> None:
+        has_gaps = self._had_gaps or self.config.compacts
+        if not self.may_wait and (has_gaps or not self.context.home.is_point_stored(self.partition)):
+            self.has_put_off_roll = True
+            raise _RollMustWaitError(f"{self.partition} cannot roll before the disk has what is there")
+        self.context.home.ensure_recovery_point(self.partition)
+        if has_gaps:
+            self._had_gaps = True  # also under another policy
+            with self._all_or_reopen():
+                self.flush_names()
+                old.flush()
+
+    def draw_jitter(self) -> None:
+        """Of the segment that the log was opened with: logs that are opened together would roll together."""
+        self.active.jitter_ms = self._new_jitter_ms()
+
+    def _new_jitter_ms(self) -> int:
+        highest = min(self.config.segment_jitter_ms, self._limit_ms() - 1)
+        return self.context.random.randint(0, highest) if highest > 0 else 0
+
+    def new_active(self, base_offset: int, now_ms: int) -> ActiveSegment:
+        return ActiveSegment(
+            self.context.files,
+            self.directory,
+            base_offset,
+            self.context.open_segments,
+            created_ms=now_ms,
+            index_limit_bytes=self.config.segment_index_bytes,
+            index_interval_bytes=self.config.index_interval_bytes,
+            jitter_ms=self._new_jitter_ms(),
+        )
+
+    def _replace_empty_active(self, now_ms: int) -> None:
+        """Rolling an empty segment to its own base gives it fresh files and settings."""
+        fresh = self.new_active(self.active.base_offset, now_ms)
+        fresh.create()
+        self.segments = [*self.segments[:-1], fresh]
+
+    def _take_back(self, new: ActiveSegment) -> None:
+        """Remove what there is of a new segment. Where descriptors have run out, this needs none but for the
+        directory's flush: the new segment's own is free for that."""
+        new.forget_files()
+        has_any = False
+        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            if self.context.files.is_file(new.path_of(suffix)):
+                self.context.files.remove(new.path_of(suffix))
+                has_any = True
+        if has_any:
+            self.context.files.flush_directory(self.directory)

@@ -1,0 +1,250 @@
+"""What is known of a log: its segments, offsets, producers and epochs, and what readers are shown of it.
+
+Here are those steps that only change what is known, or what is stored of it besides the records. Growing is
+in :mod:`~logstore.partition.writing.growth`, the rest in :mod:`~logstore.partition.writing.core`.
+
+Callers hold the log's lock for every method; the exception is ``view``, which anybody may take at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from weakref import WeakSet
+
+from logstore.config import TopicConfig
+from logstore.format.snapshot import ProducerSnapshotEntry
+from logstore.model import Role, TopicPartition
+from logstore.partition.reading.view import LogView, Truncations
+from logstore.partition.recovery.leftovers import (
+    list_segment_files,
+    snapshot_offsets,
+)
+from logstore.partition.recovery.loader import LoadedLog
+from logstore.partition.segments.active import ActiveSegment
+from logstore.partition.segments.segment import Segment
+from logstore.partition.state import sidecars
+from logstore.partition.state.context import LogContext
+from logstore.partition.state.leader_epochs import LeaderEpochs
+
+
+class LogState:
+    """Segments, offsets, producers and epochs of one log."""
+
+    def __init__(
+        self,
+        context: LogContext,
+        directory: str,
+        partition: TopicPartition,
+        config: TopicConfig,
+        loaded: LoadedLog,
+        *,
+        role: Role,
+        poison: Callable[[BaseException], None],
+    ) -> None:
+        self.context = context
+        self.directory = directory
+        self.partition = partition
+        self.config = config
+        self.segments = loaded.segments
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = loaded.log_end_offset
+        self.durable_offset = loaded.recovery_point
+        self.producers = loaded.producers
+        self.epochs = loaded.epochs
+        self._had_gaps = loaded.may_have_gaps
+        self._are_epochs_stored = True
+        """False while the file may have another history: the next checkpoint writes it first."""
+        self._poison = poison
+        self.role = role
+        """Known before anything is done to the log: what other replicas lack is not shown, nor removed."""
+        stored = context.home.high_watermark(partition)
+        ends = loaded.log_start_offset, loaded.log_end_offset
+        self._opened_high_watermark = sidecars.replicated_below(Role.LEADER, stored, *ends)
+        self._opened_end_offset = loaded.log_end_offset
+        self.high_watermark = sidecars.replicated_below(role, stored, *ends)
+        self.unflushed: list[Segment] = []
+        """Sealed segments with data above the durable offset."""
+        self.new_name_count = 0
+        """How many segments were made whose names nobody flushed then."""
+        self._durable_name_count = 0
+        self.coming_snapshots: dict[int, list[ProducerSnapshotEntry]] = {}
+        """What was known of the producers at the beginning of segments, and is not yet in a file."""
+        self.may_wait = True
+        """Whether the present change may wait for an fsync."""
+        self.has_put_off_roll = False
+        """Whether it would have had to, and did nothing instead."""
+        self.truncations = Truncations()
+        """A flush that began before one says nothing about what came after."""
+        self.last_snapshot_offset = -1
+        self.replacement_count = 0
+        """How often segments were replaced; it grows when the view shows it."""
+        self._retired: WeakSet[Segment] = WeakSet()
+        """Segments that are no part of the log any more, and under ``.deleted`` names still have readers."""
+        self.view: LogView
+        self.publish()
+
+    @contextmanager
+    def _all_or_reopen(self) -> Iterator[None]:
+        """Steps that belong together: an error among them makes the log refuse changes until it is opened
+        again, which reads from disk what is true."""
+        try:
+            yield
+        except BaseException as error:
+            self._poison(error)
+            raise
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """Ascending, never empty; the last one is active."""
+        return self._segments
+
+    @segments.setter
+    def segments(self, segments: Sequence[Segment]) -> None:
+        self._segments = tuple(segments)
+        self._bases = tuple([segment.base_offset for segment in segments])
+
+    @property
+    def active(self) -> ActiveSegment:
+        active = self._segments[-1]
+        assert isinstance(active, ActiveSegment)
+        return active
+
+    def publish(self) -> None:
+        """Show the present state to readers, in one assignment."""
+        if self.role is Role.ALONE:
+            self.high_watermark = self.log_end_offset
+        stable = high_watermark = self.high_watermark
+        self.producers.on_high_watermark(high_watermark)
+        unstable = self.producers.first_unstable_offset(high_watermark)
+        if unstable is not None and unstable < stable:
+            stable = unstable
+        start = self.log_start_offset
+        fields = (
+            self._segments,
+            self._bases,
+            self._segments[-1].size_bytes,
+            start,
+            self.log_end_offset,
+            high_watermark,
+            stable if stable > start else start,
+            self.durable_offset,
+            self.truncations,
+            self.truncations.count,
+            None,
+        )
+        self.view = tuple.__new__(LogView, fields)  # once per append: a third of the cost of LogView(*fields)
+
+    @property
+    def known_high_watermark(self) -> int:
+        """The high watermark as far as it is known, and so what is stored of it. A log without a role, if it
+        has not grown since it was opened, may be a broker's and one of several replicas there: what is stored
+        of it stays, however much further the log goes."""
+        if self.role is not Role.ALONE or self.log_end_offset > self._opened_end_offset:
+            return self.high_watermark
+        return max(min(self._opened_high_watermark, self.log_end_offset), self.log_start_offset)
+
+    def set_role(self, role: Role) -> None:
+        """Store what the log is from now on, then be it.
+
+        The high watermark is stored before the role: a crash in between leaves a log that is alone, of which
+        it says nothing. Where it ceases to be replicated the high watermark moves after the role was stored:
+        a crash in between leaves it where it was, or at the end.
+        """
+        known = self.known_high_watermark
+        if self.role is Role.ALONE:
+            self.context.home.store_high_watermark(self.partition, known)
+        with self._all_or_reopen():  # a failure leaves the one role, the other, or who knows
+            sidecars.write_role(self.context.files, self.directory, role)
+            self._opened_end_offset = -1
+            self.role, self.high_watermark = role, known
+            self.publish()
+
+    def forget_files(self) -> None:
+        """Let go of all open files; a reader under way keeps what it uses until it is done."""
+        self._forget_batches()
+        for segment in (*self.segments, *self._retired):
+            segment.leave_cache()
+        for segment in self.segments:
+            segment.forget_files()
+
+    def lose_files(self) -> None:
+        """The same where another log's files may take the names: nobody looks for them again."""
+        for segment in (*self.segments, *self._retired):
+            segment.lose_files()
+        self.forget_files()
+
+    def _forget_batches(self) -> None:
+        """Free what is kept of batches that no reader will ask for again."""
+        self.context.batches.drop([segment.number for segment in self.segments])
+
+    # Epochs
+
+    def replace_epochs(self, epochs: LeaderEpochs) -> None:
+        """Store a changed history, then use it."""
+        if epochs.entries != self.epochs.entries or not self._are_epochs_stored:
+            self._are_epochs_stored = False  # first: a failure leaves the old file, the new one, or who knows
+            sidecars.write_epochs(self.context.files, self.directory, epochs)
+            self._are_epochs_stored = True
+            self.epochs = epochs
+
+    def assign_epoch(self, epoch: int) -> None:
+        """A new leader epoch begins at the log end."""
+        epochs = LeaderEpochs(self.epochs.entries)
+        epochs.assign(epoch, self.log_end_offset)
+        self.replace_epochs(epochs)
+
+    def cut_epochs(self) -> None:
+        """Forget the epochs that begin at or above the log end: nothing was written in them."""
+        epochs = LeaderEpochs(self.epochs.entries)
+        epochs.truncate_from_end(self.log_end_offset)
+        self.replace_epochs(epochs)
+
+    # What is made durable behind the records
+
+    def flush_names(self) -> None:
+        """Make the names of new segments durable. Also without the lock."""
+        count = self.new_name_count
+        if count > self._durable_name_count:
+            self.context.files.flush_directory(self.directory)
+            self._durable_name_count = max(count, self._durable_name_count)
+
+    def settle(self) -> None:
+        """Store what the recovery point must not pass and no append has waited for: epochs and snapshots.
+        A crash before it leaves batches that tell the same, above the recovery point."""
+        if not self._are_epochs_stored:
+            self.replace_epochs(self.epochs)
+        for offset in sorted(self.coming_snapshots):
+            self.store_snapshot(offset)
+
+    def settle_beginning(self, offset: int) -> None:
+        """The part of :meth:`settle` without which nothing below ``offset``, the base of a segment, may go.
+        It takes little room on a full disk."""
+        if not self._are_epochs_stored:
+            self.replace_epochs(self.epochs)
+        if offset in self.coming_snapshots:
+            self.store_snapshot(offset)
+
+    # Producer snapshots
+
+    def store_snapshot(self, offset: int) -> None:
+        """Write the producers' state as of ``offset``, which is the log end or the base of a segment that
+        was begun since the last :meth:`settle`. A snapshot inside a segment replaces the one before it."""
+        entries = self.coming_snapshots.get(offset)
+        if entries is None:
+            entries = self.producers.snapshot_entries()
+        sidecars.write_snapshot(self.context.files, self.directory, offset, entries)
+        self.coming_snapshots.pop(offset, None)
+        bases = {segment.base_offset for segment in self.segments}
+        names = list_segment_files(self.context.files, self.directory)
+        for previous in snapshot_offsets(names):
+            if previous != offset and previous not in bases:
+                self.context.files.remove(sidecars.snapshot_path(self.directory, previous))
+        self.last_snapshot_offset = offset
+
+    def _remove_snapshots(self, low: int, high: int | None = None) -> None:
+        """Remove the snapshots below ``low`` and, if given, above ``high``."""
+        names = list_segment_files(self.context.files, self.directory)
+        for offset in snapshot_offsets(names):
+            if offset < low or (high is not None and offset > high):
+                self.context.files.remove(sidecars.snapshot_path(self.directory, offset))
