@@ -22,8 +22,8 @@ from logstore.errors import (
 from logstore.files import Files, PathLike
 from logstore.format.checkpoint import EpochEntry
 from logstore.model import Bytes, Role, how_to_make_int
+from logstore.partition.arguments import check_count, check_offset
 from logstore.partition.encoding.row_encoder import RowEncoder
-from logstore.partition.reading.readable import check_count, check_offset
 from logstore.partition.segments.failed_flushes import tell_failed_flush
 from logstore.partition.writing.appending import AppendingLog
 from logstore.partition.writing.core import bytes_of

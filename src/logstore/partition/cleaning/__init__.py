@@ -1,0 +1,1 @@
+"""Replacing segments by others with fewer records: compaction and erasure."""

@@ -1,0 +1,1 @@
+"""From what callers append to batches that can be written as they are."""

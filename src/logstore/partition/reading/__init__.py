@@ -1,0 +1,1 @@
+"""Reading a log, from one immutable view of it."""

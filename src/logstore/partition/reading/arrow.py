@@ -29,8 +29,8 @@ from logstore.format.compression import MAX_DECOMPRESSED_BYTES, Codec, decompres
 from logstore.format.header import HEADER_BYTES, MAGIC, PREFIX_BYTES, BatchHeader, check_batch, decode_header
 from logstore.format.loops import Columns, scan_batches
 from logstore.model import Bytes, Isolation, Record, TimestampType
+from logstore.partition.arguments import check_count
 from logstore.partition.reading.aborted import AbortedFilter
-from logstore.partition.reading.readable import check_count
 from logstore.partition.reading.records import (
     aborted_for,
     ends_at_base,

@@ -23,20 +23,19 @@ from logstore.errors import (
     CorruptionError,
     InvalidTimestampError,
     LogstoreError,
-    OffsetOutOfRangeError,
     StorageError,
     UsageError,
 )
 from logstore.format.units import describe, unit_of
 from logstore.model import (
     BoundToProcess,
-    Bytes,
     Isolation,
     OffsetAndTimestamp,
     Record,
     TopicPartition,
     how_to_make_int,
 )
+from logstore.partition.arguments import check_count, check_isolation, check_offset
 from logstore.partition.reading import lookup, records
 from logstore.partition.reading.records import Fetched
 from logstore.partition.reading.view import LogView
@@ -249,7 +248,7 @@ class ReadableLog(BoundToProcess, ABC):
         if not (is_plain and view.log_start_offset <= offset < view.high_watermark):  # else nothing is wrong
             check_offset(offset, "offset")
             check_isolation(isolation)
-            check_shown(view, offset, isolation)
+            view.check_shown(offset, isolation)
         return self._record_at(view, offset, isolation)
 
     def _record_at(self, view: LogView, offset: int, isolation: Isolation) -> Record | None:
@@ -260,7 +259,7 @@ class ReadableLog(BoundToProcess, ABC):
                 return lookup.record_at(view, offset, isolation, self._context.batches)
             except (StorageError, CorruptionError) as error:
                 view = self._newer_view(view, error)
-                check_shown(view, offset, isolation)
+                view.check_shown(offset, isolation)
 
     # The table view
 
@@ -580,69 +579,3 @@ class ReadableLog(BoundToProcess, ABC):
 _HIGH_WATERMARK = Isolation.HIGH_WATERMARK  # Python 3.11 takes 70 ns to find a member of an enum
 _LONGEST_TIMEOUT = 1e9  # seconds: whoever waits for longer waits for ever
 _MAX_WAIT_MS = 1_000  # a follower looks up from its wait at least this often
-
-
-def check_offset(offset: int, name: str) -> int:
-    """
-    Raises:
-        UsageError: not a whole number.
-        OffsetOutOfRangeError: negative, or beyond 64 bits.
-    """
-    if type(offset) is not int:
-        raise UsageError(f"{name} is {shown(offset)}; it must be a whole number{how_to_make_int(offset)}")
-    if not 0 <= offset < 2**63:
-        raise OffsetOutOfRangeError(f"{name} is {shown(offset)}; offsets are from 0 to 2^63 - 1")
-    return offset
-
-
-def check_count(value: int, name: str) -> None:
-    """
-    Raises:
-        UsageError: not a whole number, 1 or above.
-    """
-    if type(value) is not int or value < 1:
-        raise UsageError(
-            f"{name} is {shown(value)}; it must be a whole number, 1 or above{how_to_make_int(value)}"
-        )
-
-
-def check_shown(view: LogView, offset: int, isolation: Isolation) -> None:
-    """
-    Raises:
-        OffsetOutOfRangeError: ``offset`` is below the log start, or at or above what the isolation shows.
-    """
-    limit = view.limit_of(isolation)
-    if not view.log_start_offset <= offset < limit:
-        raise OffsetOutOfRangeError(
-            f"offset {offset} is outside of what can be read now, {view.log_start_offset} up to {limit} "
-            f"({view.segments[0].directory})"
-        )
-
-
-def check_isolation(isolation: Isolation) -> None:
-    """
-    Raises:
-        UsageError: it is not an :class:`~logstore.model.Isolation`.
-    """
-    if not isinstance(isolation, Isolation):
-        raise UsageError(f"isolation is {shown(isolation)}; it must be an Isolation")
-
-
-def check_buffer(data: Bytes) -> Bytes:
-    """The same; of a class of its own, as bytes.
-
-    Raises:
-        UsageError: it is not bytes-like, or a memoryview of anything else than bytes in a row.
-    """
-    if not isinstance(data, bytes | bytearray | memoryview):
-        raise UsageError(f"data is a {type(data).__name__}; it must be bytes")
-    if isinstance(data, memoryview) and not _is_of_bytes(data):
-        raise UsageError("data is a memoryview that is not of bytes in a row, or was released")
-    return data if type(data) in (bytes, bytearray, memoryview) else bytes(data)
-
-
-def _is_of_bytes(data: memoryview) -> bool:
-    try:
-        return data.c_contiguous and data.ndim == data.itemsize == 1
-    except ValueError:  # it was released
-        return False

@@ -1,0 +1,1 @@
+"""What a crash leaves, and making a log of it again."""

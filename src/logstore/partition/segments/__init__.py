@@ -1,0 +1,1 @@
+"""One segment: its files, its indexes, and walking the batches in them."""

@@ -1,0 +1,1 @@
+"""Reading a partition that another process may be writing."""

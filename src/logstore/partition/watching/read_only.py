@@ -42,7 +42,8 @@ from logstore.format.names import (
     segment_file_name,
 )
 from logstore.model import Isolation, Role, TopicPartition
-from logstore.partition.reading.readable import ReadableLog, check_isolation, check_offset
+from logstore.partition.arguments import check_isolation, check_offset
+from logstore.partition.reading.readable import ReadableLog
 from logstore.partition.reading.view import LogView
 from logstore.partition.recovery.leftovers import (
     Names,

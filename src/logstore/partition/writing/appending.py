@@ -31,6 +31,7 @@ from logstore.format.control import ControlType, encode_end_marker
 from logstore.format.gathered import Row, record_bytes
 from logstore.format.header import decode_header
 from logstore.model import AppendOrigin, Bytes, ProducerIdentity, how_to_make_int
+from logstore.partition.arguments import check_buffer
 from logstore.partition.encoding.adopting import check_adopted, headers_of_file, place_adopted
 from logstore.partition.encoding.planning import (
     PlannedAppend,
@@ -47,7 +48,6 @@ from logstore.partition.encoding.rows import (
     check_timestamp_types,
     list_of,
 )
-from logstore.partition.reading.readable import check_buffer
 from logstore.partition.writing import at_exit
 from logstore.partition.writing.growth import AppendResult
 from logstore.partition.writing.writable import WritableLog
