@@ -11,6 +11,7 @@ from logstore.format.names import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
+    TEMPORARY_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
@@ -18,7 +19,6 @@ from logstore.format.names import (
 from logstore.model import TopicPartition
 from logstore.partition.checking.findings import Finding, FindingKind, Findings
 from logstore.partition.recovery.aside import TORN_MARK
-from logstore.partition.recovery.leftovers import TEMPORARY_SUFFIX
 from logstore.partition.state.home import (
     CLEANER_OFFSETS_NAME,
     HIGH_WATERMARKS_NAME,

@@ -34,7 +34,6 @@ from logstore.model import AppendOrigin, Bytes, ProducerIdentity, how_to_make_in
 from logstore.partition.arguments import check_buffer
 from logstore.partition.encoding.adopting import check_adopted, headers_of_file, place_adopted
 from logstore.partition.encoding.planning import (
-    PlannedAppend,
     check_keys,
     check_timestamps,
     plan_follower_append,
@@ -48,6 +47,7 @@ from logstore.partition.encoding.rows import (
     check_timestamp_types,
     list_of,
 )
+from logstore.partition.segments.planned import PlannedAppend
 from logstore.partition.writing import at_exit
 from logstore.partition.writing.growth import AppendResult
 from logstore.partition.writing.writable import WritableLog
