@@ -291,11 +291,17 @@ class ReadableLog(BoundToProcess, ABC):
             CorruptionError: while iterating: a batch is damaged.
             OffsetOutOfRangeError: while iterating: the log was truncated meanwhile.
         """
-        from logstore.partition.reading.latest import LatestView  # few programs get here
+        from logstore.format.offset_map import SEED_BYTES  # few programs get here
+        from logstore.partition.reading.latest import LatestView
 
         check_isolation(isolation)
         return LatestView(
-            self, self._current_view(), isolation, DEFAULT_MAP_BYTES if map_bytes is None else map_bytes
+            self.partition,
+            self._current_view(),
+            isolation,
+            DEFAULT_MAP_BYTES if map_bytes is None else map_bytes,
+            newer_view=self._newer_view,
+            seed=self._context.random.randbytes(SEED_BYTES),
         )
 
     def latest_arrow(
