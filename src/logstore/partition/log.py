@@ -23,6 +23,7 @@ from logstore.files import Files, PathLike
 from logstore.format.checkpoint import EpochEntry
 from logstore.model import Bytes, Role, how_to_make_int
 from logstore.partition.arguments import check_count, check_offset
+from logstore.partition.checking.checkable import CheckableLog
 from logstore.partition.encoding.row_encoder import RowEncoder
 from logstore.partition.segments.failed_flushes import tell_failed_flush
 from logstore.partition.writing.appending import AppendingLog
@@ -31,6 +32,8 @@ from logstore.partition.writing.core import bytes_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from logstore.partition.checking.facts import LogFacts
+    from logstore.partition.checking.files import StoredCheckpoints
     from logstore.partition.cleaning.compaction_report import CompactionReport, OnCompactionProgress, Throttle
     from logstore.partition.cleaning.dirtiness import Dirtiness
     from logstore.partition.cleaning.erase_report import EraseReport, OnEraseProgress
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
 _MAX_EPOCH = 2**31 - 1
 
 
-class Log(AppendingLog):
+class Log(AppendingLog, CheckableLog):
     """One partition, open for writing. Made by :meth:`Log.open`, or by a store for each of its partitions.
 
     All methods may be called from many threads.
@@ -374,6 +377,14 @@ class Log(AppendingLog):
                 core.publish()
                 self._notify()
             return bounded
+
+    # Checking
+
+    def facts_to_check(self, checkpoints: StoredCheckpoints) -> LogFacts:
+        """What a check holds the log against, as of now; see :meth:`CheckableLog.facts_to_check`."""
+        from logstore.partition.checking.facts_of_writer import facts_of_writer  # few programs get here
+
+        return facts_of_writer(self, checkpoints)
 
     # Settings, background, end
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
-from logstore.arguments import check_callback, check_flag, shown
+from logstore.arguments import check_flag, shown
 from logstore.config import DEFAULT_MAP_BYTES, TopicConfig
 from logstore.errors import (
     CorruptionError,
@@ -44,9 +44,6 @@ from logstore.partition.state.context import LogContext
 if TYPE_CHECKING:
     import pyarrow
 
-    from logstore.partition.checking.files import StoredCheckpoints
-    from logstore.partition.checking.findings import OnVerifyProgress, VerifyReport
-    from logstore.partition.checking.verify import LogFacts
     from logstore.partition.reading.arrow import ColumnPlan
     from logstore.partition.reading.latest import LatestView
 
@@ -61,8 +58,8 @@ class ReadableLog(BoundToProcess, ABC):
 
     damaged_read_count: int = 0
     """How many reads, in any way of reading, have ended with :class:`CorruptionError` since the log was
-    opened. Reads that meet the same damage again count again; :meth:`verify` and scrubbing do not count. For
-    whoever watches a program: 0 is the only good value."""
+    opened. Reads that meet the same damage again count again; checks and scrubbing do not count. For whoever
+    watches a program: 0 is the only good value."""
     directory: str
     """Absolute path of the partition's directory."""
     partition: TopicPartition
@@ -488,44 +485,6 @@ class ReadableLog(BoundToProcess, ABC):
             self._wait_for_growth(
                 view, _MAX_WAIT_MS if left is None else min(int(left * 1000) + 1, _MAX_WAIT_MS)
             )
-
-    # Checking
-
-    def verify(self, *, on_progress: OnVerifyProgress | None = None) -> VerifyReport:
-        """Check everything that can be checked, and change nothing: each batch with all its records, its
-        place among the others, indexes, snapshots, checkpoints. The report is true if there is no problem;
-        each problem names file, position and offsets, and says what to do. ``docs/verify.md`` lists the
-        checks.
-
-        Works beside appends, and takes the lock for a moment only. Damage is reported and never raised. Cost:
-        one read of the log, two where there is damage, 0.3 ms per MiB with records of 100 bytes and in large
-        batches (compressed ones must be decompressed, and small ones cost 3 µs each). Memory: a piece of 256
-        KiB, or one batch, and the index files of one segment.
-
-        Args:
-            on_progress: called after each piece with a
-                :class:`~logstore.partition.checking.findings.VerifyProgress`; what it raises stops the check.
-
-        Raises:
-            ClosedError: the log is closed, or was while it was checked, as by the deletion of its topic.
-            UnknownTopicError: another process has deleted the topic.
-        """
-        from logstore.partition.checking.verify import verify_alone  # few programs get here
-
-        check_callback(on_progress, "on_progress")
-        self._check_usable()
-        return verify_alone(self, on_progress)
-
-    @abstractmethod
-    def _check_usable(self) -> None:
-        """
-        Raises:
-            ClosedError, ForkedError: the log cannot be used.
-        """
-
-    @abstractmethod
-    def _facts(self, checkpoints: StoredCheckpoints) -> LogFacts:
-        """What a check holds the log against."""
 
     # Time
 

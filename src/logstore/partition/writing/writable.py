@@ -23,7 +23,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from logstore.clock import SystemClock
 from logstore.config import TopicConfig
@@ -48,11 +48,6 @@ from logstore.partition.writing.core import LogCore, bytes_of
 from logstore.partition.writing.group_commit import GroupCommit
 from logstore.partition.writing.turn import CompactionTurn
 from logstore.schedule import Task
-
-if TYPE_CHECKING:
-    from logstore.partition.checking.files import StoredCheckpoints
-    from logstore.partition.checking.verify import LogFacts
-
 
 _NEVER_MS = 2**62
 _RETRY_MS = 1_000  # between two tries of the background to flush what cannot be opened
@@ -210,11 +205,6 @@ class WritableLog(ReadableLog):
                     self._grown.wait(timeout_ms / 1000)
             finally:
                 self._waiting_count -= 1
-
-    def _facts(self, checkpoints: StoredCheckpoints) -> LogFacts:
-        from logstore.partition.checking.facts_of_log import facts_of_writer
-
-        return facts_of_writer(self, checkpoints)
 
     # Durability
 
