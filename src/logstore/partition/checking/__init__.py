@@ -1,0 +1,1 @@
+"""Checking a log without changing it."""

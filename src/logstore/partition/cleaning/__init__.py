@@ -1,0 +1,1 @@
+"""Compaction and erasing: segments are written anew without some of their records."""

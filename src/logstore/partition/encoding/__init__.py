@@ -1,0 +1,1 @@
+"""From what callers give to batches, by the topic's rules."""

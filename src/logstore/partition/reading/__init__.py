@@ -1,0 +1,1 @@
+"""Reading a log: records, columns, raw batches, single records, tables."""

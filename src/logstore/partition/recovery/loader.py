@@ -71,6 +71,7 @@ class LoadedLog:
     producers: ProducerStates
     epochs: LeaderEpochs
     report: RecoveryReport
+    role: Role = Role.ALONE
     may_have_gaps: bool = False
     """Whether nobody can tell a gap in its offsets from a loss: see :meth:`LogCore.roll`."""
 
@@ -148,7 +149,14 @@ class Loader:
         producers = self._load_producers(segments, log_end_offset, names)
         recovery_point = log_end_offset if self.is_clean else min(self.recovery_point, log_end_offset)
         return LoadedLog(
-            segments, log_start, log_end_offset, recovery_point, producers, self.epochs, self.report
+            segments,
+            log_start,
+            log_end_offset,
+            recovery_point,
+            producers,
+            self.epochs,
+            self.report,
+            self.role,
         )
 
     def _tell_deletion(self) -> None:

@@ -1,0 +1,1 @@
+"""Files of a log: segments, their indexes, and how they are walked."""

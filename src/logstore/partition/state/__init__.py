@@ -1,0 +1,2 @@
+"""What is known of a log besides its records, and the small files that say so: checkpoints, epochs,
+producers."""

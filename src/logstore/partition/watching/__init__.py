@@ -1,0 +1,1 @@
+"""Reading a log that another process writes."""

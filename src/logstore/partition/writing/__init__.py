@@ -1,0 +1,1 @@
+"""Changing a log: one writer, made of parts."""

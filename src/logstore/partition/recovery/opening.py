@@ -1,17 +1,15 @@
-"""Opening one partition inside a directory that this process holds: load, recover, make durable."""
+"""Loading one partition inside a directory that this process holds, by what the directory knows of it."""
 
 from __future__ import annotations
 
 from logstore.config import TopicConfig
 from logstore.model import Role, TopicPartition
-from logstore.partition.log import Log
-from logstore.partition.recovery.loader import Loader
-from logstore.partition.segments.failed_flushes import forget_failed_flush
+from logstore.partition.recovery.loader import LoadedLog, Loader
 from logstore.partition.state.context import LogContext
 from logstore.partition.state.sidecars import read_role
 
 
-def open_log(
+def load_log(
     context: LogContext,
     directory: str,
     partition: TopicPartition,
@@ -20,11 +18,8 @@ def open_log(
     is_clean: bool,
     accept_loss: bool = False,
     is_foreign: bool = False,
-) -> Log:
-    """Open a partition's directory inside a directory that this process holds, recovering it if need be.
-
-    After a recovery everything that was found is durable and checkpointed: a crash right after needs no
-    second recovery.
+) -> LoadedLog:
+    """Load a partition's directory, recovering it if need be.
 
     Above the recovery point a log that was never compacted has no gaps, and one is damage. Of a log that is
     ``is_foreign`` (a broker wrote it, under settings that nobody here knows) nothing of the kind is assumed.
@@ -57,8 +52,4 @@ def open_log(
         home.store_log_start(partition, None)
     if role is not Role.ALONE:  # a crash may have taken the end: what takes its place is another's
         home.lower_high_watermark(partition, loaded.log_end_offset)
-    log = Log(context, directory, partition, config, loaded, role=role)
-    if not loaded.report.was_clean:
-        log.prepare_checkpoint()
-        forget_failed_flush(context.files, directory)
-    return log
+    return loaded
