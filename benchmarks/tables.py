@@ -18,8 +18,8 @@ from time import perf_counter
 from typing import Any
 
 import logstore
-import logstore.partition.reading.latest
-import logstore.partition.reading.latest_arrow  # what logstore puts off
+import logstore.partition.reading.arrow
+import logstore.partition.reading.latest  # what logstore puts off
 from benchmarks.figures import idle_memory_bytes
 from benchmarks.measure import ROOT, scratch_directory
 from benchmarks.process import describe_machine, peak_memory_bytes

@@ -11,7 +11,7 @@ import pytest
 from logstore import build_info
 from logstore.clock import SystemClock
 from logstore.errors import LogstoreError
-from logstore.partition.checking.facts_of_log import facts_of_files
+from logstore.partition.checking.facts_of_files import facts_of_files
 from logstore.partition.checking.files import StoredCheckpoints
 from logstore.partition.checking.findings import FindingKind, VerifyReport
 from logstore.partition.checking.verify import verify_log

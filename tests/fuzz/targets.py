@@ -10,11 +10,9 @@ from __future__ import annotations
 import mmap
 import operator
 import pickle
-import random
 import struct
 from contextlib import contextmanager
 from itertools import chain
-from types import SimpleNamespace
 from unittest.mock import patch
 
 from logstore.build import compiled
@@ -25,7 +23,7 @@ from logstore.format.column_buffers import Chunk, Ended, FinishedBuffers, Payloa
 from logstore.format.gathered import GatheredRows, record_bytes
 from logstore.format.header import HEADER_BYTES, BatchHeader
 from logstore.format.index import OffsetPosition
-from logstore.format.offset_map import PLAIN_KEY_BYTES, OffsetMap, PlainTable, bytes_for
+from logstore.format.offset_map import PLAIN_KEY_BYTES, SEED_BYTES, OffsetMap, PlainTable, bytes_for
 from logstore.format.run import IndexProgress, RunPlace, RunRules
 from logstore.model import Isolation, NewRecord, TimestampType, TopicPartition
 from logstore.partition.encoding.row_encoder import RowEncoder
@@ -845,14 +843,8 @@ def read_segment(chance):
     return bool(records)
 
 
-class MemoryLog:
-    """What a table view asks of a log."""
-
-    partition = TopicPartition("memory", 0)
-    _context = SimpleNamespace(random=random.Random(3))
-
-    def _newer_view(self, seen, error):
-        raise error
+def no_newer_view(seen, error):
+    raise error
 
 
 @target("put_run", "latest_run")
@@ -864,7 +856,10 @@ def table_of_a_segment(chance):
     segment = MemorySegment(data, chance.choice((first, 0)))
     start = max(chance.choice((0, first, chance.near(first))), 0)
     view = LogView((segment,), (segment.base_offset,), len(data), start, end, end, end, end)
-    table = latest.LatestView(MemoryLog(), view, Isolation.LOG_END, 1 << 20)
+    partition, seed = TopicPartition("memory", 0), bytes(range(SEED_BYTES))
+    table = latest.LatestView(
+        partition, view, Isolation.LOG_END, 1 << 20, newer_view=no_newer_view, seed=seed
+    )
     found = [[], []]
     for rows, run in zip(found, ((latest.put_run, latest.latest_run), (None, None)), strict=True):
         with patch.object(latest, "put_run", run[0]), patch.object(latest, "latest_run", run[1]):

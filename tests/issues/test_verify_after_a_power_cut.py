@@ -14,7 +14,7 @@ import pytest
 
 from logstore.config import StoreConfig, TopicConfig
 from logstore.model import TopicPartition
-from logstore.partition.checking.facts_of_log import facts_of_files
+from logstore.partition.checking.facts_of_files import facts_of_files
 from logstore.partition.checking.files import StoredCheckpoints
 from logstore.partition.checking.findings import FindingKind, VerifyReport
 from logstore.partition.checking.verify import verify_log

@@ -27,7 +27,7 @@ from logstore.files import OsFiles
 from logstore.logdir.verify import verify_partition
 from logstore.logdir.watched import WatchedDirectory
 from logstore.model import TopicPartition
-from logstore.partition.checking.facts_of_log import facts_of_files
+from logstore.partition.checking.facts_of_files import facts_of_files
 from logstore.partition.checking.files import StoredCheckpoints
 from logstore.partition.checking.findings import VerifyReport
 from logstore.partition.checking.verify import verify_log

@@ -11,7 +11,7 @@ from logstore.errors import InvalidConfigError
 from logstore.files import OsFiles, read_aside
 from logstore.logdir.scrub import STEP_MS
 from logstore.model import TopicPartition
-from logstore.partition.checking.facts_of_log import facts_to_scrub
+from logstore.partition.checking.facts_of_writer import facts_to_scrub
 from logstore.testing import ManualClock
 from tests.logdir.helpers import SMALL, CountingFiles, QuickFiles, flip_byte, log_files, open_store, snapshot
 from tests.page_cache import cached_pages, forget, needs_mincore

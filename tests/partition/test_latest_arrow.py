@@ -12,14 +12,14 @@ from tests.partition.log_shapes import LOOPS, SHAPES
 
 pa = pytest.importorskip("pyarrow")
 
-from logstore.partition.reading import arrow, latest_arrow  # noqa: E402
+from logstore.partition.reading import arrow  # noqa: E402
 from tests.partition.helpers_arrow import records_in  # noqa: E402
 
 
 @pytest.fixture(params=LOOPS, autouse=True)
 def way(request, monkeypatch):
     if request.param == "plain":
-        monkeypatch.setattr(latest_arrow, "Columns", PlainColumns)
+        monkeypatch.setattr(arrow, "Columns", PlainColumns)
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -71,7 +71,7 @@ def test_what_is_before_damage_is_given_first():
         yield records[2:]
         raise CorruptionError("damaged")
 
-    batches = latest_arrow.columns_of_lists(lists(), arrow.plan_columns(None, 100, 10_000))
+    batches = arrow.columns_of_lists(lists(), arrow.plan_columns(None, 100, 10_000))
     assert records_in(next(batches)) == records
     with pytest.raises(CorruptionError, match="damaged"):
         next(batches)

@@ -17,7 +17,7 @@ from logstore.format.checkpoint import EpochEntry, encode_epoch_checkpoint
 from logstore.format.compression import Codec
 from logstore.format.snapshot import decode_snapshot, encode_snapshot
 from logstore.model import ProducerIdentity
-from logstore.partition.checking.facts_of_log import facts_of_files
+from logstore.partition.checking.facts_of_files import facts_of_files
 from logstore.partition.checking.files import StoredCheckpoints
 from logstore.partition.checking.findings import (
     MAX_KEPT_FINDINGS,

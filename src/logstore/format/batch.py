@@ -58,6 +58,7 @@ __all__ = [
     "newest_timestamp",
     "place_batch",
     "rebase_batch",
+    "records_section",
     "reseal_batch",
     "seal_batch",
     "stamp_batch",
@@ -285,6 +286,19 @@ def _decode_records(
             fault.reason if fault.position is None else f"{fault.reason}, at {fault.position} decompressed"
         )
         raise header.damage(reason, position) from fault
+
+
+def records_section(buffer: Bytes, position: int, header: BatchHeader) -> tuple[Bytes, int, int]:
+    """The records of a batch of magic 2, not compressed: a buffer, and where in it they begin and end.
+
+    Raises:
+        CorruptionError: they do not decompress.
+    """
+    start, end = position + HEADER_BYTES, position + header.size_bytes
+    if not header.attributes & CODEC_MASK:
+        return buffer, start, end
+    section = decompress(header.codec, memoryview(buffer)[start:end], MAX_DECOMPRESSED_BYTES)
+    return section, 0, len(section)
 
 
 def newest_timestamp(

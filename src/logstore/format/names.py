@@ -43,6 +43,8 @@ CLEANED_SUFFIX = ".cleaned"
 """Output of the cleaner, under construction."""
 SWAP_SUFFIX = ".swap"
 """Finished output of the cleaner, taking the place of what it replaces."""
+TEMPORARY_SUFFIX = ".tmp"
+"""A file that is still being written; a crash leaves it, and the next open removes it."""
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
 _UNIQUE = re.compile(r"[0-9a-f]{32}")

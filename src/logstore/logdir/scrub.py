@@ -13,7 +13,7 @@ from typing import Final
 
 from logstore.files import read_aside
 from logstore.model import TopicPartition
-from logstore.partition.checking.facts_of_log import facts_to_scrub
+from logstore.partition.checking.facts_of_writer import facts_to_scrub
 from logstore.partition.checking.findings import VerifyReport
 from logstore.partition.checking.verify import LogCheck
 from logstore.partition.log import Log

@@ -14,7 +14,8 @@ from logstore.format.names import partition_directory_name
 from logstore.logdir.catalogue import TopicEntry, read_catalogue
 from logstore.logdir.identity import MAX_META_BYTES, foreign_topic_id, wrong_topic_id
 from logstore.model import TopicPartition
-from logstore.partition.checking.facts_of_log import facts_of_files
+from logstore.partition.checking.facts import LogFacts
+from logstore.partition.checking.facts_of_files import facts_of_files
 from logstore.partition.checking.files import StoredCheckpoints
 from logstore.partition.checking.findings import (
     Finding,
@@ -24,7 +25,7 @@ from logstore.partition.checking.findings import (
     VerifyReport,
     join_reports,
 )
-from logstore.partition.checking.verify import LogFacts, ProgressSteps, verify_log
+from logstore.partition.checking.verify import ProgressSteps, verify_log
 from logstore.partition.state.context import LogContext
 from logstore.partition.state.home import CATALOGUE_NAME, META_PROPERTIES_NAME
 from logstore.partition.state.sidecars import METADATA_NAME
@@ -114,7 +115,7 @@ def _source_of(
     def source() -> LogFacts:
         _check_there(directory, topic)
         try:
-            facts = directory.log(partition)._facts(checkpoints)
+            facts = directory.log(partition).facts_to_check(checkpoints)
         except ForkedError:
             raise
         except ClosedError:  # somebody closes it, or opens it again

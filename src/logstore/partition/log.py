@@ -18,8 +18,9 @@ from logstore.files import Files, PathLike
 from logstore.format.batch import NewBatch
 from logstore.format.checkpoint import EpochEntry
 from logstore.model import AppendOrigin, Bytes, ProducerIdentity, Role, TopicPartition, how_to_make_int
+from logstore.partition.arguments import check_count
+from logstore.partition.checking.checkable import CheckableLog
 from logstore.partition.encoding.rows import NewRecords
-from logstore.partition.reading.readable import ReadableLog, check_count
 from logstore.partition.reading.view import LogView
 from logstore.partition.recovery.loader import RecoveryReport
 from logstore.partition.recovery.opening import load_log
@@ -33,14 +34,14 @@ from logstore.partition.writing.writer import LogWriter, open_writer
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from logstore.partition.checking.facts import LogFacts
     from logstore.partition.checking.files import StoredCheckpoints
-    from logstore.partition.checking.verify import LogFacts
     from logstore.partition.cleaning.compaction_report import CompactionReport, OnCompactionProgress, Throttle
     from logstore.partition.cleaning.dirtiness import Dirtiness
     from logstore.partition.cleaning.erase_report import EraseReport, OnEraseProgress
 
 
-class Log(ReadableLog):
+class Log(CheckableLog):
     """One partition, open for writing. Made by :meth:`Log.open`, or by a store for each of its partitions.
 
     All methods may be called from many threads.
@@ -113,8 +114,11 @@ class Log(ReadableLog):
     def _check_usable(self) -> None:
         self.writer.guard.check_usable()
 
-    def _facts(self, checkpoints: StoredCheckpoints) -> LogFacts:
-        from logstore.partition.checking.facts_of_log import facts_of_writer  # few programs get here
+    def facts_to_check(self, checkpoints: StoredCheckpoints) -> LogFacts:
+        """What a check holds the log against, as of now; see :meth:`CheckableLog.facts_to_check`."""
+        from logstore.partition.checking.facts_of_writer import facts_of_writer  # few programs get here
+
+        return facts_of_writer(self.writer, checkpoints)
 
         return facts_of_writer(self.writer, checkpoints)
 

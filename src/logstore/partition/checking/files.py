@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from logstore.errors import CorruptionError, LogstoreError
 from logstore.files import Files, read_small_file
 from logstore.format.checkpoint import decode_epoch_checkpoint, decode_offset_checkpoint
@@ -11,14 +9,15 @@ from logstore.format.names import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
+    TEMPORARY_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
 from logstore.model import TopicPartition
+from logstore.partition.checking.facts import LogFacts
 from logstore.partition.checking.findings import Finding, FindingKind, Findings
 from logstore.partition.recovery.aside import TORN_MARK
-from logstore.partition.recovery.leftovers import TEMPORARY_SUFFIX
 from logstore.partition.state.home import (
     CLEANER_OFFSETS_NAME,
     HIGH_WATERMARKS_NAME,
@@ -28,12 +27,6 @@ from logstore.partition.state.home import (
 )
 from logstore.partition.state.leader_epochs import LeaderEpochs
 from logstore.partition.state.sidecars import EPOCHS_NAME, MAX_EPOCHS_BYTES, METADATA_NAME, read_topic_id
-
-if TYPE_CHECKING:
-    from logstore.partition.checking.verify import LogFacts
-
-MAX_INDEX_BYTES = 256 * 1024 * 1024
-"""More than any index has."""
 
 _INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 

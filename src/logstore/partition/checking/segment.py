@@ -8,7 +8,6 @@ damaged one's size, else by the offset index.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
 
 from logstore.errors import CorruptionError, LogstoreError, StorageError
 from logstore.files import File, read_small_file
@@ -30,36 +29,22 @@ from logstore.format.names import (
     TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
-from logstore.partition.checking.files import MAX_INDEX_BYTES
+from logstore.partition.checking.checked_log import CheckedLog
+from logstore.partition.checking.facts import EVERYTHING, SegmentToCheck
 from logstore.partition.checking.findings import Finding, FindingKind
 from logstore.partition.checking.indexes import OffsetIndexCheck, TimeIndexCheck
 from logstore.partition.segments.indexes import MAX_TRANSACTION_INDEX_BYTES, IndexEntries
 from logstore.partition.segments.walk import PIECE_BYTES, Walk
 
-if TYPE_CHECKING:
-    from logstore.partition.checking.verify import LogCheck
-
+_MAX_INDEX_BYTES = 256 * 1024 * 1024  # more than any index has
 _NO_INTERVAL = 2**62
 _DEFAULT_INTERVAL_BYTES = 4096
-
-
-class SegmentToCheck(NamedTuple):
-    """A segment as it is to be."""
-
-    base_offset: int
-    next_base: int | None
-    """Of the next segment; None of the last."""
-    size_bytes: int | None
-    """Of its batches; None: of the file."""
-    offset_index: IndexEntries | None = None
-    """Where the writer has it in memory; None: as the file has it."""
-    time_index: IndexEntries | None = None
 
 
 class SegmentCheck:
     """The check of one segment. Used once."""
 
-    def __init__(self, log: LogCheck, segment: SegmentToCheck) -> None:
+    def __init__(self, log: CheckedLog, segment: SegmentToCheck) -> None:
         self._log = log
         self._findings = log.findings
         self._segment = segment
@@ -329,7 +314,7 @@ class SegmentCheck:
         end_offset, next_base = self._log.end_offset, self._segment.next_base
         may_be_lost = next_base is None or end_offset < next_base
         is_last = next_base is None
-        is_trusted = self._log.facts.trusted_end >= (2**63 - 1 if is_last else end_offset)
+        is_trusted = self._log.facts.trusted_end >= (EVERYTHING if is_last else end_offset)
         is_closed = is_trusted and self._segment.time_index is None
         lost = max(
             self._index.finish(self._end, end_offset, may_be_lost=may_be_lost),
@@ -349,7 +334,7 @@ class SegmentCheck:
         log, segment = self._log, self._segment
         facts = log.facts
         end = segment.next_base
-        is_whole = facts.trusted_end >= (2**63 - 1 if end is None else end)
+        is_whole = facts.trusted_end >= (EVERYTHING if end is None else end)
         offset_entries = self._entries(INDEX_SUFFIX, segment.offset_index)
         time_entries = self._entries(TIME_INDEX_SUFFIX, segment.time_index)
         self._index = OffsetIndexCheck(
@@ -390,7 +375,7 @@ class SegmentCheck:
         kind = FindingKind.OFFSET_INDEX if suffix == INDEX_SUFFIX else FindingKind.TIME_INDEX
         path = self._path_of(suffix)
         try:
-            data = read_small_file(self._log.facts.files, path, MAX_INDEX_BYTES)
+            data = read_small_file(self._log.facts.files, path, _MAX_INDEX_BYTES)
         except LogstoreError as error:
             self._findings.problem(Finding(kind=kind, path=path, reason=str(error)))
             return None if in_memory is None else in_memory.entries

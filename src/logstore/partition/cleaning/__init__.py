@@ -1,1 +1,1 @@
-"""Compaction and erasing: segments are written anew without some of their records."""
+"""Replacing segments by others with fewer records: compaction and erasure."""

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from itertools import compress
 from typing import Final, NamedTuple
 
-from logstore.format.batch import decode_batch, encode_records_batch, keep_records
-from logstore.format.compression import MAX_DECOMPRESSED_BYTES, Codec, decompress
+from logstore.format.batch import decode_batch, encode_records_batch, keep_records, records_section
+from logstore.format.compression import Codec
 from logstore.format.control import ControlType, decode_control_record
-from logstore.format.header import CODEC_MASK, CONTROL_BIT, HEADER_BYTES, MAGIC, BatchHeader
+from logstore.format.header import CONTROL_BIT, MAGIC, BatchHeader
 from logstore.format.offset_map import OffsetMap, Standing, marks_of
 from logstore.model import AbortedTransaction, Bytes, Record
 from logstore.partition.cleaning.cleaned_transactions import CleanedTransactions
@@ -230,16 +230,3 @@ class BatchCleaner:
             return standings.translate(_STAYS_IN_TIME), False
         counts.kept_tombstones += tombstones
         return standings.translate(_STAYS), tombstones > 0 and horizon_ms is None
-
-
-def records_section(buffer: Bytes, position: int, header: BatchHeader) -> tuple[Bytes, int, int]:
-    """The records of a batch of magic 2, not compressed: a buffer, and where in it they begin and end.
-
-    Raises:
-        CorruptionError: they do not decompress.
-    """
-    start, end = position + HEADER_BYTES, position + header.size_bytes
-    if not header.attributes & CODEC_MASK:
-        return buffer, start, end
-    section = decompress(header.codec, memoryview(buffer)[start:end], MAX_DECOMPRESSED_BYTES)
-    return section, 0, len(section)

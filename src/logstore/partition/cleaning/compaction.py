@@ -22,7 +22,7 @@ import errno
 from collections.abc import Callable, Iterator, Sequence
 
 from logstore.errors import CorruptionError, RetriableError, StorageError, UsageError
-from logstore.format.batch import decode_batch
+from logstore.format.batch import decode_batch, records_section
 from logstore.format.control import ControlType, decode_control_record
 from logstore.format.header import CONTROL_BIT, HEADER_BYTES, MAGIC, BatchHeader, decode_header
 from logstore.format.index import AbortedTransactions
@@ -34,7 +34,6 @@ from logstore.partition.cleaning.cleaned_batches import (
     CleaningCounts,
     CleaningRules,
     last_of_producers,
-    records_section,
 )
 from logstore.partition.cleaning.cleaned_group import CountedOutput, GroupCopy
 from logstore.partition.cleaning.cleaned_segment import CleanedSegment

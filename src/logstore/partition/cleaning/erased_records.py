@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 from logstore.arguments import shown
 from logstore.errors import UsageError
-from logstore.format.batch import decode_batch, encode_records_batch, keep_records
+from logstore.format.batch import decode_batch, encode_records_batch, keep_records, records_section
 from logstore.format.compression import Codec
 from logstore.format.header import MAGIC, BatchHeader, decode_header
 from logstore.format.offset_map import OffsetMap, Standing, bytes_for
 from logstore.model import Bytes, Record, how_to_make_int
-from logstore.partition.cleaning.cleaned_batches import KEPT, records_section
+from logstore.partition.cleaning.cleaned_batches import KEPT
 from logstore.partition.cleaning.erase_report import MAX_LISTED_OFFSETS
 from logstore.partition.encoding.rows import copied
 

@@ -1,1 +1,1 @@
-"""From what callers give to batches, by the topic's rules."""
+"""From what callers append to batches that can be written as they are."""

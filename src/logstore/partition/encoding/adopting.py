@@ -19,12 +19,12 @@ from logstore.format.compression import Codec
 from logstore.format.header import CODEC_MASK, HEADER_BYTES, MAGIC, TIMESTAMP_TYPE_BIT, BatchHeader
 from logstore.model import ProducerIdentity
 from logstore.partition.encoding.planning import (
-    PlannedAppend,
     check_batch_size,
     check_timestamps,
     target_codec,
 )
 from logstore.partition.encoding.row_encoder import plan_appends
+from logstore.partition.segments.planned import PlannedAppend
 
 _SEQUENCE_COUNT: Final = 2**31
 _KNOWN_BITS: Final = CODEC_MASK | TIMESTAMP_TYPE_BIT

@@ -20,7 +20,6 @@ from logstore.errors import (
 from logstore.format.batch import decode_batch, encode_records_batch, rebase_batch, stamp_batch
 from logstore.format.compression import Codec, codec_named
 from logstore.format.header import (
-    LENGTH_OVERHEAD_BYTES,
     MAGIC,
     TIMESTAMP_TYPE_BIT,
     BatchHeader,
@@ -30,52 +29,10 @@ from logstore.format.loops import scan_batches
 from logstore.format.units import PLAUSIBLE_FROM_MS, PLAUSIBLE_TO_MS, describe, is_checkable, unit_of
 from logstore.model import NO_TIMESTAMP_MS, AppendOrigin, Bytes, Record, TimestampType
 from logstore.partition.segments.indexes import MAX_RELATIVE_OFFSET
+from logstore.partition.segments.planned import PlannedAppend
 
 MAX_REPORTED_RECORDS = 10
 """An error lists this many of the refused records."""
-
-
-class PlannedAppend:
-    """Batches ready to be written: offsets assigned, CRCs right. One at least."""
-
-    __slots__ = (
-        "base_offset",
-        "buffers",
-        "has_producers",
-        "headers",
-        "last_offset",
-        "newest_ms",
-        "size_bytes",
-    )
-
-    def __init__(self, buffers: Sequence[Bytes], headers: Sequence[BatchHeader]) -> None:
-        self.buffers = buffers
-        self.headers = headers
-        self.base_offset = headers[0].base_offset
-        self.last_offset = headers[-1].last_offset
-        size_bytes = 0
-        newest_ms = headers[0].max_timestamp_ms
-        has_producers = False
-        # One unpacking costs as much as two fields by name.
-        for _, length, _, _, _, _, _, _, max_timestamp_ms, producer_id, _, _, _ in headers:
-            size_bytes += length + LENGTH_OVERHEAD_BYTES
-            if max_timestamp_ms > newest_ms:
-                newest_ms = max_timestamp_ms
-            if producer_id >= 0:
-                has_producers = True
-        self.size_bytes = size_bytes
-        self.newest_ms = newest_ms
-        """The largest timestamp."""
-        self.has_producers = has_producers
-        """Whether any of them is an idempotent producer's."""
-
-    def has_gap_from(self, offset: int) -> bool:
-        """Whether the batches leave out an offset, counted from ``offset``."""
-        for header in self.headers:
-            if header.base_offset != offset:
-                return True
-            offset = header.next_offset
-        return False
 
 
 def largest_batch_bytes(config: TopicConfig) -> int:

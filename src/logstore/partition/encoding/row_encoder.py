@@ -27,7 +27,6 @@ from logstore.format.header import (
 from logstore.format.loops import GatheredRows, encode_rows
 from logstore.model import ProducerIdentity, TimestampType
 from logstore.partition.encoding.planning import (
-    PlannedAppend,
     check_batch_size,
     check_keys,
     check_timestamps,
@@ -36,6 +35,7 @@ from logstore.partition.encoding.planning import (
     target_codec,
 )
 from logstore.partition.encoding.rows import Columns, columns_of, columns_of_gathered, split_by_size
+from logstore.partition.segments.planned import PlannedAppend
 
 if TYPE_CHECKING:
     from logstore.format.column_buffers import Chunk

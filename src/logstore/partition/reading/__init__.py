@@ -1,1 +1,1 @@
-"""Reading a log: records, columns, raw batches, single records, tables."""
+"""Reading a log, from one immutable view of it."""

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from logstore._version import how_to_install
 from logstore.arguments import plain_text, shown
 from logstore.errors import CorruptionError, UsageError
-from logstore.format.batch import decode_batch, decode_range
+from logstore.format.batch import decode_batch, decode_range, records_section
 from logstore.format.column_buffers import (
     MAX_COLUMN_BYTES,
     BinaryBuffers,
@@ -25,12 +25,11 @@ from logstore.format.column_buffers import (
     FinishedBuffers,
     Wanted,
 )
-from logstore.format.compression import MAX_DECOMPRESSED_BYTES, Codec, decompress
 from logstore.format.header import HEADER_BYTES, MAGIC, PREFIX_BYTES, BatchHeader, check_batch, decode_header
 from logstore.format.loops import Columns, scan_batches
 from logstore.model import Bytes, Isolation, Record, TimestampType
+from logstore.partition.arguments import check_count
 from logstore.partition.reading.aborted import AbortedFilter
-from logstore.partition.reading.readable import check_count
 from logstore.partition.reading.records import (
     aborted_for,
     ends_at_base,
@@ -153,6 +152,29 @@ def iterate_columns(
             yield from reader.finish()
     finally:
         reader.close()
+
+
+def columns_of_lists(lists: Iterable[list[Record]], plan: ColumnPlan) -> Iterator[Any]:
+    """The records as pyarrow record batches within the plan's limits; none is empty.
+
+    Raises:
+        CorruptionError: a batch of the log is damaged; what came before it was given.
+    """
+    columns = Columns(plan.wanted)
+    try:
+        for records in lists:
+            columns.append_records(records)
+            if columns.row_count >= plan.row_limit or columns.used_bytes >= plan.byte_limit:
+                yield from _finished(columns, plan)
+    except CorruptionError:
+        yield from _finished(columns, plan)
+        raise
+    yield from _finished(columns, plan)
+
+
+def _finished(columns: Any, plan: ColumnPlan) -> Iterator[Any]:
+    if columns.row_count:
+        yield from split(record_batch(columns.finish(), plan.schema), plan.row_limit, plan.byte_limit)
 
 
 _rooms: list[bytearray] = []
@@ -339,7 +361,7 @@ class _ColumnReader:
             or columns.used_bytes + size_bytes > plan.byte_limit
         )
 
-    # Checks, as reading.py has them
+    # Checks, as records.py has them
 
     def _check_place(self, piece: _Piece, position: int, header: BatchHeader, next_base: int) -> None:
         if self._previous_last >= header.base_offset or header.last_offset >= next_base:
@@ -434,15 +456,12 @@ def _size_of_large_batch(piece: _Piece, asked_bytes: int) -> int:
 
 
 def _section_of(found: _FoundBatch) -> tuple[Bytes, int, int] | None:
-    """The records of a batch, not compressed, and where they lie; None if that is not to be had."""
-    begin, end = found.position + HEADER_BYTES, found.position + found.header.size_bytes
-    if found.header.codec is Codec.NONE:
-        return found.buffer, begin, end
+    """The records of a batch, not compressed, and where they lie; None if that is not to be had: decoding it
+    to records then says what is wrong."""
     try:
-        section = decompress(found.header.codec, found.buffer[begin:end], MAX_DECOMPRESSED_BYTES)
+        return records_section(*found)
     except CorruptionError:
-        return None  # decoding it to records says what is wrong
-    return section, 0, len(section)
+        return None
 
 
 def timestamp_type_of(header: BatchHeader) -> int:

@@ -12,23 +12,24 @@ missed, and nothing older takes its place. (A pass never sees an older record of
 removed before it came to them: compaction takes away from the beginning of the log on, and the second pass
 never looks at a state older than the last one of the first.)
 
-Knows nothing of the files. Columns are made of it in :mod:`logstore.partition.reading.latest_arrow`.
+Knows nothing of the files, nor of the log whose views it is given. Columns are made of it in
+:mod:`logstore.partition.reading.arrow`.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, compress
 from typing import TYPE_CHECKING, Any, Final
 
 from logstore.arguments import shown
-from logstore.errors import CorruptionError, StorageError, UsageError
+from logstore.errors import CorruptionError, LogstoreError, StorageError, UsageError
+from logstore.format.batch import records_section
 from logstore.format.header import MAGIC, TIMESTAMP_TYPE_BIT
 from logstore.format.loops import decode_records, latest_run, put_run
 from logstore.format.offset_map import (
     ALL_KEYS,
-    SEED_BYTES,
     WINDOW,
     KeyClass,
     OffsetMap,
@@ -37,7 +38,6 @@ from logstore.format.offset_map import (
     marks_of,
 )
 from logstore.model import Bytes, Isolation, Record, TopicPartition
-from logstore.partition.cleaning.cleaned_batches import records_section
 from logstore.partition.reading.aborted import AbortedFilter
 from logstore.partition.reading.records import (
     FoundBatch,
@@ -52,9 +52,11 @@ from logstore.partition.reading.view import LogView
 if TYPE_CHECKING:
     import pyarrow
 
-    from logstore.partition.reading.readable import ReadableLog
-
 LEAST_MAP_BYTES: Final = 4096
+
+NewerView = Callable[[LogView, LogstoreError], LogView]
+"""Given a view and the error that a reader met in it: what is there now, if that explains the error; else it
+raises."""
 
 _FIRST_MAP_BYTES = 4 * 1024 * 1024  # for 179,000 keys; page tables and caches like it, too
 _GROWTH = 4
@@ -70,8 +72,19 @@ class LatestView:
     goes on from there without a gap and without a record twice.
     """
 
-    def __init__(self, log: ReadableLog, view: LogView, isolation: Isolation, map_bytes: int) -> None:
-        """
+    def __init__(
+        self,
+        partition: TopicPartition,
+        view: LogView,
+        isolation: Isolation,
+        map_bytes: int,
+        *,
+        newer_view: NewerView,
+        seed: bytes,
+    ) -> None:
+        """``seed``: :data:`~logstore.format.offset_map.SEED_BYTES` random bytes, which nobody who chooses
+        keys can know.
+
         Raises:
             UsageError: ``map_bytes`` is not a whole number, :data:`LEAST_MAP_BYTES` or above.
         """
@@ -79,10 +92,11 @@ class LatestView:
             raise UsageError(
                 f"map_bytes is {shown(map_bytes)}; it must be a whole number, {LEAST_MAP_BYTES} or above"
             )
-        self.partition: TopicPartition = log.partition
+        self.partition = partition
         self.end_offset = max(view.limit_of(isolation), view.log_start_offset)
         """The view knows of every record below this offset, and of none at or above it."""
-        self._log = log
+        self._newer_view = newer_view
+        self._seed = seed
         self._view = view
         self._isolation = isolation
         self._map_bytes = map_bytes
@@ -93,12 +107,11 @@ class LatestView:
 
     def record_lists(self) -> Iterator[list[Record]]:
         """The records in lists, of which none is empty."""
-        scan = _Scan(self._log, self._view, self.end_offset, self._isolation)
-        seed = self._log._context.random.randbytes(SEED_BYTES)
+        scan = _Scan(self._view, self.end_offset, self._isolation, self._newer_view)
         classes = deque([ALL_KEYS])
         while classes:
             keys = classes.popleft()
-            table = _KeyTable(keys, seed, self._map_bytes, scan.stop - scan.start)
+            table = _KeyTable(keys, self._seed, self._map_bytes, scan.stop - scan.start)
             reached = _fill(table, scan)
             if reached is None:
                 yield from _latest_lists(table, scan)
@@ -113,13 +126,10 @@ class LatestView:
         batch_bytes: int = 4 * 1024 * 1024,
     ) -> pyarrow.RecordBatchReader:
         """The same records as columns of Apache Arrow; see ``Log.latest_arrow``."""
-        from logstore.partition.reading import (
-            arrow,  # pyarrow is optional, and slow to import
-            latest_arrow,  # pyarrow is optional, and slow to import
-        )
+        from logstore.partition.reading import arrow  # pyarrow is optional, and slow to import
 
         plan = arrow.plan_columns(columns, batch_rows, batch_bytes, has_types=False)
-        return arrow.reader_of(plan, latest_arrow.columns_of_lists(self.record_lists(), plan))
+        return arrow.reader_of(plan, arrow.columns_of_lists(self.record_lists(), plan))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.partition} as of offset {self.end_offset}>"
@@ -136,8 +146,8 @@ class _Scan:
     but the marker may lie above: then a transaction that is still open began between.
     """
 
-    def __init__(self, log: ReadableLog, view: LogView, stop: int, isolation: Isolation) -> None:
-        self._log = log
+    def __init__(self, view: LogView, stop: int, isolation: Isolation, newer_view: NewerView) -> None:
+        self._newer_view = newer_view
         self._view = view
         self.start = view.log_start_offset
         self.stop = stop
@@ -159,7 +169,7 @@ class _Scan:
                         yield made
                 return
             except (StorageError, CorruptionError) as error:
-                self._view = self._log._newer_view(view, error)
+                self._view = self._newer_view(view, error)
                 position = max(position, self._view.log_start_offset)
 
     def _runs_of_view(self, view: LogView, position: int, run: Any) -> Iterator[Any]:

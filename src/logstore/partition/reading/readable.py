@@ -17,26 +17,25 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
-from logstore.arguments import check_callback, check_flag, shown
+from logstore.arguments import check_flag, shown
 from logstore.config import DEFAULT_MAP_BYTES, TopicConfig
 from logstore.errors import (
     CorruptionError,
     InvalidTimestampError,
     LogstoreError,
-    OffsetOutOfRangeError,
     StorageError,
     UsageError,
 )
 from logstore.format.units import describe, unit_of
 from logstore.model import (
     BoundToProcess,
-    Bytes,
     Isolation,
     OffsetAndTimestamp,
     Record,
     TopicPartition,
     how_to_make_int,
 )
+from logstore.partition.arguments import check_count, check_isolation, check_offset
 from logstore.partition.reading import lookup, records
 from logstore.partition.reading.records import Fetched
 from logstore.partition.reading.view import LogView
@@ -45,9 +44,6 @@ from logstore.partition.state.context import LogContext
 if TYPE_CHECKING:
     import pyarrow
 
-    from logstore.partition.checking.files import StoredCheckpoints
-    from logstore.partition.checking.findings import OnVerifyProgress, VerifyReport
-    from logstore.partition.checking.verify import LogFacts
     from logstore.partition.reading.arrow import ColumnPlan
     from logstore.partition.reading.latest import LatestView
 
@@ -62,8 +58,8 @@ class ReadableLog(BoundToProcess, ABC):
 
     damaged_read_count: int = 0
     """How many reads, in any way of reading, have ended with :class:`CorruptionError` since the log was
-    opened. Reads that meet the same damage again count again; :meth:`verify` and scrubbing do not count. For
-    whoever watches a program: 0 is the only good value."""
+    opened. Reads that meet the same damage again count again; checks and scrubbing do not count. For whoever
+    watches a program: 0 is the only good value."""
     directory: str
     """Absolute path of the partition's directory."""
     partition: TopicPartition
@@ -253,7 +249,7 @@ class ReadableLog(BoundToProcess, ABC):
         if not (is_plain and view.log_start_offset <= offset < view.high_watermark):  # else nothing is wrong
             check_offset(offset, "offset")
             check_isolation(isolation)
-            check_shown(view, offset, isolation)
+            view.check_shown(offset, isolation)
         return self._record_at(view, offset, isolation)
 
     def _record_at(self, view: LogView, offset: int, isolation: Isolation) -> Record | None:
@@ -264,7 +260,7 @@ class ReadableLog(BoundToProcess, ABC):
                 return lookup.record_at(view, offset, isolation, self._context.batches)
             except (StorageError, CorruptionError) as error:
                 view = self._newer_view(view, error)
-                check_shown(view, offset, isolation)
+                view.check_shown(offset, isolation)
 
     # The table view
 
@@ -296,11 +292,17 @@ class ReadableLog(BoundToProcess, ABC):
             CorruptionError: while iterating: a batch is damaged.
             OffsetOutOfRangeError: while iterating: the log was truncated meanwhile.
         """
-        from logstore.partition.reading.latest import LatestView  # few programs get here
+        from logstore.format.offset_map import SEED_BYTES  # few programs get here
+        from logstore.partition.reading.latest import LatestView
 
         check_isolation(isolation)
         return LatestView(
-            self, self._current_view(), isolation, DEFAULT_MAP_BYTES if map_bytes is None else map_bytes
+            self.partition,
+            self._current_view(),
+            isolation,
+            DEFAULT_MAP_BYTES if map_bytes is None else map_bytes,
+            newer_view=self._newer_view,
+            seed=self._context.random.randbytes(SEED_BYTES),
         )
 
     def latest_arrow(
@@ -488,44 +490,6 @@ class ReadableLog(BoundToProcess, ABC):
                 view, _MAX_WAIT_MS if left is None else min(int(left * 1000) + 1, _MAX_WAIT_MS)
             )
 
-    # Checking
-
-    def verify(self, *, on_progress: OnVerifyProgress | None = None) -> VerifyReport:
-        """Check everything that can be checked, and change nothing: each batch with all its records, its
-        place among the others, indexes, snapshots, checkpoints. The report is true if there is no problem;
-        each problem names file, position and offsets, and says what to do. ``docs/verify.md`` lists the
-        checks.
-
-        Works beside appends, and takes the lock for a moment only. Damage is reported and never raised. Cost:
-        one read of the log, two where there is damage, 0.3 ms per MiB with records of 100 bytes and in large
-        batches (compressed ones must be decompressed, and small ones cost 3 µs each). Memory: a piece of 256
-        KiB, or one batch, and the index files of one segment.
-
-        Args:
-            on_progress: called after each piece with a
-                :class:`~logstore.partition.checking.findings.VerifyProgress`; what it raises stops the check.
-
-        Raises:
-            ClosedError: the log is closed, or was while it was checked, as by the deletion of its topic.
-            UnknownTopicError: another process has deleted the topic.
-        """
-        from logstore.partition.checking.verify import verify_alone  # few programs get here
-
-        check_callback(on_progress, "on_progress")
-        self._check_usable()
-        return verify_alone(self, on_progress)
-
-    @abstractmethod
-    def _check_usable(self) -> None:
-        """
-        Raises:
-            ClosedError, ForkedError: the log cannot be used.
-        """
-
-    @abstractmethod
-    def _facts(self, checkpoints: StoredCheckpoints) -> LogFacts:
-        """What a check holds the log against."""
-
     # Time
 
     @property
@@ -584,69 +548,3 @@ class ReadableLog(BoundToProcess, ABC):
 _HIGH_WATERMARK = Isolation.HIGH_WATERMARK  # Python 3.11 takes 70 ns to find a member of an enum
 _LONGEST_TIMEOUT = 1e9  # seconds: whoever waits for longer waits for ever
 _MAX_WAIT_MS = 1_000  # a follower looks up from its wait at least this often
-
-
-def check_offset(offset: int, name: str) -> int:
-    """
-    Raises:
-        UsageError: not a whole number.
-        OffsetOutOfRangeError: negative, or beyond 64 bits.
-    """
-    if type(offset) is not int:
-        raise UsageError(f"{name} is {shown(offset)}; it must be a whole number{how_to_make_int(offset)}")
-    if not 0 <= offset < 2**63:
-        raise OffsetOutOfRangeError(f"{name} is {shown(offset)}; offsets are from 0 to 2^63 - 1")
-    return offset
-
-
-def check_count(value: int, name: str) -> None:
-    """
-    Raises:
-        UsageError: not a whole number, 1 or above.
-    """
-    if type(value) is not int or value < 1:
-        raise UsageError(
-            f"{name} is {shown(value)}; it must be a whole number, 1 or above{how_to_make_int(value)}"
-        )
-
-
-def check_shown(view: LogView, offset: int, isolation: Isolation) -> None:
-    """
-    Raises:
-        OffsetOutOfRangeError: ``offset`` is below the log start, or at or above what the isolation shows.
-    """
-    limit = view.limit_of(isolation)
-    if not view.log_start_offset <= offset < limit:
-        raise OffsetOutOfRangeError(
-            f"offset {offset} is outside of what can be read now, {view.log_start_offset} up to {limit} "
-            f"({view.segments[0].directory})"
-        )
-
-
-def check_isolation(isolation: Isolation) -> None:
-    """
-    Raises:
-        UsageError: it is not an :class:`~logstore.model.Isolation`.
-    """
-    if not isinstance(isolation, Isolation):
-        raise UsageError(f"isolation is {shown(isolation)}; it must be an Isolation")
-
-
-def check_buffer(data: Bytes) -> Bytes:
-    """The same; of a class of its own, as bytes.
-
-    Raises:
-        UsageError: it is not bytes-like, or a memoryview of anything else than bytes in a row.
-    """
-    if not isinstance(data, bytes | bytearray | memoryview):
-        raise UsageError(f"data is a {type(data).__name__}; it must be bytes")
-    if isinstance(data, memoryview) and not _is_of_bytes(data):
-        raise UsageError("data is a memoryview that is not of bytes in a row, or was released")
-    return data if type(data) in (bytes, bytearray, memoryview) else bytes(data)
-
-
-def _is_of_bytes(data: memoryview) -> bool:
-    try:
-        return data.c_contiguous and data.ndim == data.itemsize == 1
-    except ValueError:  # it was released
-        return False

@@ -95,6 +95,18 @@ class LogView(NamedTuple):
                 f"{self.log_end_offset} ({self.segments[0].directory})"
             )
 
+    def check_shown(self, offset: int, isolation: Isolation) -> None:
+        """
+        Raises:
+            OffsetOutOfRangeError: ``offset`` is below the log start, or at or above what the isolation shows.
+        """
+        limit = self.limit_of(isolation)
+        if not self.log_start_offset <= offset < limit:
+            raise OffsetOutOfRangeError(
+                f"offset {offset} is outside of what can be read now, {self.log_start_offset} up to {limit} "
+                f"({self.segments[0].directory})"
+            )
+
 
 def error_path(error: LogstoreError) -> str | None:
     """The file that an error is about."""

@@ -1,1 +1,1 @@
-"""What opening a log does: find what is there, tell a torn end from damage, put right."""
+"""What a crash leaves, and making a log of it again."""

@@ -9,8 +9,7 @@ behind a cut; only an erasure, or somebody by hand, removes those. Zeros are not
 from __future__ import annotations
 
 from logstore.files import File, Files, write_new_file
-from logstore.format.names import LOG_SUFFIX, segment_file_name
-from logstore.partition.recovery.leftovers import TEMPORARY_SUFFIX
+from logstore.format.names import LOG_SUFFIX, TEMPORARY_SUFFIX, segment_file_name
 
 KEPT_FILES = 8
 MAX_KEPT_BYTES = 64 * 1024 * 1024

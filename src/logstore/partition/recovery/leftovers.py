@@ -24,6 +24,7 @@ from logstore.format.names import (
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
+    TEMPORARY_SUFFIX,
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     SegmentFileName,
@@ -33,7 +34,6 @@ from logstore.partition.segments.walk import PIECE_BYTES, Walk
 
 _METADATA_SNAPSHOT_DELETED = ".checkpoint.deleted"  # belongs to Kafka's metadata log
 _INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
-TEMPORARY_SUFFIX = ".tmp"
 
 Names = dict[str, SegmentFileName]
 """File name -> what it says, for the files of a partition that belong to segments."""

@@ -1,1 +1,1 @@
-"""Files of a log: segments, their indexes, and how they are walked."""
+"""One segment: its files, its indexes, and walking the batches in them."""

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from logstore.errors import CorruptionError
 from logstore.format.header import HEADER_BYTES, PREFIX_BYTES, BatchHeader, decode_header
 from logstore.format.loops import scan_batches
-
-if TYPE_CHECKING:
-    from logstore.partition.segments.indexes import OffsetIndex
+from logstore.partition.segments.indexes import OffsetIndex
 
 ReadAt = Callable[[int, int], bytes]
 """``read_at(position, size_bytes) -> bytes``: fewer bytes only at the end of the file."""

@@ -1,2 +1,1 @@
-"""What is known of a log besides its records, and the small files that say so: checkpoints, epochs,
-producers."""
+"""What is known of a log beside its records: checkpoints, producers, leader epochs, its directory."""

@@ -1,1 +1,1 @@
-"""Reading a log that another process writes."""
+"""Reading a partition that another process may be writing."""

@@ -42,7 +42,8 @@ from logstore.format.names import (
     segment_file_name,
 )
 from logstore.model import Isolation, Role, TopicPartition
-from logstore.partition.reading.readable import ReadableLog, check_isolation, check_offset
+from logstore.partition.arguments import check_isolation, check_offset
+from logstore.partition.checking.checkable import CheckableLog
 from logstore.partition.reading.view import LogView
 from logstore.partition.recovery.leftovers import (
     Names,
@@ -68,8 +69,8 @@ from logstore.partition.watching.files import (
 from logstore.warning import warn
 
 if TYPE_CHECKING:
+    from logstore.partition.checking.facts import LogFacts
     from logstore.partition.checking.files import StoredCheckpoints
-    from logstore.partition.checking.verify import LogFacts
     from logstore.partition.watching.pinned import PinnedRange
 
 POLL_MS = 2
@@ -83,7 +84,7 @@ _MOST_LOOKS = 1_000  # at a log that is never at rest, POLL_MS or more after eac
 T = TypeVar("T")
 
 
-class ReadOnlyLog(ReadableLog):
+class ReadOnlyLog(CheckableLog):
     """One partition, open for reading only."""
 
     def __init__(
@@ -191,13 +192,13 @@ class ReadOnlyLog(ReadableLog):
             raise self._counted(error)
         return view
 
-    def _facts(self, checkpoints: StoredCheckpoints) -> LogFacts:
+    def facts_to_check(self, checkpoints: StoredCheckpoints) -> LogFacts:
         """As the files say; the view ends where they do not read on, which is what a check looks for.
 
         Raises:
             UnknownTopicError: the topic was deleted by another process.
         """
-        from logstore.partition.checking.facts_of_log import facts_of_files
+        from logstore.partition.checking.facts_of_files import facts_of_files  # few programs get here
 
         if not self._files.is_directory(self.directory):
             raise UnknownTopicError(f"{self.partition} was deleted: there is no {self.directory} any more")

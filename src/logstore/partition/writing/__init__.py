@@ -1,1 +1,1 @@
-"""Changing a log: one writer, made of parts."""
+"""The changes of a log by its one writer, and making them durable."""

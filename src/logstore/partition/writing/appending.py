@@ -17,11 +17,12 @@ from logstore.format.batch import NewBatch
 from logstore.format.control import ControlType, encode_end_marker
 from logstore.format.header import decode_header
 from logstore.model import AppendOrigin, Bytes, ProducerIdentity, how_to_make_int
+from logstore.partition.arguments import check_buffer
 from logstore.partition.encoding.adopting import check_adopted, headers_of_file, place_adopted
-from logstore.partition.encoding.planning import PlannedAppend, plan_follower_append, plan_leader_append
+from logstore.partition.encoding.planning import plan_follower_append, plan_leader_append
 from logstore.partition.encoding.row_encoder import check_coordinator_epoch, check_producer
 from logstore.partition.encoding.rows import NewRecords, list_of
-from logstore.partition.reading.readable import check_buffer
+from logstore.partition.segments.planned import PlannedAppend
 from logstore.partition.state.context import LogContext
 from logstore.partition.writing.durability import Durability
 from logstore.partition.writing.gathering import Gathering

@@ -18,9 +18,10 @@ from logstore.format.names import (
     TIME_INDEX_SUFFIX,
 )
 from logstore.model import AppendOrigin
-from logstore.partition.encoding.planning import PlannedAppend, check_reach
+from logstore.partition.encoding.planning import check_reach
 from logstore.partition.segments.active import ActiveSegment
 from logstore.partition.segments.indexes import MAX_RELATIVE_OFFSET
+from logstore.partition.segments.planned import PlannedAppend
 from logstore.partition.state.leader_epochs import LeaderEpochs
 from logstore.partition.state.producer_replay import add_to_plan
 from logstore.partition.state.producer_state import ProducerAppend, RememberedBatch

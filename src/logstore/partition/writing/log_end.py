@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from logstore.format.batch import NewBatch, place_batch
 from logstore.model import AppendOrigin
-from logstore.partition.encoding.planning import PlannedAppend
 from logstore.partition.encoding.row_encoder import place_batches
+from logstore.partition.segments.planned import PlannedAppend
 from logstore.partition.state.context import LogContext
 from logstore.partition.writing.core import LogCore
 from logstore.partition.writing.growth import AppendResult

@@ -11,7 +11,7 @@ import threading
 
 from logstore.errors import OffsetOutOfRangeError, StorageError, UsageError
 from logstore.model import TopicPartition
-from logstore.partition.reading.readable import check_offset
+from logstore.partition.arguments import check_offset
 from logstore.partition.state.context import LogContext
 from logstore.partition.writing.core import bytes_of
 from logstore.partition.writing.durability import Durability

@@ -5,7 +5,7 @@ from __future__ import annotations
 from logstore.arguments import shown
 from logstore.errors import UsageError
 from logstore.model import Role
-from logstore.partition.reading.readable import check_offset
+from logstore.partition.arguments import check_offset
 from logstore.partition.writing.gathering import Gathering
 from logstore.partition.writing.guard import Guard
 from logstore.partition.writing.waits import Waits

@@ -1,27 +1,19 @@
-"""What a log must hold, for a check of it: as its writer has it in memory, or as the files say."""
+"""What a log must hold as its writer has it in memory, for a check beside it."""
 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
 
-from logstore.config import TopicConfig
-from logstore.errors import LogstoreError, StorageError
-from logstore.files import Files
-from logstore.format.names import LOG_SUFFIX, segment_file_name
-from logstore.model import TopicPartition
+from logstore.errors import StorageError
+from logstore.partition.checking.facts import EVERYTHING, LogFacts, SegmentToCheck
 from logstore.partition.checking.files import StoredCheckpoints, read_epoch_file
-from logstore.partition.checking.findings import Finding, FindingKind
+from logstore.partition.checking.findings import Finding
 from logstore.partition.checking.producers import TRANSACTION_TIMEOUT_MS
-from logstore.partition.checking.segment import SegmentToCheck
-from logstore.partition.checking.verify import EVERYTHING, LogFacts
-from logstore.partition.recovery.leftovers import Names, current_logs, list_segment_files, swapped_names
-
-if TYPE_CHECKING:
-    from logstore.partition.reading.view import LogView
-    from logstore.partition.segments.segment import Segment
-    from logstore.partition.writing.core import LogCore
-    from logstore.partition.writing.writer import LogWriter
+from logstore.partition.reading.view import LogView
+from logstore.partition.recovery.leftovers import Names, list_segment_files
+from logstore.partition.segments.segment import Segment
+from logstore.partition.writing.core import LogCore
+from logstore.partition.writing.writer import LogWriter
 
 
 def facts_of_writer(log: LogWriter, checkpoints: StoredCheckpoints) -> LogFacts:
@@ -113,70 +105,3 @@ def _sealed(segment: Segment, next_base: int) -> SegmentToCheck:
     with contextlib.suppress(StorageError):  # it is asked for the first time, and the file is gone
         size_bytes = segment.size_bytes
     return SegmentToCheck(segment.base_offset, next_base, size_bytes)
-
-
-def facts_of_files(
-    files: Files,
-    directory: str,
-    partition: TopicPartition,
-    checkpoints: StoredCheckpoints,
-    config: TopicConfig | None,
-    *,
-    is_clean: bool,
-) -> LogFacts:
-    """What the files of a log say that this process does not write: another one may be doing so, or has left
-    it by a crash. ``config`` is None where nobody knows the topic's settings."""
-    checkpoints.refresh()
-    recovery_point = checkpoints.recovery_point(partition) or 0
-    log_start = checkpoints.log_start(partition)
-    epochs, findings = read_epoch_file(files, directory)
-    names: Names = {}
-    logs: dict[int, str] = {}
-    try:
-        names = list_segment_files(files, directory)
-        logs = current_logs(files, directory, names)
-    except LogstoreError as error:
-        findings.append(Finding(kind=FindingKind.UNREADABLE, path=directory, reason=str(error)))
-    bases = list(logs)
-    sizes = [_size_of(files, directory, base, state) for base, state in logs.items()]
-    known = config if config is not None else TopicConfig()
-    has_point = checkpoints.recovery_point(partition) is not None
-    is_gapless = config is not None and not config.compacts and not checkpoints.was_compacted(partition)
-    return LogFacts(
-        files=files,
-        directory=directory,
-        segments=[
-            SegmentToCheck(base, following, None)
-            for base, following in zip(bases, _following(bases), strict=True)
-        ],
-        log_bytes=sum(sizes),
-        names=names,
-        log_start_offset=max(log_start or 0, bases[0] if bases else 0),
-        log_end_offset=None,
-        recovery_point=recovery_point,
-        trusted_end=EVERYTHING if is_clean else recovery_point,
-        dense_from=recovery_point if has_point and is_gapless else None,
-        notes_gaps=is_gapless,
-        index_interval_bytes=known.index_interval_bytes,
-        index_limit_bytes=known.segment_index_bytes,
-        deleted_below=log_start or 0,
-        swapped=swapped_names(names),
-        epochs=epochs,
-        epochs_complete_to=EVERYTHING if is_clean else recovery_point,
-        producers=None,
-        late_producers=None,
-        findings=findings,
-        stamp=(is_clean, bases, recovery_point, log_start, sizes, sorted(names)),
-    )
-
-
-def _following(bases: list[int]) -> list[int | None]:
-    return [*bases[1:], *([None] if bases else [])]
-
-
-def _size_of(files: Files, directory: str, base: int, state: str) -> int:
-    """Of a .log file; 0 if it cannot be said, which the check of the segment finds out."""
-    try:
-        return files.size_bytes(f"{directory}/{segment_file_name(base, LOG_SUFFIX)}{state}")
-    except LogstoreError:
-        return 0

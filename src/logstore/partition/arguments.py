@@ -1,0 +1,63 @@
+"""What callers give to the methods of a log, checked before anything is done with it.
+
+Knows what an offset, a count, an isolation and a buffer may be. Does not know which of them a log has.
+"""
+
+from __future__ import annotations
+
+from logstore.arguments import shown
+from logstore.errors import OffsetOutOfRangeError, UsageError
+from logstore.model import Bytes, Isolation, how_to_make_int
+
+
+def check_offset(offset: int, name: str) -> int:
+    """
+    Raises:
+        UsageError: not a whole number.
+        OffsetOutOfRangeError: negative, or beyond 64 bits.
+    """
+    if type(offset) is not int:
+        raise UsageError(f"{name} is {shown(offset)}; it must be a whole number{how_to_make_int(offset)}")
+    if not 0 <= offset < 2**63:
+        raise OffsetOutOfRangeError(f"{name} is {shown(offset)}; offsets are from 0 to 2^63 - 1")
+    return offset
+
+
+def check_count(value: int, name: str) -> None:
+    """
+    Raises:
+        UsageError: not a whole number, 1 or above.
+    """
+    if type(value) is not int or value < 1:
+        raise UsageError(
+            f"{name} is {shown(value)}; it must be a whole number, 1 or above{how_to_make_int(value)}"
+        )
+
+
+def check_isolation(isolation: Isolation) -> None:
+    """
+    Raises:
+        UsageError: it is not an :class:`~logstore.model.Isolation`.
+    """
+    if not isinstance(isolation, Isolation):
+        raise UsageError(f"isolation is {shown(isolation)}; it must be an Isolation")
+
+
+def check_buffer(data: Bytes) -> Bytes:
+    """The data; of a subclass, as bytes.
+
+    Raises:
+        UsageError: it is not bytes-like, or a memoryview of anything else than bytes in a row.
+    """
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise UsageError(f"data is a {type(data).__name__}; it must be bytes")
+    if isinstance(data, memoryview) and not _is_of_bytes(data):
+        raise UsageError("data is a memoryview that is not of bytes in a row, or was released")
+    return data if type(data) in (bytes, bytearray, memoryview) else bytes(data)
+
+
+def _is_of_bytes(data: memoryview) -> bool:
+    try:
+        return data.c_contiguous and data.ndim == data.itemsize == 1
+    except ValueError:  # it was released
+        return False

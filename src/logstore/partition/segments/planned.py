@@ -1,0 +1,54 @@
+"""What is about to be written at the end of a segment: batches that are whole as they are.
+
+Knows their bytes and their headers. Does not know how they were made, nor whether a log may take them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from logstore.format.header import LENGTH_OVERHEAD_BYTES, BatchHeader
+from logstore.model import Bytes
+
+
+class PlannedAppend:
+    """Batches ready to be written: offsets assigned, CRCs right. One at least."""
+
+    __slots__ = (
+        "base_offset",
+        "buffers",
+        "has_producers",
+        "headers",
+        "last_offset",
+        "newest_ms",
+        "size_bytes",
+    )
+
+    def __init__(self, buffers: Sequence[Bytes], headers: Sequence[BatchHeader]) -> None:
+        self.buffers = buffers
+        self.headers = headers
+        self.base_offset = headers[0].base_offset
+        self.last_offset = headers[-1].last_offset
+        size_bytes = 0
+        newest_ms = headers[0].max_timestamp_ms
+        has_producers = False
+        # One unpacking costs as much as two fields by name.
+        for _, length, _, _, _, _, _, _, max_timestamp_ms, producer_id, _, _, _ in headers:
+            size_bytes += length + LENGTH_OVERHEAD_BYTES
+            if max_timestamp_ms > newest_ms:
+                newest_ms = max_timestamp_ms
+            if producer_id >= 0:
+                has_producers = True
+        self.size_bytes = size_bytes
+        self.newest_ms = newest_ms
+        """The largest timestamp."""
+        self.has_producers = has_producers
+        """Whether any of them is an idempotent producer's."""
+
+    def has_gap_from(self, offset: int) -> bool:
+        """Whether the batches leave out an offset, counted from ``offset``."""
+        for header in self.headers:
+            if header.base_offset != offset:
+                return True
+            offset = header.next_offset
+        return False
