@@ -171,8 +171,8 @@ class _Tracer:
 
 
 def trace_flows() -> dict[str, Passed]:
-    """Append, flush, extend, read, open after a crash, and a commit of Spark's, each as it goes the second
-    time, in this thread."""
+    """An append that begins a batch, a flush of it, extend, read, open after a crash, and a commit of Spark's,
+    each as it goes the second time, in this thread."""
     import logstore
     from logstore import NewRecord, StoreConfig
 
@@ -193,7 +193,7 @@ def trace_flows() -> dict[str, Passed]:
         for name, flow in flows.items():
             flow()
             log.flush()
-            if name != "append":
+            if name == "flush":
                 log.append(b"gathered")
             found[name] = _Tracer(source).run(flow)
         log.flush()

@@ -104,14 +104,11 @@ class LogState:
 
     @segments.setter
     def segments(self, segments: Sequence[Segment]) -> None:
-        self._segments = tuple(segments)
-        self._bases = tuple([segment.base_offset for segment in segments])
-
-    @property
-    def active(self) -> ActiveSegment:
-        active = self._segments[-1]
+        active = segments[-1]
         assert isinstance(active, ActiveSegment)
-        return active
+        self._segments = tuple(segments)
+        self.active = active
+        self._bases = tuple([segment.base_offset for segment in segments])
 
     def publish(self) -> None:
         """Show the present state to readers, in one assignment."""
