@@ -171,8 +171,8 @@ class _Tracer:
 
 
 def trace_flows() -> dict[str, Passed]:
-    """An append that begins a batch, a flush of it, extend, read, open after a crash, and a commit of Spark's,
-    each as it goes the second time, in this thread."""
+    """An append that begins a batch, a flush of it, an extend, a read, an open after a crash, and a commit of
+    Spark's, each as it goes the second time, in this thread."""
     import logstore
     from logstore import NewRecord, StoreConfig
 

@@ -42,8 +42,12 @@ if TYPE_CHECKING:
 
     from logstore.logdir.cleaner import LogCleaner
     from logstore.partition.checking.findings import OnVerifyProgress, VerifyReport
-    from logstore.partition.cleaning.compaction_report import CompactionReport, OnCompactionProgress
-    from logstore.partition.cleaning.erase_report import EraseReport, OnEraseProgress
+    from logstore.partition.cleaning.reports import (
+        CompactionReport,
+        EraseReport,
+        OnCompactionProgress,
+        OnEraseProgress,
+    )
     from logstore.partition.reading.latest import LatestView
 
 

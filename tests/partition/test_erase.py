@@ -25,7 +25,7 @@ from logstore.errors import (
 from logstore.files import OsFiles
 from logstore.format.compression import Codec
 from logstore.model import Isolation, NewRecord, Record, Role
-from logstore.partition.cleaning.erase_report import MAX_LISTED_OFFSETS
+from logstore.partition.cleaning.reports import MAX_LISTED_OFFSETS
 from logstore.partition.reading.lookup import record_at
 from logstore.partition.recovery.aside import KEPT_FILES
 from logstore.testing import ManualClock

@@ -25,12 +25,12 @@ from logstore.errors import ClosedError, LogstoreError, RetriableError, UsageErr
 from logstore.logdir.cleaning import CleanerStatus, LogCleaning
 from logstore.logdir.throttle import SharedThrottle
 from logstore.model import TopicPartition
-from logstore.partition.cleaning.compaction_report import (
+from logstore.partition.cleaning.dirtiness import Dirtiness, most_dirty_first
+from logstore.partition.cleaning.reports import (
     CompactionProgress,
     CompactionReport,
     OnCompactionProgress,
 )
-from logstore.partition.cleaning.dirtiness import Dirtiness, most_dirty_first
 from logstore.partition.log import Log
 from logstore.partition.state.context import LogContext
 from logstore.warning import warn

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from logstore.logdir.cleaner import LogCleaner
     from logstore.logdir.scrub import Scrubber
     from logstore.partition.checking.findings import VerifyReport
-    from logstore.partition.cleaning.compaction_report import CompactionReport, OnCompactionProgress
+    from logstore.partition.cleaning.reports import CompactionReport, OnCompactionProgress
 
 
 class OpenProgress(NamedTuple):

@@ -22,8 +22,7 @@ from logstore.partition.arguments import check_count
 from logstore.partition.checking.checkable import CheckableLog
 from logstore.partition.encoding.rows import NewRecords
 from logstore.partition.reading.view import LogView
-from logstore.partition.recovery.loader import RecoveryReport
-from logstore.partition.recovery.opening import load_log
+from logstore.partition.recovery.loader import RecoveryReport, load_log
 from logstore.partition.standalone import open_standalone
 from logstore.partition.state.context import LogContext
 from logstore.partition.writing.appending import LastOfProducer
@@ -36,9 +35,14 @@ if TYPE_CHECKING:
 
     from logstore.partition.checking.facts import LogFacts
     from logstore.partition.checking.files import StoredCheckpoints
-    from logstore.partition.cleaning.compaction_report import CompactionReport, OnCompactionProgress, Throttle
     from logstore.partition.cleaning.dirtiness import Dirtiness
-    from logstore.partition.cleaning.erase_report import EraseReport, OnEraseProgress
+    from logstore.partition.cleaning.reports import (
+        CompactionReport,
+        EraseReport,
+        OnCompactionProgress,
+        OnEraseProgress,
+        Throttle,
+    )
 
 
 class Log(CheckableLog):

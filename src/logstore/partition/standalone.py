@@ -16,7 +16,7 @@ from logstore.errors import ClosedError, InvalidTopicError, UsageError
 from logstore.files import Files, PathLike, check_path
 from logstore.format.names import parse_directory_name
 from logstore.model import Role, TopicPartition
-from logstore.partition.recovery.opening import load_log
+from logstore.partition.recovery.loader import load_log
 from logstore.partition.state.context import LogContext, make_context
 from logstore.partition.state.home import LOCK_NAME, STORE_NAMES
 from logstore.partition.writing.writer import LogWriter, open_writer

@@ -31,22 +31,22 @@ from logstore.format.offset_map import SEED_BYTES, OffsetMap, bytes_for
 from logstore.model import NO_TIMESTAMP_MS, Bytes
 from logstore.partition.cleaning.cleaned_batches import (
     BatchCleaner,
+    CleanedTransactions,
     CleaningCounts,
     CleaningRules,
     last_of_producers,
 )
 from logstore.partition.cleaning.cleaned_group import CountedOutput, GroupCopy
 from logstore.partition.cleaning.cleaned_segment import CleanedSegment
-from logstore.partition.cleaning.cleaned_transactions import CleanedTransactions
-from logstore.partition.cleaning.compaction_report import (
+from logstore.partition.cleaning.dirtiness import CleanableFacts, Dirtiness, plan_cleaning
+from logstore.partition.cleaning.grouping import GroupingFacts, plan_groups
+from logstore.partition.cleaning.joined_batches import JoiningRules, Output
+from logstore.partition.cleaning.reports import (
     CompactionProgress,
     CompactionReport,
     OnCompactionProgress,
     Throttle,
 )
-from logstore.partition.cleaning.dirtiness import CleanableFacts, Dirtiness, plan_cleaning
-from logstore.partition.cleaning.grouping import GroupingFacts, plan_groups
-from logstore.partition.cleaning.joined_batches import JoiningRules, Output
 from logstore.partition.cleaning.rewriting import Rewriting
 from logstore.partition.cleaning.source import Source, SourcePiece, sources_below
 from logstore.partition.encoding.planning import compression_level, largest_batch_bytes

@@ -22,9 +22,9 @@ from logstore.format.offset_map import SEED_BYTES
 from logstore.partition.cleaning.cleaned_batches import KEPT
 from logstore.partition.cleaning.cleaned_group import CountedOutput, KeptRow
 from logstore.partition.cleaning.cleaned_segment import CleanedSegment
-from logstore.partition.cleaning.erase_report import EraseProgress, EraseReport, OnEraseProgress
 from logstore.partition.cleaning.erased_records import BatchEraser, ErasedRecords
 from logstore.partition.cleaning.joined_batches import Output
+from logstore.partition.cleaning.reports import EraseProgress, EraseReport, OnEraseProgress
 from logstore.partition.cleaning.rewriting import Rewriting
 from logstore.partition.cleaning.source import Source, SourcePiece, sources_below
 from logstore.partition.encoding.planning import compression_level
