@@ -15,8 +15,9 @@ from logstore.partition.checking.facts_of_files import facts_of_files
 from logstore.partition.checking.files import StoredCheckpoints
 from logstore.partition.checking.findings import FindingKind, VerifyReport
 from logstore.partition.checking.verify import verify_log
+from logstore.partition.log import Log
 from logstore.partition.state.home import CLEAN_MARKER_NAME
-from logstore.partition.writing.writable import WritableLog
+from logstore.partition.writing.writer import LogWriter
 from tests.figures import report as report_figure
 
 pytest_plugins = ["tests.durations", "tests.longest", "tests.partition.fixtures"]
@@ -38,7 +39,7 @@ def pytest_terminal_summary(terminalreporter):
 class _Opened(NamedTuple):
     """A log that the running test has opened. The log itself lives as long as the test lets it."""
 
-    log: weakref.ref[WritableLog]
+    log: weakref.ref[LogWriter]
     files: Any
     home: str
     partition: Any
@@ -51,15 +52,15 @@ class _Verified:
 
 _verified = _Verified()
 _opened: dict[str, _Opened] = {}
-_plain_init = WritableLog.__init__
+_plain_init = LogWriter.__init__
 
 
-def _init_and_note(self, context, directory, partition, config, loaded, **options):
-    _plain_init(self, context, directory, partition, config, loaded, **options)
+def _init_and_note(self, context, directory, partition, config, loaded):
+    _plain_init(self, context, directory, partition, config, loaded)
     _opened[directory] = _Opened(weakref.ref(self), context.files, context.home.path, partition, config)
 
 
-WritableLog.__init__ = _init_and_note  # the product has no list of its logs, and needs none
+LogWriter.__init__ = _init_and_note  # the product has no list of its logs, and needs none
 
 _OURS = {FindingKind.SPARSE_INDEX, FindingKind.WIDE_INDEX_ENTRY}
 """Notes of what logstore itself never leaves."""
@@ -90,10 +91,10 @@ def pytest_runtest_call(item):
 def _verify(directory: str, noted: _Opened) -> VerifyReport | None:
     """None for a log of which nothing can be said: after a failure, or as a crash has left it."""
     log = noted.log()
-    if log is not None and not log.is_closed:
-        if log.needs_reopen or log._context.fork_flag.is_forked:
+    if log is not None and not log.guard.is_closed:
+        if log.guard.failure is not None or log.context.fork_flag.is_forked:
             return None
-        return log.verify()
+        return Log(log).verify()
     files = noted.files
     try:
         if not files.is_file(f"{noted.home}/{CLEAN_MARKER_NAME}") or not files.is_directory(directory):

@@ -55,7 +55,7 @@ def test_every_use_of_the_parents_store_is_refused(store):
 
 def test_a_lock_that_another_thread_held_at_the_fork_stops_nothing(store):
     log = store["t"][0]
-    with store._directory._lock, log._lock:
+    with store._directory._lock, log.writer.guard.lock:
         in_child(lambda: (refuses(lambda s: s.create_topic("u"), store), refuses(LOG_USES["append"], log)))
 
 

@@ -190,7 +190,7 @@ class World:
         if "t" not in self.store:  # it was deleted: that was asked for
             self.store.create_topic("t")
         log = self.store["t"][0]
-        assert not log.needs_reopen, f"{said} poisons the log: {log._failure!r}"
+        assert not log.needs_reopen, f"{said} poisons the log: {log.writer.guard.failure!r}"
         if log.is_closed:
             self.store.close()
             self.open()

@@ -543,8 +543,8 @@ def test_a_program_that_ends_writes_what_was_gathering(path, opening, ending):
 
 def test_a_program_waits_for_what_the_background_is_writing_as_it_ends(path):
     slow = (
-        "write, begun = log._core.write, threading.Event(); "
-        "log._core.write = lambda *what: (begun.set(), time.sleep(0.3), write(*what))[2]"
+        "write, begun = log.writer.core.write, threading.Event(); "
+        "log.writer.core.write = lambda *what: (begun.set(), time.sleep(0.3), write(*what))[2]"
     )
     run_python(APPEND.format(f"{OPENINGS['store']}; {slow}", "begun.wait()"), path)
     assert values_left(path) == [b"1", b"2"]
@@ -557,7 +557,7 @@ def test_the_end_of_a_forked_child_writes_nothing(path):
 
 
 def test_what_cannot_be_written_at_the_end_is_told(path):
-    refusing = "log._core.write = lambda *_: (_ for _ in ()).throw(error)"
+    refusing = "log.writer.core.write = lambda *_: (_ for _ in ()).throw(error)"
     error = "error = logstore.StorageError(28, 'no room', 'somewhere')"
     done = subprocess.run(
         [sys.executable, "-c", APPEND.format(OPENINGS["store"], f"{error}; {refusing}"), str(path)],

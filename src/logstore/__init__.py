@@ -31,8 +31,7 @@ from logstore.model import (
     Record,
     TopicPartition,
 )
-from logstore.partition.cleaning.compaction_report import CompactionReport
-from logstore.partition.cleaning.erase_report import EraseReport
+from logstore.partition.cleaning.reports import CompactionReport, EraseReport
 from logstore.partition.log import Log
 from logstore.partition.segments.indexes import OffsetIndex
 from logstore.partition.segments.segment import Segment

@@ -42,8 +42,12 @@ if TYPE_CHECKING:
 
     from logstore.logdir.cleaner import LogCleaner
     from logstore.partition.checking.findings import OnVerifyProgress, VerifyReport
-    from logstore.partition.cleaning.compaction_report import CompactionReport, OnCompactionProgress
-    from logstore.partition.cleaning.erase_report import EraseReport, OnEraseProgress
+    from logstore.partition.cleaning.reports import (
+        CompactionReport,
+        EraseReport,
+        OnCompactionProgress,
+        OnEraseProgress,
+    )
     from logstore.partition.reading.latest import LatestView
 
 
@@ -440,9 +444,9 @@ class Topic(BoundToProcess, Sequence[Log]):
         logs = [(self[partition], rows) for partition, rows in divided]
         flush = check_flag(flush, "flush")
         try:
-            prepared = [(log, log._prepare(rows)) for log, rows in logs]
+            prepared = [(log, log.writer.appending.prepare(rows)) for log, rows in logs]
         except InvalidRecordError:
-            self[0]._prepare(records)  # raises it with the record's number in the call
+            self[0].writer.appending.prepare(records)  # raises it with the record's number in the call
             raise
         return self._extend_logs(prepared, flush)
 
@@ -459,13 +463,18 @@ class Topic(BoundToProcess, Sequence[Log]):
         tables = arrow_input.divide(data, count, lambda value: placement.choose(None, value, count))
         logs = [(self[partition], table) for partition, table in tables.items()]
         flush = check_flag(flush, "flush")
-        return self._extend_logs([(log, log._prepare_arrow(table)) for log, table in logs], flush)
+        return self._extend_logs(
+            [(log, log.writer.appending.prepare_arrow(table)) for log, table in logs], flush
+        )
 
     def _extend_logs(
         self, prepared: Sequence[tuple[Log, Sequence[NewBatch]]], flush: bool
     ) -> dict[int, range]:
         """Append what was checked and encoded for each log; returns the offsets by partition."""
-        offsets = {log.partition.partition: log._extend_batches(batches, False) for log, batches in prepared}
+        offsets = {
+            log.partition.partition: log.writer.appending.extend_batches(batches, False)
+            for log, batches in prepared
+        }
         if flush:
             self._writable().flush([log for log, _ in prepared])
         return offsets

@@ -185,7 +185,7 @@ class CompactedSession:
         self.log = open_compacted(self.files, self.clock)
         contents = contents_of(self.log)
         self.say(Opened(tuple(contents.items()), self.log.log_end_offset, self.log.durable_offset))
-        for producer_id, state in self.log._core.producers.active_producers().items():
+        for producer_id, state in self.log.writer.core.producers.active_producers().items():
             if state.transaction_first_offset is not None:
                 self.log.append_end_marker(producer_id, 0, committed=False)
         self._sequences: dict[int, int] = {}

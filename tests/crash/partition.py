@@ -69,7 +69,7 @@ class Session(Writer):
 
         def is_group_commit(operation: Operation) -> bool:
             """The flush that others wait for, and not one of a roll, during which nobody can append."""
-            return isinstance(operation, FlushFile) and not self.log._lock._is_owned()  # type: ignore[attr-defined]
+            return isinstance(operation, FlushFile) and not self.log.writer.guard.lock._is_owned()  # type: ignore[attr-defined]
 
         def before(operation: Operation) -> None:
             if current_thread() is thread:

@@ -56,7 +56,7 @@ BUGS = (
         "acknowledged before the flush",
         (
             Change(
-                "partition.group_commit:GroupCommit.wait_until_durable",
+                "partition.writing.group_commit:GroupCommit.wait_until_durable",
                 "if self._durable_offset() >= offset:",
                 "if True:",
             ),
@@ -67,7 +67,7 @@ BUGS = (
         "names of new segments not made durable",
         (
             Change(
-                "partition.log_state:LogState.flush_names",
+                "partition.writing.log_state:LogState.flush_names",
                 "self.context.files.flush_directory(self.directory)",
             ),
             Change("files:write_small_files", "files.flush_directory(directory)"),
@@ -76,19 +76,19 @@ BUGS = (
     ),
     Bug(
         "old segment not flushed after a roll",
-        (Change("partition.growth:LogGrowth.roll", "self.unflushed.append(sealed)"),),
+        (Change("partition.writing.growth:LogGrowth.roll", "self.unflushed.append(sealed)"),),
         _partition("append", "roll", _FLUSHED),
     ),
     Bug(
         "recovery without checksums",
-        (Change("partition.tail:Tail.scan", "check=True", "check=False"),),
+        (Change("partition.recovery.tail:Tail.scan", "check=True", "check=False"),),
         _partition("append", "append"),
     ),
     Bug(
         "what lies behind the end in the last block left there",
         (
             Change(
-                "partition.recovery:Loader._cut",
+                "partition.recovery.loader:Loader._cut",
                 "segment.log_file.truncate(segment.size_bytes)",
                 "segment.log_file.truncate(segment.size_bytes) if file_size > segment.size_bytes else None",
             ),
@@ -101,7 +101,7 @@ BUGS = (
         "a segment that lost its end taken for one with a gap behind it",
         (
             Change(
-                "partition.recovery:Loader._continues",
+                "partition.recovery.loader:Loader._continues",
                 "return end == next_base or (end < next_base and not self.is_dense)",
                 "return end <= next_base",
             ),
@@ -112,17 +112,17 @@ BUGS = (
         "a durable batch taken back for what follows it",
         (
             Change(
-                "partition.tail:Tail._may_be_wrong_last",
+                "partition.recovery.tail:Tail._may_be_wrong_last",
                 " and self._previous_last >= self._recovery_point",
                 "",
             ),
-            Change("partition.tail:Tail._accept", " and not is_first", ""),
+            Change("partition.recovery.tail:Tail._accept", " and not is_first", ""),
         ),
         _partition("append", "append", "append", "checkpoint", "append"),
     ),
     Bug(
         "a torn end that is not cut",
-        (Change("partition.recovery:Loader._cut", "segment.log_file.truncate(segment.size_bytes)"),),
+        (Change("partition.recovery.loader:Loader._cut", "segment.log_file.truncate(segment.size_bytes)"),),
         _partition("append", "append"),
     ),
     Bug(
@@ -138,32 +138,34 @@ BUGS = (
     Bug(
         "recovery point stored before the data is flushed",
         (
-            Change("partition.writable:WritableLog._checkpoint_locked", "self._flush_now_locked()"),
-            Change("partition.writable:WritableLog.prepare_checkpoint", "self.flush()"),
+            Change("partition.writing.durability:Durability.checkpoint_locked", "self.flush_now_locked()"),
+            Change("partition.writing.durability:Durability.prepare_checkpoint", "self.flush()"),
         ),
         _partition("append", "checkpoint"),
     ),
     Bug(
         "what recovery found not flushed",
         (
-            Change("partition.recovery:Loader._make_durable", "active.flush()"),
-            Change("partition.writable:WritableLog.prepare_checkpoint", "self.flush()"),
-            Change("partition.writable:WritableLog._checkpoint_locked", "self._flush_now_locked()"),
+            Change("partition.recovery.loader:Loader._make_durable", "active.flush()"),
+            Change("partition.writing.durability:Durability.prepare_checkpoint", "self.flush()"),
+            Change("partition.writing.durability:Durability.checkpoint_locked", "self.flush_now_locked()"),
         ),
         _partition("append", "append"),
         2,
     ),
     Bug(
         "clean marker before the flush",
-        (Change("partition.log:Log._close_locked", "self._checkpoint_locked()"),),
+        (Change("partition.writing.writer:LogWriter._close_locked", "self.durability.checkpoint_locked()"),),
         _partition("append", "append", "reopen"),
     ),
     Bug(
         "removal of the clean marker not durable, and its word not checked",
         (
-            Change("partition.home:LogHome.take_clean_marker", "self._files.flush_directory(self.path)"),
             Change(
-                "partition.recovery:Loader._load_clean",
+                "partition.state.home:LogHome.take_clean_marker", "self._files.flush_directory(self.path)"
+            ),
+            Change(
+                "partition.recovery.loader:Loader._load_clean",
                 "if fault is None and end == self.recovery_point:",
                 "if True:",
             ),
@@ -174,7 +176,7 @@ BUGS = (
         "log start not stored before segments are deleted",
         (
             Change(
-                "partition.core:LogCore.raise_log_start",
+                "partition.writing.core:LogCore.raise_log_start",
                 "self._store_log_start(offset)",
             ),
         ),
@@ -184,7 +186,7 @@ BUGS = (
         "recovery point not lowered before a truncation",
         (
             Change(
-                "partition.home:LogHome.lower_recovery_point",
+                "partition.state.home:LogHome.lower_recovery_point",
                 "if self._recovery_points.get(partition, 0) > offset:",
                 "if False:",
             ),
@@ -194,9 +196,9 @@ BUGS = (
     Bug(
         "index entries believed unseen",
         (
-            Change("partition.tail:index_tail", "segment.indexes.truncate_to(keep_below)"),
+            Change("partition.recovery.tail:index_tail", "segment.indexes.truncate_to(keep_below)"),
             Change(
-                "partition.tail:index_tail",
+                "partition.recovery.tail:index_tail",
                 "first_last_offset=last.offset",
                 "first_last_offset=None",
             ),
@@ -207,7 +209,7 @@ BUGS = (
         "no recovery point before the second segment",
         (
             Change(
-                "partition.growth:LogGrowth._prepare_roll",
+                "partition.writing.growth:LogGrowth._prepare_roll",
                 "self.context.home.ensure_recovery_point(self.partition)",
             ),
             Change(
@@ -237,31 +239,33 @@ BUGS = (
     Bug(
         "the old files of an erasure left to be removed later",
         (
-            Change("partition.erasing:Erasure._replace", "log._remove(renamed)"),
-            Change("partition.erasing:Erasure._remove_leftovers", 'files.remove(f"{directory}/{name}")'),
+            Change("partition.cleaning.erasing:Erasure._replace", "log.removal.remove(renamed)"),
+            Change(
+                "partition.cleaning.erasing:Erasure._remove_leftovers", 'files.remove(f"{directory}/{name}")'
+            ),
         ),
         _partition(_FLUSHED, "append", "erase"),
     ),
     Bug(
         "removal by an erasure not made durable",
-        (Change("partition.erasing:Erasure._remove_leftovers", "files.flush_directory(directory)"),),
+        (Change("partition.cleaning.erasing:Erasure._remove_leftovers", "files.flush_directory(directory)"),),
         _partition(_FLUSHED, "append", "erase"),
     ),
     Bug(
         "a compacted log rolls without a flush",
-        (Change("partition.growth:LogGrowth._prepare_roll", "old.flush()"),),
+        (Change("partition.writing.growth:LogGrowth._prepare_roll", "old.flush()"),),
         _compacted("append", "roll", "append"),
     ),
     Bug(
         "a compacted segment not flushed",
-        (Change("partition.cleaned_segment:CleanedSegment.finish", "self._log.flush()"),),
+        (Change("partition.cleaning.cleaned_segment:CleanedSegment.finish", "self._log.flush()"),),
         _compacted(_FLUSHED, _FLUSHED, "compact", _FLUSHED),
     ),
     Bug(
         "segments go before what replaces them is durable under its name",
         (
             Change(
-                "partition.core:LogCore.replace_segments",
+                "partition.writing.core:LogCore.replace_segments",
                 "flush_directory(self.directory)\n        renamed =",
                 "renamed =",
             ),
@@ -270,14 +274,14 @@ BUGS = (
     ),
     Bug(
         "what a finished swap replaces is left there",
-        (Change("partition.leftovers:_finish_swap", "_remove_all(files, directory, replaced)"),),
+        (Change("partition.recovery.leftovers:_finish_swap", "_remove_all(files, directory, replaced)"),),
         _compacted(_FLUSHED, "roll", _FLUSHED, "roll", _FLUSHED, "compact"),
     ),
     Bug(
         "an unfinished swap is finished",
         (
             Change(
-                "partition.leftovers:clean_leftovers",
+                "partition.recovery.leftovers:clean_leftovers",
                 "_remove_unfinished(files, directory, names)",
             ),
         ),
@@ -286,8 +290,8 @@ BUGS = (
     Bug(
         "compaction of what is not yet durable",
         (
-            Change("partition.growth:LogGrowth._prepare_roll", "old.flush()"),
-            Change("partition.compaction:Compaction._prepare", "log.checkpoint()"),
+            Change("partition.writing.growth:LogGrowth._prepare_roll", "old.flush()"),
+            Change("partition.cleaning.compaction:Compaction._prepare", "log.durability.checkpoint()"),
         ),
         _compacted("append", "append", "compact", "append"),
     ),
@@ -295,7 +299,7 @@ BUGS = (
         "tombstones removed at first sight",
         (
             Change(
-                "partition.cleaned_batches:BatchCleaner._staying",
+                "partition.cleaning.cleaned_batches:BatchCleaner._staying",
                 "tombstones and horizon_ms is not None and self._rules.now_ms >= horizon_ms",
                 "tombstones",
             ),

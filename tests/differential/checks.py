@@ -151,7 +151,7 @@ def check_damage(history: History, *, in_active: bool) -> int:
         return 0
     damaged = _damaged_batch(history, flip)
     recovery_point = history.log._context.home.recovery_point(history.log.partition)
-    bases = history.log._core.view.bases
+    bases = history.log.writer.core.view.bases
     walked_from = max((base for base in bases if base <= recovery_point), default=0)
     is_walked_over = int(flip.path.stem) >= walked_from
     with flip:
@@ -217,7 +217,7 @@ class Damaged(NamedTuple):
 def _damaged_batch(history: History, flip: Flip) -> Damaged:
     data = flip.path.read_bytes()
     headers = scan_batches(data, 0, len(data), check=True)[0]
-    behind = [base for base in history.log._core.view.bases if base > int(flip.path.stem)]
+    behind = [base for base in history.log.writer.core.view.bases if base > int(flip.path.stem)]
     ends = [header.base_offset for _, header in headers[1:]] + [min(behind, default=history.model.end)]
     for (position, header), before in zip(headers, ends, strict=True):
         if position <= flip.position < position + header.size_bytes:

@@ -91,6 +91,7 @@ class History:
         (name,) = self.chance.choices(names, weights)
         getattr(self, f"_{name}")()
         assert self.log.log_end_offset == self.model.end, name
+        self.log.writer.gathering.drain()  # for readers elsewhere
         if self.manages_high_watermark:
             self._move_high_watermark()
         return str(name)
@@ -205,7 +206,6 @@ class History:
         self._reopen()
 
     def _kill(self) -> None:
-        self.log.log_end_offset  # noqa: B018 - writes what is gathered
         self.store._directory.abandon()
         self._reopen()
 
@@ -223,7 +223,7 @@ class History:
 
     def flip(self, is_in_active: bool) -> Flip | None:
         """Change one bit of a batch of some segment; None if there is none."""
-        segments = self.log._core.view.segments
+        segments = self.log.writer.core.view.segments
         chosen = segments if is_in_active else segments[:-1]
         paths = [path for path in (Path(each.path) for each in chosen) if path.stat().st_size]
         if not paths:

@@ -185,7 +185,7 @@ class Session(Writer):
         """The process dies, and its successor opens the log."""
         self.let_go()
         if tail:
-            log = self.disk.memory.open(self.log._core.active.path)
+            log = self.disk.memory.open(self.log.writer.core.active.path)
             log.write_at(log.size_bytes(), [tail])
         self.open_again()
 
@@ -198,7 +198,7 @@ def settle(writer: Writer, history: Callable[[], History]) -> None:
     """After a failure: the log must be what it may be; take it as it is."""
     log = writer.log
     check_locks(log)
-    if log._gathered.row_count and not log.needs_reopen:
+    if log.writer.gathering.rows.row_count and not log.needs_reopen:
         log.flush()  # writes what was gathered, and keeps its offsets
     found = found_in(log)
     history().check(found)
@@ -214,9 +214,9 @@ def settle(writer: Writer, history: Callable[[], History]) -> None:
 
 def check_locks(log: Log) -> None:
     """Nothing is held any more."""
-    assert not log._lock._is_owned(), "the log's lock is held"  # type: ignore[attr-defined]
-    assert not log._commit._lock.locked()
-    assert not log._commit._is_flushing, "nobody can flush any more"
+    assert not log.writer.guard.lock._is_owned(), "the log's lock is held"  # type: ignore[attr-defined]
+    assert not log.writer.durability.commit._lock.locked()
+    assert not log.writer.durability.commit._is_flushing, "nobody can flush any more"
     assert not log._context.home._lock.locked()
 
 
@@ -273,7 +273,7 @@ def make_past() -> Past:
     session.roll()
     session.append(2)
     session.close()
-    assert len(session.log._core.segments) >= 3
+    assert len(session.log.writer.core.segments) >= 3
     return Past(memory.memory.now(), tuple(memory.said()))
 
 

@@ -31,7 +31,7 @@ def log(files):
 
 def give_up_descriptor(log):
     """As :class:`OpenSegments` does when there are too many."""
-    return log._core.active.forget_flushed_files(flush=True)
+    return log.writer.core.active.forget_flushed_files(flush=True)
 
 
 def check_refused(log):
@@ -55,7 +55,7 @@ def test_a_segment_that_is_sealed_after_its_flush_failed_is_not_called_durable(f
 
 def test_a_sealed_segment_whose_flush_failed_is_not_called_durable(files, log):
     log.roll()
-    (sealed,) = log._core.unflushed
+    (sealed,) = log.writer.core.unflushed
     files.fail(FAULTS["failed flush"], path=".log")
     with pytest.raises(StorageError):
         sealed.flush()
@@ -67,7 +67,7 @@ def test_a_sealed_segment_that_becomes_active_again_is_not_called_durable(files,
     log.extend([b"w"] * 5)
     files.fail(FAULTS["failed flush"], path=f"{0:020}.log")
     with pytest.raises(StorageError):
-        log._core.unflushed[0].flush()
+        log.writer.core.unflushed[0].flush()
     with pytest.raises(StorageError):
         log.truncate_to(5)
     check_refused_changes(log)
@@ -88,7 +88,7 @@ def test_an_index_whose_flush_failed_is_written_to_a_new_file(files, log, suffix
 
 
 def test_aborted_transactions_whose_flush_failed_are_told_to_the_next_recovery(files, log):
-    log._core.active.append_aborted(AbortedTransaction(1, 0, 4, 0))
+    log.writer.core.active.append_aborted(AbortedTransaction(1, 0, 4, 0))
     files.fail(FAULTS["failed flush"], path=".txnindex")
     with pytest.raises(StorageError):
         log.flush()

@@ -48,7 +48,7 @@ def test_an_interrupted_write_says_what_to_do(tmp_path, monkeypatch):
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patched:
-            patched.setattr(log._core, "publish", interrupt)
+            patched.setattr(log.writer.core, "publish", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 log.extend([b"half-way"])
         with pytest.raises(ReopenRequiredError) as raised:

@@ -89,9 +89,9 @@ class _InterruptedLock:
 def test_while_a_log_waits_for_its_lock(tmp_path):
     log = logstore.Log.open(tmp_path / "t-0")
     log.append(b"v")
-    lock, log._lock = log._lock, _InterruptedLock(log._lock)
+    lock, log.writer.guard.lock = log.writer.guard.lock, _InterruptedLock(log.writer.guard.lock)
     with pytest.raises(KeyboardInterrupt):
         log.close()
-    log._lock = lock
+    log.writer.guard.lock = lock
     assert log.append(b"w", flush=True) == 1
     must_be_closed(tmp_path / "t-0", logstore.Log.open, log, log)

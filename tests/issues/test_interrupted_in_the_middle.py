@@ -14,7 +14,7 @@ from logstore.errors import ReopenRequiredError
 from logstore.partition.log import Log
 from logstore.partition.recovery import loader
 from logstore.partition.state import home
-from logstore.partition.writing import group_commit, writable
+from logstore.partition.writing import group_commit, guard
 from logstore.testing import ManualClock, MemoryFiles
 
 
@@ -51,8 +51,8 @@ def in_another_thread(action):
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
-        (writable._Change, "__enter__"),
-        (writable._Change, "__exit__"),
+        (guard.Guard, "__enter__"),
+        (guard.Guard, "__exit__"),
         (group_commit.GroupCommit, "_leave"),
         (group_commit.GroupCommit, "_hand_over_locked"),
     ],

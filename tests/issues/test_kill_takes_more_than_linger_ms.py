@@ -49,9 +49,9 @@ def slow_disk(monkeypatch):
 
 def wait_until_written(logs, seconds):
     until = time.monotonic() + seconds
-    while any(log._gathered.row_count for log in logs) and time.monotonic() < until:
+    while any(log.writer.gathering.rows.row_count for log in logs) and time.monotonic() < until:
         time.sleep(0.001)
-    return [log.partition for log in logs if log._gathered.row_count]
+    return [log.partition for log in logs if log.writer.gathering.rows.row_count]
 
 
 def test_the_first_record_of_each_partition_waits_for_no_fsync(tmp_path, slow_disk):
@@ -97,7 +97,7 @@ def test_a_checkpoint_of_one_log_does_not_hold_up_others(tmp_path, slow_disk):
             one.append(b"v")
             checkpoint = threading.Thread(target=one.checkpoint)
             checkpoint.start()
-            while checkpoint.is_alive() and one._gathered.row_count:
+            while checkpoint.is_alive() and one.writer.gathering.rows.row_count:
                 time.sleep(0.001)
             for log in others:
                 log.append(b"v")
@@ -127,10 +127,10 @@ def test_a_roll_that_must_wait_does_so_elsewhere(tmp_path, slow_disk):
 def test_a_roll_that_must_wait_changes_nothing(tmp_path):
     log = open_log(tmp_path / "t-0", cleanup_policy="compact", segment_bytes=200)
     log.extend([(b"k", b"v" * 100)])
-    log._core.may_wait = False
+    log.writer.core.may_wait = False
     with pytest.raises(RetriableError, match="cannot roll"):
         log.roll()
-    log._core.may_wait = True
+    log.writer.core.may_wait = True
     assert (log.segment_count, log.needs_reopen, offsets_of(log)) == (1, False, [0])
 
 
@@ -143,7 +143,7 @@ def test_appends_cannot_outrun_the_writing(tmp_path, monkeypatch):
             for log in logs:
                 log.append(b"v")
                 time.sleep(0.0005)
-        assert sum(log._gathered.row_count for log in logs) < 20
+        assert sum(log.writer.gathering.rows.row_count for log in logs) < 20
 
 
 def test_an_append_writes_the_overdue_rows_of_its_own_log(tmp_path, monkeypatch):
@@ -152,10 +152,10 @@ def test_an_append_writes_the_overdue_rows_of_its_own_log(tmp_path, monkeypatch)
         log = store.create_topic("t")[0]
         log.append(b"a")
         log.append(b"b")
-        assert log._gathered.row_count == 2
+        assert log.writer.gathering.rows.row_count == 2
         time.sleep(0.31)
         log.append(b"c")
-        assert log._gathered.row_count == 1
+        assert log.writer.gathering.rows.row_count == 1
 
 
 def test_a_task_that_fails_does_not_end_the_thread(caplog):
@@ -187,22 +187,26 @@ def test_the_recovery_point_waits_for_a_segment_that_was_sealed_while_it_was_flu
     log = open_log(tmp_path / "t-0", files=files, index_interval_bytes=1)
     for _ in range(5):
         add(log, b"v" * 100)
-    log._flush_pending = True
-    flush_files = log._flush_files
+    log.writer.durability._flush_pending = True
+    flush_files = log.writer.durability.flush_files
 
     def flush_and_roll(plan):
         flush_files(plan)
-        log._flush_files = flush_files
+        log.writer.durability.flush_files = flush_files
         log.roll()
 
-    log._flush_files = flush_and_roll
-    log._background_flush()
-    assert (log.durable_offset, log._core.active.base_offset, len(log._core.unflushed)) == (5, 5, 1)
+    log.writer.durability.flush_files = flush_and_roll
+    log.writer.durability.background_flush()
+    assert (log.durable_offset, log.writer.core.active.base_offset, len(log.writer.core.unflushed)) == (
+        5,
+        5,
+        1,
+    )
     assert log._context.home.recovery_point(log.partition) == 0
     files.operations.clear()
     log.flush()
     add(log, b"v")
-    log._background_flush()
+    log.writer.durability.background_flush()
     flushed = files.operations.index(("flush", f"{0:020}.timeindex"))
     assert flushed < files.operations.index(("rename", "recovery-point-offset-checkpoint.tmp"))
     assert log._context.home.recovery_point(log.partition) == 5

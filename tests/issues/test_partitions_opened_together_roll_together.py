@@ -13,7 +13,7 @@ PARTITIONS = 20
 
 
 def jitters(store: logstore.Store) -> set[int]:
-    found = {log._core.active.jitter_ms for log in store["t"]}
+    found = {log.writer.core.active.jitter_ms for log in store["t"]}
     assert all(0 <= jitter_ms <= 900_000 for jitter_ms in found)
     return found
 
@@ -34,4 +34,4 @@ def test_each_partition_has_a_jitter_of_its_own() -> None:
 
 def test_without_the_setting_there_is_none() -> None:
     log = Log.open("/t-0", files=MemoryFiles(), clock=ManualClock(), store_config=StoreConfig(linger_ms=0))
-    assert log._core.active.jitter_ms == 0
+    assert log.writer.core.active.jitter_ms == 0

@@ -135,7 +135,7 @@ def test_a_reader_of_a_deleted_topic_gets_nothing_of_a_new_one(store):
 def test_a_flush_of_a_topic_that_is_deleted_meanwhile_is_told_so(store):
     log = store["t"][0]
     log.extend([b"unflushed"])
-    plan = log._plan_flush_locked()
+    plan = log.writer.durability._plan_flush_locked()
     store.delete_topic("t")
     with pytest.raises(ClosedError):
-        log._flush_files(plan)
+        log.writer.durability.flush_files(plan)

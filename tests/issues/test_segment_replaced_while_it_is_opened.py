@@ -51,7 +51,7 @@ def log(tmp_path, files):
 
 
 def disturb(log, files, action, ending="00000000000000000000.log"):
-    for segment in log._core.view.segments:
+    for segment in log.writer.core.view.segments:
         segment.forget_files()
     files.ending, files.action = ending, action
 
@@ -64,7 +64,7 @@ def test_a_reader_gets_the_segment_of_its_view(log, files):
 
 def test_a_reader_gets_the_size_of_that_segment(log, files):
     """It is asked when it is first needed."""
-    segment = log._core.view.segments[0]
+    segment = log.writer.core.view.segments[0]
     size_bytes, segment._size_bytes = segment.size_bytes, None
     disturb(log, files, lambda: log.compact(now=True))
     assert segment.size_bytes == size_bytes
@@ -87,7 +87,7 @@ def test_so_does_one_whose_files_names_went_on(log, files):
 
 def test_a_reader_stores_no_index_for_a_segment_whose_files_are_being_renamed(log, files):
     """Between the renames of its log and of its indexes these are missing, and built again."""
-    segment = log._core.view.segments[0]
+    segment = log.writer.core.view.segments[0]
     segment.forget_files()
     index = segment.path_of(".index")
     rename, seen = files.rename, []

@@ -51,7 +51,7 @@ def test_the_old_logs_checkpoint_is_not_the_new_ones(tmp_path, step):
 def log_checkpoint(log):
     """As the background does it."""
     try:
-        log._background_flush()
+        log.writer.durability.background_flush()
         log.prepare_checkpoint()
         log._context.home.store_checkpoints()
     except Exception as error:

@@ -126,9 +126,9 @@ def test_idle_producers_are_forgotten_after_a_day(store, clock):
     log = store.create_topic("t")[0]
     log.extend([b"v"], producer=ProducerIdentity(7, 0, 0))
     pass_time(store, clock, 86_000_000)
-    assert 7 in log._core.producers.active_producers()
+    assert 7 in log.writer.core.producers.active_producers()
     pass_time(store, clock, 2_000_000)
-    assert log._core.producers.active_producers() == {}
+    assert log.writer.core.producers.active_producers() == {}
 
 
 def test_a_failure_in_one_partition_does_not_keep_others_from_their_checkpoint(
@@ -189,9 +189,9 @@ def test_others_are_flushed_while_a_partition_is_reopened(path):
             for number in range(3):
                 log.append(b"v")
                 deadline = time.monotonic() + 5
-                while log._core.durable_offset <= number and time.monotonic() < deadline:
+                while log.writer.core.durable_offset <= number and time.monotonic() < deadline:
                     time.sleep(0.005)
-                assert log._core.durable_offset == number + 1
+                assert log.writer.core.durable_offset == number + 1
         finally:
             files.is_stopped = False
             files.may_go_on.set()
@@ -267,8 +267,8 @@ def test_with_the_real_clock_a_thread_does_it_all(path):
             log.append(b"v" * 100)
         deadline = time.monotonic() + 5
         while time.monotonic() < deadline and not (
-            log._core.durable_offset == 100
-            and log._core.log_start_offset > 0
+            log.writer.core.durable_offset == 100
+            and log.writer.core.log_start_offset > 0
             and not [name for name in names_in(path / "t-0") if name.endswith(".deleted")]
             and "t 0 100" in (path / "recovery-point-offset-checkpoint").read_text()
         ):

@@ -329,7 +329,7 @@ def test_a_log_that_is_opened_again_is_tried_at_once(store):
 def test_a_log_that_needs_to_be_opened_again_is_left_alone(store, cleaned):
     log = store.create_topic("t", config=COMPACTED)[0]
     soil(log)
-    log._poison(StorageError(5, "fsync failed", "x"))
+    log.writer.guard.poison(StorageError(5, "fsync failed", "x"))
     let_pass(store)
     assert cleaned == []
     assert store.cleaner.status()[T0].dirty_ratio == 1

@@ -14,7 +14,6 @@ from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import ClosedError, ForkedError, LogstoreError
 from logstore.model import TopicPartition
 from logstore.partition.log import Log
-from logstore.partition.writing.turn import turn_of
 from logstore.testing import ManualClock
 from tests.logdir.helpers import QuickFiles
 from tests.logdir.helpers_cleaner import COMPACTED, latest_of, record_count, soil, unfinished_files
@@ -55,7 +54,7 @@ def sleeping(tmp_path):
     with open_store(tmp_path / "store", SLOW) as store:
         log = store.create_topic("t", config=COMPACTED)[0]
         latest = soil(log)
-        wait_for(lambda: turn_of(log).is_taken)
+        wait_for(lambda: log.writer.turn.is_taken)
         time.sleep(0.05)
         yield store, log, latest
 
@@ -368,5 +367,5 @@ def test_a_forked_child_is_refused_and_the_parent_goes_on(sleeping):
     in_child(check)
     with cleaner._changed:  # another thread may hold it at the fork
         in_child(check)
-    assert turn_of(log).is_taken
+    assert log.writer.turn.is_taken
     assert latest_of(log) == latest

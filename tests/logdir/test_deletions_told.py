@@ -128,7 +128,7 @@ def retention_in_the_background(place):
 
 def retention_below_the_log_start(place):
     log = place.fill()
-    log._core.raise_log_start(50)  # as a broker leaves it, which removes files every five minutes
+    log.writer.core.raise_log_start(50)  # as a broker leaves it, which removes files every five minutes
     return log.enforce_retention, ["t-0", "offsets 0 to ", "log start offset 50"]
 
 

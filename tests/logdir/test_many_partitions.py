@@ -118,7 +118,7 @@ def test_a_failed_flush_on_the_way_is_told_by_the_next_flush_of_the_log(tmp_path
     store = open_store(tmp_path / "store")
     log = store.create_topic("t")[0]
     log.extend([b"v"])
-    active = log._core.active
+    active = log.writer.core.active
     calls = []
 
     def fail():

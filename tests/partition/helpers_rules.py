@@ -62,7 +62,7 @@ def crash(log: Log) -> None:
     log.abandon()
     log._context.scheduler.stop()
     log._context.home.release()
-    log._core.forget_files()
+    log.writer.core.forget_files()
     if log in _opened:
         _opened.remove(log)
 

@@ -73,7 +73,7 @@ def test_the_bytes_are_those_of_the_producers_own_batch(log, tmp_path):
     rows = [NewRecord(b"v%d" % i, b"k", (("h", b"x"),), START_MS + i) for i in range(50)]
     other = open_log(tmp_path / "other-0")
     other.extend(rows, producer=who(0))
-    (encoded,) = log._encoder.encode(rows, START_MS)
+    (encoded,) = log.writer.gathering.encoder.encode(rows, START_MS)
     adopt_one(log, encoded)
     assert stored_bytes(log) == stored_bytes(other)
 

@@ -18,7 +18,7 @@ from logstore.errors import (
 )
 from logstore.partition.log import Log
 from logstore.partition.segments.active import ActiveSegment
-from logstore.partition.writing.appending import AppendingLog
+from logstore.partition.writing.durability import Durability
 from logstore.testing import FAULTS, FaultyFiles, MemoryFiles, explore
 from logstore.testing.explorer import CrashError
 from tests.format.vectors import LEGACY
@@ -414,11 +414,11 @@ def test_the_control_finds_a_name_that_goes_too_early(monkeypatch):
 
 def test_the_control_finds_a_hole_in_front(monkeypatch):
     """The check can fail: where what is in front of the new segment is not flushed."""
-    adopt_file = AppendingLog.adopt_file
+    adopt_file = Log.adopt_file
 
     def hasty(log, path):
         with monkeypatch.context() as patch:
-            patch.setattr(AppendingLog, "_flush_now_locked", lambda log: None)
+            patch.setattr(Durability, "flush_now_locked", lambda durability: None)
             return adopt_file(log, path)
 
     monkeypatch.setattr(Log, "adopt_file", hasty)

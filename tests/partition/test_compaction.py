@@ -389,7 +389,7 @@ def test_aborted_records_go_even_if_the_marker_is_above_the_last_stable_offset(l
     log.compact(now=True)
     assert left(log) == {0: ("a", "1"), 2: ("b", "open"), 4: ("a", "3")}
     assert [entry.last_offset for entry in log.fetch(0, isolation=Isolation.LOG_END).aborted] == []
-    entries = log._core.segments[0].read_transaction_index().entries
+    entries = log.writer.core.segments[0].read_transaction_index().entries
     assert [entry.last_offset for entry in entries] == [marker]
     log = reopen(log, how="crash", keep_snapshots=False)
     assert log.last_stable_offset == 2
@@ -656,7 +656,7 @@ def test_every_batch_but_the_first_has_an_index_entry(tmp_path):
     for number in range(50):
         put(log, **{f"key {number % 49}": "1"})
     log.compact(now=True)
-    index = log._core.segments[0].offset_index
+    index = log.writer.core.segments[0].offset_index
     assert [index.entry(number).offset for number in range(index.entry_count)] == list(range(2, 50))
 
 
@@ -665,7 +665,7 @@ def test_a_small_index_limit_makes_the_entries_fewer(tmp_path):
     for number in range(50):
         put(log, **{f"key {number % 40}": "1"})
     log.compact(now=True)
-    assert log._core.segments[0].offset_index.size_bytes <= 120
+    assert log.writer.core.segments[0].offset_index.size_bytes <= 120
     assert [next(log.read(offset)).offset for offset in range(10, 50)] == list(range(10, 50))
 
 

@@ -145,10 +145,10 @@ def test_a_name_that_is_taken_again_never_shows_another_segments_bytes(tmp_path)
 def test_the_new_segment_has_the_time_of_the_last_old_one(tmp_path):
     log = open_compacted(tmp_path / "topic-0")
     fill(log)
-    segment = log._core.segments[2]
+    segment = log.writer.core.segments[2]
     log._context.files.set_modified_ms(segment.path, 1_234_000)
     log.compact()
-    assert log._core.segments[0].modified_ms == 1_234_000
+    assert log.writer.core.segments[0].modified_ms == 1_234_000
 
 
 def test_everything_is_durable_before_it_is_swapped(tmp_path, files, log):
@@ -230,7 +230,7 @@ def test_files_that_are_gone_before_they_were_read_end_it(tmp_path):
 
     def take_the_first(progress):
         if progress.done_bytes == progress.total_bytes // 2:  # the map is filled
-            first = log._core.segments[0]
+            first = log.writer.core.segments[0]
             log.delete_before(3)
             run_background(log)
             first.forget_files()

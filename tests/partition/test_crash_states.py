@@ -527,7 +527,7 @@ def test_a_crash_at_any_step_of_appending_and_rolling_leaves_a_prefix(tmp_path, 
             partition.log.flush()
             partition.close()
         except Crash:
-            known = partition._log._core.log_end_offset if partition._log is not None else 0
+            known = partition._log.writer.core.log_end_offset if partition._log is not None else 0
             partition.recover()
             assert partition.read() == list(range(partition.log.log_end_offset))
             assert partition.log.log_end_offset >= known

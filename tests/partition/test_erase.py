@@ -25,7 +25,7 @@ from logstore.errors import (
 from logstore.files import OsFiles
 from logstore.format.compression import Codec
 from logstore.model import Isolation, NewRecord, Record, Role
-from logstore.partition.cleaning.erase_report import MAX_LISTED_OFFSETS
+from logstore.partition.cleaning.reports import MAX_LISTED_OFFSETS
 from logstore.partition.reading.lookup import record_at
 from logstore.partition.recovery.aside import KEPT_FILES
 from logstore.testing import ManualClock
@@ -471,10 +471,10 @@ def test_no_cache_learns_it_again_from_a_reader_under_way(tmp_path):
 def test_a_flush_under_way_does_not_stumble_over_a_segment_that_was_replaced(log):
     fill(log)
     log.roll()
-    plan = log._plan_flush_locked()
-    assert log._core.segments[0] in plan.segments
+    plan = log.writer.durability._plan_flush_locked()
+    assert log.writer.core.segments[0] in plan.segments
     log.erase(keys=[KEY])
-    log._flush_files(plan)
+    log.writer.durability.flush_files(plan)
     assert not log.needs_reopen
 
 
@@ -527,7 +527,7 @@ def test_what_a_failed_append_left_behind_the_end_goes(tmp_path):
     files = WatchedFiles()
     log = open_log(tmp_path / "t-0", files=files)
     fill(log, secrets=())
-    active = log._core.active
+    active = log.writer.core.active
     active.log_file.write_at(active.size_bytes, [SECRET])
     log.erase(keys=[KEY])
     assert not has_trace(tmp_path, SECRET)
@@ -797,7 +797,7 @@ def test_a_reader_that_is_about_to_open_a_file_when_it_goes(tmp_path, suffix, is
     if is_sealed:
         log.roll()
     wanted = list(log.read(isolation=Isolation.COMMITTED))
-    log._core.segments[0].forget_files()
+    log.writer.core.segments[0].forget_files()
     files.action = lambda: log.erase(keys=[KEY])
     files.suffix = suffix
     reader = log.read(isolation=Isolation.COMMITTED)

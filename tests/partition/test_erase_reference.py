@@ -93,7 +93,7 @@ class Reference:
         assert there <= {at for at in self.records if at < offset}
         self.records = {at: record for at, record in self.records.items() if at in there}
         self.last.clear()
-        states = self.log._core.producers.active_producers()
+        states = self.log.writer.core.producers.active_producers()
         self.sequences = {
             number: states[number].next_sequence if number in states else 0 for number in self.sequences
         }

@@ -181,7 +181,7 @@ def test_more_than_a_segment_is_written_segment_by_segment(tmp_path):
     log = open_log(tmp_path / "t-0", segment_bytes=1000, batch_bytes=500)
     assert log.extend([b"x" * 100] * 30) == range(30)
     assert len(bases_of(log)) > 3
-    assert all(segment.size_bytes <= 1000 for segment in log._core.segments)
+    assert all(segment.size_bytes <= 1000 for segment in log.writer.core.segments)
     assert offsets_of(log) == list(range(30))
 
 

@@ -153,7 +153,7 @@ def test_a_failed_append_is_undone_and_the_next_one_works(partition, code):
 def test_what_a_failed_append_left_is_cut_before_the_next_one(partition, monkeypatch):
     """Its rest could otherwise stand behind the next batch, whole and valid."""
     partition.write(5)
-    file = partition.log._core.active.log_file
+    file = partition.log.writer.core.active.log_file
 
     def write_and_fail(action, path):
         if action == "write" and path.endswith(".log"):

@@ -335,7 +335,7 @@ def test_after_a_failed_fsync_reading_goes_on(watched, files):
     files.refuse("flush", ".log")
     with pytest.raises(StorageError):
         watched.flush()
-    watched._gathered.put((None, b"lost", 0, ()), 40)
+    watched.writer.gathering.rows.put((None, b"lost", 0, ()), 40)
     assert values_of(watched) == [b"a", b"gathered"]
     assert values_of(watched, isolation=Isolation.DURABLE) == []
 

@@ -20,6 +20,7 @@ from logstore.errors import (
 from logstore.format.compression import Codec
 from logstore.format.gathered import MAX_RECORD_OVERHEAD_BYTES
 from logstore.format.header import HEADER_BYTES
+from logstore.model import Isolation, ProducerIdentity, Role
 from tests.partition.helpers_rules import (
     START_MS,
     WatchedFiles,
@@ -34,12 +35,12 @@ from tests.partition.helpers_rules import (
 
 
 def gathered(log):
-    return log._gathered.row_count
+    return log.writer.gathering.rows.row_count
 
 
 def written(log):
     """The log end on disk."""
-    return log._core.log_end_offset
+    return log.writer.core.log_end_offset
 
 
 def batch_sizes(log):
@@ -109,11 +110,9 @@ def test_a_record_larger_than_a_batch_is_one(tmp_path):
 @pytest.mark.parametrize(
     "look",
     [
-        lambda log: log.log_end_offset,
         lambda log: list(log.read()),
         lambda log: log.fetch(0),
         lambda log: log.offset_at(0),
-        lambda log: log.size_bytes,
         lambda log: log.flush(),
         lambda log: log.checkpoint(),
         lambda log: log.roll(),
@@ -127,6 +126,32 @@ def test_whoever_looks_sees_what_was_appended(log, look):
     assert (gathered(log), written(log)) == (0, 1)
 
 
+@pytest.mark.parametrize("role", [Role.ALONE, Role.LEADER])
+def test_properties_tell_of_what_gathers_and_leave_it_to_gather(log, role):
+    log.extend([b"a", b"b"], flush=True)
+    log.set_role(role)
+    for number in range(3):
+        assert log.append(b"c") == 2 + number
+        end = 3 + number
+        assert log.log_end_offset == end
+        assert log.readable_offsets(Isolation.LOG_END) == range(end)
+        shown = end if role is Role.ALONE else 2
+        assert (log.high_watermark, log.last_stable_offset) == (shown, shown)
+        assert log.readable_offsets() == range(shown)
+        assert (log.log_start_offset, log.durable_offset, log.segment_count) == (0, 2, 1)
+        assert log.size_bytes == log.writer.core.active.size_bytes
+        assert (gathered(log), written(log)) == (number + 1, 2)
+    log.flush()
+    assert batch_sizes(log) == [2, 3]
+
+
+def test_a_transaction_under_way_keeps_the_stable_offset_where_it_was(log):
+    add(log, b"t", producer=ProducerIdentity(1, 0, 0, transactional=True))
+    log.append(b"a")
+    assert (log.log_end_offset, log.last_stable_offset) == (2, 0)
+    assert gathered(log) == 1
+
+
 def test_read_your_writes(log):
     for number in range(5):
         offset = log.append(b"%d" % number)
@@ -136,7 +161,7 @@ def test_read_your_writes(log):
 def test_a_killed_process_loses_what_was_gathered_and_nothing_else(tmp_path):
     log = open_log(tmp_path / "t-0")
     log.append(b"a")
-    log.log_end_offset  # noqa: B018 - writes it
+    assert values_of(log) == [b"a"]  # which writes it
     log.append(b"lost")
     crash(log)
     assert values_of(open_log(tmp_path / "t-0")) == [b"a"]
@@ -214,8 +239,8 @@ def held_by_another_thread(lock):
 @needs_compiled
 def test_the_first_of_a_batch_opens_the_gate(log):
     log.append(b"a")
-    assert log._gathered.is_gate_open
-    with held_by_another_thread(log._lock):
+    assert log.writer.gathering.rows.is_gate_open
+    with held_by_another_thread(log.writer.guard.lock):
         assert log.append(b"b", key=b"k", headers=(("h", b"x"),), timestamp_ms=START_MS) == 1
     assert values_of(log) == [b"a", b"b"]
 
@@ -229,23 +254,23 @@ def test_the_first_of_a_batch_opens_the_gate(log):
         lambda log: log.truncate_to(0),
         lambda log: log.truncate_fully_and_start_at(7),
         lambda log: log.reconfigure(log.config),
-        lambda log: log.log_end_offset,
+        lambda log: list(log.read()),
         lambda log: log.close(),
         lambda log: log.abandon(),
-        lambda log: log._poison(OSError("broken")),
+        lambda log: log.writer.guard.poison(OSError("broken")),
     ],
 )
 def test_whoever_changes_the_log_closes_the_gate(log, change):
     log.append(b"a")
     change(log)
-    assert not log._gathered.is_gate_open
+    assert not log.writer.gathering.rows.is_gate_open
 
 
 @pytest.mark.parametrize("settings", [{"linger_ms": 0}, {"flush_messages": 2}])
 def test_it_stays_closed_where_an_append_may_have_more_to_do(tmp_path, settings):
     log = open_log(tmp_path / "t-0", **settings)
     assert [log.append(b"a") for _ in range(3)] == [0, 1, 2]
-    assert log._gathered.gather(b"a", None, (), None, START_MS) is None
+    assert log.writer.gathering.rows.gather(b"a", None, (), None, START_MS) is None
     assert written(log) >= 2
 
 
@@ -253,7 +278,7 @@ def test_after_the_end_appends_are_refused_whatever_came_before(tmp_path):
     for name, end, error in (
         ("a-0", lambda log: log.close(), ClosedError),
         ("b-0", lambda log: log.abandon(), ClosedError),
-        ("c-0", lambda log: log._poison(OSError("broken")), ReopenRequiredError),
+        ("c-0", lambda log: log.writer.guard.poison(OSError("broken")), ReopenRequiredError),
     ):
         log = open_log(tmp_path / name)
         log.append(b"a")
@@ -328,7 +353,7 @@ def test_a_timestamp_out_of_bounds_is_refused(log):
 
 @pytest.mark.parametrize("limit", ["max_message_bytes", "segment_bytes"])
 def test_a_record_that_just_fits_is_taken_and_one_more_byte_is_not(tmp_path, limit):
-    size = len(open_log(tmp_path / "a-0")._encode([b"x" * 1000])[0])
+    size = len(open_log(tmp_path / "a-0").writer.appending.prepare([b"x" * 1000])[0])
     log = open_log(tmp_path / "t-0", **{limit: size})
     log.append(b"first")
     assert log.append(b"x" * 1000) == 1
@@ -403,8 +428,9 @@ def test_a_full_disk_refuses_further_appends_and_no_offset_is_lost(full, files):
 
 
 def test_a_full_disk_does_not_stop_reading(full):
+    assert full.log_end_offset == 3
     assert values_of(full) == [b"0"]
-    assert full.log_end_offset == 1
+    assert full.log_end_offset == full.high_watermark == 1  # what the disk refused cannot be read
     assert full.offset_at(0) == 0
 
 
@@ -418,10 +444,10 @@ def test_it_is_tried_again_in_the_background(full, files):
 
 
 def test_what_was_written_before_is_made_durable_all_the_same(full):
-    assert full._core.durable_offset == 0
+    assert full.writer.core.durable_offset == 0
     with pytest.raises(DiskFullError):
         full.flush()
-    assert full._core.durable_offset == 1
+    assert full.writer.core.durable_offset == 1
 
 
 def test_without_linger_the_refused_record_is_forgotten(tmp_path, files):

@@ -31,7 +31,7 @@ def table(view):
 def compact(log):
     """A round, after which nothing is left of the files that it replaced."""
     log.compact(now=True)
-    log._core.forget_files()
+    log.writer.core.forget_files()
     run_background(log)
 
 

@@ -158,7 +158,7 @@ class LogMachine(RuleBasedStateMachine):
             self.learn_batches(offsets.start)
 
     def learn_batches(self, start):
-        view = self.log._core.view
+        view = self.log.writer.core.view
         for found in iterate_batches(view, start, view.log_end_offset):
             if found.header.base_offset >= start:
                 self.model.batches.append(range(found.header.base_offset, found.header.next_offset))
@@ -166,7 +166,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(drawn=new_records, flush=st.booleans())
     def append(self, drawn, flush):
         new = self.to_append(drawn)
-        before = self.log._core.log_end_offset
+        before = self.log.writer.core.log_end_offset
         offset = self.log.append(
             new.value, key=new.key, headers=new.headers, timestamp_ms=new.timestamp_ms, flush=flush
         )
@@ -174,11 +174,11 @@ class LogMachine(RuleBasedStateMachine):
         self.note(new, offset)
         self.after_write(before)
         if flush:
-            assert self.log._core.durable_offset == self.model.end
+            assert self.log.writer.core.durable_offset == self.model.end
 
     def after_write(self, before):
         """Batches that were written since the log ended at ``before``."""
-        if self.log._core.log_end_offset > before:
+        if self.log.writer.core.log_end_offset > before:
             self.learn_batches(before)
 
     @rule(drawn=st.lists(new_records, max_size=12), flush=st.booleans())
@@ -240,7 +240,7 @@ class LogMachine(RuleBasedStateMachine):
 
     def settle(self):
         """Have what is gathered written, and learn its batches."""
-        before = self.log._core.log_end_offset
+        before = self.log.writer.core.log_end_offset
         assert self.log.log_end_offset == self.model.end
         self.after_write(before)
 
@@ -287,7 +287,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def flush(self):
-        before = self.log._core.log_end_offset
+        before = self.log.writer.core.log_end_offset
         self.log.flush()
         self.after_write(before)
         assert self.log.durable_offset == self.model.end
@@ -326,7 +326,7 @@ class LogMachine(RuleBasedStateMachine):
         self.reset_producers()
         model = self.model
         model.open_since, model.owner = {}, {}
-        states = self.log._core.producers.active_producers()
+        states = self.log.writer.core.producers.active_producers()
         for producer_id, state in states.items():
             first = state.transaction_first_offset
             if first is not None:
@@ -342,7 +342,7 @@ class LogMachine(RuleBasedStateMachine):
         from logstore.partition.reading.records import iterate_batches
 
         hidden, undecided = set(), {}
-        view = self.log._core.view
+        view = self.log.writer.core.view
         for found in iterate_batches(view, view.bases[0], view.log_end_offset):
             header = found.header
             if header.is_control:
@@ -368,12 +368,12 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(ms=st.sampled_from([1, 5, 50, 1000, 20_000]))
     def let_time_pass(self, ms):
-        before = self.log._core.log_end_offset
+        before = self.log.writer.core.log_end_offset
         self.clock.advance(ms)
         run_background(self.log)
         self.after_write(before)
         if ms >= 50:
-            assert self.log._core.durable_offset >= before
+            assert self.log.writer.core.durable_offset >= before
 
     # Ends
 
@@ -389,7 +389,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def kill_and_reopen(self):
         """What was written survives; what was gathered may be gone."""
-        written = self.log._core.log_end_offset
+        written = self.log.writer.core.log_end_offset
         crash(self.log)
         self.open()
         assert self.log.log_end_offset == written
@@ -398,7 +398,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(chance=st.integers(0, 2**32))
     def cut_power_and_reopen(self, chance):
         """The active segment's file ends somewhere at or above what is durable."""
-        core = self.log._core
+        core = self.log.writer.core
         durable, written = core.durable_offset, core.log_end_offset
         path, safe_size = core.active.path, self.durable_size()
         crash(self.log)
@@ -411,7 +411,7 @@ class LogMachine(RuleBasedStateMachine):
 
     def durable_size(self):
         """Where in the active segment's file the first batch begins that is not durable."""
-        core = self.log._core
+        core = self.log.writer.core
         for piece in core.active.walk(0, core.active.size_bytes, check=False):
             for position, header in piece.batches:
                 if header.last_offset >= core.durable_offset:
@@ -431,13 +431,13 @@ class LogMachine(RuleBasedStateMachine):
     def offsets_are_in_order(self):
         if self.log is None:
             return
-        view = self.log._core.view
+        view = self.log.writer.core.view
         assert view.log_start_offset <= view.last_stable_offset <= view.high_watermark <= view.log_end_offset
         assert view.durable_offset <= view.log_end_offset
         assert view.log_start_offset == self.model.start
-        assert view.log_end_offset + self.log._gathered.row_count == self.model.end
+        assert view.log_end_offset + self.log.writer.gathering.rows.row_count == self.model.end
         assert list(view.bases) == sorted(set(view.bases))
-        if not self.log._gathered.row_count:
+        if not self.log.writer.gathering.rows.row_count:
             assert view.last_stable_offset == self.model.stable
 
     @invariant()
@@ -446,7 +446,7 @@ class LogMachine(RuleBasedStateMachine):
             return
         from logstore.partition.reading.records import iterate_records
 
-        view = self.log._core.view
+        view = self.log.writer.core.view
         records = list(iterate_records(view, view.log_start_offset, view.log_end_offset, LOG_END))
         assert records == self.model.visible(0, view.log_end_offset)
 

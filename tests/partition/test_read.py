@@ -335,7 +335,7 @@ def test_following_ends_after_the_timeout(log):
 
 def test_following_does_not_spin_while_the_disk_refuses_what_is_gathered(log):
     log.append(b"a")
-    log._gathered.has_failed = True
+    log.writer.gathering.rows.has_failed = True
     waits = []
     wait = log._wait_for_growth
     log._wait_for_growth = lambda view, ms: (waits.append(ms), wait(view, ms))

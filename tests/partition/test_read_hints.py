@@ -39,7 +39,9 @@ def check_lookups(partition):
         assert partition.log.offset_at(time_of(offset) - 500) == offset
     assert partition.log.offset_at(time_of(end)) is None
     assert partition.log.find_max_timestamp().offset == end - 1
-    largest = [segment.largest_timestamp for segment in partition.log._core.segments]  # retention goes by it
+    largest = [
+        segment.largest_timestamp for segment in partition.log.writer.core.segments
+    ]  # retention goes by it
     assert largest == [(time_of(COUNT - 1), COUNT - 1), (time_of(end - 1), end - 1)]
     assert partition.read() == list(range(end))
 
@@ -165,7 +167,7 @@ def test_a_lying_time_index_does_not_mislead_a_truncation_into_its_segment(parti
     data = partition.file(0, ".timeindex").read_bytes()
     partition.write_file(TIME_LIES[lie](data), suffix=".timeindex")
     partition.log.truncate_to(30)
-    assert partition.log._core.active.largest_timestamp == (time_of(29), 29)
+    assert partition.log.writer.core.active.largest_timestamp == (time_of(29), 29)
     partition.write(3)
     assert [partition.log.offset_at(time_of(offset)) for offset in range(33)] == list(range(33))
 
@@ -193,7 +195,7 @@ def test_a_lying_index_does_not_hide_a_producer(tmp_path, lie):
 def test_a_wrong_largest_timestamp_does_not_delete_a_segment_early(partition):
     """Retention goes by the largest timestamp; an index that says too little would cost data."""
     partition.write_file(time_entries((time_of(2), 2)), suffix=".timeindex")
-    segment = partition.log._core.segments[0]
+    segment = partition.log.writer.core.segments[0]
     assert segment.largest_timestamp == (time_of(COUNT - 1), COUNT - 1)
 
 
@@ -261,9 +263,9 @@ def test_no_index_is_ever_truncated_in_place(tmp_path):
 def test_a_mapped_index_outlives_its_replacement(partition):
     """A reader keeps the old file while somebody writes the new one."""
     partition.read(30)
-    held = partition.log._core.segments[0].offset_index
+    held = partition.log.writer.core.segments[0].offset_index
     before = held.lookup(30)
-    partition.log._core.segments[0].rebuild_indexes()
+    partition.log.writer.core.segments[0].rebuild_indexes()
     assert held.lookup(30) == before
     check_lookups(partition)
 

@@ -169,9 +169,11 @@ def test_a_read_takes_a_piece_at_a_time(tmp_path, monkeypatch):
     log = open_log(tmp_path / "t-0")
     add_batches(log, 400, size_bytes=5000)
     reads = []
-    read_at = type(log._core.active).read_at
+    read_at = type(log.writer.core.active).read_at
     monkeypatch.setattr(
-        type(log._core.active), "read_at", lambda self, *where: reads.append(where) or read_at(self, *where)
+        type(log.writer.core.active),
+        "read_at",
+        lambda self, *where: reads.append(where) or read_at(self, *where),
     )
     records = log.read()
     assert not reads

@@ -129,7 +129,7 @@ class Written:
 
     def forget_files(self):
         """As if others had needed the descriptors."""
-        self.log._core.forget_files()
+        self.log.writer.core.forget_files()
 
     def watch(self, files=None):
         return logstore.open(self.path, read_only=True, files=files or QuickFiles())

@@ -131,7 +131,7 @@ def test_without_timestamps_the_files_time_counts(tmp_path):
 def test_by_size(tmp_path):
     log = open_log(tmp_path / "t-0", retention_bytes=200)
     add_segments(log, 6)
-    one = log._core.segments[0].size_bytes
+    one = log.writer.core.segments[0].size_bytes
     log.enforce_retention()
     assert 200 <= log.size_bytes < 200 + one
 

@@ -32,7 +32,7 @@ BATCH_BYTES = len(batch(b"0" + b"." * 10, key=None))
 
 
 def active(log):
-    return log._core.active
+    return log.writer.core.active
 
 
 def indexed(log):
@@ -93,7 +93,9 @@ def test_a_segment_rolls_before_it_would_grow_past_segment_bytes(tmp_path):
     log = open_log(tmp_path / "t-0", segment_bytes=2 * BATCH_BYTES)
     add_batches(log, 5)
     assert bases_of(log) == [0, 2, 4]
-    assert [segment.size_bytes for segment in log._core.segments] == [2 * BATCH_BYTES] * 2 + [BATCH_BYTES]
+    assert [segment.size_bytes for segment in log.writer.core.segments] == [2 * BATCH_BYTES] * 2 + [
+        BATCH_BYTES
+    ]
 
 
 # Roll by time
@@ -305,7 +307,7 @@ def test_producers_are_stored_before_their_batches_go(tmp_path):
 def test_a_sealed_segment_has_a_closing_time_entry(log):
     log.extend([(None, b"a", START_MS + 5)])
     log.roll()
-    assert tuple(log._core.segments[0].largest_timestamp) == (START_MS + 5, 0)
+    assert tuple(log.writer.core.segments[0].largest_timestamp) == (START_MS + 5, 0)
 
 
 def test_no_append_waits_for_a_roll_to_be_durable(tmp_path):

@@ -589,7 +589,7 @@ def test_a_producer_snapshot_that_says_something_else(transactional, field):
 def test_producers_in_memory_that_are_not_those_of_the_batches(transactional):
     log = transactional.open()
     assert log.verify()
-    states = log._core.producers._producers
+    states = log.writer.core.producers._producers
     states[0] = states[0]._replace(producer_epoch=7)
     only(log.verify(), FindingKind.PRODUCERS)
     del states[0]  # as one that was idle for long

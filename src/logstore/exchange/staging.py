@@ -35,8 +35,7 @@ from logstore.format.header import BatchHeader
 from logstore.format.layout import BATCH_HEADER
 from logstore.format.names import LOG_SUFFIX, SNAPSHOT_SUFFIX, parse_segment_file_name
 from logstore.model import TopicPartition
-from logstore.partition.log import Log
-from logstore.partition.opening import open_log
+from logstore.partition.log import Log, open_log
 from logstore.partition.recovery.leftovers import list_segment_files, segment_bases
 from logstore.partition.segments.walk import PIECE_BYTES, Walk
 from logstore.partition.state.context import LogContext, make_context

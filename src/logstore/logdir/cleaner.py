@@ -25,15 +25,14 @@ from logstore.errors import ClosedError, LogstoreError, RetriableError, UsageErr
 from logstore.logdir.cleaning import CleanerStatus, LogCleaning
 from logstore.logdir.throttle import SharedThrottle
 from logstore.model import TopicPartition
-from logstore.partition.cleaning.compaction_report import (
+from logstore.partition.cleaning.dirtiness import Dirtiness, most_dirty_first
+from logstore.partition.cleaning.reports import (
     CompactionProgress,
     CompactionReport,
     OnCompactionProgress,
 )
-from logstore.partition.cleaning.dirtiness import Dirtiness, most_dirty_first
 from logstore.partition.log import Log
 from logstore.partition.state.context import LogContext
-from logstore.partition.writing.turn import turn_of
 from logstore.warning import warn
 
 _LONGEST_WAIT_MS: Final = 3_600_000
@@ -77,7 +76,9 @@ class LogCleaner:
         found = [(log, _dirtiness_of(log)) for log in self._compacted_logs()]
         with self._lock:
             return {
-                log.partition: self._cleaning_of_locked(log).status(dirtiness, is_taken=turn_of(log).is_taken)
+                log.partition: self._cleaning_of_locked(log).status(
+                    dirtiness, is_taken=log.writer.turn.is_taken
+                )
                 for log, dirtiness in found
             }
 
@@ -147,7 +148,7 @@ class LogCleaner:
             self._changed.notify_all()
             busy = [cleaning.log for cleaning in self._cleanings.values() if cleaning.is_busy]
         for log in busy:
-            turn_of(log).end()
+            log.writer.turn.end()
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join()
@@ -194,7 +195,7 @@ class LogCleaner:
         def throttle(size_bytes: int) -> None:
             delay_ms = self._throttle.delay_ms(size_bytes)
             if delay_ms and self._has_threads:  # on a clock set by hand nobody would wake up
-                turn_of(log).sleep(delay_ms)
+                log.writer.turn.sleep(delay_ms)
 
         def note_progress(progress: CompactionProgress) -> None:
             cleaning.progress = min(progress.done_bytes / max(progress.total_bytes, 1), 1.0)
@@ -232,7 +233,7 @@ class LogCleaner:
         with self._lock:
             for log in most_dirty_first(found):
                 cleaning = self._cleaning_of_locked(log)
-                if not (self._is_stopping or cleaning.is_busy or turn_of(log).is_taken):
+                if not (self._is_stopping or cleaning.is_busy or log.writer.turn.is_taken):
                     cleaning.begin()
                     return cleaning
         return None

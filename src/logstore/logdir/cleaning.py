@@ -11,8 +11,8 @@ from typing import Final, Literal
 from logstore.config import LEAST_CLEANER_MAP_BYTES
 from logstore.errors import without_frames
 from logstore.model import TopicPartition
-from logstore.partition.cleaning.compaction_report import CompactionReport
 from logstore.partition.cleaning.dirtiness import Dirtiness
+from logstore.partition.cleaning.reports import CompactionReport
 from logstore.partition.log import Log
 from logstore.warning import warn
 

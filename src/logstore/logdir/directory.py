@@ -38,8 +38,7 @@ from logstore.logdir.identity import (
 from logstore.logdir.topics import TopicTable
 from logstore.logdir.upkeep import Upkeep, flush_each, for_each
 from logstore.model import TopicPartition
-from logstore.partition.log import Log
-from logstore.partition.opening import open_log
+from logstore.partition.log import Log, open_log
 from logstore.partition.recovery.loader import RecoveryReport
 from logstore.partition.state.context import LogContext, make_context
 from logstore.turns import flushed_at_a_time, take_turns
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
     from logstore.logdir.cleaner import LogCleaner
     from logstore.logdir.scrub import Scrubber
     from logstore.partition.checking.findings import VerifyReport
-    from logstore.partition.cleaning.compaction_report import CompactionReport, OnCompactionProgress
+    from logstore.partition.cleaning.reports import CompactionReport, OnCompactionProgress
 
 
 class OpenProgress(NamedTuple):

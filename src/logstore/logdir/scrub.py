@@ -76,7 +76,7 @@ class Scrubber:
         if log.is_closed or log.needs_reopen:
             return
         started_ms = self._context.clock.monotonic_ms()
-        facts = facts_to_scrub(log)
+        facts = facts_to_scrub(log.writer)
         check = LogCheck(facts, lambda file: lambda position, size: read_aside(file, position, size))
         for step_bytes in check.segment_steps():
             yield step_bytes
@@ -85,7 +85,7 @@ class Scrubber:
         report = check.findings.report(self._context.clock.monotonic_ms() - started_ms)
         if report.is_sound:
             self.found.pop(log.partition, None)
-        elif not log.is_closed and not log.needs_reopen and facts_to_scrub(log).stamp == facts.stamp:
+        elif not log.is_closed and not log.needs_reopen and facts_to_scrub(log.writer).stamp == facts.stamp:
             self.found[log.partition] = report
             for problem in report.problems[:_MAX_WARNINGS]:
                 warn("scrubbing found damage in %s: %s", log.partition, problem)

@@ -16,10 +16,10 @@ from logstore.errors import ClosedError, InvalidTopicError, UsageError
 from logstore.files import Files, PathLike, check_path
 from logstore.format.names import parse_directory_name
 from logstore.model import Role, TopicPartition
-from logstore.partition.log import Log
-from logstore.partition.opening import open_log
+from logstore.partition.recovery.loader import load_log
 from logstore.partition.state.context import LogContext, make_context
 from logstore.partition.state.home import LOCK_NAME, STORE_NAMES
+from logstore.partition.writing.writer import LogWriter, open_writer
 
 _UNNAMED = TopicPartition("log", 0)
 """The name of a partition whose directory is not called ``<topic>-<partition>``."""
@@ -34,7 +34,7 @@ def open_standalone(
     clock: Clock | None,
     create: bool,
     accept_loss: bool,
-) -> Log:
+) -> LogWriter:
     """See :meth:`Log.open`."""
     check_topic_config(config)
     context = make_context(check_path(path), config=store_config, files=files, clock=clock)
@@ -64,15 +64,17 @@ def _check_place(context: LogContext, create: bool) -> None:
         raise UsageError(f"{directory} is a store; open it with logstore.open(), and take one of its logs")
 
 
-def _open_held(context: LogContext, config: TopicConfig, accept_loss: bool) -> Log:
+def _open_held(context: LogContext, config: TopicConfig, accept_loss: bool) -> LogWriter:
     partition = name_of(context.home.path)
     context.home.load()
     is_clean = context.home.take_clean_marker()
-    log = open_log(context, context.home.path, partition, config, is_clean=is_clean, accept_loss=accept_loss)
-    if not log.recovery.was_clean:
+    directory = context.home.path
+    loaded = load_log(context, directory, partition, config, is_clean=is_clean, accept_loss=accept_loss)
+    log = open_writer(context, directory, partition, config, loaded)
+    if not loaded.report.was_clean:
         context.home.store_checkpoints()
     closing = threading.Lock()
-    log._on_close = lambda: _close(context, log, closing)
+    log.on_close = lambda: _close(context, log, closing)
     interval_ms = context.config.log_flush_offset_checkpoint_interval_ms
     context.scheduler.every(interval_ms, f"checkpoint {partition}", lambda: _checkpoint(log))
     interval_ms = context.config.replica_high_watermark_checkpoint_interval_ms
@@ -81,27 +83,27 @@ def _open_held(context: LogContext, config: TopicConfig, accept_loss: bool) -> L
     return log
 
 
-def _store_high_watermark(context: LogContext, log: Log) -> None:
+def _store_high_watermark(context: LogContext, log: LogWriter) -> None:
     """Of a replicated log: readers in other processes go by it, and so does the next open. Of one that is
     alone nobody needs it before the next checkpoint."""
-    home, offset = context.home, log.written_high_watermark
-    if log.role is not Role.ALONE and home.high_watermark(log.partition) != offset:
+    home, offset = context.home, log.core.known_high_watermark
+    if log.core.role is not Role.ALONE and home.high_watermark(log.partition) != offset:
         home.store_high_watermark(log.partition, offset)
 
 
-def _checkpoint(log: Log) -> None:
+def _checkpoint(log: LogWriter) -> None:
     with contextlib.suppress(ClosedError):  # closing stores one
-        log.checkpoint()
+        log.durability.checkpoint()
 
 
-def _close(context: LogContext, log: Log, closing: threading.Lock) -> None:
+def _close(context: LogContext, log: LogWriter, closing: threading.Lock) -> None:
     """``closing``: of two threads one writes the marker; the other would do so when the lock is gone."""
     with closing:
         if not context.home.is_held:
             return
         context.scheduler.stop()
         try:
-            if not log.needs_reopen:
+            if log.guard.failure is None:
                 context.home.store_checkpoints()
                 context.home.put_clean_marker()
         finally:

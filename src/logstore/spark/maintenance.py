@@ -17,7 +17,7 @@ from logstore.logdir.verify import verify_partition, verify_store_files
 from logstore.logdir.watched import WatchedDirectory
 from logstore.model import TopicPartition
 from logstore.partition.checking.findings import VerifyReport, join_reports
-from logstore.partition.cleaning.compaction_report import CompactionReport
+from logstore.partition.cleaning.reports import CompactionReport
 from logstore.store import open_store
 
 T = TypeVar("T")

@@ -13,32 +13,32 @@ from logstore.partition.reading.view import LogView
 from logstore.partition.recovery.leftovers import Names, list_segment_files
 from logstore.partition.segments.segment import Segment
 from logstore.partition.writing.core import LogCore
-from logstore.partition.writing.writable import WritableLog
+from logstore.partition.writing.writer import LogWriter
 
 
-def facts_of_writer(log: WritableLog, checkpoints: StoredCheckpoints) -> LogFacts:
+def facts_of_writer(log: LogWriter, checkpoints: StoredCheckpoints) -> LogFacts:
     """What the writer of a log knows of it. Takes the log's lock for a moment, since all of it must be of one
     moment; the files are read before, as what they promise must be there then."""
-    files = log._context.files
+    files = log.context.files
     checkpoints.refresh()
     stored_epochs, findings = read_epoch_file(files, log.directory)
     try:
         names = list_segment_files(files, log.directory)
     except StorageError:
-        log._check_usable()  # the directory of a topic that was deleted has another name
+        log.guard.check_usable()  # the directory of a topic that was deleted has another name
         raise
-    log._current_view()  # writes what is gathered
-    with log._lock:
-        core = log._core
+    log.current_view()  # writes what is gathered
+    with log.guard.lock:
+        core = log.core
         if stored_epochs is not None and stored_epochs.entries != core.epochs.entries:
             stored_epochs, findings = read_epoch_file(files, log.directory)
         return _facts_of_core(log, core, names, findings, checkpoints)
 
 
 def _facts_of_core(
-    log: WritableLog, core: LogCore, names: Names, findings: list[Finding], checkpoints: StoredCheckpoints
+    log: LogWriter, core: LogCore, names: Names, findings: list[Finding], checkpoints: StoredCheckpoints
 ) -> LogFacts:
-    view, context, config = core.view, log._context, core.config
+    view, context, config = core.view, log.context, core.config
     may_have_gaps = context.home.may_have_gaps(log.partition, config)
     is_dense = context.home.has_recovery_point(log.partition) and not may_have_gaps
     recovery_point = context.home.recovery_point(log.partition)
@@ -60,17 +60,17 @@ def _facts_of_core(
         index_interval_bytes=config.index_interval_bytes,
         index_limit_bytes=config.segment_index_bytes,
         epochs=core.epochs,
-        producers=core.producers.active_producers() if log._failure is None else None,
+        producers=core.producers.active_producers() if log.guard.failure is None else None,
         late_producers=core.producers.late_transactions(context.clock.now_ms(), TRANSACTION_TIMEOUT_MS),
         findings=[*findings, *checkpoints.contradictions(log.partition, view.log_end_offset)],
         stamp=_stamp_of(view, core.replacement_count),
     )
 
 
-def facts_to_scrub(log: WritableLog) -> LogFacts:
+def facts_to_scrub(log: LogWriter) -> LogFacts:
     """What is known of the sealed segments below the recovery point: a prefix of the log, without what is in
     memory of producers. Takes no lock, and hurries no append."""
-    core, context = log._core, log._context
+    core, context = log.core, log.context
     replacement_count = core.replacement_count  # before the view: it must not know of more
     view, config, home = core.view, core.config, context.home
     recovery_point = home.recovery_point(log.partition)

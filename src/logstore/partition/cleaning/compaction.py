@@ -20,7 +20,6 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from logstore.errors import CorruptionError, RetriableError, StorageError, UsageError
 from logstore.format.batch import decode_batch, records_section
@@ -32,42 +31,38 @@ from logstore.format.offset_map import SEED_BYTES, OffsetMap, bytes_for
 from logstore.model import NO_TIMESTAMP_MS, Bytes
 from logstore.partition.cleaning.cleaned_batches import (
     BatchCleaner,
+    CleanedTransactions,
     CleaningCounts,
     CleaningRules,
     last_of_producers,
 )
 from logstore.partition.cleaning.cleaned_group import CountedOutput, GroupCopy
 from logstore.partition.cleaning.cleaned_segment import CleanedSegment
-from logstore.partition.cleaning.cleaned_transactions import CleanedTransactions
-from logstore.partition.cleaning.compaction_report import (
+from logstore.partition.cleaning.dirtiness import CleanableFacts, Dirtiness, plan_cleaning
+from logstore.partition.cleaning.grouping import GroupingFacts, plan_groups
+from logstore.partition.cleaning.joined_batches import JoiningRules, Output
+from logstore.partition.cleaning.reports import (
     CompactionProgress,
     CompactionReport,
     OnCompactionProgress,
     Throttle,
 )
-from logstore.partition.cleaning.dirtiness import CleanableFacts, Dirtiness, plan_cleaning
-from logstore.partition.cleaning.grouping import GroupingFacts, plan_groups
-from logstore.partition.cleaning.joined_batches import JoiningRules, Output
 from logstore.partition.cleaning.rewriting import Rewriting
 from logstore.partition.cleaning.source import Source, SourcePiece, sources_below
 from logstore.partition.encoding.planning import compression_level, largest_batch_bytes
 from logstore.partition.reading.view import LogView
 from logstore.partition.segments.segment import Segment
+from logstore.partition.writing.writer import LogWriter
 from logstore.warning import inform
-
-if TYPE_CHECKING:
-    from logstore.partition.log import Log
-    from logstore.partition.writing.writable import WritableLog
-
 
 # What is dirty ----------------------------------------------------------------------------------------------
 
 
-def find_dirtiness(log: WritableLog, view: LogView, *, rolls: bool = False) -> Dirtiness:
+def find_dirtiness(log: LogWriter, view: LogView, *, rolls: bool = False) -> Dirtiness:
     """What may be cleaned of the log as the view has it; with ``rolls``, if its active segment were sealed.
     Cost: of each dirty sealed segment at most the largest timestamp and one batch header are read, where a
     lag is set."""
-    context, end = log._context, view.log_end_offset
+    context, end = log.context, view.log_end_offset
     segments = [
         CleanableFacts(
             segment.base_offset,
@@ -82,7 +77,7 @@ def find_dirtiness(log: WritableLog, view: LogView, *, rolls: bool = False) -> D
         segments.append(CleanableFacts(end, end, 0, lambda: NO_TIMESTAMP_MS, lambda: NO_TIMESTAMP_MS))
     return plan_cleaning(
         segments,
-        config=log._core.config,
+        config=log.core.config,
         log_start_offset=view.log_start_offset,
         log_end_offset=view.log_end_offset,
         last_stable_offset=view.last_stable_offset,
@@ -112,7 +107,7 @@ class Compaction(Rewriting):
 
     def __init__(
         self,
-        log: Log,
+        log: LogWriter,
         *,
         now: bool,
         dry_run: bool,
@@ -187,10 +182,10 @@ class Compaction(Rewriting):
     def _prepare(self) -> tuple[LogView, Dirtiness]:
         """Roll if need be, find what there is to do, and make everything durable if there is something."""
         log, rolls = self._log, self._is_urgent and self._is_dry_run
-        with log._own_lock(), log._changing as core:
+        with log.guard.own_lock(), log.guard as core:
             if not core.config.compacts:
                 raise UsageError(f"{log.partition} is not compacted: cleanup_policy must contain compact")
-            log._drain_locked()
+            log.gathering.drain_locked()
             if self._is_urgent and not rolls and core.active.size_bytes:
                 core.roll(core.log_end_offset, self._context.clock.now_ms())
                 core.publish()
@@ -198,7 +193,7 @@ class Compaction(Rewriting):
         dirtiness = find_dirtiness(log, view, rolls=rolls)
         if self._is_dry_run or not self._is_wanted(view, dirtiness):
             return view, dirtiness
-        log.checkpoint()
+        log.durability.checkpoint()
         view = core.view
         return view, find_dirtiness(log, view)
 
@@ -259,7 +254,7 @@ class Compaction(Rewriting):
 
     def _rules(self, end: int) -> CleaningRules:
         config = self._core.config
-        with self._log._lock:
+        with self._log.guard.lock:
             producers = last_of_producers(self._core.producers.active_producers())
         return CleaningRules(
             end,
@@ -286,9 +281,9 @@ class Compaction(Rewriting):
         """With the lock: a truncation lowers it, and must not be overtaken."""
         if self._is_dry_run:
             return
-        with self._log._own_lock(), self._log._changing:
+        with self._log.guard.own_lock(), self._log.guard:
             self._check()
-            self._log._write_before_waiting_locked()
+            self._log.gathering.write_before_waiting_locked()
             self._context.home.store_cleaner_offset(self._log.partition, offset)
 
     def _aborted_in(self, view: LogView) -> AbortedTransactions:
@@ -409,12 +404,12 @@ class Compaction(Rewriting):
             modified_ms = group[-1].segment.modified_ms
         kinds = output.finish(modified_ms)
         log = self._log
-        with log._own_lock(), log._changing as core:
+        with log.guard.own_lock(), log.guard as core:
             self._check()
             old = [source.segment for source in group]
-            log._write_before_waiting_locked()
-            log._schedule_removal(core.replace_segments(old, output.base_offset, kinds))
-            log._notify()
+            log.gathering.write_before_waiting_locked()
+            log.removal.schedule_locked(core.replace_segments(old, output.base_offset, kinds))
+            log.waits.notify()
 
     # Steps
 

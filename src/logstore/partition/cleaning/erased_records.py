@@ -23,7 +23,7 @@ from logstore.format.header import MAGIC, BatchHeader, decode_header
 from logstore.format.offset_map import OffsetMap, Standing, bytes_for
 from logstore.model import Bytes, Record, how_to_make_int
 from logstore.partition.cleaning.cleaned_batches import KEPT
-from logstore.partition.cleaning.erase_report import MAX_LISTED_OFFSETS
+from logstore.partition.cleaning.reports import MAX_LISTED_OFFSETS
 from logstore.partition.encoding.rows import copied
 
 Offsets = int | range | Iterable[int | range]

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from logstore.errors import CorruptionError, RetriableError, StorageError
 from logstore.format.header import BatchHeader, decode_header
@@ -23,26 +22,24 @@ from logstore.format.offset_map import SEED_BYTES
 from logstore.partition.cleaning.cleaned_batches import KEPT
 from logstore.partition.cleaning.cleaned_group import CountedOutput, KeptRow
 from logstore.partition.cleaning.cleaned_segment import CleanedSegment
-from logstore.partition.cleaning.erase_report import EraseProgress, EraseReport, OnEraseProgress
 from logstore.partition.cleaning.erased_records import BatchEraser, ErasedRecords
 from logstore.partition.cleaning.joined_batches import Output
+from logstore.partition.cleaning.reports import EraseProgress, EraseReport, OnEraseProgress
 from logstore.partition.cleaning.rewriting import Rewriting
 from logstore.partition.cleaning.source import Source, SourcePiece, sources_below
 from logstore.partition.encoding.planning import compression_level
 from logstore.partition.reading.view import LogView
 from logstore.partition.recovery.aside import aside_names
 from logstore.partition.recovery.leftovers import deleted_names, remove_strays
+from logstore.partition.writing.writer import LogWriter
 from logstore.warning import inform
-
-if TYPE_CHECKING:
-    from logstore.partition.log import Log
 
 
 class Erasure(Rewriting):
     """One call of :meth:`Log.erase`. Used once, by whoever has the log's turn."""
 
     def __init__(
-        self, log: Log, erased: ErasedRecords, *, dry_run: bool, on_progress: OnEraseProgress | None
+        self, log: LogWriter, erased: ErasedRecords, *, dry_run: bool, on_progress: OnEraseProgress | None
     ) -> None:
         super().__init__(log)
         self._erased = erased
@@ -55,8 +52,8 @@ class Erasure(Rewriting):
         """All of it."""
         clock = self._context.clock
         started_ms = clock.monotonic_ms()
-        with self._log._own_lock(), self._log._changing as core:
-            self._log._drain_locked()
+        with self._log.guard.own_lock(), self._log.guard as core:
+            self._log.gathering.drain_locked()
             view = core.view
         self._truncation_count = view.truncation_count
         size_bytes = sum(view.size_of(number) for number in range(len(view.segments)))
@@ -145,13 +142,13 @@ class Erasure(Rewriting):
 
     def _make_ready(self, found: set[int]) -> None:
         """Seal the active segment if records of it go, and make everything durable."""
-        with self._log._own_lock(), self._log._changing as core:
+        with self._log.guard.own_lock(), self._log.guard as core:
             self._check()
             if core.active.base_offset in found:
-                self._log._drain_locked()
+                self._log.gathering.drain_locked()
                 core.roll(core.log_end_offset, self._context.clock.now_ms())
                 core.publish()
-        self._log.checkpoint()
+        self._log.durability.checkpoint()
 
     def _rewrite_segment(self, source: Source, eraser: BatchEraser) -> None:
         if self._is_dry_run:
@@ -193,13 +190,13 @@ class Erasure(Rewriting):
         the disk does not let go now."""
         kinds = output.finish(source.segment.modified_ms)
         log = self._log
-        with log._own_lock(), log._changing as core:
+        with log.guard.own_lock(), log.guard as core:
             self._check()
-            log._write_before_waiting_locked()
+            log.gathering.write_before_waiting_locked()
             renamed = core.replace_segments([source.segment], output.base_offset, kinds, keeps_markers=True)
-            log._to_remove += renamed
-            log._notify()
-        log._remove(renamed)
+            log.removal.waiting += renamed
+            log.waits.notify()
+        log.removal.remove(renamed)
 
     # What is no part of the log
 
@@ -211,9 +208,9 @@ class Erasure(Rewriting):
         """Remove what might hold such a record: whether it does nobody can tell of bytes that were cut off.
         And forget what is remembered of batches."""
         files, directory = self._context.files, self._log.directory
-        with self._log._own_lock(), self._log._changing as core, self._log._removing:
+        with self._log.guard.own_lock(), self._log.guard as core, self._log.removal.lock:
             self._check()
-            self._log._write_before_waiting_locked()
+            self._log.gathering.write_before_waiting_locked()
             core.keep_retired_open()
             remove_strays(files, directory, ())
             names = self._list_leftovers()

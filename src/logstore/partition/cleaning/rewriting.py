@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
 
 from logstore.errors import RetriableError, StorageError
 from logstore.partition.cleaning.cleaned_segment import CleanedSegment
-
-if TYPE_CHECKING:
-    from logstore.partition.log import Log
-    from logstore.partition.writing.core import LogCore
+from logstore.partition.writing.core import LogCore
+from logstore.partition.writing.writer import LogWriter
 
 
 class Rewriting(ABC):
     """One call. Used once, by whoever has the log's turn."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: LogWriter) -> None:
         self._log = log
-        self._context = log._context
-        self._core: LogCore = log._core
+        self._context = log.context
+        self._core: LogCore = log.core
         self._truncation_count = 0
         """Of the view that the call began with."""
 
@@ -29,8 +26,8 @@ class Rewriting(ABC):
         Raises:
             ClosedError, RetriableError: the log changed, or goes.
         """
-        self._log._check_usable()
-        self._log._compacting.check()
+        self._log.guard.check_usable()
+        self._log.turn.check()
         if self._core.truncations.count != self._truncation_count:
             raise self._end_was_cut()
 
@@ -50,6 +47,6 @@ class Rewriting(ABC):
     def _discard(self, output: CleanedSegment) -> None:
         """Remove what there is of an output that failed; after a failed swap the next open decides what
         counts."""
-        if not self._log.needs_reopen:
+        if self._log.guard.failure is None:
             with contextlib.suppress(StorageError):
                 output.remove()

@@ -73,6 +73,10 @@ class ReadableLog(BoundToProcess, ABC):
         """What can be read without hurrying anything: appends that still gather are left to gather."""
         return self._current_view()
 
+    def _known_view(self) -> LogView:
+        """The offsets that are known, without a change of anything: of appends that gather, too."""
+        return self._current_view()
+
     @abstractmethod
     def _wait_for_growth(self, seen: LogView, timeout_ms: int) -> None:
         """Return when the log may have changed since ``seen``, or after the timeout."""
@@ -105,45 +109,45 @@ class ReadableLog(BoundToProcess, ABC):
     @property
     def log_start_offset(self) -> int:
         """The first offset that can be read."""
-        return self._current_view().log_start_offset
+        return self._known_view().log_start_offset
 
     @property
     def log_end_offset(self) -> int:
         """The offset that the next record will get."""
-        return self._current_view().log_end_offset
+        return self._known_view().log_end_offset
 
     @property
     def high_watermark(self) -> int:
         """The offset below which every in-sync replica has the records; on one replica the log end."""
-        return self._current_view().high_watermark
+        return self._known_view().high_watermark
 
     @property
     def last_stable_offset(self) -> int:
         """The offset below which every transaction is decided."""
-        return self._current_view().last_stable_offset
+        return self._known_view().last_stable_offset
 
     def readable_offsets(self, isolation: Isolation = Isolation.HIGH_WATERMARK) -> range:
         """From the first offset that can be read up to what the isolation shows, both as of one moment. A
         read-only log looks at its files once, while two properties make it look twice."""
         check_isolation(isolation)
-        view = self._current_view()
+        view = self._known_view()
         return range(view.log_start_offset, max(view.log_start_offset, view.limit_of(isolation)))
 
     @property
     def durable_offset(self) -> int:
         """The offset below which a power cut takes nothing."""
-        return self._current_view().durable_offset
+        return self._known_view().durable_offset
 
     @property
     def size_bytes(self) -> int:
         """Bytes of the ``.log`` files."""
-        view = self._current_view()
+        view = self._known_view()
         return sum(view.size_of(number) for number in range(len(view.segments)))
 
     @property
     def segment_count(self) -> int:
         """Number of segments, the active one among them."""
-        return len(self._current_view().segments)
+        return len(self._known_view().segments)
 
     # Records
 

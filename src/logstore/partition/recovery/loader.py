@@ -29,7 +29,7 @@ from logstore.config import TopicConfig
 from logstore.errors import CorruptionError, LogstoreError, UnsupportedVersionError
 from logstore.files import Files, Removals
 from logstore.format.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
-from logstore.model import Role
+from logstore.model import Role, TopicPartition
 from logstore.partition.recovery.aside import keep_aside, keep_whole, set_aside
 from logstore.partition.recovery.leftovers import Names, clean_leftovers, segment_bases, snapshot_offsets
 from logstore.partition.recovery.overflow import split_segment
@@ -40,9 +40,11 @@ from logstore.partition.segments.indexes import MAX_RELATIVE_OFFSET
 from logstore.partition.segments.segment import OpenSegments, Segment
 from logstore.partition.segments.walk import PIECE_BYTES, Walk
 from logstore.partition.state import sidecars
+from logstore.partition.state.context import LogContext
 from logstore.partition.state.leader_epochs import LeaderEpochs
 from logstore.partition.state.producer_replay import ProducerSource
 from logstore.partition.state.producer_state import ProducerStates
+from logstore.partition.state.sidecars import read_role
 from logstore.warning import inform, warn
 
 
@@ -71,6 +73,7 @@ class LoadedLog:
     producers: ProducerStates
     epochs: LeaderEpochs
     report: RecoveryReport
+    role: Role = Role.ALONE
     may_have_gaps: bool = False
     """Whether nobody can tell a gap in its offsets from a loss: see :meth:`LogCore.roll`."""
 
@@ -148,7 +151,14 @@ class Loader:
         producers = self._load_producers(segments, log_end_offset, names)
         recovery_point = log_end_offset if self.is_clean else min(self.recovery_point, log_end_offset)
         return LoadedLog(
-            segments, log_start, log_end_offset, recovery_point, producers, self.epochs, self.report
+            segments,
+            log_start,
+            log_end_offset,
+            recovery_point,
+            producers,
+            self.epochs,
+            self.report,
+            self.role,
         )
 
     def _tell_deletion(self) -> None:
@@ -473,3 +483,49 @@ class _OverflowError(Exception):
     def __init__(self, base_offset: int) -> None:
         super().__init__(base_offset)
         self.base_offset = base_offset
+
+
+def load_log(
+    context: LogContext,
+    directory: str,
+    partition: TopicPartition,
+    config: TopicConfig,
+    *,
+    is_clean: bool,
+    accept_loss: bool = False,
+    is_foreign: bool = False,
+) -> LoadedLog:
+    """Load a partition's directory, recovering it if need be.
+
+    Above the recovery point a log that was never compacted has no gaps, and one is damage. Of a log that is
+    ``is_foreign`` (a broker wrote it, under settings that nobody here knows) nothing of the kind is assumed.
+
+    Raises:
+        CorruptionError: durable data is damaged or missing.
+        StorageError: the disk refused.
+    """
+    home = context.home
+    role = read_role(context.files, directory)
+    may_have_gaps = home.may_have_gaps(partition, config) or is_foreign
+    loader = Loader(
+        files=context.files,
+        directory=directory,
+        config=config,
+        cache=context.open_segments,
+        now_ms=context.clock.now_ms(),
+        recovery_point=home.recovery_point(partition),
+        is_dense=home.has_recovery_point(partition) and not may_have_gaps,
+        log_start_offset=home.log_start(partition),
+        is_clean=is_clean,
+        accept_loss=accept_loss,
+        has_recovery_point=home.has_recovery_point(partition),
+        role=role,
+        high_watermark=home.high_watermark(partition),
+    )
+    loaded = loader.load()
+    loaded.may_have_gaps = may_have_gaps
+    if loaded.log_start_offset < (home.log_start(partition) or 0):  # it was not believed
+        home.store_log_start(partition, None)
+    if role is not Role.ALONE:  # a crash may have taken the end: what takes its place is another's
+        home.lower_high_watermark(partition, loaded.log_end_offset)
+    return loaded

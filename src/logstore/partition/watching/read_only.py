@@ -129,7 +129,7 @@ class ReadOnlyLog(CheckableLog):
         )
 
     append = extend = extend_arrow = append_batch = append_replicated = append_end_marker = _refuse
-    _prepare = _prepare_arrow = _refuse
+    writer = property(_refuse)
     flush = checkpoint = prepare_checkpoint = roll = delete_before = truncate_to = (
         truncate_fully_and_start_at
     ) = _refuse

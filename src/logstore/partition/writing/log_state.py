@@ -38,8 +38,6 @@ class LogState:
         partition: TopicPartition,
         config: TopicConfig,
         loaded: LoadedLog,
-        *,
-        role: Role,
         poison: Callable[[BaseException], None],
     ) -> None:
         self.context = context
@@ -53,16 +51,19 @@ class LogState:
         self.producers = loaded.producers
         self.epochs = loaded.epochs
         self._had_gaps = loaded.may_have_gaps
+        latest = loaded.epochs.latest
+        self.leader_epoch = latest.epoch if latest is not None else 0
+        """The epoch that appends are stamped with."""
         self._are_epochs_stored = True
         """False while the file may have another history: the next checkpoint writes it first."""
         self._poison = poison
-        self.role = role
+        self.role = loaded.role
         """Known before anything is done to the log: what other replicas lack is not shown, nor removed."""
         stored = context.home.high_watermark(partition)
         ends = loaded.log_start_offset, loaded.log_end_offset
         self._opened_high_watermark = sidecars.replicated_below(Role.LEADER, stored, *ends)
         self._opened_end_offset = loaded.log_end_offset
-        self.high_watermark = sidecars.replicated_below(role, stored, *ends)
+        self.high_watermark = sidecars.replicated_below(loaded.role, stored, *ends)
         self.unflushed: list[Segment] = []
         """Sealed segments with data above the durable offset."""
         self.new_name_count = 0
@@ -83,6 +84,8 @@ class LogState:
         """Segments that are no part of the log any more, and under ``.deleted`` names still have readers."""
         self.view: LogView
         self.publish()
+        self.view_of_clean_stop = self.view if loaded.report.was_clean else None
+        """If it is still the present one, closing has nothing to store: that was done by the last close."""
 
     @contextmanager
     def _all_or_reopen(self) -> Iterator[None]:
@@ -101,14 +104,11 @@ class LogState:
 
     @segments.setter
     def segments(self, segments: Sequence[Segment]) -> None:
-        self._segments = tuple(segments)
-        self._bases = tuple([segment.base_offset for segment in segments])
-
-    @property
-    def active(self) -> ActiveSegment:
-        active = self._segments[-1]
+        active = segments[-1]
         assert isinstance(active, ActiveSegment)
-        return active
+        self._segments = tuple(segments)
+        self.active = active
+        self._bases = tuple([segment.base_offset for segment in segments])
 
     def publish(self) -> None:
         """Show the present state to readers, in one assignment."""
@@ -193,6 +193,13 @@ class LogState:
         epochs = LeaderEpochs(self.epochs.entries)
         epochs.assign(epoch, self.log_end_offset)
         self.replace_epochs(epochs)
+        self.leader_epoch = epoch
+
+    def follow_epochs(self) -> None:
+        """Go on in the epoch of the batches that a leader has sent."""
+        latest = self.epochs.latest
+        if latest is not None:
+            self.leader_epoch = latest.epoch
 
     def cut_epochs(self) -> None:
         """Forget the epochs that begin at or above the log end: nothing was written in them."""

@@ -7,19 +7,10 @@ from __future__ import annotations
 
 import threading
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 from logstore.errors import ClosedError, UsageError
 from logstore.model import TopicPartition
 from logstore.turns import Latch
-
-if TYPE_CHECKING:
-    from logstore.partition.log import Log
-
-
-def turn_of(log: Log) -> CompactionTurn:
-    """The log's."""
-    return log._compacting
 
 
 class CompactionTurn:

@@ -1,0 +1,200 @@
+"""How what was appended becomes durable: flushes, and checkpoints of how far they got.
+
+Fsyncs run outside the log's lock, so appends go on during a flush. One that failed poisons the log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import NamedTuple
+
+from logstore.errors import ClosedError, NotOpenedError, StorageError
+from logstore.model import TopicPartition
+from logstore.partition.segments.segment import Segment
+from logstore.partition.state.context import LogContext
+from logstore.partition.writing.gathering import Gathering
+from logstore.partition.writing.group_commit import GroupCommit
+from logstore.partition.writing.guard import Guard
+from logstore.partition.writing.waits import Waits
+
+_RETRY_MS = 1_000  # between two tries of the background to flush what cannot be opened
+
+
+class _FlushPlan(NamedTuple):
+    """What one flush makes durable: the segments to fsync, and the offset that is durable afterwards unless
+    the log is truncated meanwhile (which the count tells)."""
+
+    segments: tuple[Segment, ...]
+    target_offset: int
+    truncation_count: int
+
+
+class Durability:
+    """Of one log."""
+
+    def __init__(
+        self,
+        context: LogContext,
+        partition: TopicPartition,
+        guard: Guard,
+        waits: Waits,
+        gathering: Gathering,
+    ) -> None:
+        self._context = context
+        self._partition = partition
+        self._guard = guard
+        self._core = guard.core
+        self._waits = waits
+        self._gathering = gathering
+        self._flush_pending = False
+        self.commit = GroupCommit(self._flush_all, lambda: self._core.durable_offset)
+        """One fsync for all who wait for one."""
+
+    # Flushing
+
+    def flush(self) -> None:
+        """See :meth:`.Log.flush`."""
+        with self._guard.own_lock(), self._guard as core:
+            target = core.log_end_offset + self._gathering.rows.row_count
+        self.commit.wait_until_durable(target)
+
+    def wait_if_due(self, end_offset: int, flush: bool) -> None:
+        """Flush after an append that asked for it, or that brought the unflushed records to
+        ``flush_messages``. Without the lock, so that appends of other threads share the fsync."""
+        if flush or end_offset - self._core.durable_offset >= self._core.config.flush_messages:
+            self.commit.wait_until_durable(end_offset)
+
+    def background_flush(self) -> None:
+        self._flush_pending = False
+        if not self._guard.is_closed and self._guard.failure is None:
+            with contextlib.suppress(ClosedError):  # closing flushes
+                try:
+                    self.commit.wait_until_durable(self._core.log_end_offset)
+                except NotOpenedError:
+                    with self._guard.lock:
+                        self.flush_soon_locked(_RETRY_MS)
+                    raise
+                self.checkpoint_if_rolled()
+
+    def flush_soon_locked(self, least_delay_ms: int = 0) -> None:
+        """Let the background flush what is not durable, after ``flush_ms``."""
+        core = self._core
+        if not self._flush_pending and core.log_end_offset > core.durable_offset:
+            self._flush_pending = True
+            delay_ms = max(core.config.flush_ms, least_delay_ms)
+            self._context.scheduler.after(
+                delay_ms, f"flush {self._partition}", self.background_flush, is_waiting=True
+            )
+
+    def _flush_all(self) -> None:
+        """What one group commit does: flush all that is appended now. If what was gathered cannot be written,
+        the rest is made durable before that is said."""
+        unwritten = None
+        with self._guard.own_lock(), self._guard:
+            try:
+                self._gathering.drain_locked()
+            except StorageError as error:
+                unwritten = error
+            self._guard.check_writable_locked()
+            plan = self._plan_flush_locked()
+        self.flush_files(plan)
+        with self._guard.lock:
+            self._publish_durable_locked(plan)
+        if unwritten is not None:
+            raise unwritten
+
+    def flush_now_locked(self) -> None:
+        """With the lock held all the time: nothing comes in between."""
+        plan = self._plan_flush_locked()
+        self.flush_files(plan)
+        self._publish_durable_locked(plan)
+
+    def _plan_flush_locked(self) -> _FlushPlan:
+        core = self._core
+        is_behind = core.durable_offset < core.log_end_offset
+        segments = (*core.unflushed, core.active) if is_behind else tuple(core.unflushed)
+        return _FlushPlan(segments, core.log_end_offset, core.truncations.count)
+
+    def flush_files(self, plan: _FlushPlan) -> None:
+        """Fsync; without the lock, so that appends go on. A failure poisons the log: the kernel may have
+        dropped the pages and marked them clean, so that a second fsync would succeed and mean nothing. A file
+        that cannot be opened, for want of descriptors, has only to wait for the next flush."""
+        for segment in plan.segments:
+            try:
+                self._core.flush_names()
+                segment.flush()
+            except BaseException as error:
+                if isinstance(error, StorageError):
+                    if self._was_removed(segment, plan.truncation_count):
+                        continue
+                    self._guard.check_usable()  # a log that was let go has no files any more
+                if not isinstance(error, NotOpenedError):
+                    self._guard.poison(error)
+                raise
+        self._guard.check_owned()
+
+    def _was_removed(self, segment: Segment, truncation_count: int) -> bool:
+        """Whether retention or a truncation took the segment meanwhile, or a durable one its place."""
+        core = self._core
+        return (
+            segment.base_offset < core.segments[0].base_offset
+            or truncation_count != core.truncations.count
+            or segment.is_retired
+        )
+
+    def _publish_durable_locked(self, plan: _FlushPlan) -> None:
+        """Note what a flush made durable. A segment that was sealed while it was flushed is not in the plan,
+        and stays to be flushed: the flush may have begun before its last appends."""
+        core = self._core
+        if plan.truncation_count != core.truncations.count:
+            return
+        core.unflushed = [segment for segment in core.unflushed if segment not in plan.segments]
+        if plan.target_offset > core.durable_offset:
+            core.durable_offset = plan.target_offset
+            core.publish()
+            self._waits.notify()
+
+    # Checkpoints
+
+    def checkpoint(self) -> None:
+        """See :meth:`.Log.checkpoint`."""
+        self.prepare_checkpoint()
+        self._context.home.store_checkpoints()
+
+    def prepare_checkpoint(self) -> None:
+        """See :meth:`.Log.prepare_checkpoint`."""
+        self.flush()
+        with self._guard.own_lock(), self._guard:
+            self.checkpoint_locked()
+
+    def checkpoint_locked(self) -> None:
+        """What :meth:`flush` did not do, and what was appended since. With the lock to the end: a truncation
+        in between would leave a recovery point above the log."""
+        core = self._core
+        core.view_of_clean_stop = None  # closing has to end the time index again
+        self._gathering.drain_locked()
+        self.flush_now_locked()
+        core.settle()
+        core.active.store_indexes(flush=True)
+        if core.last_snapshot_offset != core.log_end_offset:
+            core.store_snapshot(core.log_end_offset)
+        self._context.home.set_recovery_point(self._partition, core.log_end_offset)
+        self._context.home.set_high_watermark(self._partition, core.known_high_watermark)
+
+    def checkpoint_if_rolled(self) -> None:
+        """After a roll, move the stored recovery point past the sealed segments. Nothing gathers while what
+        belongs to them is stored."""
+        home = self._context.home
+        with self._guard.lock:
+            core = self._core
+            base = core.active.base_offset
+            is_due = home.recovery_point(self._partition) < base <= core.durable_offset
+            if not is_due or self._guard.is_closed:
+                return
+            with self._guard:
+                self._gathering.write_before_waiting_locked()
+                if core.unflushed:  # sealed since the flush: its indexes may not be durable
+                    return
+                core.settle()
+                home.set_recovery_point(self._partition, base)
+        home.store_checkpoints()

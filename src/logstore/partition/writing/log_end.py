@@ -1,0 +1,58 @@
+"""Where everything comes in that is appended: batches get their offsets at the log end and are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from logstore.format.batch import NewBatch, place_batch
+from logstore.model import AppendOrigin
+from logstore.partition.encoding.row_encoder import place_batches
+from logstore.partition.segments.planned import PlannedAppend
+from logstore.partition.state.context import LogContext
+from logstore.partition.writing.core import LogCore
+from logstore.partition.writing.growth import AppendResult
+from logstore.partition.writing.waits import Waits
+
+
+class LogEnd:
+    """Of one log. Callers hold its lock."""
+
+    __slots__ = ("_core", "_flush_soon", "_now_ms", "_waits")
+
+    def __init__(
+        self, context: LogContext, core: LogCore, waits: Waits, flush_soon: Callable[[], None]
+    ) -> None:
+        self._core = core
+        self._waits = waits
+        self._flush_soon = flush_soon
+        self._now_ms = context.clock.now_ms
+
+    def write(self, batches: Sequence[NewBatch]) -> AppendResult:
+        """Place encoded batches at the log end and write them, a segment's worth at a time."""
+        core = self._core
+        if len(batches) == 1:
+            header = place_batch(batches[0], core.log_end_offset, core.leader_epoch)
+            written = core.write(PlannedAppend(batches, [header]), AppendOrigin.CLIENT, self._now_ms())
+            self.after_append()
+            return written
+        result: AppendResult | None = None
+        for planned in place_batches(
+            batches, core.log_end_offset, core.leader_epoch, core.config.segment_bytes
+        ):
+            written = core.write(planned, AppendOrigin.CLIENT, self._now_ms())
+            result = written if result is None else written._replace(base_offset=result.base_offset)
+        assert result is not None
+        self.after_append()
+        return result
+
+    def write_planned(self, planned: PlannedAppend, origin: AppendOrigin, now_ms: int) -> AppendResult:
+        """Write batches that have their offsets."""
+        result = self._core.write(planned, origin, now_ms)
+        self.after_append()
+        return result
+
+    def after_append(self) -> None:
+        """Wake followers and see to it that the data becomes durable in time."""
+        if self._waits.count:
+            self._waits.notify()
+        self._flush_soon()

@@ -1,0 +1,57 @@
+"""What replication asks of a log: leader epochs, the log's role, and its high watermark."""
+
+from __future__ import annotations
+
+from logstore.arguments import shown
+from logstore.errors import UsageError
+from logstore.model import Role
+from logstore.partition.arguments import check_offset
+from logstore.partition.writing.gathering import Gathering
+from logstore.partition.writing.guard import Guard
+from logstore.partition.writing.waits import Waits
+
+_MAX_EPOCH = 2**31 - 1
+
+
+class Replication:
+    """Of one log."""
+
+    def __init__(self, guard: Guard, waits: Waits, gathering: Gathering) -> None:
+        self._guard = guard
+        self._waits = waits
+        self._gathering = gathering
+
+    def assign_leader_epoch(self, epoch: int) -> None:
+        """See :meth:`.Log.assign_leader_epoch`."""
+        with self._guard.own_lock(), self._guard as core:
+            if type(epoch) is not int or not core.leader_epoch <= epoch <= _MAX_EPOCH:
+                raise UsageError(
+                    f"epoch is {shown(epoch)}; it must be a number from {core.leader_epoch} to {_MAX_EPOCH}"
+                )
+            self._gathering.drain_locked()
+            core.assign_epoch(epoch)
+
+    def set_role(self, role: Role) -> None:
+        """See :meth:`.Log.set_role`."""
+        if not isinstance(role, Role):
+            raise UsageError(f"role is {shown(role)}; it must be one of {', '.join(map(str, Role))}")
+        with self._guard.own_lock(), self._guard as core:
+            self._gathering.drain_locked()
+            if role is not core.role:
+                core.set_role(role)
+                self._waits.notify()
+
+    def update_high_watermark(self, offset: int) -> int:
+        """See :meth:`.Log.update_high_watermark`."""
+        check_offset(offset, "offset")
+        with self._guard.own_lock(), self._guard as core:
+            if core.role is Role.ALONE:
+                raise UsageError(
+                    "this log is its partition's only replica: its high watermark is its end until set_role()"
+                )
+            bounded = max(min(offset, core.log_end_offset), core.log_start_offset, core.high_watermark)
+            if bounded != core.high_watermark:
+                core.high_watermark = bounded
+                core.publish()
+                self._waits.notify()
+            return bounded

@@ -1,0 +1,211 @@
+"""The writer of one log: the parts of which it is made, and its end.
+
+What may change is :attr:`LogWriter.guard`'s, what is known :attr:`~LogWriter.core`'s, what gathers
+:attr:`~LogWriter.gathering`'s, what is durable :attr:`~LogWriter.durability`'s. Compaction, erasing and
+checks work with these parts; :class:`~logstore.partition.log.Log` is their public face.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from logstore.config import TopicConfig
+from logstore.errors import StorageError
+from logstore.format.loops import GatheredRows
+from logstore.model import Role, TopicPartition
+from logstore.partition.encoding.row_encoder import RowEncoder
+from logstore.partition.reading.view import LogView
+from logstore.partition.recovery.loader import LoadedLog
+from logstore.partition.segments.failed_flushes import forget_failed_flush, tell_failed_flush
+from logstore.partition.state.context import LogContext
+from logstore.partition.writing.appending import Appending
+from logstore.partition.writing.core import LogCore
+from logstore.partition.writing.durability import Durability
+from logstore.partition.writing.gathering import Gathering
+from logstore.partition.writing.guard import Guard
+from logstore.partition.writing.log_end import LogEnd
+from logstore.partition.writing.removal import Removal
+from logstore.partition.writing.replication import Replication
+from logstore.partition.writing.turn import CompactionTurn
+from logstore.partition.writing.waits import Waits
+
+
+class LogWriter:
+    """Of one log. Its parts may be used from many threads, as each says."""
+
+    def __init__(
+        self,
+        context: LogContext,
+        directory: str,
+        partition: TopicPartition,
+        config: TopicConfig,
+        loaded: LoadedLog,
+    ) -> None:
+        self.context = context
+        self.directory = directory
+        self.partition = partition
+        self.recovery = loaded.report
+        encoder = RowEncoder(context.config, config)
+        rows = GatheredRows(encoder.rules, encoder.max_record_bytes)
+        self.guard = Guard(
+            context,
+            directory,
+            partition,
+            rows.close_gate,
+            lambda poison: LogCore(context, directory, partition, config, loaded, poison),
+        )
+        self.core = self.guard.core
+        self.core.draw_jitter()
+        self.waits = Waits()
+        self.log_end = LogEnd(context, self.core, self.waits, lambda: self.durability.flush_soon_locked())
+        self.gathering = Gathering(context, partition, self.guard, self.log_end, encoder, rows)
+        self.durability = Durability(context, partition, self.guard, self.waits, self.gathering)
+        self.removal = Removal(context, partition, self.guard, self.waits, self.gathering, self.durability)
+        self.appending = Appending(
+            context, directory, self.guard, self.log_end, self.gathering, self.durability, self.removal
+        )
+        self.replication = Replication(self.guard, self.waits, self.gathering)
+        self.turn = CompactionTurn(partition)
+        """Of whoever compacts or erases."""
+        self.on_close: Callable[[], None] | None = None
+        """What is done after the log was closed, once."""
+
+    # What readers see
+
+    def current_view(self) -> LogView:
+        """What was gathered is written first, so that everybody reads what he appended. If the disk refuses,
+        reading goes on without it; the next append and the next flush say why."""
+        self.guard.check_usable()
+        gathered = self.gathering.rows
+        if gathered.row_count and self.guard.failure is None:
+            with contextlib.suppress(StorageError), self.guard.own_lock(), self.guard:
+                if not gathered.has_failed:  # which before we had the lock says: or is being written
+                    self.gathering.drain_locked()
+        return self.core.view
+
+    def published_view(self) -> LogView:
+        """What was written, and nothing hurried."""
+        self.guard.check_usable()
+        return self.core.view
+
+    def known_view(self) -> LogView:
+        """The offsets with what still gathers, which is left to gather. Not of rows that the disk refused."""
+        self.guard.check_usable()
+        rows, core = self.gathering.rows, self.core
+        if not rows.row_count:
+            return core.view
+        with self.guard.own_lock():
+            view = core.view
+            if rows.has_failed or self.guard.failure is not None:
+                return view
+            end = view.log_end_offset + rows.row_count
+            if core.role is not Role.ALONE:
+                return view._replace(log_end_offset=end)
+            is_decided = view.last_stable_offset == view.high_watermark
+            stable = end if is_decided else view.last_stable_offset
+            return view._replace(log_end_offset=end, high_watermark=end, last_stable_offset=stable)
+
+    def wait_for_growth(self, seen: LogView, timeout_ms: int) -> None:
+        """Return when the log may have changed since ``seen``, or after the timeout."""
+        self.waits.wait(lambda: self.core.view is seen and not self.guard.is_closed, timeout_ms)
+
+    # Settings
+
+    def roll(self) -> None:
+        """See :meth:`.Log.roll`."""
+        with self.guard.own_lock(), self.guard as core:
+            self.gathering.drain_locked()
+            core.roll(core.log_end_offset, self.context.clock.now_ms())
+            core.publish()
+
+    def reconfigure(self, config: TopicConfig) -> None:
+        """See :meth:`.Log.reconfigure`."""
+        with self.guard.own_lock(), self.guard as core:
+            self.gathering.drain_locked()
+            core.config = config
+            self.gathering.use(config)
+
+    def expire_producers(self) -> int:
+        """See :meth:`.Log.expire_producers`."""
+        with self.guard.own_lock(), self.guard as core:
+            expiration_ms = self.context.config.producer_id_expiration_ms
+            return core.producers.remove_expired(self.context.clock.now_ms(), expiration_ms)
+
+    def check_writable(self) -> None:
+        """See :meth:`.Log.check_writable`."""
+        with self.guard.lock:
+            self.guard.check_writable_locked()
+
+    # The end
+
+    def close(self) -> None:
+        """See :meth:`.Log.close`."""
+        if (self.guard.is_closed and self.on_close is None) or self.context.fork_flag.is_forked:
+            return
+        self.turn.end()
+        try:
+            with self.guard.lock:
+                if not self.guard.is_closed:
+                    self._close_locked()
+        finally:
+            # without the lock: the background thread may be waiting for it, and is waited for
+            on_close = self.on_close  # once: another thread may be closing, too
+            if on_close is not None and self.guard.is_closed:  # else an interrupt came first
+                on_close()
+                self.on_close = None  # last: closing again finishes what an interrupt has left
+
+    def _close_locked(self) -> None:
+        try:
+            if self.guard.failure is None:
+                self.guard.check_owned()
+                self.gathering.drain_locked()
+                if self.core.view is not self.core.view_of_clean_stop:
+                    self.core.active.close_indexes()
+                    self.durability.checkpoint_locked()
+            else:
+                self.guard.check_owned()
+                self._check_durable_locked()
+            self.removal.remove(list(self.removal.waiting))
+        except BaseException as error:
+            self.guard.poison(error)  # so that nobody calls this a clean stop
+            raise
+        finally:
+            self.guard.is_closed = True
+            self.gathering.rows.close_gate()
+            tell_failed_flush(self.context.files, self.directory)
+            self.core.forget_files()
+            self.waits.notify()
+
+    def _check_durable_locked(self) -> None:
+        """
+        Raises:
+            ReopenRequiredError: something is not durable, and an earlier failure keeps it from becoming so.
+        """
+        view = self.core.view
+        if view.durable_offset < view.log_end_offset or self.gathering.rows.row_count:
+            raise self.guard.reopen_required(
+                f"{self.partition} is closed, but nobody knows whether what was appended from offset "
+                f"{view.durable_offset} on will survive a power cut; open it again to find out"
+            )
+
+    def abandon(self) -> None:
+        """See :meth:`.Log.abandon`."""
+        self.turn.end()
+        with self.guard.lock, self.removal.lock:
+            self.guard.is_closed = True
+            self.gathering.rows.close_gate()  # last: whoever opens it looks afterwards whether it is closed
+            self.core.lose_files()
+        self.waits.notify()
+
+
+def open_writer(
+    context: LogContext, directory: str, partition: TopicPartition, config: TopicConfig, loaded: LoadedLog
+) -> LogWriter:
+    """The writer of a log that was loaded. After a recovery everything that was found is made durable, and
+    ready to be checkpointed: a crash right after needs no second recovery."""
+    writer = LogWriter(context, directory, partition, config, loaded)
+    if not loaded.report.was_clean:
+        writer.durability.prepare_checkpoint()
+        forget_failed_flush(context.files, directory)
+    return writer
