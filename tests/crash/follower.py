@@ -1,6 +1,6 @@
 """A follower's log, with the gaps of its leader's: a scenario of the crash explorer.
 
-The leader's log is a fixed row of offsets, in which some are missing. Whatever the disk kept of the log, it is
+The leader's log is a fixed row of offsets, of which some are missing. Whatever the disk kept of the log is
 a prefix of that row, and holds what was durable.
 """
 
