@@ -35,6 +35,15 @@ def check_flag(value: object, name: str) -> bool:
         raise UsageError(f"{name} is a {type(value).__name__}; it must be True or False") from None
 
 
+def check_callable(value: Any, name: str) -> None:
+    """
+    Raises:
+        UsageError: it cannot be called.
+    """
+    if not callable(value):
+        raise UsageError(f"{name} is {shown(value)}; it must be callable")
+
+
 def check_callback(value: Any, name: str) -> None:
     """
     Raises:

@@ -25,9 +25,11 @@
     │   └── ReopenRequiredError             reopen before writing again
     ├── FencedError                       stand down
     │   ├── ProducerFencedError             a newer epoch of this producer exists
-    │   └── CoordinatorFencedError          a newer transaction coordinator exists
+    │   ├── CoordinatorFencedError          a newer transaction coordinator exists
+    │   └── LeaderFencedError               the log has a newer leader epoch
     └── RetriableError                    try again
-        └── LockedError                     another process, or this one, has the directory open
+        ├── LockedError                     another process, or this one, has the directory open
+        └── UnknownLeaderEpochError         the log has not heard of that leader epoch yet
 
 This module knows nothing but Python's own exceptions.
 """
@@ -183,12 +185,22 @@ class CoordinatorFencedError(FencedError):
     """The transaction coordinator's epoch is lower than the one the log has seen."""
 
 
+class LeaderFencedError(FencedError):
+    """The caller goes by an older leader epoch than the log has: look up who leads the partition now
+    (KIP-320; Kafka's FENCED_LEADER_EPOCH)."""
+
+
 class RetriableError(LogstoreError):
     """Nothing is wrong with the call; the same call may succeed later."""
 
 
 class LockedError(RetriableError):
     """The directory is open for writing elsewhere; there is one writer per directory."""
+
+
+class UnknownLeaderEpochError(RetriableError):
+    """The caller goes by a newer leader epoch than the log has heard of: it will, soon (KIP-320; Kafka's
+    UNKNOWN_LEADER_EPOCH)."""
 
 
 ErrorT = TypeVar("ErrorT", bound=BaseException)

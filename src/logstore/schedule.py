@@ -173,6 +173,11 @@ class Scheduler:
         self._thread: threading.Thread | None = None
         self._prompt = _Prompt(clock) if isinstance(clock, SystemClock) else None
 
+    @property
+    def has_no_threads(self) -> bool:
+        """Whether nothing runs but by :meth:`run_due`."""
+        return self._prompt is None
+
     def every(self, interval_ms: int, name: str, action: Callable[[], object]) -> Task:
         """Run ``action`` each ``interval_ms``, first after one interval.
 

@@ -9,6 +9,12 @@ from logstore.arguments import shown
 from logstore.errors import OffsetOutOfRangeError, UsageError
 from logstore.model import Bytes, Isolation, how_to_make_int
 
+LONGEST_TIMEOUT = 1e9
+"""In seconds: whoever waits for longer waits for ever."""
+
+MAX_EPOCH = 2**31 - 1
+"""Of a leader."""
+
 
 def check_offset(offset: int, name: str) -> int:
     """
@@ -32,6 +38,28 @@ def check_count(value: int, name: str) -> None:
         raise UsageError(
             f"{name} is {shown(value)}; it must be a whole number, 1 or above{how_to_make_int(value)}"
         )
+
+
+def check_epoch(epoch: int | None) -> None:
+    """
+    Raises:
+        UsageError: neither None nor a leader epoch, 0 to 2^31 - 1.
+    """
+    if epoch is not None and (type(epoch) is not int or not 0 <= epoch <= MAX_EPOCH):
+        raise UsageError(
+            f"leader_epoch is {shown(epoch)}; it must be a number from 0 to {MAX_EPOCH}"
+            + how_to_make_int(epoch)
+        )
+
+
+def check_timeout(timeout: float) -> float:
+    """
+    Raises:
+        UsageError: not a number of seconds, 0 or above.
+    """
+    if type(timeout) not in (int, float) or not timeout >= 0:
+        raise UsageError(f"timeout is {shown(timeout)}; it must be a number of seconds, 0 or above")
+    return min(timeout, LONGEST_TIMEOUT)
 
 
 def check_isolation(isolation: Isolation) -> None:

@@ -7,18 +7,26 @@ parts of the :class:`~logstore.partition.writing.writer.LogWriter`.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from logstore.arguments import check_callback, check_flag, shown
+from logstore.arguments import check_callable, check_callback, check_flag, shown
 from logstore.clock import Clock
 from logstore.config import DEFAULT_MAP_BYTES, UNLIMITED, StoreConfig, TopicConfig, check_topic_config
 from logstore.errors import LogstoreError, UsageError
 from logstore.files import Files, PathLike
 from logstore.format.batch import NewBatch
 from logstore.format.checkpoint import EpochEntry
-from logstore.model import AppendOrigin, Bytes, ProducerIdentity, Role, TopicPartition, how_to_make_int
-from logstore.partition.arguments import check_count
+from logstore.model import (
+    AppendOrigin,
+    Bytes,
+    Isolation,
+    ProducerIdentity,
+    Role,
+    TopicPartition,
+    how_to_make_int,
+)
+from logstore.partition.arguments import check_count, check_isolation, check_offset, check_timeout
 from logstore.partition.checking.checkable import CheckableLog
 from logstore.partition.encoding.rows import NewRecords
 from logstore.partition.reading.view import LogView
@@ -28,6 +36,7 @@ from logstore.partition.state.context import LogContext
 from logstore.partition.writing.appending import LastOfProducer
 from logstore.partition.writing.core import bytes_of
 from logstore.partition.writing.growth import AppendResult
+from logstore.partition.writing.waits import Done, Wait
 from logstore.partition.writing.writer import LogWriter, open_writer
 
 if TYPE_CHECKING:
@@ -117,6 +126,9 @@ class Log(CheckableLog):
 
     def _check_usable(self) -> None:
         self.writer.guard.check_usable()
+
+    def _check_leader_epoch(self, expected: int) -> None:
+        self._core.check_leader_epoch(expected)
 
     def facts_to_check(self, checkpoints: StoredCheckpoints) -> LogFacts:
         """What a check holds the log against, as of now; see :meth:`CheckableLog.facts_to_check`."""
@@ -226,18 +238,29 @@ class Log(CheckableLog):
         """
         return self.writer.appending.extend_arrow(data, flush=flush)
 
-    def append_batch(self, data: Bytes, *, origin: AppendOrigin = AppendOrigin.CLIENT) -> AppendResult | None:
+    def append_batch(
+        self,
+        data: Bytes,
+        *,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        leader_epoch: int | None = None,
+    ) -> AppendResult | None:
         """Append one encoded batch as the partition's leader: it gets its offsets here.
 
         The records are held against the topic's rules. The bytes are kept, unless the topic's codec or gaps
         in the offsets make it necessary to encode them anew. None if ``data`` holds no whole batch.
 
+        Args:
+            leader_epoch: the epoch in which the caller takes this log for the leader's (KIP-320). Nothing is
+                appended in another.
+
         Raises:
+            LeaderFencedError, UnknownLeaderEpochError: the log is in another epoch.
             CorruptionError: the batch's CRC or structure is wrong.
             InvalidRecordError, InvalidTimestampError, RecordTooLargeError: the topic's rules refuse it.
             OutOfOrderError, ProducerFencedError, InvalidTransactionStateError: the producer's state does.
         """
-        return self.writer.appending.append_batch(data, origin=origin)
+        return self.writer.appending.append_batch(data, origin=origin, leader_epoch=leader_epoch)
 
     def adopt(
         self,
@@ -316,15 +339,25 @@ class Log(CheckableLog):
         """The transactions that no marker has ended: producer id -> (producer epoch, first offset)."""
         return self.writer.appending.open_transactions()
 
-    def append_replicated(self, data: Bytes) -> AppendResult | None:
+    def append_replicated(self, data: Bytes, *, leader_epoch: int | None = None) -> AppendResult | None:
         """Append batches copied from a leader, offsets and bytes unchanged. None if there is no whole batch.
 
+        The offsets may leave gaps: compaction leaves some at the leader. A log whose role is follower's just
+        has them; any other is checkpointed past the gap before the call returns, since a gap above the
+        recovery point would look like lost data.
+
+        Args:
+            leader_epoch: the epoch of the leader that sent them. An answer that comes when the log has heard
+                of a newer one is refused; batches that were written in a newer one, and all behind them, are
+                left out (the leader asked has lost its office meanwhile).
+
         Raises:
+            LeaderFencedError: the log has batches of a newer epoch than ``leader_epoch``.
             CorruptionError: a CRC or structure is wrong; nothing was appended.
             OutOfOrderError: the offsets do not rise above the log end. An empty log accepts a first batch
                 that begins below its end and reaches it, as after records were deleted inside a batch.
         """
-        return self.writer.appending.append_replicated(data)
+        return self.writer.appending.append_replicated(data, leader_epoch=leader_epoch)
 
     def append_end_marker(
         self, producer_id: int, producer_epoch: int, *, committed: bool, coordinator_epoch: int = 0
@@ -341,13 +374,20 @@ class Log(CheckableLog):
 
     # Durability
 
-    def flush(self) -> None:
+    def flush(self, *, timeout: float | None = None) -> None:
         """Return when everything appended before the call is durable. One fsync serves all who wait.
+
+        Args:
+            timeout: seconds to wait for the disk at most. The flush is then the background's, and goes on.
 
         Raises:
             StorageError: the fsync failed. Nothing further is acknowledged until the log is reopened.
+            RetriableError: the time was over.
         """
-        self.writer.durability.flush()
+        if timeout is None:
+            self.writer.durability.flush()
+        else:
+            self.writer.durability.flush_within(check_timeout(timeout))
 
     @property
     def last_flush_seconds(self) -> float:
@@ -363,6 +403,59 @@ class Log(CheckableLog):
         """Everything of :meth:`checkpoint` but storing the recovery point, which its directory does for all
         of its logs at once."""
         self.writer.durability.prepare_checkpoint()
+
+    # Waiting
+
+    def when(
+        self,
+        offset: int,
+        done: Done,
+        *,
+        isolation: Isolation = Isolation.HIGH_WATERMARK,
+        timeout: float | None = None,
+        flush: bool = False,
+    ) -> Wait:
+        """Call ``done(True)`` once everything below ``offset`` is there for readers of the isolation, and
+        ``done(False)`` if the timeout, the log's end or its failure comes first. Takes no thread: what long
+        polls and acknowledgements wait with, however many there are.
+
+        With :attr:`Isolation.DURABLE` that is when a power cut takes nothing below ``offset`` any more; the
+        background flushes within ``flush_ms``, or with ``flush`` at once, one fsync for all who wait.
+
+        ``done`` is called in the thread that changes the log, while that holds the log's lock, or in this one
+        if the log is there already: hand it on (``loop.call_soon_threadsafe``, ``queue.put``,
+        ``event.set``), and change no log. What it raises becomes a warning.
+
+        Returns:
+            The wait, to be cancelled.
+
+        Raises:
+            UsageError: an argument is wrong.
+            ClosedError, ForkedError: the log cannot be used.
+            RetriableError: there is no thread for the timeout.
+        """
+        check_offset(offset, "offset")
+        check_isolation(isolation)
+        check_callable(done, "done")
+        return self.writer.when(
+            offset,
+            done,
+            isolation=isolation,
+            timeout=None if timeout is None else check_timeout(timeout),
+            flush=check_flag(flush, "flush"),
+        )
+
+    def on_change(self, callback: Callable[[], object]) -> Callable[[], None]:
+        """Have ``callback`` called after each change of what readers see: something was appended, became
+        durable, was replicated, deleted or replaced; and when the log is closed or has failed. Returns a
+        function that ends this. As for :meth:`when`, the callback must not wait, nor change a log.
+
+        Raises:
+            UsageError: it cannot be called.
+            ClosedError, ForkedError: the log cannot be used.
+        """
+        check_callable(callback, "callback")
+        return self.writer.on_change(callback)
 
     # Removing
 

@@ -6,11 +6,12 @@ from logstore.config import TopicConfig
 from logstore.errors import LogstoreError
 from logstore.files import Files
 from logstore.format.names import LOG_SUFFIX, segment_file_name
-from logstore.model import TopicPartition
+from logstore.model import Role, TopicPartition
 from logstore.partition.checking.facts import EVERYTHING, LogFacts, SegmentToCheck
 from logstore.partition.checking.files import StoredCheckpoints, read_epoch_file
 from logstore.partition.checking.findings import Finding, FindingKind
 from logstore.partition.recovery.leftovers import Names, current_logs, list_segment_files, swapped_names
+from logstore.partition.state.sidecars import read_role
 
 
 def facts_of_files(
@@ -39,7 +40,8 @@ def facts_of_files(
     sizes = [_size_of(files, directory, base, state) for base, state in logs.items()]
     known = config if config is not None else TopicConfig()
     has_point = checkpoints.recovery_point(partition) is not None
-    is_gapless = config is not None and not config.compacts and not checkpoints.was_compacted(partition)
+    may_have_gaps = checkpoints.was_compacted(partition) or _is_follower(files, directory)
+    is_gapless = config is not None and not config.compacts and not may_have_gaps
     return LogFacts(
         files=files,
         directory=directory,
@@ -70,6 +72,13 @@ def facts_of_files(
 
 def _following(bases: list[int]) -> list[int | None]:
     return [*bases[1:], *([None] if bases else [])]
+
+
+def _is_follower(files: Files, directory: str) -> bool:
+    try:
+        return read_role(files, directory) is Role.FOLLOWER
+    except LogstoreError:
+        return False
 
 
 def _size_of(files: Files, directory: str, base: int, state: str) -> int:

@@ -409,7 +409,7 @@ class Compaction(Rewriting):
             old = [source.segment for source in group]
             log.gathering.write_before_waiting_locked()
             log.removal.schedule_locked(core.replace_segments(old, output.base_offset, kinds))
-            log.waits.notify()
+            log.waits.notify(log.core.view)
 
     # Steps
 

@@ -195,7 +195,7 @@ class Erasure(Rewriting):
             log.gathering.write_before_waiting_locked()
             renamed = core.replace_segments([source.segment], output.base_offset, kinds, keeps_markers=True)
             log.removal.waiting += renamed
-            log.waits.notify()
+            log.waits.notify(log.core.view)
         log.removal.remove(renamed)
 
     # What is no part of the log

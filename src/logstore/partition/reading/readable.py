@@ -35,7 +35,13 @@ from logstore.model import (
     TopicPartition,
     how_to_make_int,
 )
-from logstore.partition.arguments import check_count, check_isolation, check_offset
+from logstore.partition.arguments import (
+    check_count,
+    check_epoch,
+    check_isolation,
+    check_offset,
+    check_timeout,
+)
 from logstore.partition.reading import lookup, records
 from logstore.partition.reading.records import Fetched
 from logstore.partition.reading.view import LogView
@@ -76,6 +82,13 @@ class ReadableLog(BoundToProcess, ABC):
     def _known_view(self) -> LogView:
         """The offsets that are known, without a change of anything: of appends that gather, too."""
         return self._current_view()
+
+    @abstractmethod
+    def _check_leader_epoch(self, expected: int) -> None:
+        """
+        Raises:
+            LeaderFencedError, UnknownLeaderEpochError, ReadOnlyError: see :meth:`fetch`.
+        """
 
     @abstractmethod
     def _wait_for_growth(self, seen: LogView, timeout_ms: int) -> None:
@@ -427,14 +440,24 @@ class ReadableLog(BoundToProcess, ABC):
         max_bytes: int = MAX_FETCH_BYTES,
         isolation: Isolation = Isolation.HIGH_WATERMARK,
         min_one_batch: bool = True,
+        leader_epoch: int | None = None,
     ) -> Fetched:
         """Raw batches from the one that holds ``offset`` on, as Kafka's fetch returns them: whole batches of
         one segment, checked, the first of which may begin below ``offset``.
 
+        Args:
+            leader_epoch: the epoch in which the caller takes this log for the leader's (KIP-320). Only its
+                writer knows the present one.
+
         Raises:
             OffsetOutOfRangeError, CorruptionError: as :meth:`read`.
+            LeaderFencedError, UnknownLeaderEpochError: the log is in another epoch than ``leader_epoch``.
+            ReadOnlyError: ``leader_epoch`` is given, and the log is not open for writing here.
         """
         check_offset(offset, "offset")
+        check_epoch(leader_epoch)
+        if leader_epoch is not None:
+            self._check_leader_epoch(leader_epoch)
         check_isolation(isolation)
         min_one_batch = check_flag(min_one_batch, "min_one_batch")
         if type(max_bytes) is not int or max_bytes < 0:
@@ -463,10 +486,8 @@ class ReadableLog(BoundToProcess, ABC):
             CorruptionError: a batch is damaged.
         """
         check_isolation(isolation)
-        if timeout is not None and (type(timeout) not in (int, float) or not timeout >= 0):
-            raise UsageError(f"timeout is {shown(timeout)}; it must be a number of seconds, 0 or above")
-        if timeout is not None and timeout > _LONGEST_TIMEOUT:
-            timeout = None
+        if timeout is not None:
+            timeout = check_timeout(timeout)
         view = self._current_view()
         position = view.limit_of(isolation) if start is None else check_offset(start, "start")
         view.check_in_range(position)
@@ -546,5 +567,4 @@ class ReadableLog(BoundToProcess, ABC):
 
 
 _HIGH_WATERMARK = Isolation.HIGH_WATERMARK  # Python 3.11 takes 70 ns to find a member of an enum
-_LONGEST_TIMEOUT = 1e9  # seconds: whoever waits for longer waits for ever
 _MAX_WAIT_MS = 1_000  # a follower looks up from its wait at least this often

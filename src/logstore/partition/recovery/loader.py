@@ -506,7 +506,7 @@ def load_log(
     """
     home = context.home
     role = read_role(context.files, directory)
-    may_have_gaps = home.may_have_gaps(partition, config) or is_foreign
+    may_have_gaps = home.may_have_gaps(partition, config, role) or is_foreign
     loader = Loader(
         files=context.files,
         directory=directory,

@@ -45,6 +45,14 @@ class PlannedAppend:
         self.has_producers = has_producers
         """Whether any of them is an idempotent producer's."""
 
+    def up_to_epoch(self, epoch: int) -> PlannedAppend | None:
+        """The batches in front of the first that was written in a newer leader epoch; None if there is
+        none."""
+        for number, header in enumerate(self.headers):
+            if header.partition_leader_epoch > epoch:
+                return PlannedAppend(self.buffers[:number], self.headers[:number]) if number else None
+        return self
+
     def has_gap_from(self, offset: int) -> bool:
         """Whether the batches leave out an offset, counted from ``offset``."""
         for header in self.headers:

@@ -26,7 +26,7 @@ from logstore.errors import CorruptionError, UnsupportedVersionError
 from logstore.files import Files, Lock, read_small_file, write_new_file, write_small_files
 from logstore.format.checkpoint import decode_offset_checkpoint, encode_offset_checkpoint
 from logstore.format.metadata import encode_clean_shutdown
-from logstore.model import TopicPartition
+from logstore.model import Role, TopicPartition
 from logstore.warning import warn
 
 META_PROPERTIES_NAME = "meta.properties"
@@ -171,9 +171,10 @@ class LogHome:
         """Below it the log was compacted; None if it never was."""
         return self._cleaner_offsets.get(partition)
 
-    def may_have_gaps(self, partition: TopicPartition, config: TopicConfig) -> bool:
-        """Whether compaction leaves gaps in the log's offsets, or has left some under another policy."""
-        return config.compacts or partition in self._cleaner_offsets
+    def may_have_gaps(self, partition: TopicPartition, config: TopicConfig, role: Role) -> bool:
+        """Whether the log's offsets may have gaps where nothing was lost: compaction leaves some, or has left
+        them under another policy, or a follower has those of its leader's log."""
+        return config.compacts or role is Role.FOLLOWER or partition in self._cleaner_offsets
 
     def set_recovery_point(self, partition: TopicPartition, offset: int) -> None:
         """Remember it; :meth:`store_checkpoints` writes it."""

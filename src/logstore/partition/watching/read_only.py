@@ -144,6 +144,9 @@ class ReadOnlyLog(CheckableLog):
         """
         raise ReadOnlyError(f"{self.partition} was opened read-only; only who has it open for writing knows")
 
+    def _check_leader_epoch(self, expected: int) -> None:
+        self._refuse_to_say()
+
     recovery = leader_epoch = epoch_entries = property(_refuse_to_say)
     end_offset_for_epoch = _refuse_to_say
 
@@ -364,7 +367,7 @@ class ReadOnlyLog(CheckableLog):
         role = read_role(self._files, self.directory)
         names = list_segment_files(self._files, self.directory)
         logs = self._checked_logs(names)
-        rules = self._rules(home)
+        rules = self._rules(home, role)
         segments = self._segments_up_to_end(logs, names, rules, home.log_start(self.partition) or 0)
         self._check_names_locked(names)
         last = segments[-1]
@@ -400,10 +403,10 @@ class ReadOnlyLog(CheckableLog):
         if new:
             self._names.forget()
 
-    def _rules(self, home: LogHome) -> TailRules:
+    def _rules(self, home: LogHome, role: Role) -> TailRules:
         has_point = home.has_recovery_point(self.partition)
         recovery_point, is_clean = home.recovery_point(self.partition), self._checkpoints.is_clean
-        is_gapless = self._config is not None and not home.may_have_gaps(self.partition, self._config)
+        is_gapless = self._config is not None and not home.may_have_gaps(self.partition, self._config, role)
         return TailRules(
             recovery_point,
             has_point and is_gapless,

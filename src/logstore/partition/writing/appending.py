@@ -17,7 +17,7 @@ from logstore.format.batch import NewBatch
 from logstore.format.control import ControlType, encode_end_marker
 from logstore.format.header import decode_header
 from logstore.model import AppendOrigin, Bytes, ProducerIdentity, how_to_make_int
-from logstore.partition.arguments import check_buffer
+from logstore.partition.arguments import check_buffer, check_epoch
 from logstore.partition.encoding.adopting import check_adopted, headers_of_file, place_adopted
 from logstore.partition.encoding.planning import plan_follower_append, plan_leader_append
 from logstore.partition.encoding.row_encoder import check_coordinator_epoch, check_producer
@@ -114,12 +114,20 @@ class Appending:
 
     # Batches
 
-    def append_batch(self, data: Bytes, *, origin: AppendOrigin = AppendOrigin.CLIENT) -> AppendResult | None:
+    def append_batch(
+        self,
+        data: Bytes,
+        *,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        leader_epoch: int | None = None,
+    ) -> AppendResult | None:
         """See :meth:`.Log.append_batch`."""
+        check_epoch(leader_epoch)
         data = check_buffer(data)
         if not isinstance(origin, AppendOrigin):
             raise UsageError(f"origin is {shown(origin)}; it must be an AppendOrigin")
         with self._guard.own_lock(), self._guard as core:
+            core.check_leader_epoch(leader_epoch)
             self._gathering.drain_locked()
             now_ms = self._context.clock.now_ms()
             planned = plan_leader_append(
@@ -135,8 +143,9 @@ class Appending:
             self._durability.wait_if_due(result.last_offset + 1, False)
         return result
 
-    def append_replicated(self, data: Bytes) -> AppendResult | None:
+    def append_replicated(self, data: Bytes, *, leader_epoch: int | None = None) -> AppendResult | None:
         """See :meth:`.Log.append_replicated`."""
+        check_epoch(leader_epoch)
         data = check_buffer(data)
         with self._guard.own_lock(), self._guard as core:
             self._gathering.drain_locked()
@@ -145,9 +154,14 @@ class Appending:
                 planned = plan_follower_append(data, log_end_offset=core.log_end_offset)
             except UsageError:
                 planned = self._plan_into_empty_locked(data, now_ms)
+            if planned is not None and leader_epoch is not None:
+                if leader_epoch < core.leader_epoch:
+                    core.check_leader_epoch(leader_epoch)
+                planned = planned.up_to_epoch(leader_epoch)
             if planned is None:
                 return None
-            has_gap = planned.has_gap_from(core.log_end_offset) and not core.config.compacts
+            may_have_gaps = self._context.home.may_have_gaps(core.partition, core.config, core.role)
+            has_gap = not may_have_gaps and planned.has_gap_from(core.log_end_offset)
             result = self._log_end.write_planned(planned, AppendOrigin.REPLICATION, now_ms)
             if has_gap:  # above the recovery point it would look like lost data
                 self._durability.checkpoint_locked()

@@ -8,14 +8,15 @@ from __future__ import annotations
 import contextlib
 from typing import NamedTuple
 
-from logstore.errors import ClosedError, NotOpenedError, StorageError
-from logstore.model import TopicPartition
+from logstore.errors import ClosedError, NotOpenedError, RetriableError, StorageError
+from logstore.model import Isolation, TopicPartition
 from logstore.partition.segments.segment import Segment
 from logstore.partition.state.context import LogContext
 from logstore.partition.writing.gathering import Gathering
 from logstore.partition.writing.group_commit import GroupCommit
 from logstore.partition.writing.guard import Guard
 from logstore.partition.writing.waits import Waits
+from logstore.turns import Latch
 
 _RETRY_MS = 1_000  # between two tries of the background to flush what cannot be opened
 
@@ -47,6 +48,7 @@ class Durability:
         self._waits = waits
         self._gathering = gathering
         self._flush_pending = False
+        self._is_hurrying = False
         self.commit = GroupCommit(self._flush_all, lambda: self._core.durable_offset)
         """One fsync for all who wait for one."""
 
@@ -57,6 +59,53 @@ class Durability:
         with self._guard.own_lock(), self._guard as core:
             target = core.log_end_offset + self._gathering.rows.row_count
         self.commit.wait_until_durable(target)
+
+    def flush_within(self, seconds: float) -> None:
+        """The same, waiting for no longer than that: the background flushes."""
+        if self._context.scheduler.has_no_threads:
+            self.flush()
+            return
+        with self._guard.own_lock(), self._guard as core:
+            target = core.log_end_offset + self._gathering.rows.row_count
+        is_over = Latch()
+        reached: list[bool] = []
+
+        def note(is_reached: bool) -> None:
+            reached.append(is_reached)
+            is_over.open()
+
+        wait = self._waits.when(target, Isolation.DURABLE, note, lambda: self._core.view, None)
+        if not wait.is_over:
+            self.hurry()
+            is_over.wait(seconds)
+        if wait.cancel():
+            raise RetriableError(
+                f"{self._partition} is not durable up to {target} after {seconds:g} s; the flush goes on in "
+                "the background"
+            )
+        if not reached[0]:
+            with self._guard.lock:
+                self._guard.check_writable_locked()
+
+    def hurry(self) -> None:
+        """Flush in the background, now."""
+        with self._guard.own_lock():
+            if self._is_hurrying:
+                return
+            self._is_hurrying = True
+            try:
+                self._context.scheduler.after(
+                    0, f"flush {self._partition}", self._hurried_flush, is_waiting=True
+                )
+            except BaseException:
+                self._is_hurrying = False
+                raise
+
+    def _hurried_flush(self) -> None:
+        self._is_hurrying = False
+        if not self._guard.is_closed and self._guard.failure is None:
+            with contextlib.suppress(ClosedError):  # closing flushes
+                self.flush()
 
     def wait_if_due(self, end_offset: int, flush: bool) -> None:
         """Flush after an append that asked for it, or that brought the unflushed records to
@@ -152,7 +201,7 @@ class Durability:
         if plan.target_offset > core.durable_offset:
             core.durable_offset = plan.target_offset
             core.publish()
-            self._waits.notify()
+            self._waits.notify(core.view)
 
     # Checkpoints
 

@@ -22,6 +22,7 @@ from logstore.model import TopicPartition
 from logstore.partition.segments.failed_flushes import tell_failed_flush
 from logstore.partition.state.context import LogContext
 from logstore.partition.writing.core import LogCore
+from logstore.partition.writing.waits import Waits
 
 Poison = Callable[[BaseException], None]
 
@@ -35,6 +36,7 @@ class Guard:
         "_directory",
         "_fork_flag",
         "_partition",
+        "_waits",
         "core",
         "failure",
         "is_closed",
@@ -46,6 +48,7 @@ class Guard:
         context: LogContext,
         directory: str,
         partition: TopicPartition,
+        waits: Waits,
         close_gate: Callable[[], None],
         make_core: Callable[[Poison], LogCore],
     ) -> None:
@@ -53,6 +56,7 @@ class Guard:
         self._fork_flag = context.fork_flag
         self._directory = directory
         self._partition = partition
+        self._waits = waits
         self._close_gate = close_gate
         self.lock = threading.RLock()
         self.failure: BaseException | None = None
@@ -133,7 +137,8 @@ class Guard:
     def poison(self, error: BaseException) -> None:
         """Refuse all further changes: memory and disk may not agree."""
         self.failure = error
-        self._close_gate()  # last: whoever opens it looks at the failure afterwards
+        self._close_gate()  # behind it: whoever opens the gate looks at the failure afterwards
+        self._waits.end()
 
     def poison_if_unexpected(self, error: BaseException) -> None:
         """After an error with the lock held. One of ours means that the change was refused or undone, unless

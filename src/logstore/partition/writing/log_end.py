@@ -53,6 +53,6 @@ class LogEnd:
 
     def after_append(self) -> None:
         """Wake followers and see to it that the data becomes durable in time."""
-        if self._waits.count:
-            self._waits.notify()
+        if self._waits.is_watched:
+            self._waits.notify(self._core.view)
         self._flush_soon()

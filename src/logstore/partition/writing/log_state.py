@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from weakref import WeakSet
 
 from logstore.config import TopicConfig
+from logstore.errors import LeaderFencedError, UnknownLeaderEpochError
 from logstore.format.snapshot import ProducerSnapshotEntry
 from logstore.model import Role, TopicPartition
 from logstore.partition.reading.view import LogView, Truncations
@@ -158,6 +159,7 @@ class LogState:
             sidecars.write_role(self.context.files, self.directory, role)
             self._opened_end_offset = -1
             self.role, self.high_watermark = role, known
+            self._had_gaps = self._had_gaps or role is Role.FOLLOWER
             self.publish()
 
     def forget_files(self) -> None:
@@ -194,6 +196,19 @@ class LogState:
         epochs.assign(epoch, self.log_end_offset)
         self.replace_epochs(epochs)
         self.leader_epoch = epoch
+
+    def check_leader_epoch(self, expected: int | None) -> None:
+        """
+        Raises:
+            LeaderFencedError: the log has a newer epoch than the caller.
+            UnknownLeaderEpochError: the caller has a newer one.
+        """
+        if expected is None or expected == self.leader_epoch:
+            return
+        told = f"leader epoch {expected} is expected, and {self.partition} has {self.leader_epoch}"
+        if expected < self.leader_epoch:
+            raise LeaderFencedError(f"{told}: there is a newer leader")
+        raise UnknownLeaderEpochError(f"{told}: it has not heard of the newer one yet")
 
     def follow_epochs(self) -> None:
         """Go on in the epoch of the batches that a leader has sent."""

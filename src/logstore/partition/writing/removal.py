@@ -83,7 +83,7 @@ class Removal:
         if not count:
             return
         self.schedule_locked(self._core.delete_segments(count, self._context.clock.now_ms(), reason))
-        self._waits.notify()
+        self._waits.notify(self._core.view)
 
     # From the end
 
@@ -102,7 +102,7 @@ class Removal:
                 self.schedule_locked(core.truncate_to(offset, now_ms, reason))
             self._durability.flush_now_locked()
             self._durability.checkpoint_if_rolled()  # a gap above the recovery point looks like loss
-            self._waits.notify()
+            self._waits.notify(core.view)
             return True
 
     def truncate_fully_and_start_at(self, offset: int, *, log_start_offset: int | None = None) -> None:
@@ -116,7 +116,7 @@ class Removal:
                 reason += f", and {row_count} records that were not written yet"
             self._gathering.rows.clear()
             self.schedule_locked(core.start_over(offset, log_start_offset, now_ms, reason))
-            self._waits.notify()
+            self._waits.notify(core.view)
 
     # Files
 

@@ -5,28 +5,32 @@ from __future__ import annotations
 from logstore.arguments import shown
 from logstore.errors import UsageError
 from logstore.model import Role
-from logstore.partition.arguments import check_offset
+from logstore.partition.arguments import MAX_EPOCH, check_offset
+from logstore.partition.state.context import LogContext
+from logstore.partition.writing.durability import Durability
 from logstore.partition.writing.gathering import Gathering
 from logstore.partition.writing.guard import Guard
 from logstore.partition.writing.waits import Waits
-
-_MAX_EPOCH = 2**31 - 1
 
 
 class Replication:
     """Of one log."""
 
-    def __init__(self, guard: Guard, waits: Waits, gathering: Gathering) -> None:
+    def __init__(
+        self, context: LogContext, guard: Guard, waits: Waits, gathering: Gathering, durability: Durability
+    ) -> None:
+        self._context = context
         self._guard = guard
+        self._durability = durability
         self._waits = waits
         self._gathering = gathering
 
     def assign_leader_epoch(self, epoch: int) -> None:
         """See :meth:`.Log.assign_leader_epoch`."""
         with self._guard.own_lock(), self._guard as core:
-            if type(epoch) is not int or not core.leader_epoch <= epoch <= _MAX_EPOCH:
+            if type(epoch) is not int or not core.leader_epoch <= epoch <= MAX_EPOCH:
                 raise UsageError(
-                    f"epoch is {shown(epoch)}; it must be a number from {core.leader_epoch} to {_MAX_EPOCH}"
+                    f"epoch is {shown(epoch)}; it must be a number from {core.leader_epoch} to {MAX_EPOCH}"
                 )
             self._gathering.drain_locked()
             core.assign_epoch(epoch)
@@ -38,8 +42,11 @@ class Replication:
         with self._guard.own_lock(), self._guard as core:
             self._gathering.drain_locked()
             if role is not core.role:
+                if core.role is Role.FOLLOWER:  # its gaps would look like lost data above the recovery point
+                    self._durability.checkpoint_locked()
+                    self._context.home.store_checkpoints()
                 core.set_role(role)
-                self._waits.notify()
+                self._waits.notify(core.view)
 
     def update_high_watermark(self, offset: int) -> int:
         """See :meth:`.Log.update_high_watermark`."""
@@ -53,5 +60,5 @@ class Replication:
             if bounded != core.high_watermark:
                 core.high_watermark = bounded
                 core.publish()
-                self._waits.notify()
+                self._waits.notify(core.view)
             return bounded

@@ -1,37 +1,200 @@
-"""Who waits for a log to change.
+"""Who waits for a log to change: threads, and whoever has no thread to spare for it.
 
-Lock: ``_lock`` guards who waits; it is taken with or without the log's lock, and nothing is taken behind it.
+A wait without a thread is an entry that a change of the log completes and the clock expires: a long poll that
+wants a record, an acknowledgement that wants it durable or replicated. A thousand of them cost no thread.
+
+Lock: ``_lock`` guards who waits. It is taken with or without the log's lock, and neither that nor a callback
+is waited for behind it.
 """
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import threading
 from collections.abc import Callable
+from typing import Final
+
+from logstore.model import Isolation, TopicPartition
+from logstore.partition.reading.view import LogView
+from logstore.partition.state.context import LogContext
+from logstore.schedule import Task
+from logstore.warning import warn
+
+Done = Callable[[bool], object]
+"""Told once whether the log got there: false if the time was over, or the log closed or failed."""
+
+
+class Wait:
+    """One wait for the log to get to an offset. Made by :meth:`.Log.when`."""
+
+    __slots__ = ("_done", "_lock", "_task", "is_over", "isolation", "offset")
+
+    def __init__(self, offset: int, isolation: Isolation, done: Done, lock: threading.RLock) -> None:
+        self.offset = offset
+        self.isolation = isolation
+        self.is_over = False
+        """Whether it was told, or cancelled."""
+        self._done = done
+        self._lock = lock
+        self._task: Task | None = None
+
+    def cancel(self) -> bool:
+        """Wait no longer; false if it is over already. Nothing is called."""
+        with self._lock:
+            was_over, self.is_over = self.is_over, True
+            if self._task is not None:
+                self._task.cancel()
+        return not was_over
+
+    def expire_by(self, task: Task) -> None:
+        """The clock's entry for this wait."""
+        self._task = task
+
+    def tell(self, is_reached: bool) -> None:
+        """The end of it, whoever comes first."""
+        if self.cancel():
+            _call(lambda: self._done(is_reached), "what waited for a log")
+
+
+def _call(action: Callable[[], object], name: str) -> None:
+    """What a user has given must not stop a change of the log half-way."""
+    try:
+        action()
+    except Exception as error:
+        warn("%s failed: %s: %s", name, type(error).__name__, error)
 
 
 class Waits:
     """Of one log."""
 
-    __slots__ = ("_changed", "_lock", "count")
+    __slots__ = (
+        "_callbacks",
+        "_changed",
+        "_entries",
+        "_has_ended",
+        "_lock",
+        "_name",
+        "_numbers",
+        "_scheduler",
+        "_threads",
+        "is_watched",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, context: LogContext, partition: TopicPartition) -> None:
+        self._scheduler = context.scheduler
+        self._name: Final = f"wait for {partition}"
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)  # entered by its lock: see logstore.schedule
-        self.count = 0
-        """How many threads wait: an append need not call :meth:`notify` for none."""
+        self._threads = 0
+        self._callbacks: tuple[Callable[[], object], ...] = ()
+        self._entries: dict[Isolation, list[tuple[int, int, Wait]]] = {}
+        """Heaps by offset."""
+        self._numbers = itertools.count()
+        self._has_ended = False
+        self.is_watched = False
+        """Whether anybody is to be told: an append need not call :meth:`notify` for nobody."""
 
-    def notify(self) -> None:
-        """The log has changed."""
-        if self.count:
-            with self._lock:
-                self._changed.notify_all()
+    def notify(self, view: LogView) -> None:
+        """The log has changed to this view."""
+        if not self.is_watched:
+            return
+        with self._lock:
+            self._changed.notify_all()
+            reached = self._take_reached_locked(view)
+            callbacks = self._callbacks
+        for entry in reached:
+            entry.tell(True)
+        for callback in callbacks:
+            _call(callback, "on_change()")
+
+    def _take_reached_locked(self, view: LogView) -> list[Wait]:
+        reached = []
+        for isolation, heap in list(self._entries.items()):
+            limit = view.limit_of(isolation)
+            while heap and (heap[0][2].is_over or heap[0][0] <= limit):
+                reached.append(heapq.heappop(heap)[2])
+            if not heap:
+                del self._entries[isolation]
+        self._look_locked()
+        return reached
+
+    def _look_locked(self) -> None:
+        self.is_watched = bool(self._threads or self._entries or self._callbacks)
 
     def wait(self, is_unchanged: Callable[[], bool], timeout_ms: int) -> None:
         """Return when the log has changed, or after the timeout."""
         with self._lock:
-            self.count += 1
+            self._threads += 1
+            self.is_watched = True
             try:
                 if is_unchanged():
                     self._changed.wait(timeout_ms / 1000)
             finally:
-                self.count -= 1
+                self._threads -= 1
+                self._look_locked()
+
+    def on_change(self, callback: Callable[[], object]) -> Callable[[], None]:
+        """See :meth:`.Log.on_change`."""
+        with self._lock:
+            self._callbacks = (*self._callbacks, callback)
+            self._look_locked()
+        return lambda: self._forget(callback)
+
+    def _forget(self, callback: Callable[[], object]) -> None:
+        with self._lock:
+            left = list(self._callbacks)
+            if callback in left:
+                left.remove(callback)
+            self._callbacks = tuple(left)
+            self._look_locked()
+
+    def when(
+        self,
+        offset: int,
+        isolation: Isolation,
+        done: Done,
+        view: Callable[[], LogView],
+        timeout_ms: int | None,
+    ) -> Wait:
+        """See :meth:`.Log.when`. ``view`` gives the present one; asked when no change can be missed."""
+        entry = Wait(offset, isolation, done, self._lock)
+        with self._lock:
+            self.is_watched = True  # before the view is looked at: whoever changes it then comes here
+            is_reached = view().limit_of(isolation) >= offset
+            is_over = is_reached or self._has_ended
+            if not is_over:
+                heap = self._entries.setdefault(isolation, [])
+                heapq.heappush(heap, (offset, next(self._numbers), entry))
+            self._look_locked()
+        if is_over:
+            entry.tell(is_reached)
+        elif timeout_ms is not None:
+            task = Task(self._name, lambda: self._expire(entry), None)
+            entry.expire_by(task)
+            self._scheduler.promptly(timeout_ms, task)
+        return entry
+
+    def _expire(self, entry: Wait) -> None:
+        entry.tell(False)
+        with self._lock:
+            heap = self._entries.get(entry.isolation, [])
+            while heap and heap[0][2].is_over:
+                heapq.heappop(heap)
+            if not heap:
+                self._entries.pop(entry.isolation, None)
+            self._look_locked()
+
+    def end(self) -> None:
+        """The log is closed, or has failed: it gets nowhere any more."""
+        with self._lock:
+            self._has_ended = True
+            entries, self._entries = self._entries, {}
+            self._changed.notify_all()
+            self._look_locked()
+            callbacks = self._callbacks
+        for heap in entries.values():
+            for _, _, entry in heap:
+                entry.tell(False)
+        for callback in callbacks:
+            _call(callback, "on_change()")

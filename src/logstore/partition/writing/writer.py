@@ -13,7 +13,7 @@ from collections.abc import Callable
 from logstore.config import TopicConfig
 from logstore.errors import StorageError
 from logstore.format.loops import GatheredRows
-from logstore.model import Role, TopicPartition
+from logstore.model import Isolation, Role, TopicPartition
 from logstore.partition.encoding.row_encoder import RowEncoder
 from logstore.partition.reading.view import LogView
 from logstore.partition.recovery.loader import LoadedLog
@@ -28,7 +28,7 @@ from logstore.partition.writing.log_end import LogEnd
 from logstore.partition.writing.removal import Removal
 from logstore.partition.writing.replication import Replication
 from logstore.partition.writing.turn import CompactionTurn
-from logstore.partition.writing.waits import Waits
+from logstore.partition.writing.waits import Done, Wait, Waits
 
 
 class LogWriter:
@@ -48,16 +48,17 @@ class LogWriter:
         self.recovery = loaded.report
         encoder = RowEncoder(context.config, config)
         rows = GatheredRows(encoder.rules, encoder.max_record_bytes)
+        self.waits = Waits(context, partition)
         self.guard = Guard(
             context,
             directory,
             partition,
+            self.waits,
             rows.close_gate,
             lambda poison: LogCore(context, directory, partition, config, loaded, poison),
         )
         self.core = self.guard.core
         self.core.draw_jitter()
-        self.waits = Waits()
         self.log_end = LogEnd(context, self.core, self.waits, lambda: self.durability.flush_soon_locked())
         self.gathering = Gathering(context, partition, self.guard, self.log_end, encoder, rows)
         self.durability = Durability(context, partition, self.guard, self.waits, self.gathering)
@@ -65,7 +66,7 @@ class LogWriter:
         self.appending = Appending(
             context, directory, self.guard, self.log_end, self.gathering, self.durability, self.removal
         )
-        self.replication = Replication(self.guard, self.waits, self.gathering)
+        self.replication = Replication(context, self.guard, self.waits, self.gathering, self.durability)
         self.turn = CompactionTurn(partition)
         """Of whoever compacts or erases."""
         self.on_close: Callable[[], None] | None = None
@@ -109,6 +110,22 @@ class LogWriter:
     def wait_for_growth(self, seen: LogView, timeout_ms: int) -> None:
         """Return when the log may have changed since ``seen``, or after the timeout."""
         self.waits.wait(lambda: self.core.view is seen and not self.guard.is_closed, timeout_ms)
+
+    def when(
+        self, offset: int, done: Done, *, isolation: Isolation, timeout: float | None, flush: bool
+    ) -> Wait:
+        """See :meth:`.Log.when`."""
+        self.guard.check_usable()
+        timeout_ms = None if timeout is None else max(round(timeout * 1000), 0)
+        wait = self.waits.when(offset, isolation, done, lambda: self.core.view, timeout_ms)
+        if flush and not wait.is_over:
+            self.durability.hurry()
+        return wait
+
+    def on_change(self, callback: Callable[[], object]) -> Callable[[], None]:
+        """See :meth:`.Log.on_change`."""
+        self.guard.check_usable()
+        return self.waits.on_change(callback)
 
     # Settings
 
@@ -175,7 +192,7 @@ class LogWriter:
             self.gathering.rows.close_gate()
             tell_failed_flush(self.context.files, self.directory)
             self.core.forget_files()
-            self.waits.notify()
+            self.waits.end()
 
     def _check_durable_locked(self) -> None:
         """
@@ -196,7 +213,7 @@ class LogWriter:
             self.guard.is_closed = True
             self.gathering.rows.close_gate()  # last: whoever opens it looks afterwards whether it is closed
             self.core.lose_files()
-        self.waits.notify()
+        self.waits.end()
 
 
 def open_writer(
