@@ -25,14 +25,14 @@ from logstore.format.column_buffers import (
     FinishedBuffers,
     Wanted,
 )
-from logstore.format.header import HEADER_BYTES, MAGIC, PREFIX_BYTES, BatchHeader, check_batch, decode_header
+from logstore.format.header import HEADER_BYTES, MAGIC, PREFIX_BYTES, BatchHeader, decode_header
 from logstore.format.loops import Columns, scan_batches
 from logstore.model import Bytes, Isolation, Record, TimestampType
 from logstore.partition.arguments import check_count
 from logstore.partition.reading.aborted import AbortedFilter
+from logstore.partition.reading.place import Place, is_cut
 from logstore.partition.reading.records import (
     aborted_for,
-    ends_at_base,
     start_position,
     telling_of_truncation,
 )
@@ -199,8 +199,7 @@ class _ColumnReader:
         self._aborted = AbortedFilter(aborted_for(view, start, stop, isolation))
         self._columns = Columns(plan.wanted)
         self._room = memoryview(_spare_room())
-        self._number = 0
-        self._previous_last = -1
+        self._place = Place(view, 0)
 
     def close(self) -> None:
         """Leave the room to the next reader."""
@@ -215,7 +214,7 @@ class _ColumnReader:
             return
         is_small = columns.row_count <= plan.row_limit and columns.used_bytes <= plan.byte_limit
         batch = record_batch(columns.finish(), plan.schema)
-        after = self._previous_last + 1
+        after = self._place.previous_last + 1
         if is_small:
             yield batch, after
             return
@@ -228,15 +227,14 @@ class _ColumnReader:
         for number in range(view.floor(self._start), len(view.segments)):
             if view.bases[number] >= self._stop:
                 return
-            self._number = number
-            self._previous_last = view.bases[number] - 1
+            self._place = Place(view, number)
             is_done = yield from self._fill_from_segment()
             if is_done:
                 return
 
     def _fill_from_segment(self) -> Generator[None, None, bool]:
         """Returns whether ``stop`` was reached."""
-        segment, end = self._view.segments[self._number], self._view.size_of(self._number)
+        segment, end = self._place.segment, self._place.end
         position = start_position(segment, self._start)
         size = self._first_piece_bytes(position, end)
         while end - position >= PREFIX_BYTES:
@@ -248,7 +246,7 @@ class _ColumnReader:
             size = _next_size(at, size) if at > 0 else _size_of_large_batch(piece, min(size, end - position))
             if not size:
                 break
-        self._check_end(position, end)
+        self._place.check_end(position)
         return False
 
     def _read(self, segment: Segment, position: int, size_bytes: int) -> memoryview:
@@ -260,21 +258,21 @@ class _ColumnReader:
 
     def _first_piece_bytes(self, position: int, end: int) -> int:
         """What a short read needs in all, as the index knows; a long one begins with a whole piece."""
-        index = self._view.segments[self._number].offset_index
+        index = self._place.segment.offset_index
         wanted = index.end_position(self._stop - 1, end) - position + PREFIX_BYTES
         return max(min(wanted, PIECE_BYTES), HEADER_BYTES)
 
     def _fill_from_piece(self, piece: _Piece) -> Generator[None, None, tuple[Ended, int]]:
         """Take in the whole batches of a piece. Returns why it ended and the position of the next batch."""
-        plan, at = self._plan, 0
+        plan, place, at = self._plan, self._place, 0
         while True:
-            ended, at, self._previous_last = self._columns.take_batches(
+            ended, at, place.previous_last = self._columns.take_batches(
                 piece.buffer,
                 at,
                 len(piece.buffer),
                 piece.segment_end,
-                self._view.next_base(self._number),
-                self._previous_last,
+                place.next_segment,
+                place.previous_last,
                 self._start,
                 self._stop,
                 plan.row_limit,
@@ -294,23 +292,23 @@ class _ColumnReader:
 
     def _take_one_by_one(self, piece: _Piece, at: int) -> Generator[None, None, tuple[Ended, int]]:
         """As :meth:`_fill_from_piece`, from a position on, for batches of any kind."""
+        place = self._place
         batches, stop, fault = scan_batches(piece.buffer, at, len(piece.buffer), check=False)
         bases = [header.base_offset for _, header in batches[1:]]
         if batches:
-            bases.append(self._base_after(piece, stop))
+            bases.append(place.base_behind(piece.buffer, stop, piece.position))
         for (position, header), next_base in zip(batches, bases, strict=True):
-            self._check_place(piece, position, header, next_base)
-            first_offset = self._previous_last + 1 if ends_at_base(header) else header.base_offset
-            if first_offset >= self._stop:
+            place.check(header, piece.position + position, next_base)
+            if place.first_offset(header) >= self._stop:
                 return Ended.IS_DONE, position
             if next_base > self._start:  # it may hold the start, whatever it says of its last offset
-                self._check_contents(piece, position, header)
+                place.check_contents(header, piece.buffer, position, piece.position)
             if header.last_offset >= self._start:
                 try:
                     yield from self._take_batch(_FoundBatch(piece.buffer, position, header))
                 except CorruptionError as error:
                     raise self._located(error, piece) from None
-            self._previous_last = header.last_offset
+            place.previous_last = header.last_offset
             if header.next_offset >= self._stop:
                 return Ended.IS_DONE, position + header.size_bytes
         if fault is not None:
@@ -349,9 +347,8 @@ class _ColumnReader:
             append_row(*record, kind)
 
     def _decode(self, found: _FoundBatch) -> list[Record]:
-        header = found.header
-        if header.base_offset < self._start or header.last_offset >= self._stop or ends_at_base(header):
-            return decode_range(found.buffer, found.position, header, self._start, self._stop)
+        if is_cut(found.header, self._start, self._stop):
+            return decode_range(found.buffer, found.position, found.header, self._start, self._stop)
         return found.decode()
 
     def _is_too_much(self, row_count: int, size_bytes: int) -> bool:
@@ -361,55 +358,8 @@ class _ColumnReader:
             or columns.used_bytes + size_bytes > plan.byte_limit
         )
 
-    # Checks, as records.py has them
-
-    def _check_place(self, piece: _Piece, position: int, header: BatchHeader, next_base: int) -> None:
-        if self._previous_last >= header.base_offset or header.last_offset >= next_base:
-            fault = header.damage(
-                f"batch of offsets {header.base_offset} to {header.last_offset} does not fit between "
-                f"{self._previous_last} and {next_base}",
-                position,
-            )
-            raise self._located(fault, piece)
-
-    def _check_contents(self, piece: _Piece, position: int, header: BatchHeader) -> None:
-        try:
-            check_batch(piece.buffer, position, header)
-        except CorruptionError as fault:
-            raise self._located(fault, piece) from None
-
-    def _base_after(self, piece: _Piece, stop: int) -> int:
-        """The base offset of the batch behind a position of the piece, or of the next segment."""
-        if piece.segment_end - stop < PREFIX_BYTES:
-            return self._view.next_base(self._number)
-        raw = bytes(piece.buffer[stop : stop + _BASE_OFFSET_BYTES])
-        if len(raw) < _BASE_OFFSET_BYTES:
-            raw = self._view.segments[self._number].read_at(piece.position + stop, _BASE_OFFSET_BYTES)
-        return int.from_bytes(raw, "big", signed=True)
-
-    def _check_end(self, position: int, end: int) -> None:
-        """What the view says is there must be used up, and what the time index says was there."""
-        view, segment = self._view, self._view.segments[self._number]
-        if position < end:
-            raise CorruptionError(
-                f"the batch is incomplete: {end - position} bytes are left",
-                path=segment.path,
-                position=position,
-                base_offset=self._previous_last + 1,
-            )
-        last_expected = view.next_base(self._number) - 1
-        is_sealed = self._number + 1 < len(view.segments)
-        if is_sealed and self._previous_last < last_expected and segment.promises(last_expected):
-            raise CorruptionError(
-                "the segment lost its end",
-                path=segment.path,
-                position=end,
-                base_offset=self._previous_last + 1,
-                last_offset=last_expected,
-            )
-
     def _located(self, fault: CorruptionError, piece: _Piece) -> CorruptionError:
-        return fault.located(self._view.segments[self._number].path, piece.position)
+        return fault.located(self._place.segment.path, piece.position)
 
 
 class _Piece(NamedTuple):

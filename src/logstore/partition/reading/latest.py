@@ -39,10 +39,10 @@ from logstore.format.offset_map import (
 )
 from logstore.model import Bytes, Isolation, Record, TopicPartition
 from logstore.partition.reading.aborted import AbortedFilter
+from logstore.partition.reading.place import ends_at_base
 from logstore.partition.reading.records import (
     FoundBatch,
     aborted_transactions,
-    ends_at_base,
     segment_runs,
     telling_of_truncation,
     truncated_meanwhile,

@@ -25,17 +25,15 @@ from logstore.format import batch as batches
 from logstore.format.header import (
     HEADER_BYTES,
     LENGTH_OVERHEAD_BYTES,
-    MAGIC,
     PREFIX,
     PREFIX_BYTES,
-    UNKNOWN_COUNT,
     BatchHeader,
-    check_batch,
 )
 from logstore.format.index import AbortedTransactions
 from logstore.format.loops import RUN_CUT, RUN_DONE, RUN_FULL, read_run, scan_batches
 from logstore.model import NO_TIMESTAMP_MS, Isolation, OffsetAndTimestamp, Record
 from logstore.partition.reading.aborted import AbortedFilter
+from logstore.partition.reading.place import Place, is_cut
 from logstore.partition.reading.view import LogView
 from logstore.partition.segments.segment import Segment
 from logstore.partition.segments.walk import FIRST_PIECE_BYTES
@@ -48,7 +46,6 @@ PIECE_BYTES: Final = 512 * 1024
 """What one read of the file takes, but for a larger batch. From 128 KiB to 1 MiB the speed is the same; a
 record on demand keeps as much in memory, and batches of the default size fit in."""
 
-_BASE_OFFSET_BYTES = 8
 _SHORT_READ_BYTES = PIECE_BYTES // 2
 
 
@@ -128,14 +125,12 @@ class _SegmentReader:
     """One pass over the batches of a segment between two offsets, in pieces of bounded size, each checked."""
 
     def __init__(self, view: LogView, number: int, start: int, stop: int) -> None:
-        self._segment = view.segments[number]
+        self._place = place = Place(view, number)
+        self._segment = place.segment
         self._start = start
         self._stop = stop
-        self._end = view.size_of(number)
-        self._next_segment = view.next_base(number)
-        self._is_sealed = number + 1 < len(view.segments)
+        self._end = place.end
         self._position = start_position(self._segment, start)  # in the file, of the next batch
-        self._previous_last = self._segment.base_offset - 1
         self._buffer = b""
         self._piece_position = self._position
         self._piece_bytes = self._first_piece_bytes(stop)
@@ -151,7 +146,7 @@ class _SegmentReader:
                 return
             if self._position == before and not self._read_piece():
                 break
-        self._check_end()
+        self._place.check_end(self._position)
 
     def record_lists(self, aborted: AbortedFilter, *, on_demand: bool = False) -> Iterator[list[Record]]:
         """The records, without control records and those that ``aborted`` hides; lists are not empty."""
@@ -186,7 +181,7 @@ class _SegmentReader:
                 return
             if self._position == before and not self._read_piece():
                 break
-        self._check_end()
+        self._place.check_end(self._position)
 
     # Pieces
 
@@ -249,11 +244,12 @@ class _SegmentReader:
         """What the compiled module makes of the batches from the place on, and why it stopped."""
         piece_position = self._piece_position
         reaches_end = piece_position + len(self._buffer) == self._end
-        made, at, self._previous_last, why = run(
+        place = self._place
+        made, at, place.previous_last, why = run(
             self._buffer,
             self._position - piece_position,
-            self._previous_last,
-            self._next_segment if reaches_end else -1,
+            place.previous_last,
+            place.next_segment if reaches_end else -1,
             self._start,
             self._stop,
             RUN_BYTES,
@@ -271,16 +267,21 @@ class _SegmentReader:
         found, stop, fault = scan_batches(self._buffer, self._position - piece_position, limit, check=False)
         if fault is not None and not found:
             raise fault.located(self._segment.path, piece_position)
+        place = self._place
         for number, (position, header) in enumerate(found):
-            first_offset = self._previous_last + 1 if ends_at_base(header) else header.base_offset
+            first_offset = place.first_offset(header)
             is_last = number + 1 == len(found)
-            next_base = self._base_at(stop) if is_last else found[number + 1][1].base_offset
-            self._check_place(header, position, next_base)
+            if is_last:
+                next_base = place.base_behind(self._buffer, stop, piece_position)
+            else:
+                next_base = found[number + 1][1].base_offset
+            place.check(header, piece_position + position, next_base)
+            place.previous_last = header.last_offset
             if first_offset >= self._stop:
                 self._is_done = True
                 return
             if next_base > self._start:  # it may hold the start, whatever it says of its last offset
-                self._check_contents(header, position)
+                place.check_contents(header, self._buffer, position, piece_position)
             self._position = piece_position + position + header.size_bytes
             if header.last_offset >= self._start:
                 self._is_done = header.next_offset >= self._stop
@@ -288,66 +289,10 @@ class _SegmentReader:
                 if self._is_done:
                     return
 
-    def _check_place(self, header: BatchHeader, position: int, next_base: int) -> None:
-        """The neighbours and the segment bound the offsets, which the CRC does not cover."""
-        if self._previous_last < header.base_offset and header.last_offset < next_base:
-            self._previous_last = header.last_offset
-            return
-        raise CorruptionError(
-            f"batch of offsets {header.base_offset} to {header.last_offset} does not fit between "
-            f"{self._previous_last} and {next_base}",
-            path=self._segment.path,
-            position=self._piece_position + position,
-            base_offset=header.base_offset,
-            last_offset=header.last_offset,
-        )
-
-    def _check_contents(self, header: BatchHeader, position: int) -> None:
-        try:
-            check_batch(self._buffer, position, header)
-        except CorruptionError as error:
-            raise error.located(self._segment.path, self._piece_position) from None
-
-    def _base_at(self, position: int) -> int:
-        """The base offset of the batch at a position of the piece or behind it, or of the next segment."""
-        in_file = self._piece_position + position
-        if self._end - in_file < PREFIX_BYTES:
-            return self._next_segment
-        raw = self._buffer[position : position + _BASE_OFFSET_BYTES]
-        if len(raw) < _BASE_OFFSET_BYTES:
-            raw = self._segment.read_at(in_file, _BASE_OFFSET_BYTES)
-        return int.from_bytes(raw, "big", signed=True)
-
     def _decode(self, found: FoundBatch) -> list[Record]:
-        header = found.header
-        if header.base_offset < self._start or header.last_offset >= self._stop or ends_at_base(header):
+        if is_cut(found.header, self._start, self._stop):
             return found.decode_range(self._start, self._stop)
         return found.decode()
-
-    def _check_end(self) -> None:
-        """The walk must have used up what the view says is there."""
-        if self._position < self._end:
-            raise CorruptionError(
-                f"the batch is incomplete: {self._end - self._position} bytes are left",
-                path=self._segment.path,
-                position=self._position,
-                base_offset=self._previous_last + 1,
-            )
-        last_expected = self._next_segment - 1
-        if self._is_sealed and self._previous_last < last_expected and self._segment.promises(last_expected):
-            raise CorruptionError(
-                "the segment lost its end",
-                path=self._segment.path,
-                position=self._end,
-                base_offset=self._previous_last + 1,
-                last_offset=last_expected,
-            )
-
-
-def ends_at_base(header: BatchHeader) -> bool:
-    """Whether the batch is a compressed legacy entry: its base offset is that of its last record, and only
-    decompressing it tells the first."""
-    return header.magic < MAGIC and header.record_count == UNKNOWN_COUNT
 
 
 # Records ----------------------------------------------------------------------------------------------------

@@ -28,7 +28,8 @@ from logstore.files import File, FileStamp
 from logstore.format.header import HEADER_BYTES, decode_header
 from logstore.format.index import AbortedTransactions, OffsetPosition
 from logstore.model import Isolation, TopicPartition
-from logstore.partition.reading.records import aborted_for, ends_at_base
+from logstore.partition.reading.place import ends_at_base
+from logstore.partition.reading.records import aborted_for
 from logstore.partition.reading.view import LogView, error_path
 from logstore.partition.segments.indexes import OffsetIndex, TimeIndex
 from logstore.partition.segments.segment import OpenFiles, Segment
