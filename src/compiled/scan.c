@@ -1,6 +1,7 @@
-/* Walking the batches of a buffer. */
+/* Walking the batches of a buffer, and the records of a batch without making any. */
 
 #include "batch.h"
+#include "bounds.h"
 
 enum { FIELD_COUNT = 13 };
 
@@ -138,14 +139,21 @@ python_scan_batches(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     return result;
 }
 
-/* The largest timestamp of so many records, if they fill the section exactly, and their offsets rise up to
-   last_delta; else -1. Needs no GIL. */
+/* What the records of a section say together: RecordFacts in plain.py. */
+typedef struct {
+    int64_t oldest_ms; /* without those that have none */
+    int64_t newest_ms;
+    int has_all_keys;
+} Facts;
+
+/* The facts of so many records, if they fill the section exactly, and their offsets rise up to last_delta; else -1.
+   Needs no GIL. */
 static int
-newest_of(const uint8_t *at, const uint8_t *end, int64_t count, int64_t last_delta, int64_t base_ms, int64_t *newest_ms)
+inspect(const uint8_t *at, const uint8_t *end, int64_t count, int64_t last_delta, int64_t base_ms, Facts *facts)
 {
-    int64_t least_delta = 0;
+    int64_t least_delta = 0, oldest_ms = INT64_MAX, newest_ms = count == 0 ? NO_TIMESTAMP_MS : INT64_MIN;
+    int has_all_keys = 1;
     RawRecord record;
-    *newest_ms = INT64_MIN;
     for (int64_t number = 0; number < count; number++) {
         if (read_record(&at, end, &record) < 0 || check_headers(&record) < 0)
             return -1;
@@ -153,41 +161,48 @@ newest_of(const uint8_t *at, const uint8_t *end, int64_t count, int64_t last_del
             return -1;
         least_delta = (int64_t)record.offset_delta + 1;
         int64_t timestamp_ms = add_wrapping(base_ms, record.timestamp_delta);
-        if (timestamp_ms > *newest_ms)
-            *newest_ms = timestamp_ms;
+        if (timestamp_ms > newest_ms)
+            newest_ms = timestamp_ms;
+        if (timestamp_ms < oldest_ms && timestamp_ms != NO_TIMESTAMP_MS)
+            oldest_ms = timestamp_ms;
+        has_all_keys &= record.key.size >= 0;
     }
+    Facts found = {oldest_ms, newest_ms, has_all_keys};
+    *facts = found;
     return at == end ? 0 : -1;
 }
 
 static PyObject *
-newest_in_view(const Py_buffer *view, const int64_t numbers[5])
+inspect_view(const Py_buffer *view, const int64_t numbers[5])
 {
-    int64_t position = numbers[0], end = numbers[1], newest_ms = 0;
-    if (position < 0 || position > end || end > view->len || numbers[2] <= 0)
+    int64_t position = numbers[0], end = numbers[1];
+    if (position < 0 || position > end || end > view->len || numbers[2] < 0)
         Py_RETURN_NONE;
     const uint8_t *bytes = view->buf;
+    Facts facts;
     int failed;
     if (end - position < MIN_BYTES_WITHOUT_GIL) {
-        failed = newest_of(bytes + position, bytes + end, numbers[2], numbers[3], numbers[4], &newest_ms);
+        failed = inspect(bytes + position, bytes + end, numbers[2], numbers[3], numbers[4], &facts);
     } else {
         Py_BEGIN_ALLOW_THREADS
-        failed = newest_of(bytes + position, bytes + end, numbers[2], numbers[3], numbers[4], &newest_ms);
+        failed = inspect(bytes + position, bytes + end, numbers[2], numbers[3], numbers[4], &facts);
         Py_END_ALLOW_THREADS
     }
     if (failed)
         Py_RETURN_NONE;
-    return PyLong_FromLongLong(newest_ms);
+    return Py_BuildValue("(LLO)", (long long)facts.oldest_ms, (long long)facts.newest_ms,
+                         facts.has_all_keys ? Py_True : Py_False);
 }
 
-/* newest_timestamp(buffer, position, end, count, last_offset_delta, base_timestamp, /) -> int, or None if
-   anything is out of the ordinary. */
+/* inspect_records(buffer, position, end, count, last_offset_delta, base_timestamp, /) -> (oldest timestamp, newest
+   timestamp, whether all have keys), or None if anything is out of the ordinary. */
 static PyObject *
-python_newest_timestamp(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+python_inspect_records(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
     (void)module;
     int64_t numbers[5];
     if (nargs != 6) {
-        PyErr_SetString(PyExc_TypeError, "newest_timestamp takes six arguments");
+        PyErr_SetString(PyExc_TypeError, "inspect_records takes six arguments");
         return NULL;
     }
     for (int i = 0; i < 5; i++)
@@ -196,15 +211,15 @@ python_newest_timestamp(PyObject *module, PyObject *const *args, Py_ssize_t narg
     Py_buffer view;
     if (PyObject_GetBuffer(args[0], &view, PyBUF_SIMPLE) < 0)
         return refuse();
-    PyObject *result = newest_in_view(&view, numbers);
+    PyObject *result = inspect_view(&view, numbers);
     PyBuffer_Release(&view);
     return result;
 }
 
 static PyMethodDef functions[] = {
-    {"newest_timestamp", (PyCFunction)(void (*)(void))python_newest_timestamp, METH_FASTCALL,
-     "newest_timestamp(buffer, position, end, count, last_offset_delta, base_timestamp, /)\n--\n\n"
-     "Check the records of a section, without making any; the largest of their timestamps."},
+    {"inspect_records", (PyCFunction)(void (*)(void))python_inspect_records, METH_FASTCALL,
+     "inspect_records(buffer, position, end, count, last_offset_delta, base_timestamp, /)\n--\n\n"
+     "Check the records of a section, without making any; what they say together."},
     {"scan_batches", (PyCFunction)(void (*)(void))python_scan_batches, METH_FASTCALL,
      "scan_batches(header_type, buffer, position, end, check, /)\n--\n\nThe ordinary batches from a position on."},
     {NULL, NULL, 0, NULL},

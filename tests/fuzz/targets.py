@@ -114,19 +114,15 @@ def decode_records(chance):
     return compiled.decode_records(*where, last_delta, on_demand) is not None
 
 
-@target("newest_timestamp")
-def newest_timestamp(chance):
+@target("inspect_records")
+def inspect_records(chance):
     section = chance.section()
-    numbers = (section.count, section.last_offset_delta, section.base_timestamp_ms)
-    where = (section.buffer, section.position, section.end)
-    newest_ms = call_with(compiled.newest_timestamp, *where, *numbers)
-    if newest_ms is None:
-        return False
-    records = plain.decode_records(
-        *where, section.count, 0, section.base_timestamp_ms, None, last_offset_delta=numbers[1]
-    )
-    assert newest_ms == max(record.timestamp_ms for record in records), section
-    return True
+    where = (section.buffer, section.position, section.end, section.count)
+    numbers = (section.last_offset_delta, section.base_timestamp_ms)
+    ours = outcome(loops.inspect_records, *where, *numbers)
+    plains = outcome(plain.inspect_records, *where, *numbers)
+    assert ours == plains, (section, ours, plains)
+    return call_with(compiled.inspect_records, *where, *numbers) is not None
 
 
 @target("keep_records")

@@ -14,9 +14,10 @@ from logstore.model import AppendOrigin, Record, TimestampType
 from logstore.partition.encoding.planning import (
     MAX_REPORTED_RECORDS,
     check_keys,
+    check_produced,
     check_reach,
-    plan_follower_append,
-    plan_leader_append,
+    check_replicated,
+    place_produced,
 )
 from tests.format.legacy_writer import LOG_APPEND_TIME, encode_entry, encode_wrapper
 from tests.format.vectors import LEGACY
@@ -27,20 +28,14 @@ CLIENT, COORDINATOR, REPLICATION = AppendOrigin
 
 
 def plan(data, *, origin=CLIENT, base_offset=100, leader_epoch=3, **config):
-    return plan_leader_append(
-        data,
-        config=TopicConfig(**config),
-        origin=origin,
-        base_offset=base_offset,
-        leader_epoch=leader_epoch,
-        now_ms=NOW_MS,
-    )
+    checked = check_produced(data, config=TopicConfig(**config), origin=origin, now_ms=NOW_MS)
+    assert checked is not None
+    return place_produced(checked, base_offset=base_offset, leader_epoch=leader_epoch)
 
 
 def stored(data, **options):
     """Header and records of the batch as it would be written."""
     planned = plan(data, **options)
-    assert planned is not None
     (buffer,), (header,) = planned.buffers, planned.headers
     return header, decode_batch(buffer, 0, header)
 
@@ -314,7 +309,7 @@ def test_what_grows_past_the_limit_when_rebuilt_is_refused():
 
 def test_offsets_that_no_segment_can_index_are_damage():
     data = batch(b"a", base_offset=0) + batch(b"b", base_offset=2**31)
-    planned = plan_follower_append(data, log_end_offset=0)
+    planned = check_replicated(data)
     with pytest.raises(CorruptionError, match="span more"):
         check_reach(planned, 0)
     check_reach(planned, 1)

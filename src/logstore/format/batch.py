@@ -36,6 +36,7 @@ from logstore.format.header import (
     decode_header,
 )
 from logstore.format.layout import BATCH_HEADER
+from logstore.format.loops import RecordFacts
 from logstore.format.records import Headers, check_arguments
 from logstore.model import NO_TIMESTAMP_MS, Bytes, Record, TimestampType
 
@@ -54,6 +55,7 @@ __all__ = [
     "decode_header",
     "encode_batch",
     "encode_records_batch",
+    "inspect_records",
     "keep_records",
     "newest_timestamp",
     "place_batch",
@@ -301,34 +303,41 @@ def records_section(buffer: Bytes, position: int, header: BatchHeader) -> tuple[
     return section, 0, len(section)
 
 
+def inspect_records(
+    buffer: Bytes, position: int, header: BatchHeader, *, limit_bytes: int = MAX_DECOMPRESSED_BYTES
+) -> RecordFacts:
+    """Check all records of the batch of magic 2 at ``position`` as :func:`decode_batch` does, without making
+    any, and say what they have: their timestamps as they are written, also under log append time.
+
+    CorruptionError as :func:`decode_batch`. Cost: compiled 0.01 µs per record of 100 bytes and 0.5 µs, plain
+    that of decoding; and decompressing.
+    """
+    start, end = position + HEADER_BYTES, position + header.size_bytes
+    if position < 0 or end > len(buffer):
+        raise header.damage(f"the batch of {header.size_bytes} bytes is cut short", position)
+    section = buffer
+    try:
+        if header.attributes & CODEC_MASK:
+            section = decompress(header.codec, memoryview(buffer)[start:end], limit_bytes)
+            start, end = 0, len(section)
+        return loops.inspect_records(
+            section, start, end, header.record_count, header.last_offset_delta, header.base_timestamp_ms
+        )
+    except CorruptionError:
+        decode_batch(buffer, position, header, limit_bytes=limit_bytes)  # says it with the batch's offsets
+        raise
+
+
 def newest_timestamp(
     buffer: Bytes, position: int, header: BatchHeader, *, limit_bytes: int = MAX_DECOMPRESSED_BYTES
 ) -> int:
     """Check all records of the batch at ``position``, of any magic, as :func:`decode_batch` does, and return
     the largest of their timestamps as they are written; NO_TIMESTAMP_MS of a batch without records.
 
-    CorruptionError as :func:`decode_batch`. Cost: compiled 0.01 µs per record of 100 bytes and 0.5 µs, plain
-    that of decoding; and decompressing.
+    CorruptionError and cost as :func:`inspect_records`; of magic 0 and 1 that of decoding.
     """
-    end = position + header.size_bytes
-    if header.magic == MAGIC and header.record_count and position >= 0 and end <= len(buffer):
-        section, start = buffer, position + HEADER_BYTES
-        if header.attributes & CODEC_MASK:
-            try:
-                section = decompress(header.codec, memoryview(buffer)[start:end], limit_bytes)
-            except CorruptionError as fault:
-                raise header.damage(fault.reason, position) from fault
-            start, end = 0, len(section)
-        newest_ms = loops.newest_timestamp(
-            section,
-            start,
-            end,
-            header.record_count,
-            header.last_offset_delta,
-            header.base_timestamp_ms,
-        )
-        if newest_ms is not None:
-            return newest_ms
+    if header.magic == MAGIC:
+        return inspect_records(buffer, position, header, limit_bytes=limit_bytes).newest_ms
     as_written = header._replace(attributes=header.attributes & ~TIMESTAMP_TYPE_BIT)
     records = decode_batch(buffer, position, as_written, limit_bytes=limit_bytes)
     return max((record.timestamp_ms for record in records), default=NO_TIMESTAMP_MS)

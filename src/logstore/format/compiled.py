@@ -17,6 +17,7 @@ from logstore.format import partitioner, plain
 from logstore.format import records as careful
 from logstore.format.gathered import NO_PRODUCER, RowRules
 from logstore.format.header import BatchHeader
+from logstore.format.plain import RecordFacts
 from logstore.format.records import Headers
 from logstore.format.run import IndexProgress, Run, RunPlace, RunRules
 from logstore.model import Bytes, NewRecord, Record
@@ -54,8 +55,18 @@ decode_batch = compiled.decode_batch
 """As :func:`logstore.format.plain.decode_batch`."""
 
 
-newest_timestamp = compiled.newest_timestamp
-"""As :func:`logstore.format.plain.newest_timestamp`. Cost: 10 ns per record of 100 bytes."""
+_inspect_records = compiled.inspect_records
+
+
+def inspect_records(
+    buffer: Bytes, position: int, end: int, count: int, last_offset_delta: int, base_timestamp_ms: int
+) -> RecordFacts:
+    """As :func:`logstore.format.plain.inspect_records`. Cost: 10 ns per record of 100 bytes."""
+    facts = _inspect_records(buffer, position, end, count, last_offset_delta, base_timestamp_ms)
+    if facts is not None:
+        new: RecordFacts = tuple.__new__(RecordFacts, facts)  # half the cost of _make
+        return new
+    return plain.inspect_records(buffer, position, end, count, last_offset_delta, base_timestamp_ms)
 
 
 _decode_records = compiled.decode_records

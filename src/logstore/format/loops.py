@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from logstore.build import compiled
-from logstore.format.plain import skip_records
+from logstore.format.plain import RecordFacts, skip_records
 from logstore.format.run import IndexRun
 
 index_run: IndexRun | None = None
@@ -41,8 +41,8 @@ if compiled is None or TYPE_CHECKING:
         encode_batch,
         encode_records,
         encode_rows,
+        inspect_records,
         keep_records,
-        newest_timestamp,
         scan_batches,
     )
 else:
@@ -57,8 +57,8 @@ else:
         encode_records,
         encode_rows,
         index_run,
+        inspect_records,
         keep_records,
-        newest_timestamp,
         partition_for_key,
         partitions_for_keys,
         scan_batches,
@@ -77,6 +77,7 @@ __all__ = [
     "RUN_ODD",
     "Columns",
     "GatheredRows",
+    "RecordFacts",
     "decode_batch",
     "decode_records",
     "divide_rows",
@@ -88,10 +89,10 @@ __all__ = [
     "find_interval",
     "find_record",
     "index_run",
+    "inspect_records",
     "keep_records",
     "latest_run",
     "mark_records",
-    "newest_timestamp",
     "partition_for_key",
     "partitions_for_keys",
     "put_run",

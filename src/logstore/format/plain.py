@@ -326,15 +326,32 @@ def decode_batch(buffer: Bytes, position: int, on_demand: bool) -> list[Record] 
     return None
 
 
-def newest_timestamp(
-    buffer: Bytes, position: int, end: int, count: int, last_offset_delta: int, base_timestamp_ms: int
-) -> int | None:
-    """None: here :func:`logstore.format.batch.newest_timestamp` decodes the records.
+class RecordFacts(NamedTuple):
+    """What the records of a batch say together."""
 
-    The compiled twin checks the ``count`` records that fill buffer[position:end] without making any, and
-    returns the largest of their timestamps, if all about them is ordinary.
+    oldest_ms: int
+    """The smallest timestamp, without those that are -1; 2^63 - 1 if all are."""
+    newest_ms: int
+    """The largest; -1 if there is no record."""
+    has_all_keys: bool
+
+
+def inspect_records(
+    buffer: Bytes, position: int, end: int, count: int, last_offset_delta: int, base_timestamp_ms: int
+) -> RecordFacts:
+    """Check the ``count`` records that fill buffer[position:end], and say what they have, by create time.
+
+    CorruptionError as :func:`decode_records`. The compiled twin makes no records. Cost: that of decoding.
     """
-    return None
+    records = decode_records(
+        buffer, position, end, count, 0, base_timestamp_ms, None, last_offset_delta=last_offset_delta
+    )
+    timestamps = [record.timestamp_ms for record in records]
+    return RecordFacts(
+        min((stamp for stamp in timestamps if stamp != NO_TIMESTAMP_MS), default=careful.INT64_MAX),
+        max(timestamps, default=NO_TIMESTAMP_MS),
+        all(record.key is not None for record in records),
+    )
 
 
 def skip_records(data: Bytes, position: int, count: int) -> int:

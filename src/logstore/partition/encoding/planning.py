@@ -1,13 +1,17 @@
 """Checking and preparing batches before they are appended: a pure plan, nothing is written here.
 
-A leader's batches get their offsets and are held against the topic's configuration (Kafka's LogValidator);
-a follower's keep their offsets and must only follow the log. Either way the result is batches that can be
+A leader's batches are held against the topic's configuration (Kafka's LogValidator) and get their offsets; a
+follower's keep their offsets and must only follow the log. Either way the result is batches that can be
 written as they are.
+
+Each is done in two steps. What takes time (checksum, records, encoding anew) needs no lock and works on bytes
+that nobody else can change; what depends on the log end comes second, and is a patch or a comparison.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from logstore.config import TopicConfig
 from logstore.errors import (
@@ -17,15 +21,22 @@ from logstore.errors import (
     OutOfOrderError,
     RecordTooLargeError,
 )
-from logstore.format.batch import decode_batch, encode_records_batch, rebase_batch, stamp_batch
+from logstore.format.batch import (
+    decode_batch,
+    encode_records_batch,
+    inspect_records,
+    place_batch,
+    stamp_batch,
+)
 from logstore.format.compression import Codec, codec_named
 from logstore.format.header import (
+    CONTROL_BIT,
     MAGIC,
     TIMESTAMP_TYPE_BIT,
     BatchHeader,
     decode_header,
 )
-from logstore.format.loops import scan_batches
+from logstore.format.loops import RecordFacts, scan_batches
 from logstore.format.units import PLAUSIBLE_FROM_MS, PLAUSIBLE_TO_MS, describe, is_checkable, unit_of
 from logstore.model import NO_TIMESTAMP_MS, AppendOrigin, Bytes, Record, TimestampType
 from logstore.partition.segments.indexes import MAX_RELATIVE_OFFSET
@@ -33,6 +44,9 @@ from logstore.partition.segments.planned import PlannedAppend
 
 MAX_REPORTED_RECORDS = 10
 """An error lists this many of the refused records."""
+
+_NOT_AT_ONCE: Final = CONTROL_BIT | TIMESTAMP_TYPE_BIT
+"""A batch with one of these attributes is looked at record by record."""
 
 
 def largest_batch_bytes(config: TopicConfig) -> int:
@@ -113,38 +127,47 @@ def split_batches(data: Bytes) -> list[tuple[int, BatchHeader]]:
     return batches
 
 
-def plan_leader_append(
-    data: Bytes,
-    *,
-    config: TopicConfig,
-    origin: AppendOrigin,
-    base_offset: int,
-    leader_epoch: int,
-    now_ms: int,
-) -> PlannedAppend | None:
-    """Validate one batch as it came from a producer and give it offsets from ``base_offset`` on.
+def check_produced(
+    data: Bytes, *, config: TopicConfig, origin: AppendOrigin, now_ms: int
+) -> bytearray | None:
+    """Check one batch as it came from a producer, and make what the topic stores of it; all that it then
+    lacks is its place (:func:`place_produced`). Needs no lock. None if ``data`` holds no whole batch.
 
-    The bytes stay as they are but for offset, epoch and timestamp type, unless the codec of the topic, gaps
-    in the offsets or the magic make it necessary to encode the records anew. None if ``data`` holds no whole
-    batch.
+    The bytes stay as they are but for timestamp type and largest timestamp, unless the codec of the topic,
+    gaps in the offsets or the magic make it necessary to encode the records anew. They are copied before they
+    are looked at, so it does not matter if the caller's change meanwhile. Cost: the copy, the checksum, and
+    compiled 0.01 µs per record of 100 bytes and 3 µs, where nothing is out of the ordinary; else, and plain,
+    that of decoding. Compressed ones are decompressed.
 
     Raises:
         CorruptionError: the batch's CRC or structure is wrong.
         InvalidRecordError, InvalidTimestampError, RecordTooLargeError: the rules of the topic refuse it.
     """
-    batches = split_batches(data)
+    batch = bytearray(data)
+    batches = split_batches(batch)
     if not batches:
         return None
-    position, header = batches[0]
+    _, header = batches[0]
     _check_single_batch(batches)
     check_batch_size(header.size_bytes, config)
     if origin is AppendOrigin.CLIENT:
         _check_client_batch(header)
-    records = decode_batch(data, position, header)
-    _check_records(header, records, config, now_ms)
-    planned = _assign_offsets(data, position, header, records, config, base_offset, leader_epoch, now_ms)
-    check_batch_size(planned.size_bytes, config)
-    return planned
+    del batch[header.size_bytes :]
+    largest_ms = _largest_timestamp_in_place(batch, header, config, now_ms)
+    if largest_ms is None:
+        batch, header, largest_ms = _check_each_record(batch, header, config, now_ms)
+        check_batch_size(len(batch), config)
+    if not header.attributes & CONTROL_BIT:
+        kind = TimestampType.CREATE_TIME
+        if config.message_timestamp_type == "LogAppendTime":
+            kind, largest_ms = TimestampType.LOG_APPEND_TIME, now_ms
+        stamp_batch(batch, 0, header, timestamp_type=kind, max_timestamp_ms=largest_ms)
+    return batch
+
+
+def place_produced(batch: bytearray, *, base_offset: int, leader_epoch: int) -> PlannedAppend:
+    """Give a checked batch its offsets, from ``base_offset`` on: 12 bytes that no checksum covers."""
+    return PlannedAppend([batch], [place_batch(batch, base_offset, leader_epoch)])
 
 
 def _check_single_batch(batches: Sequence[tuple[int, BatchHeader]]) -> None:
@@ -167,6 +190,47 @@ def _check_client_batch(header: BatchHeader) -> None:
         )
     if header.has_producer and header.base_sequence < 0:
         raise InvalidRecordError(f"producer id {header.producer_id} without a base sequence")
+
+
+def _largest_timestamp_in_place(
+    batch: bytearray, header: BatchHeader, config: TopicConfig, now_ms: int
+) -> int | None:
+    """The largest timestamp of a batch whose bytes can stay and that all rules let pass, without making a
+    record. None of any other batch, whatever it is about it."""
+    if header.magic < MAGIC or header.attributes & _NOT_AT_ONCE:
+        return None
+    if header.record_count != header.last_offset_delta + 1:
+        return None
+    if config.compression_type != "producer" and target_codec(config, header.codec) != header.codec:
+        return None
+    facts = inspect_records(batch, 0, header)
+    if config.compacts and not facts.has_all_keys:
+        return None
+    return facts.newest_ms if _are_within(facts, config, now_ms) else None
+
+
+def _are_within(facts: RecordFacts, config: TopicConfig, now_ms: int) -> bool:
+    """Whether :func:`check_timestamps` would let all of them pass."""
+    if config.message_timestamp_type != "CreateTime":
+        return True
+    return (
+        now_ms - config.message_timestamp_before_max_ms <= facts.oldest_ms
+        and facts.newest_ms <= now_ms + config.message_timestamp_after_max_ms
+    )
+
+
+def _check_each_record(
+    batch: bytearray, header: BatchHeader, config: TopicConfig, now_ms: int
+) -> tuple[bytearray, BatchHeader, int]:
+    """Hold a batch against the rules record by record, and encode it anew if its bytes cannot stay. Returns
+    what is stored, and the largest timestamp of the records."""
+    records = decode_batch(batch, 0, header)
+    _check_records(header, records, config, now_ms)
+    codec = target_codec(config, header.codec)
+    if not header.is_control and not _fits_in_place(header, records, codec, config):
+        batch = _rebuild(header, records, codec, config)
+        header = decode_header(batch)
+    return batch, header, max((record.timestamp_ms for record in records), default=NO_TIMESTAMP_MS)
 
 
 def _check_records(header: BatchHeader, records: Sequence[Record], config: TopicConfig, now_ms: int) -> None:
@@ -192,32 +256,6 @@ def check_keys(keys: Sequence[Bytes | None]) -> None:
         missing = [number for number, key in enumerate(keys) if key is None]
         named = ", ".join(map(str, missing[:MAX_REPORTED_RECORDS]))
         raise InvalidRecordError(f"a compacted topic needs a key in every record; missing in record {named}")
-
-
-def _assign_offsets(
-    data: Bytes,
-    position: int,
-    header: BatchHeader,
-    records: Sequence[Record],
-    config: TopicConfig,
-    base_offset: int,
-    leader_epoch: int,
-    now_ms: int,
-) -> PlannedAppend:
-    codec = target_codec(config, header.codec)
-    if header.is_control or _fits_in_place(header, records, codec, config):
-        batch = bytearray(memoryview(data)[position : position + header.size_bytes])
-    else:
-        batch = _rebuild(header, records, codec, config)
-    rebase_batch(batch, 0, base_offset, leader_epoch)
-    if not header.is_control:
-        if config.message_timestamp_type == "LogAppendTime":
-            kind, largest = TimestampType.LOG_APPEND_TIME, now_ms
-        else:
-            kind = TimestampType.CREATE_TIME
-            largest = max((record.timestamp_ms for record in records), default=NO_TIMESTAMP_MS)
-        stamp_batch(batch, 0, decode_header(batch), timestamp_type=kind, max_timestamp_ms=largest)
-    return PlannedAppend([batch], [decode_header(batch)])
 
 
 def _fits_in_place(header: BatchHeader, records: Sequence[Record], codec: Codec, config: TopicConfig) -> bool:
@@ -264,30 +302,43 @@ def compression_level(config: TopicConfig, codec: Codec) -> int | None:
 # Follower ---------------------------------------------------------------------------------------------------
 
 
-def plan_follower_append(data: Bytes, *, log_end_offset: int) -> PlannedAppend | None:
-    """Check batches that were copied from a leader; they keep offsets, epochs and bytes.
+def check_replicated(data: Bytes) -> PlannedAppend | None:
+    """Check batches that were copied from a leader; they keep offsets, epochs and bytes. Needs no lock. None
+    if ``data`` holds no whole batch.
+
+    Bytes that somebody could change meanwhile are copied first. Cost: that, the checksum, and 0.3 µs per
+    batch.
 
     Raises:
         CorruptionError: a batch's CRC or structure is wrong.
-        OutOfOrderError: the offsets do not rise, or begin below the log end offset; the message carries the
-            first and the last offset.
+        OutOfOrderError: the offsets do not rise.
     """
-    batches = split_batches(data)
+    view = memoryview(data)
+    if type(view.obj) is not bytes:
+        view = memoryview(bytes(view))
+    batches = split_batches(view)
     if not batches:
         return None
     _check_rising(batches)
-    first, last = batches[0][1], batches[-1][1]
-    first_offset = first.base_offset if first.magic == 2 else first.last_offset
-    if first_offset < log_end_offset:
-        raise OutOfOrderError(
-            f"replicated offsets {first_offset} to {last.last_offset} begin below the log end offset "
-            f"{log_end_offset}"
-        )
-    view = memoryview(data)
     return PlannedAppend(
         [view[position : position + header.size_bytes] for position, header in batches],
         [header for _, header in batches],
     )
+
+
+def check_follows(planned: PlannedAppend, log_end_offset: int) -> None:
+    """
+    Raises:
+        OutOfOrderError: replicated batches begin below the log end offset; the message carries the first and
+            the last offset.
+    """
+    first = planned.headers[0]
+    first_offset = first.base_offset if first.magic == MAGIC else first.last_offset
+    if first_offset < log_end_offset:
+        raise OutOfOrderError(
+            f"replicated offsets {first_offset} to {planned.last_offset} begin below the log end offset "
+            f"{log_end_offset}"
+        )
 
 
 def _check_rising(batches: Sequence[tuple[int, BatchHeader]]) -> None:

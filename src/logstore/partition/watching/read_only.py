@@ -137,7 +137,7 @@ class ReadOnlyLog(CheckableLog):
     reconfigure = expire_producers = compact = dirtiness = erase = _refuse
     adopt = adopt_file = last_of_producer = open_transactions = _refuse
 
-    def _refuse_to_say(self, *_: Any) -> NoReturn:
+    def _refuse_to_say(self, *_: Any, **__: Any) -> NoReturn:
         """
         Raises:
             ReadOnlyError: always.
@@ -148,7 +148,7 @@ class ReadOnlyLog(CheckableLog):
         self._refuse_to_say()
 
     recovery = leader_epoch = epoch_entries = property(_refuse_to_say)
-    end_offset_for_epoch = _refuse_to_say
+    end_offset_for_epoch = when = on_change = _refuse_to_say
 
     @property
     def config(self) -> TopicConfig:

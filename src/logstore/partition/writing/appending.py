@@ -1,7 +1,7 @@
 """Appending to a log: many records, encoded batches, a leader's batches, transaction markers.
 
-Records are checked and encoded before the lock is taken; under it they get their offsets and are written.
-Single records gather first: :mod:`~logstore.partition.writing.gathering`.
+Records and batches are checked, and encoded, before the lock is taken; under it they get their offsets and
+are written. Single records gather first: :mod:`~logstore.partition.writing.gathering`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,12 @@ from logstore.format.header import decode_header
 from logstore.model import AppendOrigin, Bytes, ProducerIdentity, how_to_make_int
 from logstore.partition.arguments import check_buffer, check_epoch
 from logstore.partition.encoding.adopting import check_adopted, headers_of_file, place_adopted
-from logstore.partition.encoding.planning import plan_follower_append, plan_leader_append
+from logstore.partition.encoding.planning import (
+    check_follows,
+    check_produced,
+    check_replicated,
+    place_produced,
+)
 from logstore.partition.encoding.row_encoder import check_coordinator_epoch, check_producer
 from logstore.partition.encoding.rows import NewRecords, list_of
 from logstore.partition.segments.planned import PlannedAppend
@@ -126,40 +131,47 @@ class Appending:
         data = check_buffer(data)
         if not isinstance(origin, AppendOrigin):
             raise UsageError(f"origin is {shown(origin)}; it must be an AppendOrigin")
-        with self._guard.own_lock(), self._guard as core:
-            core.check_leader_epoch(leader_epoch)
-            self._gathering.drain_locked()
-            now_ms = self._context.clock.now_ms()
-            planned = plan_leader_append(
-                data,
-                config=core.config,
-                origin=origin,
-                base_offset=core.log_end_offset,
-                leader_epoch=core.leader_epoch,
-                now_ms=now_ms,
-            )
-            result = None if planned is None else self._log_end.write_planned(planned, origin, now_ms)
-        if result is not None:
-            self._durability.wait_if_due(result.last_offset + 1, False)
+        self._core.check_leader_epoch(leader_epoch)
+        while True:
+            self._guard.check_usable()
+            config = self._core.config
+            batch = check_produced(data, config=config, origin=origin, now_ms=self._now_ms())
+            with self._guard.own_lock(), self._guard as core:
+                core.check_leader_epoch(leader_epoch)
+                self._gathering.drain_locked()
+                if batch is None:
+                    return None
+                if core.config is not config:
+                    continue  # other rules now, which may refuse it, or store something else of it
+                planned = place_produced(
+                    batch, base_offset=core.log_end_offset, leader_epoch=core.leader_epoch
+                )
+                result = self._log_end.write_planned(planned, origin, self._now_ms())
+                break
+        self._durability.wait_if_due(result.last_offset + 1, False)
         return result
 
     def append_replicated(self, data: Bytes, *, leader_epoch: int | None = None) -> AppendResult | None:
         """See :meth:`.Log.append_replicated`."""
         check_epoch(leader_epoch)
         data = check_buffer(data)
+        self._guard.check_usable()
+        planned = check_replicated(data)
         with self._guard.own_lock(), self._guard as core:
             self._gathering.drain_locked()
-            now_ms = self._context.clock.now_ms()
-            try:
-                planned = plan_follower_append(data, log_end_offset=core.log_end_offset)
-            except UsageError:
-                planned = self._plan_into_empty_locked(data, now_ms)
             if planned is not None and leader_epoch is not None:
                 if leader_epoch < core.leader_epoch:
                     core.check_leader_epoch(leader_epoch)
                 planned = planned.up_to_epoch(leader_epoch)
             if planned is None:
                 return None
+            now_ms = self._now_ms()
+            try:
+                check_follows(planned, core.log_end_offset)
+            except OutOfOrderError:
+                if not self._begins_anew_locked(planned):
+                    raise
+                self._start_over_locked(planned, now_ms)
             may_have_gaps = self._context.home.may_have_gaps(core.partition, core.config, core.role)
             has_gap = not may_have_gaps and planned.has_gap_from(core.log_end_offset)
             result = self._log_end.write_planned(planned, AppendOrigin.REPLICATION, now_ms)
@@ -170,19 +182,17 @@ class Appending:
         self._durability.wait_if_due(result.last_offset + 1, False)
         return result
 
-    def _plan_into_empty_locked(self, data: Bytes, now_ms: int) -> PlannedAppend | None:
+    def _begins_anew_locked(self, planned: PlannedAppend) -> bool:
+        """Whether the log is empty, and its end within the batches of a leader whose log begins earlier."""
         core = self._core
-        planned = plan_follower_append(data, log_end_offset=0)
         end = core.log_end_offset
-        if (
-            planned is None
-            or core.log_start_offset != end
-            or not planned.base_offset < end <= planned.last_offset
-        ):
-            return plan_follower_append(data, log_end_offset=end)
+        return core.log_start_offset == end and planned.base_offset < end <= planned.last_offset
+
+    def _start_over_locked(self, planned: PlannedAppend, now_ms: int) -> None:
+        core = self._core
         reason = f"the leader's log begins at {planned.base_offset}"
-        self._removal.schedule_locked(core.start_over(planned.base_offset, end, now_ms, reason))
-        return planned
+        gone = core.start_over(planned.base_offset, core.log_end_offset, now_ms, reason)
+        self._removal.schedule_locked(gone)
 
     def append_end_marker(
         self, producer_id: int, producer_epoch: int, *, committed: bool, coordinator_epoch: int = 0
