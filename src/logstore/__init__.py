@@ -33,14 +33,14 @@ from logstore.model import (
 )
 from logstore.partition.cleaning.reports import CompactionReport, EraseReport
 from logstore.partition.log import Log
-from logstore.partition.segments.indexes import OffsetIndex
-from logstore.partition.segments.segment import Segment
 from logstore.store import Store, Topic
 from logstore.store import open_store as open
 
 if TYPE_CHECKING:
     from logstore.exchange.handover import handover
     from logstore.logdir.cleaner import LogCleaner
+    from logstore.segment_files.indexes import OffsetIndex
+    from logstore.segment_files.segment import Segment
 
 __version__ = _version.VERSION
 
@@ -55,6 +55,10 @@ def __getattr__(name: str) -> Any:
         from logstore.exchange.handover import handover
 
         return handover
+    if name in ("OffsetIndex", "Segment"):
+        from logstore import segment_files
+
+        return getattr(segment_files, name)
     raise AttributeError(f"module 'logstore' has no attribute {name!r}")
 
 

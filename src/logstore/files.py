@@ -430,8 +430,8 @@ def open_file_limit() -> int:
     return sys.maxsize if limit == resource.RLIM_INFINITY else limit
 
 
-def check_path(path: object) -> str:
-    """A path as text.
+def check_path(path: object, kind: str = "a directory") -> str:
+    """A path as text; ``kind`` is what an error says that it must lead to.
 
     Raises:
         UsageError: not text, empty, with a NUL in it, or with what the file system cannot spell.
@@ -439,7 +439,7 @@ def check_path(path: object) -> str:
     name = path.__fspath__() if isinstance(path, os.PathLike) else path
     name = plain_text(name)
     if type(name) is not str or not name or "\0" in name or not _can_be_a_name(name):
-        raise UsageError(f"path is {shown(path)}; it must be the path of a directory")
+        raise UsageError(f"path is {shown(path)}; it must be the path of {kind}")
     return name
 
 

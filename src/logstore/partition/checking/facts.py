@@ -14,6 +14,7 @@ from logstore.files import Files
 from logstore.partition.checking.findings import Finding
 from logstore.partition.recovery.leftovers import Names
 from logstore.partition.segments.indexes import IndexEntries
+from logstore.partition.segments.lone import LoneNames
 from logstore.partition.state.leader_epochs import LeaderEpochs
 from logstore.partition.state.producer_state import ProducerState
 
@@ -32,6 +33,9 @@ class SegmentToCheck(NamedTuple):
     offset_index: IndexEntries | None = None
     """Where the writer has it in memory; None: as the file has it."""
     time_index: IndexEntries | None = None
+    alone: LoneNames | None = None
+    """The files of a segment that is no part of a log, or not looked at as one: nobody knows whether it is
+    sealed, nor whether a file that is not there ever was."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,19 +6,28 @@ so. Knows no files.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 from logstore.errors import CorruptionError
 from logstore.format.header import BatchHeader
 from logstore.format.index import check_offset_index, check_time_index
-from logstore.format.layout import OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY
+from logstore.format.layout import OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY, Layout
 from logstore.model import NO_TIMESTAMP_MS
 from logstore.partition.checking.findings import Finding, FindingKind, Findings
 from logstore.partition.segments.indexes import MAX_RELATIVE_OFFSET
 
 _NOWHERE = 2**63  # behind every file
+BULK_ENTRIES: Final = 65_536
+"""From so many entries on their order is checked as arrays: they belong to 256 MiB of log, which takes longer
+to read than numpy to load."""
+
 _MAX_FAULTS = 3  # in one index; what is behind them is as likely wrong, and says nothing new
+
+
+def _check_order(check: Callable[..., None], entries: bytes, layout: Layout, base_offset: int) -> None:
+    is_large = len(entries) >= BULK_ENTRIES * layout.size_bytes
+    check(entries, len(entries), base_offset, as_arrays=is_large)
 
 
 class OffsetIndexCheck:
@@ -61,7 +70,7 @@ class OffsetIndexCheck:
 
     def _checked_rows(self) -> Iterator[tuple[Any, ...]]:
         try:
-            check_offset_index(self._entries, len(self._entries), self._base_offset)
+            _check_order(check_offset_index, self._entries, OFFSET_INDEX_ENTRY, self._base_offset)
         except CorruptionError as error:
             self.has_faults = True
             if self._is_whole:
@@ -206,7 +215,7 @@ class TimeIndexCheck:
 
     def _checked_rows(self) -> Iterator[tuple[Any, ...]]:
         try:
-            check_time_index(self._entries, len(self._entries), self._base_offset)
+            _check_order(check_time_index, self._entries, TIME_INDEX_ENTRY, self._base_offset)
         except CorruptionError as error:
             self.has_faults = True
             if self._is_whole:

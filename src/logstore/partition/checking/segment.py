@@ -20,7 +20,8 @@ from logstore.format.header import (
     BatchHeader,
     decode_header,
 )
-from logstore.format.index import decode_aborted_transactions
+from logstore.format.index import decode_aborted_transactions, used_bytes
+from logstore.format.layout import OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY
 from logstore.format.names import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -33,10 +34,13 @@ from logstore.partition.checking.checked_log import CheckedLog
 from logstore.partition.checking.facts import EVERYTHING, SegmentToCheck
 from logstore.partition.checking.findings import Finding, FindingKind
 from logstore.partition.checking.indexes import OffsetIndexCheck, TimeIndexCheck
-from logstore.partition.segments.indexes import MAX_TRANSACTION_INDEX_BYTES, IndexEntries
+from logstore.partition.segments.indexes import (
+    MAX_INDEX_BYTES,
+    MAX_TRANSACTION_INDEX_BYTES,
+    IndexEntries,
+)
 from logstore.partition.segments.walk import PIECE_BYTES, Walk
 
-_MAX_INDEX_BYTES = 256 * 1024 * 1024  # more than any index has
 _NO_INTERVAL = 2**62
 _DEFAULT_INTERVAL_BYTES = 4096
 
@@ -57,6 +61,8 @@ class SegmentCheck:
         self._is_cut = False
 
     def _path_of(self, suffix: str) -> str:
+        if self._segment.alone is not None:
+            return self._segment.alone.path_of(suffix)
         name = segment_file_name(self._segment.base_offset, suffix)
         if name + SWAP_SUFFIX in self._log.facts.swapped:
             name += SWAP_SUFFIX
@@ -315,7 +321,7 @@ class SegmentCheck:
         may_be_lost = next_base is None or end_offset < next_base
         is_last = next_base is None
         is_trusted = self._log.facts.trusted_end >= (EVERYTHING if is_last else end_offset)
-        is_closed = is_trusted and self._segment.time_index is None
+        is_closed = is_trusted and self._segment.time_index is None and self._segment.alone is None
         lost = max(
             self._index.finish(self._end, end_offset, may_be_lost=may_be_lost),
             self._times.finish(end_offset, may_be_lost=may_be_lost, is_closed=is_closed),
@@ -375,7 +381,7 @@ class SegmentCheck:
         kind = FindingKind.OFFSET_INDEX if suffix == INDEX_SUFFIX else FindingKind.TIME_INDEX
         path = self._path_of(suffix)
         try:
-            data = read_small_file(self._log.facts.files, path, _MAX_INDEX_BYTES)
+            data = read_small_file(self._log.facts.files, path, MAX_INDEX_BYTES)
         except LogstoreError as error:
             self._findings.problem(Finding(kind=kind, path=path, reason=str(error)))
             return None if in_memory is None else in_memory.entries
@@ -390,6 +396,10 @@ class SegmentCheck:
             self._findings.note(
                 Finding(kind=FindingKind.MISSING_INDEX, path=path, reason="there is no such file")
             )
+        if data and self._segment.alone is not None:  # it may be a broker's that was copied while in use
+            return data[
+                : used_bytes(data, OFFSET_INDEX_ENTRY if suffix == INDEX_SUFFIX else TIME_INDEX_ENTRY)
+            ]
         return data
 
     def _check_transactions(self) -> None:
@@ -405,6 +415,10 @@ class SegmentCheck:
                 error.reason if isinstance(error, CorruptionError) else str(error),
                 error.position if isinstance(error, CorruptionError) else None,
             )
+            return
+        if data is None and wanted and self._segment.alone is not None:
+            reason = f"there is no such file, and {len(wanted)} transactions of the segment were aborted"
+            self._findings.note(Finding(kind=FindingKind.MISSING_INDEX, path=path, reason=reason))
             return
         end = min(log.facts.trusted_end, log.end_offset)
         stored = [entry for entry in entries if entry.last_offset < end]

@@ -46,15 +46,21 @@ OnStep = Callable[[int], None]
 """Told of each step of a check, with the bytes that it read."""
 
 
-def verify_log(source: Callable[[], LogFacts], clock: Clock, on_step: OnStep | None = None) -> VerifyReport:
-    """Check a log as ``source`` describes it at the moment. What ``source`` raises, as where the log is gone
-    by now, ends the check."""
+def verify_log(
+    source: Callable[[], LogFacts],
+    clock: Clock,
+    on_step: OnStep | None = None,
+    *,
+    segments_alone: bool = False,
+) -> VerifyReport:
+    """Check a log as ``source`` describes it at the moment, or its ``segments_alone`` and nothing around
+    them. What ``source`` raises, as where the log is gone by now, ends the check."""
     started_ms = clock.monotonic_ms()
     before: Collection[Place] | None = None
     for look in range(_LOOKS):
         facts = source()
         check = LogCheck(facts, now_ms=clock.now_ms())
-        for step_bytes in check.steps():
+        for step_bytes in check.segment_steps() if segments_alone else check.steps():
             if on_step is not None:
                 on_step(step_bytes)
         findings = check.findings

@@ -43,6 +43,9 @@ from logstore.warning import warn
 MAX_RELATIVE_OFFSET = 2**31 - 1
 """Offsets in a segment reach this far above its base: index entries are 32 bits wide."""
 
+MAX_INDEX_BYTES = 256 * 1024 * 1024
+"""More than any offset or time index has: what is read at once of one whose file says so."""
+
 MAX_TRANSACTION_INDEX_BYTES = 256 * 1024 * 1024
 
 
