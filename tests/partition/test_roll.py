@@ -8,8 +8,7 @@ from logstore.errors import CorruptionError, StorageError
 from logstore.files import OsFiles
 from logstore.format.index import encode_offset_entry
 from logstore.format.run import Run, RunPlace
-from logstore.partition.segments.index_builder import IndexBuilder
-from logstore.partition.segments.indexes import MAX_RELATIVE_OFFSET, OffsetIndex, TimeIndex
+from logstore.partition.segments.indexes import MAX_RELATIVE_OFFSET, IndexBuilder, OffsetIndex, TimeIndex
 from logstore.partition.state.sidecars import read_snapshot
 from tests.partition.helpers_rules import (
     START_MS,

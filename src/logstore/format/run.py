@@ -2,7 +2,7 @@
 
 The run checks and indexes ordinary batches without an object per batch. The tuples of ints have the order of
 the C structures; what the fields decide is written in :mod:`logstore.partition.recovery.loader` and
-:mod:`logstore.partition.segments.index_builder`, whose plain code the run follows.
+:mod:`logstore.partition.segments.indexes`, whose plain code the run follows.
 """
 
 from __future__ import annotations

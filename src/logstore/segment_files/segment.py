@@ -25,6 +25,7 @@ from logstore.partition.checking.facts import EVERYTHING, LogFacts, SegmentToChe
 from logstore.partition.checking.findings import VerifyReport
 from logstore.partition.checking.verify import verify_log
 from logstore.partition.reading import lookup, records
+from logstore.partition.reading.place import ends_at_base
 from logstore.partition.reading.view import LogView
 from logstore.partition.segments.batch_cache import BatchCache
 from logstore.partition.segments.indexes import MAX_RELATIVE_OFFSET, TransactionIndex
@@ -379,7 +380,7 @@ def _first_offset(file: File) -> int:
     """The offset of the first record of a file; 0 where no batch can be found."""
     try:
         header = decode_header(file.read_at(0, HEADER_BYTES))
-        if not records.ends_at_base(header):
+        if not ends_at_base(header):
             return max(header.base_offset, 0)
         first = decode_batch(file.read_at(0, header.size_bytes), 0, header)
         return max(first[0].offset, 0) if first else 0

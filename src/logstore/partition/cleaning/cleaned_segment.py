@@ -26,8 +26,7 @@ from logstore.format.names import (
     segment_file_name,
 )
 from logstore.model import AbortedTransaction, Bytes
-from logstore.partition.segments.index_builder import IndexBuilder
-from logstore.partition.segments.indexes import OffsetIndex, TimeIndex
+from logstore.partition.segments.indexes import IndexBuilder, OffsetIndex, TimeIndex
 
 _KINDS = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, LOG_SUFFIX)
 """The log last: as long as it is there under its first name, the output is unfinished."""

@@ -16,8 +16,7 @@ from logstore.format import loops
 from logstore.format.header import HEADER_BYTES, UNKNOWN_COUNT, BatchHeader, decode_header
 from logstore.format.index import TimestampOffset
 from logstore.format.run import IndexRun, RunPlace, RunRules
-from logstore.partition.segments.index_builder import IndexBuilder
-from logstore.partition.segments.indexes import MAX_RELATIVE_OFFSET, OffsetIndex, TimeIndex
+from logstore.partition.segments.indexes import MAX_RELATIVE_OFFSET, IndexBuilder, OffsetIndex, TimeIndex
 from logstore.partition.segments.walk import FIRST_PIECE_BYTES, Walk
 from logstore.partition.state.leader_epochs import LeaderEpochs
 

@@ -19,8 +19,13 @@ from logstore.format.header import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, BatchHea
 from logstore.format.index import TimestampOffset
 from logstore.format.names import INDEX_SUFFIX, TEMPORARY_SUFFIX, TIME_INDEX_SUFFIX
 from logstore.model import AbortedTransaction
-from logstore.partition.segments.index_builder import IndexBuilder
-from logstore.partition.segments.indexes import IndexEntries, OffsetIndex, TimeIndex, TransactionIndex
+from logstore.partition.segments.indexes import (
+    IndexBuilder,
+    IndexEntries,
+    OffsetIndex,
+    TimeIndex,
+    TransactionIndex,
+)
 from logstore.partition.segments.planned import PlannedAppend
 from logstore.partition.segments.segment import OpenSegments, Segment, opening_to_flush
 from logstore.partition.segments.walk import FIRST_PIECE_BYTES, PIECE_BYTES, Walk

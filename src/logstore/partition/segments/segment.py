@@ -29,9 +29,8 @@ from logstore.format.names import (
     segment_file_name,
 )
 from logstore.partition.segments.failed_flushes import note_failed_flush
-from logstore.partition.segments.index_builder import IndexBuilder
 from logstore.partition.segments.index_pages import IndexPages
-from logstore.partition.segments.indexes import OffsetIndex, TimeIndex, TransactionIndex
+from logstore.partition.segments.indexes import IndexBuilder, OffsetIndex, TimeIndex, TransactionIndex
 from logstore.partition.segments.walk import FIRST_PIECE_BYTES, PIECE_BYTES, Walk
 from logstore.warning import warn
 

@@ -25,8 +25,7 @@ from logstore.format.names import (
     TRANSACTION_INDEX_SUFFIX,
 )
 from logstore.partition.recovery.tail import Tail, index_tail
-from logstore.partition.segments.index_builder import IndexBuilder
-from logstore.partition.segments.indexes import OffsetIndex, TimeIndex, TransactionIndex
+from logstore.partition.segments.indexes import IndexBuilder, OffsetIndex, TimeIndex, TransactionIndex
 from logstore.partition.segments.segment import OpenFiles, OpenSegments, Segment
 from logstore.partition.segments.walk import PIECE_BYTES, Walk, positions_behind
 from logstore.partition.state.home import LogHome
