@@ -7,7 +7,12 @@ through: the files, the functions, and how often the story moves from one file t
 
 from __future__ import annotations
 
+import argparse
 import ast
+import importlib
+import json
+import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -218,14 +223,13 @@ def _trace_commit(source: Path, path: str) -> Passed:
     from logstore.clock import SystemClock
     from logstore.config import StoreConfig
     from logstore.files import OsFiles
-    from logstore.partition.encoding.row_encoder import RowEncoder
     from logstore.spark.commits import commit
     from logstore.spark.staging import StagedWriter, Target, staged_name
 
     with logstore.open(path) as store:
         topic = store.create_topic("t")
         target, config = Target("t", str(topic.topic_id), 0), topic.config
-    encoder = RowEncoder(StoreConfig(), config)
+    encoder = _row_encoder()(StoreConfig(), config)
 
     def stage(batch: int) -> Any:
         writer = StagedWriter(OsFiles(), path, lambda: staged_name("house", batch, 0))
@@ -238,19 +242,69 @@ def _trace_commit(source: Path, path: str) -> Passed:
     return _Tracer(source).run(lambda: commit(path, "house", 1, files))
 
 
+def _row_encoder() -> Any:
+    """Wherever it stood in the state that is measured."""
+    try:
+        return importlib.import_module("logstore.partition.encoding.row_encoder").RowEncoder
+    except ImportError:
+        return importlib.import_module("logstore.partition.encoding").RowEncoder
+
+
 # The page ---------------------------------------------------------------------------------------------------
+
+PAGE = Path(__file__).parent.parent / "docs/architecture.md"
+BEGIN, END = "<!-- house: written by python -m benchmarks.house --page -->", "<!-- house ends -->"
+
+
+def measure() -> dict[str, list[int]]:
+    """What is counted of the source that is imported here, by name."""
+    import logstore
+
+    shape = shape_of(Path(logstore.__file__).parent)
+    counts = {name.replace("_", " "): [len(found)] for name, found in shape._asdict().items()}
+    return counts | {f"flow: {name}": list(passed) for name, passed in trace_flows().items()}
+
+
+def measure_elsewhere(checkout: str) -> dict[str, list[int]]:
+    """The same of another checkout, by this script and in a process of its own."""
+    code = "import json; from benchmarks import house; print(json.dumps(house.measure()))"
+    paths = f"{checkout}/src:{Path(__file__).parent.parent}"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found: dict[str, list[int]] = json.loads(done.stdout)
+    return found
+
+
+def table_of(columns: dict[str, dict[str, list[int]]]) -> str:
+    """As Markdown; each column is one state of the source."""
+    names = list(next(iter(columns.values())))
+    lines = ["| | " + " | ".join(columns) + " |", "| --- |" + " ---: |" * len(columns)]
+    for name in names:
+        cells = [" / ".join(map(str, column[name])) for column in columns.values()]
+        lines.append(f"| {name.removeprefix('flow: ')} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
 def main() -> None:
-    shape = shape_of(SOURCE)
-    print("| The text | |\n| --- | --- |")
-    for name, found in shape._asdict().items():
-        print(f"| {name.replace('_', ' ')} | {len(found)} |")
-    print("\n| A flow | Files | Functions | Moves between files |\n| --- | --- | --- | --- |")
-    for name, path in trace_flows().items():
-        print(f"| {name} | {path.files} | {path.functions} | {path.moves} |")
-    if "--list" in sys.argv[1:]:
-        for name, found in shape._asdict().items():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--against", metavar="CHECKOUT", help="another state of the source")
+    parser.add_argument("--page", action="store_true", help="write the table into docs/architecture.md")
+    parser.add_argument("--list", action="store_true", help="say what was counted")
+    options = parser.parse_args()
+    columns = {"before": measure_elsewhere(options.against)} if options.against else {}
+    table = table_of({**columns, "now": measure()})
+    print(table)
+    if options.page:
+        text = PAGE.read_text()
+        start, stop = text.index(BEGIN) + len(BEGIN), text.index(END)
+        PAGE.write_text(f"{text[:start]}\n{table}\n{text[stop:]}")
+    if options.list:
+        for name, found in shape_of(SOURCE)._asdict().items():
             print(f"\n{name.replace('_', ' ')}:", *found, sep="\n  ")
 
 
