@@ -36,6 +36,7 @@ from logstore.partition.checking.findings import Finding, FindingKind
 from logstore.partition.checking.indexes import OffsetIndexCheck, TimeIndexCheck
 from logstore.partition.segments.indexes import (
     MAX_INDEX_BYTES,
+    MAX_RELATIVE_OFFSET,
     MAX_TRANSACTION_INDEX_BYTES,
     IndexEntries,
 )
@@ -308,6 +309,13 @@ class SegmentCheck:
                 f"the segment ends with offset {log.end_offset - 1}; the next begins at {segment.next_base}",
                 position=self._end,
                 offsets=(segment.next_base, log.end_offset - 1),
+            )
+        elif segment.alone is not None and log.end_offset - segment.base_offset > MAX_RELATIVE_OFFSET + 1:
+            self._problem(
+                FindingKind.OFFSETS,
+                f"the segment ends with offset {log.end_offset - 1}, out of reach of its base offset "
+                f"{segment.base_offset}",
+                position=self._end,
             )
         self._finish_indexes()
         log.is_behind_damage = self._is_behind_damage

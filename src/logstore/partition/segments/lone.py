@@ -84,6 +84,7 @@ class LoneSegment(Segment):
         self._log = log
         self._end: SegmentEnd | None = None
         super().__init__(files, names.directory, base_offset, OpenSegments(1), is_read_only=True)
+        self.leave_cache()  # one that kept it would keep the file open until the next collection of garbage
 
     def path_of(self, suffix: str) -> str:
         return self._names.path_of(suffix)

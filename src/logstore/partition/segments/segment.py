@@ -30,7 +30,13 @@ from logstore.format.names import (
 )
 from logstore.partition.segments.failed_flushes import note_failed_flush
 from logstore.partition.segments.index_pages import IndexPages
-from logstore.partition.segments.indexes import IndexBuilder, OffsetIndex, TimeIndex, TransactionIndex
+from logstore.partition.segments.indexes import (
+    MAX_RELATIVE_OFFSET,
+    IndexBuilder,
+    OffsetIndex,
+    TimeIndex,
+    TransactionIndex,
+)
 from logstore.partition.segments.walk import FIRST_PIECE_BYTES, PIECE_BYTES, Walk
 from logstore.warning import warn
 
@@ -516,6 +522,8 @@ class Segment:
         last_offset = self.base_offset - 1
         for piece in Walk(log.read_at, 0, log.size_bytes(), check=False, piece_bytes=PIECE_BYTES):
             for position, header in piece.batches:
+                if not 0 <= header.last_offset - self.base_offset <= MAX_RELATIVE_OFFSET:
+                    continue  # damage, which whoever reads it is told of
                 builder.add(header, piece.position + position)
                 last_offset = header.last_offset
         builder.close()
