@@ -19,7 +19,7 @@ from logstore.partition.verify_files import StoredCheckpoints
 from logstore.partition.writable import WritableLog
 from tests.figures import report as report_figure
 
-pytest_plugins = ["tests.durations", "tests.longest", "tests.partition.fixtures"]
+pytest_plugins = ["tests.durations", "tests.longest", "tests.partition.fixtures", "tests.rotation"]
 
 
 def pytest_terminal_summary(terminalreporter):
