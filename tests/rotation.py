@@ -3,9 +3,11 @@
 The turn is the number of commits up to HEAD; without git it is 0. ``LOGSTORE_TURN=526`` makes a run try
 exactly what that turn tried, ``LOGSTORE_TURN=all`` every part. A run says at its end which turn it was.
 
-A test takes its part in one of two ways:
+A test takes its part in one of these ways:
 
 * ``parametrize(..., rotating(cases, period))`` gives each case to one turn in ``period``;
+* ``@in_turn(0, 5)`` gives the whole test to the turns 0, 5, 10, ...; what is started anew for it costs much;
+* ``part(cases, period)`` is what a loop over the cases takes;
 * ``seed_of_turn()`` is another number in each turn, for what is drawn at random: no period covers that.
 """
 
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -70,6 +72,11 @@ def rotating(cases: Iterable[Any], period: int) -> list[Any]:
         )
         for at, case in enumerate(listed)
     ]
+
+
+def in_turn(at: int, period: int) -> Callable[[T], T]:
+    """For a test, which in the other turns is marked ``soak``."""
+    return (lambda test: test) if at in part(range(period), period) else pytest.mark.soak
 
 
 def part(cases: Sequence[T], period: int) -> list[T]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rotation import ALL, LONGEST_PERIOD, VARIABLE, part_of_turn, rotating, turn
+from tests.rotation import ALL, LONGEST_PERIOD, VARIABLE, in_turn, part_of_turn, rotating, turn
 
 
 @pytest.mark.parametrize("period", range(1, LONGEST_PERIOD + 1))
@@ -47,6 +47,14 @@ def test_the_cases_of_other_turns_are_left_to_the_soak(monkeypatch):
     assert marked == {(5,): [], (6, "x"): ["soak"]}
     monkeypatch.setenv(VARIABLE, ALL)
     assert not any(case.marks for case in rotating(range(9), 3))
+
+
+def test_a_test_of_its_own_has_one_turn_in_the_period(monkeypatch):
+    for number in range(10):
+        monkeypatch.setenv(VARIABLE, str(number))
+        assert [at for at in range(5) if not hasattr(in_turn(at, 5), "name")] == [number % 5]
+    monkeypatch.setenv(VARIABLE, ALL)
+    assert in_turn(3, 5)("the test") == "the test"
 
 
 @pytest.mark.parametrize("wrong", ["x", "-1", "1.5"])
