@@ -1,19 +1,25 @@
-"""Which tests take long. ``make check`` leaves out those in ``longest.txt`` and takes less than a minute, on
-two cores; ``make test`` runs them all.
+"""``longest.txt`` says which tests take long, and how long: functions of more than half a second, with all
+their parameters together.
 
-``pytest --note-longest`` writes the file anew: the test functions that take more than half a second, with all
-their parameters together. A test that is not in it, because it is new, runs.
+``make check`` leaves them out, and takes less than a minute on two cores. Where processes share a run, they
+begin with what takes longest, so that none is left with a long test at the end. All tests of a folder in
+``TOGETHER`` are run by one process, which starts Spark, or a broker, once for all of them.
+
+``pytest --note-longest`` writes what it has run into the file. A test that is not there, being new, runs.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 LONGEST = Path(__file__).with_suffix(".txt")
 SECONDS = 0.5
+TOGETHER = ("tests/spark/", "tests/interop/")
 
 
 def pytest_addoption(parser):
@@ -28,27 +34,68 @@ def pytest_configure(config):
         config.pluginmanager.register(_Seconds())
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
     if config.getoption("--quick"):
-        longest = set(LONGEST.read_text().split("\n"))
-        left_out = [item for item in items if _function_of(item.nodeid) in longest]
-        items[:] = [item for item in items if _function_of(item.nodeid) not in longest]
+        left_out = [item for item in items if function_of(item.nodeid) in longest()]
+        items[:] = [item for item in items if function_of(item.nodeid) not in longest()]
         config.hook.pytest_deselected(items=left_out)
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: place_of(item.nodeid))
 
 
-def _function_of(nodeid: str) -> str:
+def pytest_xdist_make_scheduler(config, log):
+    if config.getoption("dist") == "load":
+        config.option.loadscopereorder = False  # the order is ours
+        return _Shares(config, log)
+    return None
+
+
+class _Shares(LoadScopeScheduling):
+    """Gives a process one unit at a time, in the order in which their first tests were collected."""
+
+    def _split_scope(self, nodeid):
+        return unit_of(nodeid)
+
+
+def unit_of(nodeid):
+    """What one process runs in a row: a folder, a long test, or a file without its long tests."""
+    for folder in TOGETHER:
+        if nodeid.startswith(folder):
+            return folder
+    return nodeid if function_of(nodeid) in longest() else nodeid.partition("::")[0]
+
+
+def place_of(nodeid):
+    """Sorts tests: the folders first, then long tests, the longest first; the others stay in their order."""
+    for number, folder in enumerate(TOGETHER):
+        if nodeid.startswith(folder):
+            return number, 0.0
+    return len(TOGETHER), -longest().get(function_of(nodeid), 0.0)
+
+
+@cache
+def longest():
+    """Seconds by test function."""
+    lines = (line.split(" ", 1) for line in LONGEST.read_text().splitlines())
+    return {name: float(seconds) for seconds, name in lines}
+
+
+def function_of(nodeid):
     return nodeid.partition("[")[0]
 
 
 class _Seconds:
     """How long each test function took."""
 
-    def __init__(self) -> None:
-        self._seconds: Counter[str] = Counter()
+    def __init__(self):
+        self._seconds = Counter()
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._seconds[_function_of(report.nodeid)] += report.duration
+    def pytest_runtest_logreport(self, report):
+        self._seconds[function_of(report.nodeid)] += report.duration
 
-    def pytest_sessionfinish(self) -> None:
-        longest = sorted(name for name, seconds in self._seconds.items() if seconds > SECONDS)
-        LONGEST.write_text("".join(f"{name}\n" for name in longest))
+    def pytest_sessionfinish(self):
+        known = {**longest(), **self._seconds}
+        LONGEST.write_text(
+            "".join(f"{known[name]:.1f} {name}\n" for name in sorted(known) if known[name] > SECONDS)
+        )

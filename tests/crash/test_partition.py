@@ -10,6 +10,7 @@ from logstore.testing import CrashError, explore
 from tests.crash.exploring import explore_many
 from tests.crash.follower import FollowerScenario
 from tests.crash.partition import PartitionScenario
+from tests.rotation import rotating, seed_of_turn
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -58,6 +59,8 @@ def test_chains_of_cuts_of_a_follower(first_seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first_seed", range(10_000, 18_000, 1_000))
-def test_chains_of_cuts(first_seed):
-    explore_many("crash states of a partition", PartitionScenario(length=10), first_seed, 10_000)
+@pytest.mark.parametrize("length", rotating([6, 10, 14], 3))
+def test_chains_of_cuts(length):
+    """Other sessions with each commit; ``test_soak`` has many."""
+    first_seed = 10_000 + 100 * seed_of_turn()
+    explore_many("crash states of a partition", PartitionScenario(length=length), first_seed, 3_000)

@@ -9,6 +9,7 @@ import pytest
 from logstore.testing import CrashError, explore
 from tests.crash.planted import BUGS, planted
 from tests.figures import report
+from tests.rotation import rotating
 
 pytestmark = pytest.mark.damaged  # by the bugs
 
@@ -34,7 +35,7 @@ def find(bug):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+@pytest.mark.parametrize("bug", rotating(BUGS, 3), ids=lambda bug: bug.name)
 def test_planted(bug):
     started = perf_counter()
     with planted(bug):
@@ -45,7 +46,7 @@ def test_planted(bug):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+@pytest.mark.parametrize("bug", rotating(BUGS, 6), ids=lambda bug: bug.name)
 def test_without_the_bug_its_scenario_finds_nothing(bug):
     assert explore_with(bug, 0, 500).state_count > 20
 

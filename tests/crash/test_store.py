@@ -7,6 +7,7 @@ import pytest
 from logstore.testing import explore
 from tests.crash.exploring import explore_many
 from tests.crash.store import StoreScenario
+from tests.rotation import rotating, seed_of_turn
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -15,6 +16,8 @@ def test_single_cuts(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first_seed", range(20_000, 24_000, 1_000))
-def test_chains_of_cuts(first_seed):
-    explore_many("crash states of a store", StoreScenario(length=10), first_seed, 5_000)
+@pytest.mark.parametrize("length", rotating([6, 10, 14], 3))
+def test_chains_of_cuts(length):
+    """Other sessions with each commit; ``test_soak`` has many."""
+    first_seed = 20_000 + 100 * seed_of_turn()
+    explore_many("crash states of a store", StoreScenario(length=length), first_seed, 1_500)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import time
-from pathlib import Path
 
 import pytest
 
 from tests.differential.run import Tried, run_many, run_one
 from tests.figures import report
+from tests.rotation import seed_of_turn
 
 pytestmark = pytest.mark.damaged
 
 FOUND_BY = (5, 11)
 """Seeds that found a fault: a fetch that gave nothing in front of damage; columns of an empty range."""
+
+
+HISTORIES = 10
+"""Of a commit. Every fifth seed has a high watermark that is managed."""
 
 
 def _report(tried: Tried, began: float, detail: str) -> None:
@@ -28,15 +31,6 @@ def _report(tried: Tried, began: float, detail: str) -> None:
     )
 
 
-def _seed_of_commit() -> int:
-    """Another one for each commit; the day's where there is no repository."""
-    here = Path(__file__).parent
-    asked = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=False
-    )
-    return int(asked.stdout[:7] or "0", 16) or int(time.time() // 86_400)
-
-
 @pytest.mark.parametrize("seed", FOUND_BY)
 def test_some_histories(seed: int) -> None:
     assert run_one(seed, steps=12).reads > 100
@@ -44,10 +38,8 @@ def test_some_histories(seed: int) -> None:
 
 @pytest.mark.slow
 def test_histories_of_this_commit() -> None:
-    began, seed, tried = time.monotonic(), _seed_of_commit(), Tried()
-    while time.monotonic() - began < 20:
-        tried = Tried(*map(sum, zip(tried, run_many(seed + tried.histories, 1), strict=True)))
-    _report(tried, began, f"from seed {seed}")
+    began, seed = time.monotonic(), 1_000 + HISTORIES * seed_of_turn()
+    _report(run_many(seed, HISTORIES), began, f"from seed {seed}")
 
 
 @pytest.mark.soak

@@ -21,6 +21,7 @@ from logstore.testing import ManualClock
 from tests.crash.history import History
 from tests.crash.writer import Writer, check_lookups, check_producers, found_in
 from tests.faults.partition import check_refuses, settle
+from tests.rotation import rotating
 
 CONFIG = TopicConfig(segment_bytes=1_500, index_interval_bytes=100, retention_ms=-1)
 
@@ -146,8 +147,7 @@ def test_some_calls_fail(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", NUMBERS, ids=errno.errorcode.get)
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize(("name", "number"), rotating(itertools.product(WORKLOADS, NUMBERS), 4))
 def test_each_call_fails(monkeypatch, tmp_path, name, number):
     assert every_call(monkeypatch, tmp_path, name, number) >= 2
 

@@ -14,6 +14,7 @@ import pytest
 from logstore import build
 from tests.fuzz.program import run_case
 from tests.fuzz.targets import TARGETS
+from tests.rotation import rotating
 
 pytestmark = [
     pytest.mark.slow,
@@ -73,17 +74,17 @@ def references():
     return counts + [-count for count in counts]
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", rotating(TARGETS, 4))
 def test_no_object_is_left(name):
     assert not grows_always(blocks, lambda: run_cases(name))
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", rotating(TARGETS, 4))
 def test_references_are_given_back_and_none_twice(name):
     assert not grows_always(references, lambda: run_cases(name))
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", rotating(TARGETS, 4))
 def test_memory_besides_objects_is_given_back(name):
     """What PyMem and PyMem_Raw give out, which tracemalloc sees."""
     run_cases(name)

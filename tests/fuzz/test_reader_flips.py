@@ -20,6 +20,7 @@ from tests.fuzz.reader_flips import (
     stream,
     uncovered,
 )
+from tests.rotation import rotating, seed_of_turn
 
 pytestmark = pytest.mark.damaged
 
@@ -47,10 +48,10 @@ def test_some_bits_that_no_checksum_covers(shape):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", SHAPES)
-def test_other_bits_each_day(shape):
+@pytest.mark.parametrize("shape", rotating(SHAPES, 3))
+def test_other_bits_with_each_commit(shape):
     target = SHAPES[shape](SIZE_BYTES)
-    seed = int(time.time()) // 86_400
+    seed = seed_of_turn()
     uncovered_step = max(len(list(uncovered(target))) // 25, 1)
     everywhere_step = max(target.size_bytes * 8 // 15, 1)
     flip_each(f"flips/readers/{shape}", uncovered(target, step=uncovered_step, offset=seed), target)

@@ -11,6 +11,7 @@ import pytest
 from tests.figures import report
 from tests.fuzz.mutations import Mutator
 from tests.fuzz.readers import READERS, check
+from tests.rotation import seed_of_turn
 
 EXECUTIONS = dict.fromkeys(READERS, 50_000) | {
     "part_of_batch": 12_000,
@@ -63,8 +64,10 @@ def test_there_are_a_million():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", READERS)
 def test_many_changed_files(name):
-    seconds = run(name, EXECUTIONS[name], 2)
-    report(f"fuzz/reader/{name}", count=EXECUTIONS[name], failures=0, seconds=seconds)
+    """A quarter of them, others with each commit."""
+    count, seed = EXECUTIONS[name] // 4, seed_of_turn()
+    seconds = run(name, count, seed)
+    report(f"fuzz/reader/{name}", count=count, failures=0, seconds=seconds, detail=f"seed {seed}")
 
 
 @pytest.mark.soak

@@ -13,6 +13,7 @@ import pytest
 
 from tests.figures import report
 from tests.fuzz import sanitized
+from tests.rotation import rotating, seed_of_turn
 
 FUZZ = ("-m", "tests.fuzz.program")
 
@@ -61,13 +62,13 @@ def check_run(done, log, what, seconds):
 @pytest.mark.slow
 def test_hostile_input_for_some_seconds(library, module, tmp_path):
     log = tmp_path / "case"
-    check_run(fuzz(library, module, log, seconds=40), log, "functions", 40)
+    check_run(fuzz(library, module, log, 12, seed=str(seed_of_turn())), log, "functions", 12)
 
 
 @pytest.mark.slow
 def test_changed_files_for_some_seconds(library, module, tmp_path):
     log = tmp_path / "case"
-    check_run(fuzz(library, module, log, 10, "--readers"), log, "readers", 10)
+    check_run(fuzz(library, module, log, 5, "--readers", seed=str(seed_of_turn())), log, "readers", 5)
 
 
 @pytest.mark.soak
@@ -116,7 +117,7 @@ what is said about it."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bug", BUGS)
+@pytest.mark.parametrize("bug", rotating(BUGS, 2))
 def test_a_fault_in_the_code_is_found(gcc, library, tmp_path, bug):
     file, right, wrong, said = BUGS[bug]
     sources = tmp_path / "compiled"

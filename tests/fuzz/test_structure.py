@@ -1,8 +1,8 @@
 """What hypothesis draws: records through all codecs and back, changed on the way; and the life of a log, with
 power cuts in it, against a history of what was promised.
 
-``LOGSTORE_HYPOTHESIS_EXAMPLES`` sets the number of examples of each test in `make soak`, which draws new ones
-each time; otherwise they are the same in every run.
+The quick tests draw the same examples in every run, the slow ones others with each commit. `make soak` draws
+new ones each time: ``LOGSTORE_HYPOTHESIS_EXAMPLES`` of each test.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import contextlib
 import os
 import random
 import time
+from typing import NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -35,24 +36,36 @@ from tests.crash.partition import PartitionScenario, Session, abandon, found_in
 from tests.figures import report
 from tests.format import strategies
 from tests.fuzz.readers import check, repaired
+from tests.rotation import seed_of_turn
 
 SOAK_EXAMPLES = int(os.environ.get("LOGSTORE_HYPOTHESIS_EXAMPLES", "20000"))
 QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck), "database": None}
 
 
+class Size(NamedTuple):
+    """How many examples are drawn, and which."""
+
+    examples: int
+    is_fixed: bool = False
+    seed: int | None = None
+
+    def chosen(self, test):
+        return test if self.seed is None else seed(self.seed)(test)
+
+
 def sizes(quick, slow):
-    """The same test in three sizes; the largest draws at random."""
+    """The same test in three sizes."""
     return pytest.mark.parametrize(
-        "examples",
+        "size",
         [
-            pytest.param(quick, id="quick"),
-            pytest.param(slow, id="slow", marks=pytest.mark.slow),
-            pytest.param(SOAK_EXAMPLES, id="soak", marks=pytest.mark.soak),
+            pytest.param(Size(quick, is_fixed=True), id="quick"),
+            pytest.param(Size(slow, seed=seed_of_turn()), id="slow", marks=pytest.mark.slow),
+            pytest.param(Size(SOAK_EXAMPLES), id="soak", marks=pytest.mark.soak),
         ],
     )
 
 
-def run_examples(name, examples, test):
+def run_examples(name, size, test):
     """Let hypothesis call the test, and report how often it did."""
     count, began = 0, time.monotonic()
 
@@ -61,13 +74,12 @@ def run_examples(name, examples, test):
         count += 1
         test(*arguments, **options)
 
-    is_soak = examples == SOAK_EXAMPLES
     phases = [phase for phase in Phase if phase is not Phase.explain]
     counted.hypothesis_explicit_examples = []
-    settings(max_examples=examples, derandomize=not is_soak, phases=phases, **QUIET)(
-        given(**test.arguments)(counted)
+    settings(max_examples=size.examples, derandomize=size.is_fixed, phases=phases, **QUIET)(
+        size.chosen(given(**test.arguments)(counted))
     )()
-    assert count >= examples // 2, f"{count} examples of {examples}"
+    assert count >= size.examples // 2, f"{count} examples of {size.examples}"
     report(f"hypothesis/{name}", count=count, failures=0, seconds=time.monotonic() - began)
 
 
@@ -147,14 +159,14 @@ def check_mutations(records, codec, changes):
     check("batch", repaired(changed))
 
 
-@sizes(40, 600)
-def test_records_come_back_through_every_codec(examples):
-    run_examples("round trip", examples, check_round_trip)
+@sizes(40, 200)
+def test_records_come_back_through_every_codec(size):
+    run_examples("round trip", size, check_round_trip)
 
 
-@sizes(40, 600)
-def test_changed_batches_are_seen_or_read_alike(examples):
-    run_examples("mutations", examples, check_mutations)
+@sizes(40, 200)
+def test_changed_batches_are_seen_or_read_alike(size):
+    run_examples("mutations", size, check_mutations)
 
 
 class LogMachine(RuleBasedStateMachine):
@@ -251,16 +263,14 @@ class LogMachine(RuleBasedStateMachine):
         abandon(self.session.log)
 
 
-@sizes(10, 150)
-def test_the_life_of_a_log(examples):
+@sizes(10, 40)
+def test_the_life_of_a_log(size):
     LogMachine.crashes = LogMachine.steps = 0
     began = time.monotonic()
-    is_soak = examples == SOAK_EXAMPLES
-    if is_soak:
-        examples //= 10
+    examples = size.examples // 10 if size.examples == SOAK_EXAMPLES else size.examples
     run_state_machine_as_test(
-        LogMachine,
-        settings=settings(max_examples=examples, stateful_step_count=30, derandomize=not is_soak, **QUIET),
+        size.chosen(LogMachine),
+        settings=settings(max_examples=examples, stateful_step_count=30, derandomize=size.is_fixed, **QUIET),
     )
     assert LogMachine.crashes >= examples
     report(

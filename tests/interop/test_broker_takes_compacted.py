@@ -52,6 +52,7 @@ from tests.interop.kafka import (
     write_checkpoint,
 )
 from tests.interop.ours import TIME_MS, as_record, encode
+from tests.rotation import in_turn
 
 pytestmark = pytest.mark.interop
 
@@ -146,6 +147,7 @@ def test_the_tool_decodes_internal_topics_that_we_compacted(topic: str, decoder:
 # --- the broker -----------------------------------------------------------------------------------
 
 
+@in_turn(0, 2)
 def test_a_broker_serves_what_we_compacted_and_goes_on(
     topics: Topics, broker: KafkaBroker, tmp_path: Path
 ) -> None:

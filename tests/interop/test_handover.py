@@ -1,6 +1,6 @@
 """Topics handed over to a stock broker, used there, and handed back.
 
-A story for each version, in one test for the brokers' sake: three starts of about 5 s each.
+A story for each version, in turns, in one test for the brokers' sake: three starts of about 5 s each.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tests.interop import clients, confluent, interrupted_handover
 from tests.interop.clients import NewRecord, SeenRecord
 from tests.interop.dump import dump_log
 from tests.interop.kafka import NEWEST, OLD, KafkaBroker, require_kafka
+from tests.rotation import rotating
 
 pytestmark = pytest.mark.interop
 
@@ -95,7 +96,7 @@ def everything_in(store: logstore.Store) -> tuple[Seen, Seen]:
 # --- the story ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [NEWEST, OLD])
+@pytest.mark.parametrize("version", rotating([NEWEST, OLD], 2))
 def test_a_broker_goes_on_with_topics_that_were_handed_over_and_hands_them_back(
     version: str, tmp_path: Path
 ) -> None:

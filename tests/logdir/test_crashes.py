@@ -1,5 +1,5 @@
-"""Creating, growing and deleting topics, cut off at file operations: at every one in the slow run, at every
-ninth in the fast one."""
+"""Creating, growing and deleting topics, cut off at file operations: at every ninth in the fast run, in the
+slow one at every fourth, the next with each commit."""
 
 import shutil
 
@@ -10,11 +10,13 @@ from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import CorruptionError, LogstoreError, StorageError
 from logstore.testing import ManualClock, explore
 from tests.logdir.helpers import FailingFiles, crash, names_in, open_store, snapshot, values
+from tests.rotation import part
 
 
-@pytest.fixture(params=[9, pytest.param(1, marks=pytest.mark.slow)])
-def step(request):
-    return request.param
+@pytest.fixture(params=["ninth", pytest.param("fourth", marks=pytest.mark.slow)])
+def numbers(request):
+    """Of the operations, from 0 on, that fail."""
+    return range(0, 1000, 9) if request.param == "ninth" else part(range(1000), 4)
 
 
 @pytest.fixture(scope="module")
@@ -28,11 +30,11 @@ def filled(tmp_path_factory):
 
 
 @pytest.fixture
-def copies(filled, tmp_path, step):
+def copies(filled, tmp_path, numbers):
     """(number, a fresh copy of the filled store) without end."""
 
     def copy():
-        for number in range(0, 1000, step):
+        for number in numbers:
             path = tmp_path / str(number)
             shutil.copytree(filled, path)
             yield number, path

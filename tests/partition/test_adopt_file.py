@@ -44,6 +44,7 @@ from tests.partition.helpers_rules import (
 from tests.partition.helpers_rules import (
     write_placed as write_file,
 )
+from tests.rotation import seed_of_turn
 
 
 @pytest.fixture
@@ -385,17 +386,17 @@ class Scenario:
             crash(log)
 
 
-def explore_sessions(count):
+def explore_sessions(count, first=0):
     """Power cuts in so many histories; returns the number of states that they left."""
     return sum(
         explore(Scenario(), seed=seed, max_states=1_000, depth=2, states_per_point=8).state_count
-        for seed in range(count)
+        for seed in range(first, first + count)
     )
 
 
 @pytest.mark.slow
 def test_every_power_cut_leaves_the_file_or_the_segment():
-    assert explore_sessions(24) >= 3_000
+    assert explore_sessions(4, 4 * seed_of_turn()) >= 300
 
 
 def test_the_control_finds_a_name_that_goes_too_early(monkeypatch):

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -29,6 +29,7 @@ from logstore.model import Isolation, NewRecord, ProducerIdentity, Record
 from logstore.partition.reading.records import iterate_batches
 from logstore.testing import ManualClock
 from tests.partition.helpers_rules import crash, open_log, run_background
+from tests.rotation import seed_of_turn
 
 LOG_END, HIGH_WATERMARK, COMMITTED, DURABLE = Isolation
 _MEMORY = Path("/dev/shm")
@@ -451,14 +452,15 @@ class LogMachine(RuleBasedStateMachine):
         assert records == self.model.visible(0, view.log_end_offset)
 
 
-def run(example_count, step_count):
+def run(example_count, step_count, chosen=None):
+    """Always the same examples, or those of the number that is chosen."""
     run_state_machine_as_test(
-        LogMachine,
+        LogMachine if chosen is None else seed(chosen)(type("Chosen", (LogMachine,), {})),
         settings=settings(
             max_examples=example_count,
             stateful_step_count=step_count,
             deadline=None,
-            derandomize=True,
+            derandomize=chosen is None,
             database=None,
             suppress_health_check=list(HealthCheck),
         ),
@@ -471,4 +473,4 @@ def test_any_sequence_of_calls_equals_the_model():
 
 @pytest.mark.slow
 def test_any_long_sequence_of_calls_equals_the_model():
-    run(1000, 70)
+    run(150, 70, seed_of_turn())

@@ -18,6 +18,7 @@ from logstore.model import Isolation, NewRecord
 from tests.logdir.helpers import QuickFiles, open_store
 from tests.partition.helpers_readers import WAYS, Truth, ways_that_can
 from tests.partition.helpers_rules import identity
+from tests.rotation import rotating
 
 RETENTION_MS = 1000
 COMPACTED = TopicConfig(
@@ -176,10 +177,12 @@ def must_be_seen(written, action):
 
 
 def sampled(quick, *lists):
-    """All combinations; those that are not ``quick`` are slow."""
+    """All combinations; those that are not ``quick`` are slow, and each has its turn."""
+    combinations = list(itertools.product(*lists))
+    slow = rotating([some for some in combinations if not quick(*some)], 4)
     return [
-        pytest.param(*some, marks=() if quick(*some) else pytest.mark.slow)
-        for some in itertools.product(*lists)
+        *filter(lambda some: quick(*some), combinations),
+        *(pytest.param(*some.values, marks=[pytest.mark.slow, *some.marks]) for some in slow),
     ]
 
 

@@ -16,6 +16,7 @@ from logstore.format.compression import Codec
 from tests.figures import report as report_figure
 from tests.partition.helpers import Partition, batch_of
 from tests.partition.test_verify import verify_closed
+from tests.rotation import part
 
 pytestmark = pytest.mark.damaged
 
@@ -38,15 +39,16 @@ def make(path):
     return partition
 
 
-def flip(partition, verify, base, masks, step):
-    """Change bytes of a segment's files, each in turn; returns how many, and the places not reported."""
+def flip(partition, verify, base, masks, choose):
+    """Change the bytes of a segment's files that ``choose`` takes of all, each in turn; returns how many, and
+    the places not reported."""
     count, missed = 0, []
     for suffix in SUFFIXES:
         path = partition.file(base, suffix)
         data = path.read_bytes()
         assert data
         descriptor = os.open(path, os.O_RDWR)
-        for position in range(0, len(data), step):
+        for position in choose(range(len(data))):
             for mask in masks:
                 os.pwrite(descriptor, bytes([data[position] ^ mask]), position)
                 count += 1
@@ -58,11 +60,20 @@ def flip(partition, verify, base, masks, step):
     return count, missed
 
 
+def one_in_13(places):
+    return places[::13]
+
+
+def an_eighth(places):
+    """The next with each commit."""
+    return part(places, 8)
+
+
 @pytest.mark.parametrize("base", [0, 15, 30])
 def test_changed_bytes_are_reported(tmp_path, base):
     partition = make(tmp_path / "t-0")
     assert verify_closed(partition), str(verify_closed(partition))
-    count, missed = flip(partition, lambda: verify_closed(partition), base, [0x55], 13)
+    count, missed = flip(partition, lambda: verify_closed(partition), base, [0x55], one_in_13)
     assert count > 50
     assert missed == []
     assert verify_closed(partition).notes == ()
@@ -74,11 +85,11 @@ def test_every_changed_bit_is_reported(tmp_path, base):
     started = time.monotonic()
     partition = make(tmp_path / "t-0")
     masks = [1 << bit for bit in range(8)]
-    count, missed = flip(partition, lambda: verify_closed(partition), base, masks, 1)
+    count, missed = flip(partition, lambda: verify_closed(partition), base, masks, an_eighth)
     report_figure(
         "bits flipped under verify", count=count, failures=len(missed), seconds=time.monotonic() - started
     )
-    assert count > 5_000
+    assert count > 600
     assert missed == []
 
 
@@ -87,8 +98,8 @@ def test_every_changed_bit_is_reported(tmp_path, base):
 def test_every_changed_byte_under_an_open_log_is_reported(tmp_path, base):
     partition = make(tmp_path / "t-0")
     log = partition.open()
-    count, missed = flip(partition, log.verify, base, [0x55, 0xFF], 1)
-    assert count > 1_000
+    count, missed = flip(partition, log.verify, base, [0x55, 0xFF], an_eighth)
+    assert count > 125
     assert missed == []
     assert log.verify()
     partition.close()
@@ -101,7 +112,7 @@ def test_a_file_cut_at_any_length_is_reported(tmp_path, base):
     for suffix in SUFFIXES:
         path = partition.file(base, suffix)
         data = path.read_bytes()
-        for size in range(len(data)):
+        for size in part(range(len(data)), 4):
             path.write_bytes(data[:size])
             report = verify_closed(partition)
             is_sparse = suffix == ".index" and size % 8 == 0  # as any index may be

@@ -12,6 +12,7 @@ import pytest
 import logstore
 from logstore.spark.staging import is_staged_name
 from tests.figures import report
+from tests.rotation import in_turn, rotating
 from tests.spark import killing
 from tests.spark.conftest import missing
 from tests.spark.test_exactly_once import COMMIT_STEPS, ROWS_PER_BATCH, Query
@@ -46,9 +47,15 @@ def drive(tmp_path, *arguments):
         return code, log.read()
 
 
-def test_a_stream_whose_driver_dies_at_every_step(spark, path, tmp_path):
+EACH = "at each step"
+
+
+@pytest.mark.parametrize("step", [*rotating(COMMIT_STEPS, 6), pytest.param(EACH, marks=pytest.mark.soak)])
+def test_a_stream_whose_driver_dies(spark, path, tmp_path, step):
+    """Each driver starts a Spark of its own, so a run tries one step; and the soak all of them in a row."""
     started = perf_counter()
-    for number, step in enumerate(COMMIT_STEPS):
+    steps = COMMIT_STEPS if step == EACH else [step]
+    for number, step in enumerate(steps):
         _, said = drive(tmp_path, "stream", path, tmp_path / "checkpoint", step)
         assert len(killing.obeyed(path)) == number + 1, said[-3000:]
     killing.register(spark)
@@ -57,13 +64,14 @@ def test_a_stream_whose_driver_dies_at_every_step(spark, path, tmp_path):
     query.check()
     report(
         "spark: stream, drivers killed",
-        count=len(COMMIT_STEPS),
+        count=len(steps),
         failures=0,
         seconds=perf_counter() - started,
         detail=f"{query.last_done() + 1} batches of {ROWS_PER_BATCH} rows",
     )
 
 
+@in_turn(0, 5)
 def test_a_job_whose_executors_and_workers_die(path, tmp_path):
     started = perf_counter()
     code, said = drive(tmp_path, "cluster", path, 600)

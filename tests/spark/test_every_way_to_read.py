@@ -12,6 +12,7 @@ import pytest
 from logstore.model import Isolation, Record
 from tests.differential.history import History
 from tests.figures import report
+from tests.rotation import seed_of_turn
 from tests.spark.conftest import missing_python
 
 if missing_python() is not None:
@@ -110,7 +111,7 @@ def test_some_histories(tmp_path):
 
 @pytest.mark.slow
 def test_more_histories(tmp_path):
-    run_many(100, 4, tmp_path)
+    run_many(100 + 4 * seed_of_turn(), 4, tmp_path)
 
 
 @pytest.mark.soak

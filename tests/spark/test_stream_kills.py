@@ -15,6 +15,7 @@ import pytest
 
 import logstore
 from logstore.model import TopicPartition
+from tests.rotation import in_turn
 from tests.spark.conftest import missing
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
@@ -191,6 +192,7 @@ def run_kills(path, rounds, seed):
     return streams
 
 
+@in_turn(4, 5)
 def test_each_record_is_read_once_over_kills_at_every_step(tmp_path):
     rounds = [STEPS, STEPS[1:] + STEPS[:1]]
     streams = run_kills(tmp_path, rounds, seed=1)
