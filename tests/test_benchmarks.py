@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from benchmarks import codecs, figures, goals, imports, large, maps, measure, one, plan, report, scans
+from benchmarks import codecs, figures, goals, imports, large, maps, measure, one, plan, report, scans, wire
 from benchmarks.__main__ import main
 from benchmarks.alone import ALONE, LARGE, measure_alone
 from benchmarks.contenders import (
@@ -63,7 +63,9 @@ from benchmarks.results import Results, Spread, percentile_95
 from benchmarks.sizes import QUICK
 from benchmarks.text import format_bytes, format_rate, format_seconds
 
+import logstore
 from logstore import CorruptionError
+from logstore.format.compression import Codec
 
 COUNT = 57
 
@@ -555,6 +557,22 @@ def test_a_tiny_run_writes_results_tables_and_pictures(
     assert "## Goals" in text
     assert (tmp_path / "out" / "images" / "benchmarks.png").stat().st_size > 10_000
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("replicated", [False, True])
+def test_batches_of_the_wire_are_all_appended_and_have_records_of_100_bytes(
+    replicated: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "_ROUND_RECORDS", 50)
+    (batch,) = wire.batches_of(1000, 1000, Codec.NONE)
+    assert round(len(batch) / 1000) == 101  # with its share of the batch's header, and offsets of two bytes
+    with logstore.open(tmp_path) as store:
+        log = store.create_topic("t")[0]
+        taken = wire.time_appends(log, 10, Codec.ZSTD, 2, replicated=replicated)
+        assert log.log_end_offset == 50
+        assert len(list(log.read())) == 50
+        assert taken.whole > 0
+        log.append(b"the lock is the log's own again", flush=True)
 
 
 def test_every_figure_and_contender_is_listed(capsys: pytest.CaptureFixture[str]) -> None:

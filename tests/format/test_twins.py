@@ -51,7 +51,14 @@ def assert_same_decoded(*where, **options):
     wanted = outcome(plain.decode_records, *where, **options)
     assert outcome(compiled.decode_records, *where, **options) == wanted
     assert outcome(compiled.decode_records, *where, on_demand=True, **options) == wanted
+    assert_same_facts(*where[:4], options.get("last_offset_delta", INT32_MAX), where[5])
     return wanted
+
+
+def assert_same_facts(*where):
+    facts = outcome(plain.inspect_records, *where)
+    assert outcome(compiled.inspect_records, *where) == facts
+    return facts
 
 
 def columns_of(rows):
@@ -97,6 +104,35 @@ def test_ordinary_columns_and_sections_are_not_left_to_the_plain_code():
     assert [type(record) for record in records] == [Record, Record]
     made_later = build.compiled.decode_records(section, 0, len(section), 2, 0, 0, None, INT32_MAX, True)
     assert [type(record) for record in made_later] == [build.compiled.OnDemandRecord] * 2
+
+
+@pytest.mark.parametrize(
+    ("keys", "timestamps", "facts"),
+    [
+        ([b"k"], [5], (5, 5, True)),
+        ([b"", b"k"], [7, 5], (5, 7, True)),
+        ([b"k", None], [5, 7], (5, 7, False)),
+        ([None, b"k"], [-1, 7], (7, 7, False)),
+        ([b"k", b"k"], [-1, -1], (INT64_MAX, -1, True)),
+        ([b"k"] * 3, [0, -1, 3], (0, 3, True)),
+        ([], [], (INT64_MAX, -1, True)),
+    ],
+)
+def test_what_records_say_together(keys, timestamps, facts):
+    section = plain.encode_records(keys, [b"v"] * len(keys), timestamps, None, 0)
+    where = (section, 0, len(section), len(keys), max(len(keys) - 1, 0), 0)
+    assert assert_same_facts(*where) == (plain.RecordFacts, facts)
+    assert build.compiled.inspect_records(*where) == facts
+
+
+@pytest.mark.parametrize("size", [100, 50_000])
+def test_facts_of_sections_with_and_without_the_lock_of_the_interpreter(size):
+    section = plain.encode_records([b"k"] * 2, [b"v" * size] * 2, [1, 2], None, 0)
+    end = len(section)
+    assert build.compiled.inspect_records(section, 0, end, 2, 1, 0) == (1, 2, True)
+    for end_count_and_delta in ((end - 1, 2, 1), (end, 1, 1), (end, 3, 2), (end, 2, 0), (end + 1, 2, 1)):
+        assert build.compiled.inspect_records(section, 0, *end_count_and_delta, 0) is None
+        assert assert_same_facts(section, 0, *end_count_and_delta, 0)[0] is CorruptionError
 
 
 @pytest.mark.parametrize("count", [1, 255, 256, 257, 5000])

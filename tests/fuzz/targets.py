@@ -33,6 +33,7 @@ from logstore.partition.reading import records as reading
 from logstore.partition.reading.view import LogView
 from tests.fuzz import junk
 from tests.fuzz.chance import INT32_MAX, INT64_MAX
+from tests.partition.helpers_wire import any_config, any_data, any_origin, assert_same
 
 TARGETS = {}
 COVERED = set()
@@ -123,6 +124,14 @@ def inspect_records(chance):
     plains = outcome(plain.inspect_records, *where, *numbers)
     assert ours == plains, (section, ours, plains)
     return call_with(compiled.inspect_records, *where, *numbers) is not None
+
+
+@target()
+def produced_batch(chance):
+    """A batch as a client may send it, for a topic of any kind: as record by record."""
+    data, config, origin = any_data(chance), any_config(chance), any_origin(chance)
+    found = assert_same(chance.exact(data), config, origin)
+    return found is not None and not isinstance(found[0], type)
 
 
 @target("keep_records")

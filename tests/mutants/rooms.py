@@ -62,7 +62,11 @@ _C_TESTS = {
     "crc32c.c": ["tests/format/test_checksum.py", "tests/format/test_crc32c_kernels.py"],
     "record.c": ["tests/format/test_record.py", "tests/partition/test_model.py"],
     "rows.c": ["tests/partition/test_read_runs.py", "tests/partition/test_byte_flips.py"],
-    "scan.c": ["tests/format/test_compiled_scan.py", "tests/partition/test_recovery.py"],
+    "scan.c": [
+        "tests/format/test_compiled_scan.py",
+        "tests/partition/test_recovery.py",
+        "tests/partition/test_wire.py",
+    ],
 }
 
 _C_ROOM = ["tests/format/test_twins.py", "tests/format/test_hostile_batches.py"]

@@ -1,6 +1,7 @@
 """What a leader checks of a batch, and when it encodes it anew (section 3.2.1 of the storage rules)."""
 
 import struct
+import tracemalloc
 
 import pytest
 
@@ -272,6 +273,16 @@ def test_trailing_gaps_are_closed():
     data = with_fields(batch(b"a"), last_offset_delta=4)
     header, _ = stored(data, origin=COORDINATOR)
     assert header.last_offset == 100
+
+
+def test_a_gap_of_two_thousand_million_offsets_takes_no_memory():
+    """It took 16 GB: the offsets that the header claims were listed."""
+    tracemalloc.start()
+    header, _ = stored(with_fields(batch(b"a"), last_offset_delta=2**31 - 1), origin=COORDINATOR)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert header.last_offset == 100
+    assert peak_bytes < 1_000_000
 
 
 @pytest.mark.parametrize("offset", [0, 5])

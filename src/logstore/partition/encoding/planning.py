@@ -199,7 +199,7 @@ def _largest_timestamp_in_place(
     record. None of any other batch, whatever it is about it."""
     if header.magic < MAGIC or header.attributes & _NOT_AT_ONCE:
         return None
-    if header.record_count != header.last_offset_delta + 1:
+    if not _has_no_gap(header):
         return None
     if config.compression_type != "producer" and target_codec(config, header.codec) != header.codec:
         return None
@@ -227,7 +227,7 @@ def _check_each_record(
     records = decode_batch(batch, 0, header)
     _check_records(header, records, config, now_ms)
     codec = target_codec(config, header.codec)
-    if not header.is_control and not _fits_in_place(header, records, codec, config):
+    if not header.is_control and not _fits_in_place(header, codec, config):
         batch = _rebuild(header, records, codec, config)
         header = decode_header(batch)
     return batch, header, max((record.timestamp_ms for record in records), default=NO_TIMESTAMP_MS)
@@ -258,7 +258,7 @@ def check_keys(keys: Sequence[Bytes | None]) -> None:
         raise InvalidRecordError(f"a compacted topic needs a key in every record; missing in record {named}")
 
 
-def _fits_in_place(header: BatchHeader, records: Sequence[Record], codec: Codec, config: TopicConfig) -> bool:
+def _fits_in_place(header: BatchHeader, codec: Codec, config: TopicConfig) -> bool:
     """Whether the bytes can stay: the codec and the magic are those on disk, the offsets have no gap, and no
     record changes its timestamp with the batch's timestamp type."""
     if header.magic < 2 or codec != header.codec:
@@ -268,8 +268,13 @@ def _fits_in_place(header: BatchHeader, records: Sequence[Record], codec: Codec,
         and config.message_timestamp_type == "CreateTime"
     ):
         return False
-    offsets = [record.offset for record in records]
-    return offsets == list(range(header.base_offset, header.next_offset))
+    return _has_no_gap(header)
+
+
+def _has_no_gap(header: BatchHeader) -> bool:
+    """Of a batch of magic 2 whose records were found right: their offsets rise, and lie within the header's.
+    Nothing is as long as a header can say."""
+    return header.record_count == header.last_offset_delta + 1
 
 
 def _rebuild(header: BatchHeader, records: Sequence[Record], codec: Codec, config: TopicConfig) -> bytearray:
