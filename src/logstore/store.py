@@ -22,17 +22,18 @@ from logstore.errors import (
 )
 from logstore.files import Files, PathLike, check_path
 from logstore.format.batch import NewBatch
-from logstore.format.loops import divide_rows
 from logstore.format.names import check_topic_name
+from logstore.logdir.catalogue import MAX_PARTITIONS
 from logstore.logdir.directory import (
     LogDirectory,
     OnProgress,
     check_partition_count,
 )
+from logstore.logdir.held import check_numbers, shown_numbers
 from logstore.logdir.placement import Placement
 from logstore.logdir.watched import WatchedDirectory
 from logstore.model import BoundToProcess, Bytes, Isolation, TopicPartition, how_to_make_int
-from logstore.partition.encoding.rows import NewRecords, columns_of, list_of
+from logstore.partition.encoding.rows import NewRecords, list_of
 from logstore.partition.log import Log
 
 if TYPE_CHECKING:
@@ -144,24 +145,46 @@ class Store(BoundToProcess, Mapping[str, "Topic"]):
     def __len__(self) -> int:
         return len(self._directory.topic_names())
 
-    def create_topic(self, name: str, *, partitions: int = 1, config: TopicConfig | None = None) -> Topic:
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        config: TopicConfig | None = None,
+        held: Iterable[int] | None = None,
+    ) -> Topic:
         """Make a topic, durably.
+
+        Args:
+            name: what it is called.
+            partitions: how many it has, here and elsewhere: keys are divided among all of them.
+            config: its settings; the store's, unless given.
+            held: the numbers of the partitions that this directory holds, where other directories have the
+                others; all, unless given.
 
         Raises:
             TopicExistsError: it is there already.
             InvalidTopicError: Kafka would refuse the name.
+            UsageError: a number of partitions that no topic can have; or ``held`` is not a list of some of
+                their numbers.
         """
         name = plain_text(name)
-        self._writable().create_topic(name, partitions, config)
+        self._writable().create_topic(name, partitions, config, held)
         return self[name]
 
     def require_topic(
-        self, name: str, *, partitions: int | None = None, config: TopicConfig | None = None
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        config: TopicConfig | None = None,
+        held: Iterable[int] | None = None,
     ) -> Topic:
         """The topic, made if it is not there (with one partition unless told otherwise).
 
         Raises:
-            UsageError: it is there with another number of partitions, or other settings, than asked for.
+            UsageError: it is there with another number of partitions, other settings, or other partitions
+                held, than asked for.
             InvalidTopicError: Kafka would refuse the name.
         """
         check_topic_name(name)
@@ -169,9 +192,10 @@ class Store(BoundToProcess, Mapping[str, "Topic"]):
         if partitions is not None:
             check_partition_count(partitions)
         check_topic_config(config)
+        held = None if held is None else check_numbers(held, "held", range(partitions or MAX_PARTITIONS))
         if name not in self:
             try:
-                return self.create_topic(name, partitions=partitions or 1, config=config)
+                return self.create_topic(name, partitions=partitions or 1, config=config, held=held)
             except TopicExistsError:
                 if name not in self:
                     raise  # the name clashes with another's; else another thread was faster
@@ -183,6 +207,11 @@ class Store(BoundToProcess, Mapping[str, "Topic"]):
             )
         if config is not None and topic.config != config:
             raise UsageError(f"topic {name!r} has other settings; configure() changes them")
+        if held is not None and topic.held_partitions != held:
+            raise UsageError(
+                f"{self.path} holds partitions {shown_numbers(topic.held_partitions)} of topic {name!r}, not "
+                f"{shown_numbers(held)}; hold() adds some, let_go() removes one"
+            )
         return topic
 
     def delete_topic(self, name: str) -> None:
@@ -284,7 +313,12 @@ class Store(BoundToProcess, Mapping[str, "Topic"]):
 
 
 class Topic(BoundToProcess, Sequence[Log]):
-    """A topic: a sequence of :class:`Log`, one for each partition."""
+    """A topic: a sequence of :class:`Log`, one for each partition.
+
+    Where the directory holds some of the partitions only (:attr:`held_partitions`), ``len()`` is the number
+    of all: a key's partition follows from it. Iterating gives the logs that are held. A call that needs
+    another partition raises ``UnknownTopicError``, before anything is appended.
+    """
 
     def __init__(self, directory: LogDirectory | WatchedDirectory, name: str) -> None:
         self.name = name
@@ -302,8 +336,23 @@ class Topic(BoundToProcess, Sequence[Log]):
         """The topic's settings; :meth:`configure` changes them."""
         return self._directory.topic(self.name).config
 
+    @property
+    def held_partitions(self) -> tuple[int, ...]:
+        """The numbers of the partitions that the directory holds, rising; :meth:`hold` and :meth:`let_go`
+        change them. Mostly all of them. A partition whose directory is missing or damaged is held: using it
+        says what is wrong."""
+        return tuple(self._directory.topic(self.name).held_partitions)
+
     def __len__(self) -> int:
         return self._directory.topic(self.name).partition_count
+
+    def __iter__(self) -> Iterator[Log]:
+        for number in self.held_partitions:
+            yield self._log(number)
+
+    def __reversed__(self) -> Iterator[Log]:
+        for number in reversed(self.held_partitions):
+            yield self._log(number)
 
     @overload
     def __getitem__(self, number: int) -> Log: ...
@@ -356,11 +405,14 @@ class Topic(BoundToProcess, Sequence[Log]):
 
         names = arrow.names_of_topic(columns)
         readers = [
-            log.iterate_arrow(
-                isolation=isolation,
-                columns=arrow.names_of_log(names),
-                batch_rows=batch_rows,
-                batch_bytes=batch_bytes,
+            (
+                log.partition.partition,
+                log.iterate_arrow(
+                    isolation=isolation,
+                    columns=arrow.names_of_log(names),
+                    batch_rows=batch_rows,
+                    batch_bytes=batch_bytes,
+                ),
             )
             for log in self
         ]
@@ -369,9 +421,9 @@ class Topic(BoundToProcess, Sequence[Log]):
     def latest(
         self, *, isolation: Isolation = Isolation.HIGH_WATERMARK, map_bytes: int | None = None
     ) -> tuple[LatestView, ...]:
-        """The current record of each key: a view for each partition, each with its records and its
-        ``end_offset``; see :meth:`Log.latest`. Keys are those of a partition, as in compaction. Each view
-        takes memory while it is iterated, so one after the other takes that of one."""
+        """The current record of each key: a view for each partition, each with its ``partition``, its records
+        and its ``end_offset``; see :meth:`Log.latest`. Keys are those of a partition, as in compaction. Each
+        view takes memory while it is iterated, so one after the other takes that of one."""
         return tuple([log.latest(isolation=isolation, map_bytes=map_bytes) for log in self])
 
     def latest_arrow(
@@ -389,8 +441,11 @@ class Topic(BoundToProcess, Sequence[Log]):
 
         names = arrow.names_of_topic(columns)
         readers = [
-            view.iterate_arrow(
-                columns=arrow.names_of_log(names), batch_rows=batch_rows, batch_bytes=batch_bytes
+            (
+                view.partition.partition,
+                view.iterate_arrow(
+                    columns=arrow.names_of_log(names), batch_rows=batch_rows, batch_bytes=batch_bytes
+                ),
             )
             for view in self.latest(isolation=isolation, map_bytes=map_bytes)
         ]
@@ -412,12 +467,16 @@ class Topic(BoundToProcess, Sequence[Log]):
 
         The key decides the partition, as it does in Kafka's Java producer (murmur2), so that a key's records
         stay in order and meet those that other clients write. Without a key, a batch's worth goes to one
-        partition, then to the next.
+        partition, then to the next that is held.
 
         See :meth:`Log.append` for the rest.
+
+        Raises:
+            UnknownTopicError: there is no such partition, or the directory does not hold it; says which.
         """
         if partition is None:
-            number = self._placement.choose(key, value, len(self))
+            topic = self._directory.topic(self.name)
+            number = self._placement.choose(key, value, topic.partition_count, topic.held)
         else:
             number = self._check_number(partition)
         log = self._log(number)
@@ -425,7 +484,7 @@ class Topic(BoundToProcess, Sequence[Log]):
         return number, offset
 
     def partition_for(self, key: Bytes) -> int:
-        """The partition of a key.
+        """The partition of a key, be it held here or not.
 
         Raises:
             InvalidRecordError: the key is not bytes-like.
@@ -438,15 +497,19 @@ class Topic(BoundToProcess, Sequence[Log]):
         Within a partition the order is kept. All records are checked before anything is appended; where the
         disk refuses in one partition, what was appended to others stays. Takes what :meth:`Log.extend` takes,
         and raises what it raises.
+
+        Raises:
+            UnknownTopicError: a key's partition is not held here; nothing was appended.
         """
         records = records if type(records) is list else list_of(records)
-        divided = sorted(self._divide(records).items())
+        topic = self._directory.topic(self.name)
+        divided = sorted(self._placement.divide(records, topic.partition_count, topic.held).items())
         logs = [(self[partition], rows) for partition, rows in divided]
         flush = check_flag(flush, "flush")
         try:
             prepared = [(log, log.writer.appending.prepare(rows)) for log, rows in logs]
         except InvalidRecordError:
-            self[0].writer.appending.prepare(records)  # raises it with the record's number in the call
+            logs[0][0].writer.appending.prepare(records)  # raises it with the record's number in the call
             raise
         return self._extend_logs(prepared, flush)
 
@@ -456,11 +519,15 @@ class Topic(BoundToProcess, Sequence[Log]):
 
         As :meth:`extend`, of what :meth:`Log.extend_arrow` takes. Cost: that of it, 0.1 µs per record for the
         division, and 2 µs for each key that comes for the first time.
+
+        Raises:
+            UnknownTopicError: a key's partition is not held here; nothing was appended.
         """
         from logstore.partition.encoding import arrow_input  # pyarrow is optional, and slow to import
 
-        count, placement = len(self), self._placement
-        tables = arrow_input.divide(data, count, lambda value: placement.choose(None, value, count))
+        topic, placement = self._directory.topic(self.name), self._placement
+        count, held = topic.partition_count, topic.held
+        tables = arrow_input.divide(data, count, lambda value: placement.choose(None, value, count, held))
         logs = [(self[partition], table) for partition, table in tables.items()]
         flush = check_flag(flush, "flush")
         return self._extend_logs(
@@ -478,17 +545,6 @@ class Topic(BoundToProcess, Sequence[Log]):
         if flush:
             self._writable().flush([log for log, _ in prepared])
         return offsets
-
-    def _divide(self, rows: list[Any] | tuple[Any, ...]) -> dict[int, list[Any]]:
-        by_number = divide_rows(rows, len(self))
-        if by_number is not None:
-            return {number: part for number, part in enumerate(by_number) if part}
-        columns = columns_of(rows, 0)
-        divided: dict[int, list[Any]] = {}
-        choose, count = self._placement.choose, len(self)
-        for row, key, value in zip(rows, columns.keys, columns.values, strict=True):
-            divided.setdefault(choose(key, value, count), []).append(row)
-        return divided
 
     def flush(self) -> None:
         """Return when everything appended before the call is durable, in every partition.
@@ -536,9 +592,9 @@ class Topic(BoundToProcess, Sequence[Log]):
         self._writable()
         reports: dict[TopicPartition, EraseReport] = {}
         failure: LogstoreError | None = None
-        for number in range(len(self)):
+        for number in self.held_partitions:
             try:
-                log = self[number]
+                log = self._log(number)
                 reports[log.partition] = log.erase(keys=wanted, dry_run=dry_run, on_progress=on_progress)
             except LogstoreError as error:
                 failure = failure or error
@@ -567,14 +623,42 @@ class Topic(BoundToProcess, Sequence[Log]):
             changed = changed.with_settings(**settings)
         return self._writable().configure(self.name, changed).config
 
-    def add_partitions(self, partitions: int) -> None:
+    def add_partitions(self, partitions: int, *, held: Iterable[int] | None = None) -> None:
         """Give the topic more partitions, ``partitions`` in all. Keys may then go to other partitions than
         before; records stay where they are.
 
+        Args:
+            partitions: how many there are in all, here and elsewhere.
+            held: the numbers of those new ones that this directory holds, which may be none; all of the new
+                ones, unless given.
+
         Raises:
-            UsageError: it has as many or more.
+            UsageError: it has as many or more; or ``held`` is not a list of numbers of new ones.
         """
-        self._writable().add_partitions(self.name, partitions)
+        self._writable().add_partitions(self.name, partitions, held)
+
+    def hold(self, partitions: Iterable[int]) -> None:
+        """Hold more of the topic's partitions here, durably: all that are named, or after a crash none. They
+        begin empty; but where somebody has put a directory of the topic's under the partition's name, a copy
+        of what another directory has, its records are taken. Those that are held already stay as they are.
+
+        Raises:
+            UsageError: not a list of numbers of the topic's partitions; or the directory is a broker's.
+            TopicExistsError: a directory of another topic is in the place.
+        """
+        self._writable().hold(self.name, partitions)
+
+    def let_go(self, partition: int) -> None:
+        """Hold a partition no longer: remove it from this directory with all its records, also where it is
+        damaged or missing. Its log is closed; the files go after ``file_delete_delay_ms``, for readers in
+        other processes. The topic keeps its number of partitions.
+
+        Raises:
+            UnknownTopicError: the directory does not hold it.
+            UsageError: it is the only one that is held: :meth:`Store.delete_topic` removes the topic.
+            StorageError: the disk refused; the partition is held as before, or let go by the next open.
+        """
+        self._writable().let_go(self.name, partition)
 
     def reopen(self, partition: int, *, accept_loss: bool = False) -> Log:
         """Open one partition again: after a failed fsync, or after its files were repaired or restored.
@@ -583,6 +667,7 @@ class Topic(BoundToProcess, Sequence[Log]):
         bytes behind are kept aside, all of them, in ``.torn-`` files.
 
         Raises:
+            UnknownTopicError: the directory does not hold it.
             CorruptionError: it is damaged, and ``accept_loss`` is false.
         """
         number = self._check_number(partition)

@@ -55,6 +55,11 @@ class Place:
     def topic(self, name: str) -> TopicEntry:
         return self._watched.topic(name)
 
+    def partition_count(self, name: str) -> int:
+        """The partitions of a topic, wherever they are, as far as the directory tells."""
+        told = self.cluster.get(name) if self.cluster is not None else None
+        return max(self.topic(name).partition_count, told.partition_count if told is not None else 0)
+
     def log(self, partition: TopicPartition) -> ReadOnlyLog:
         return self._watched.log(partition)
 

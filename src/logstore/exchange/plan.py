@@ -18,6 +18,8 @@ from logstore.format.checkpoint import EpochEntry
 from logstore.format.header import HEADER_BYTES
 from logstore.format.layout import BATCH_HEADER
 from logstore.format.names import DELETED_SUFFIX, INTERNAL_PREFIX, LOG_SUFFIX, segment_file_name
+from logstore.logdir.catalogue import TopicEntry
+from logstore.logdir.held import shown_numbers
 from logstore.logdir.identity import read_identity
 from logstore.model import TopicPartition
 from logstore.partition.recovery.leftovers import list_segment_files, segment_bases
@@ -160,6 +162,10 @@ def _plan_topic(
     accept_settings: bool,
 ) -> None:
     entry = source.topic(name)
+    partition_count = source.partition_count(name)
+    if len(entry.held_partitions) < partition_count:
+        plan.problems.append(_held_in_part(source, entry, partition_count))
+        return
     try:
         config, left_out = source.settings_of(name)
     except LogstoreError as error:
@@ -171,12 +177,12 @@ def _plan_topic(
     if left_out:
         plan.notes.append(f"topic {name!r}: logstore does not have {', '.join(left_out)}")
     if target is None or (not target.is_brokers and name not in target.topic_names()):
-        plan.missing_topics[name] = entry.partition_count, config
-    elif not _check_topic(plan, target, name, entry.partition_count):
+        plan.missing_topics[name] = partition_count, config
+    elif not _check_topic(plan, target, name, partition_count):
         return
     elif target.is_brokers and not accept_settings:
         plan.problems += _losses_by_settings(target, name, config)
-    for number in range(entry.partition_count):
+    for number in entry.held_partitions:
         partition = TopicPartition(name, number)
         try:
             plan.partitions.append(_plan_partition(plan, source, target, target_path, partition, is_foreign))
@@ -186,6 +192,14 @@ def _plan_topic(
             plan.problems.append(f"{partition} of the source cannot be read: {error}")
 
 
+def _held_in_part(place: Place, entry: TopicEntry, partition_count: int) -> str:
+    return (
+        f"topic {entry.name!r}: {place.path} holds partitions {shown_numbers(entry.held_partitions)} of "
+        f"{partition_count} only, and a topic is handed over whole. Copy the others' directories into one "
+        "store with these, and hand that over"
+    )
+
+
 class _RefusedError(Exception):
     """A partition that cannot be handed over, and why."""
 
@@ -193,7 +207,11 @@ class _RefusedError(Exception):
 def _check_topic(plan: Plan, target: Place, name: str, partition_count: int) -> bool:
     """Whether the target has the topic as it must be."""
     if not target.is_brokers:
-        count: int | None = target.topic(name).partition_count
+        entry = target.topic(name)
+        if entry.held is not None:
+            plan.problems.append(_held_in_part(target, entry, entry.partition_count))
+            return False
+        count: int | None = entry.partition_count
     elif target.cluster is None:
         return False
     else:

@@ -9,12 +9,18 @@ those are the default, so that another version of logstore, with another default
 A topic is created and deleted in steps that a crash may separate, so an entry has a state. ``creating``: some
 partition directories may be missing, and the next open makes them. ``deleting``: some may be left, and the
 next open removes them. ``live``: a missing directory is damage.
+
+A directory may hold some partitions of a topic only: the others are in the directories of other brokers. The
+entry then lists those that are ``held`` here, and for as long as it takes those that it is ``letting_go``. An
+older logstore would take the others for damaged, and begin them anew if it was told to accept the loss. So a
+catalogue with such an entry is of version 2, which it refuses; every other catalogue is of version 1 as
+before.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -26,7 +32,9 @@ from logstore.format.metadata import decode_base64_uuid, encode_base64_uuid
 from logstore.format.names import check_topic_name
 from logstore.partition.state.home import CATALOGUE_NAME
 
-VERSION = 1
+VERSION = 2
+"""The highest that is known: of a catalogue with a topic that is held in part."""
+_VERSION_OF_WHOLE_TOPICS = 1
 MAX_CATALOGUE_BYTES = 64 * 1024 * 1024
 MAX_PARTITIONS = 100_000
 """Per topic."""
@@ -49,9 +57,29 @@ class TopicEntry:
     state: TopicState = TopicState.LIVE
     has_implied_retention: bool = False
     """An older logstore wrote the entry and meant seven days, its default, which nobody had asked for."""
+    held: tuple[int, ...] | None = None
+    """The partitions that the directory holds, rising; None if it holds all."""
+    letting_go: tuple[int, ...] = ()
+    """Partitions that are not held any more, and whose directories may still be there under their names."""
 
     def in_state(self, state: TopicState) -> TopicEntry:
         return replace(self, state=state)
+
+    @property
+    def held_partitions(self) -> Sequence[int]:
+        """The numbers of the partitions that the directory holds, rising."""
+        return range(self.partition_count) if self.held is None else self.held
+
+    def holds(self, number: int) -> bool:
+        """Whether the directory holds the partition of this number."""
+        return number in self.held_partitions
+
+    def holding(self, numbers: Iterable[int], partition_count: int | None = None) -> TopicEntry:
+        """The topic with these partitions held and no others; of ``partition_count`` in all, if that is
+        given."""
+        count = self.partition_count if partition_count is None else partition_count
+        held = tuple(sorted(set(numbers)))
+        return replace(self, partition_count=count, held=None if len(held) == count else held)
 
 
 _RETENTION = "retention.ms"
@@ -90,9 +118,20 @@ def encode_catalogue(topics: Iterable[TopicEntry]) -> bytes:
             "config": _deletion_rules(topic.config) | topic.config.to_properties(),
             "state": topic.state.value,
         }
+        | _parts(topic)
         for topic in topics
     }
-    return json.dumps({"version": VERSION, "topics": described}, indent=1, sort_keys=True).encode() + b"\n"
+    is_whole = all("held" not in each for each in described.values())
+    content = {"version": _VERSION_OF_WHOLE_TOPICS if is_whole else VERSION, "topics": described}
+    return json.dumps(content, indent=1, sort_keys=True).encode() + b"\n"
+
+
+def _parts(topic: TopicEntry) -> dict[str, list[int]]:
+    """What an entry says of a topic that is held in part."""
+    if topic.held is None:
+        return {}
+    letting_go = {"letting_go": list(topic.letting_go)} if topic.letting_go else {}
+    return {"held": list(topic.held), **letting_go}
 
 
 def _deletion_rules(config: TopicConfig) -> dict[str, str]:
@@ -127,22 +166,42 @@ def _decode_entry(name: str, described: Any) -> TopicEntry:
     partition_count = _field(described, "partitions", int, where)
     if not 1 <= partition_count <= MAX_PARTITIONS:
         raise CorruptionError(f"{where} has {partition_count} partitions")
+    held = _numbers(described, "held", partition_count, where)
+    letting_go = _numbers(described, "letting_go", partition_count, where)
+    if held == () or (letting_go and (held is None or not set(held).isdisjoint(letting_go))):
+        raise CorruptionError(f"{where} holds no partition, or one that it lets go")
     properties = _field(described, "config", dict, where)
     for key in properties:
         _field(properties, key, str, where)
     try:
         check_topic_name(name)
         config = TopicConfig.from_properties(properties)
-        return TopicEntry(
+        entry = TopicEntry(
             name=name,
             topic_id=decode_base64_uuid(_field(described, "id", str, where)),
             partition_count=partition_count,
             config=config,
             state=TopicState(_field(described, "state", str, where)),
             has_implied_retention=config.deletes and _RETENTION not in properties,
+            letting_go=letting_go or (),
         )
     except (LogstoreError, ValueError, AttributeError) as error:
         raise CorruptionError(f"{where}: {error}") from None
+    return entry if held is None else entry.holding(held)
+
+
+def _numbers(
+    described: Mapping[str, Any], name: str, partition_count: int, where: str
+) -> tuple[int, ...] | None:
+    """The partition numbers of a list, or None if there is no such list."""
+    if name not in described:
+        return None
+    numbers = _field(described, name, list, where)
+    if not all(type(number) is int and 0 <= number < partition_count for number in numbers):
+        raise CorruptionError(f"{where} has no {name} of partition numbers below {partition_count}")
+    if len(set(numbers)) < len(numbers):
+        raise CorruptionError(f"{where} has a partition in {name} twice")
+    return tuple(sorted(numbers))
 
 
 def _field(content: Any, name: str, kind: type, where: str) -> Any:

@@ -28,6 +28,7 @@ from logstore.errors import (
 from logstore.files import Files
 from logstore.format.names import check_topic_name
 from logstore.logdir.catalogue import MAX_PARTITIONS, TopicEntry
+from logstore.logdir.held import check_numbers, not_held
 from logstore.logdir.identity import (
     check_topic_id,
     ensure_identity,
@@ -153,7 +154,7 @@ class LogDirectory:
         wanted = [
             TopicPartition(topic.name, number)
             for topic in self._topics.live()
-            for number in range(topic.partition_count)
+            for number in topic.held_partitions
         ]
         self._open_logs(wanted, on_progress)
         self.context.home.store_checkpoints()
@@ -267,7 +268,7 @@ class LogDirectory:
     def log(self, partition: TopicPartition) -> Log:
         """
         Raises:
-            UnknownTopicError: there is no such partition.
+            UnknownTopicError: there is no such partition, or the directory does not hold it.
             CorruptionError: it could not be opened; says why.
         """
         self.check_open()
@@ -279,25 +280,43 @@ class LogDirectory:
                 return self._logs[partition]
             if partition in self.damaged:
                 raise copy(self.damaged[partition])  # or it would grow by the frames of all who get it
+            self._check_held(partition)
         raise UnknownTopicError(f"there is no partition {partition} in {self.path}")
 
-    def create_topic(self, name: str, partition_count: int, config: TopicConfig | None) -> TopicEntry:
-        """Make a topic. A crash in between is finished by the next open.
+    def _check_held(self, partition: TopicPartition) -> None:
+        """
+        Raises:
+            UnknownTopicError: the topic has such a partition, and the directory does not hold it.
+        """
+        topic = self._topics.get(partition.topic)
+        number = partition.partition
+        if topic is not None and 0 <= number < topic.partition_count and not topic.holds(number):
+            raise not_held(topic, number, self.path)
+
+    def create_topic(
+        self,
+        name: str,
+        partition_count: int,
+        config: TopicConfig | None,
+        held: Iterable[int] | None = None,
+    ) -> TopicEntry:
+        """Make a topic, of whose partitions those of the numbers ``held`` are held here; all, if it is None.
+        A crash in between is finished by the next open.
 
         Raises:
             InvalidTopicError: Kafka would refuse the name.
             TopicExistsError: it is there, or one whose name differs only in ``.`` and ``_``.
-            UsageError: the directory is a broker's.
+            UsageError: the directory is a broker's; or ``held`` is wrong.
         """
         self.check_open()
         check_topic_name(name)
-        check_partition_count(partition_count)
+        numbers = check_held(held, partition_count)
         self._check_ours(f"topic {name!r}")
         with self._lock:
             self.check_open()
             try:
-                topic = self._topics.begin(name, partition_count, check_topic_config(config))
-                topic = self._complete(topic, 0)
+                topic = self._topics.begin(name, partition_count, numbers, check_topic_config(config))
+                topic = self._complete(topic, numbers)
             except BaseException:
                 self._topics.undo(name)
                 raise
@@ -317,7 +336,7 @@ class LogDirectory:
                 "records of a store. To have a store of your own, hand the topics over to a new directory"
             )
 
-    def _complete(self, topic: TopicEntry, first: int) -> TopicEntry:
+    def _complete(self, topic: TopicEntry, numbers: Sequence[int]) -> TopicEntry:
         """Open the logs of new partitions, and only then show them: an interrupt anywhere leaves no topic
         that is shown without its logs."""
         opened: dict[TopicPartition, Log] = {}
@@ -326,41 +345,102 @@ class LogDirectory:
             opened[partition] = self._open_log(partition, topic.config, is_clean=False)
 
         try:
-            partitions = [
-                TopicPartition(topic.name, number) for number in range(first, topic.partition_count)
-            ]
+            partitions = [TopicPartition(topic.name, number) for number in numbers]
             take_turns(open_new, partitions, at_a_time=flushed_at_a_time(self._files))
             self.context.home.ensure_recovery_points(partitions)
             self._logs.update({partition: opened[partition] for partition in partitions})  # in their order
             return self._topics.finish(topic)
         except BaseException:
             shown = self._topics.get(topic.name)
-            if shown is None or shown.partition_count < topic.partition_count:
+            if shown is None or not all(shown.holds(number) for number in numbers):
                 for partition, log in opened.items():
                     self._logs.pop(partition, None)
                     log.abandon()
             raise
 
-    def add_partitions(self, name: str, partition_count: int) -> TopicEntry:
-        """Give a topic more partitions, ``partition_count`` in all: all of them, or after a crash none.
+    def add_partitions(
+        self, name: str, partition_count: int, held: Iterable[int] | None = None
+    ) -> TopicEntry:
+        """Give a topic more partitions, ``partition_count`` in all: all of them, or after a crash none. Of
+        the new ones those of the numbers ``held`` are held here; all, if it is None.
 
         Raises:
             UsageError: it has as many or more; partitions are never taken away. Or the directory is a
-                broker's.
+                broker's, or ``held`` is wrong.
         """
-        self.check_open()
         check_partition_count(partition_count)
+        added = _added_partitions(self.topic(name), partition_count, held)
+        self._check_ours(f"a partition of {name!r}")
+        with self._lock:
+            topic = self.topic(name)  # it may be another by now, or have grown
+            added = _added_partitions(topic, partition_count, added if held is not None else None)
+            self.context.home.check_held()
+            return self._complete(self._topics.begin_growth(topic, added, partition_count), added)
+
+    def hold(self, name: str, numbers: Iterable[int]) -> TopicEntry:
+        """Hold more partitions of a topic: all of those that are named, or after a crash none. A directory of
+        the topic's that lies there, a copy of a replica's, is taken with its records.
+
+        Raises:
+            UsageError: wrong numbers; or the directory is a broker's.
+            TopicExistsError: a partition of another topic is in the place.
+        """
+        given = check_numbers(numbers, "partitions", range(self.topic(name).partition_count))
         self._check_ours(f"a partition of {name!r}")
         with self._lock:
             topic = self.topic(name)
-            if partition_count <= topic.partition_count:
-                raise UsageError(
-                    f"topic {name!r} has {topic.partition_count} partitions; "
-                    f"it cannot get {partition_count} in all"
-                )
+            check_numbers(given, "partitions", range(topic.partition_count))  # it may be another by now
+            added = [number for number in given if not topic.holds(number)]
+            if not added:
+                return topic
             self.context.home.check_held()
-            grown = self._topics.begin_growth(topic, partition_count)
-            return self._complete(grown, topic.partition_count)
+            return self._complete(self._topics.begin_growth(topic, added), added)
+
+    def let_go(self, name: str, number: int) -> TopicEntry:
+        """Hold a partition no longer: remove it with all its records, be they damaged or missing. Its files
+        go after ``file_delete_delay_ms``, or on close.
+
+        Raises:
+            UnknownTopicError: the directory does not hold it.
+            UsageError: it is the only one that is held.
+        """
+        check_numbers([number], "partition", range(self.topic(name).partition_count))
+        with self._lock:
+            topic = self.topic(name)
+            check_numbers([number], "partition", range(topic.partition_count))  # it may be another by now
+            partition = TopicPartition(topic.name, number)
+            self._check_held(partition)
+            if len(topic.held_partitions) == 1:
+                raise UsageError(
+                    f"partition {number} is all that {self.path} holds of topic {name!r}; delete_topic() "
+                    "removes the topic"
+                )
+            topic = self._topics.hide_parts(topic, [number])
+            log = self._logs.get(partition)
+            inform(
+                "let go partition %s, %d bytes: let_go()",
+                partition,
+                log.written_bytes if log is not None else 0,
+            )
+            self._drop(partition)
+            topic, renamed = self._topics.take_out_parts(topic)
+            self._gone += renamed
+        self._remove_later(topic, renamed)
+        return topic
+
+    def _drop(self, partition: TopicPartition) -> None:
+        """Forget the log of a partition that is going."""
+        log = self._logs.pop(partition, None)
+        if log is not None:
+            log.abandon()
+        self.damaged.pop(partition, None)
+
+    def _remove_later(self, topic: TopicEntry, directories: list[str]) -> None:
+        self.context.scheduler.after(
+            topic.config.file_delete_delay_ms,
+            f"remove {topic.name}",
+            lambda: self._topics.remove_directories(directories),
+        )
 
     def configure(self, name: str, config: TopicConfig) -> TopicEntry:
         """Store other settings for a topic, durably, then use them.
@@ -397,19 +477,11 @@ class LogDirectory:
         with self._lock:
             topic = self._topics.hide(self.topic(name))
             self._tell_deletion(topic)
-            for number in range(topic.partition_count):
-                partition = TopicPartition(name, number)
-                log = self._logs.pop(partition, None)
-                if log is not None:
-                    log.abandon()
-                self.damaged.pop(partition, None)
+            for number in topic.held_partitions:
+                self._drop(TopicPartition(name, number))
             renamed = self._topics.take_out(topic)
             self._gone += renamed
-        self.context.scheduler.after(
-            topic.config.file_delete_delay_ms,
-            f"remove {name}",
-            lambda: self._topics.remove_directories(renamed),
-        )
+        self._remove_later(topic, renamed)
 
     def _tell_deletion(self, topic: TopicEntry) -> None:
         size_bytes = 0
@@ -419,7 +491,7 @@ class LogDirectory:
         inform(
             "deleted topic %r, %d partitions, %d bytes: delete_topic()",
             topic.name,
-            topic.partition_count,
+            len(topic.held_partitions),
             size_bytes,
         )
 
@@ -428,6 +500,7 @@ class LogDirectory:
         is checked as after a crash.
 
         Raises:
+            UnknownTopicError: the directory does not hold it.
             CorruptionError: it is still damaged, and ``accept_loss`` is false.
             FencedError: the directory's lock was lost; open the store again instead.
         """
@@ -436,6 +509,7 @@ class LogDirectory:
         self.context.home.check_held()
         with self._lock:
             topic = self.topic(partition.topic)
+            self._check_held(partition)
             old = self._logs.get(partition)
             try:
                 if old is not None:
@@ -550,3 +624,29 @@ def check_partition_count(count: int) -> None:
     """
     if type(count) is not int or not 1 <= count <= MAX_PARTITIONS:
         raise UsageError(f"partitions is {shown(count)}; it must be a number from 1 to {MAX_PARTITIONS}")
+
+
+def check_held(held: Iterable[int] | None, partition_count: int) -> Sequence[int]:
+    """The numbers of the partitions that a directory is to hold, of so many; all, if ``held`` is None.
+
+    Raises:
+        UsageError: not a number of partitions that a topic can have; or ``held`` is not a list of some of
+            them.
+    """
+    check_partition_count(partition_count)
+    return range(partition_count) if held is None else check_numbers(held, "held", range(partition_count))
+
+
+def _added_partitions(topic: TopicEntry, partition_count: int, held: Iterable[int] | None) -> Sequence[int]:
+    """The numbers of the new partitions of a topic that grows to so many which are to be held here.
+
+    Raises:
+        UsageError: it has as many; or ``held`` is not a list of some of the new numbers.
+    """
+    if partition_count <= topic.partition_count:
+        raise UsageError(
+            f"topic {topic.name!r} has {topic.partition_count} partitions; it cannot get {partition_count} "
+            "in all"
+        )
+    added = range(topic.partition_count, partition_count)
+    return added if held is None else check_numbers(held, "held", added, may_be_empty=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Container, Iterable
 
 from logstore.errors import CorruptionError, InvalidTopicError, LogstoreError, UsageError
 from logstore.files import Files, parent_of, read_small_file, write_small_file
@@ -33,7 +33,8 @@ from logstore.warning import warn
 MAX_META_BYTES = 64 * 1024
 _MISSING_DIRECTORY = (
     "the partition's directory is missing. Restore it from a copy; or make an empty one, and reopen the "
-    "partition with accept_loss=True to begin an empty log"
+    "partition with accept_loss=True to begin an empty log; or, if another directory has the partition now, "
+    "topic.let_go({number})"
 )
 _SET_ASIDE = (
     "the partition's directory is missing, but {stray} is beside it: a broker that did not know the topic "
@@ -67,7 +68,7 @@ def prepare_directory(files: Files, path: str, *, create: bool) -> None:
     names = {entry.name.removesuffix(".tmp") for entry in entries}  # a crash may leave only such a one
     if any(parse_segment_file_name(name) is not None for name in names):
         raise UsageError(f"{path} is the directory of one partition; open its parent, or use Log.open()")
-    if names and not names & _STORE_FILES and not unknown_partition_counts(files, path, ()):
+    if names and not names & _STORE_FILES and not unknown_partitions(files, path, ()):
         raise UsageError(f"{path} holds other files and no topics; give a store a directory of its own")
 
 
@@ -97,12 +98,12 @@ def list_partitions(files: Files, path: str) -> list[tuple[str, DirectoryName]]:
     return found
 
 
-def unknown_partition_counts(files: Files, path: str, known: Container[str]) -> dict[str, int]:
-    """Topics that are not ``known``, as the partition directories say: one more than the highest number of
-    each. Only directories with a partition's files count, since ``backup-2024`` is named like one too. A
-    cluster's metadata log is no topic: its controllers alone write and cut it, and a broker does not load it
-    as one either."""
-    counts: dict[str, int] = {}
+def unknown_partitions(files: Files, path: str, known: Container[str]) -> dict[str, set[int]]:
+    """Topics that are not ``known``, as the partition directories say: the numbers of those that are there.
+    Only directories with a partition's files count, since ``backup-2024`` is named like one too. A cluster's
+    metadata log is no topic: its controllers alone write and cut it, and a broker does not load it as one
+    either."""
+    found: dict[str, set[int]] = {}
     for name, parsed in list_partitions(files, path):
         topic, number, kind = parsed
         if name == CLUSTER_METADATA_NAME:
@@ -112,8 +113,8 @@ def unknown_partition_counts(files: Files, path: str, known: Container[str]) -> 
         if number >= MAX_PARTITIONS:
             warn("ignoring %s/%s: its number is above the limit of %d", path, name, MAX_PARTITIONS)
             continue
-        counts[topic] = max(counts.get(topic, 0), number + 1)
-    return counts
+        found.setdefault(topic, set()).add(number)
+    return found
 
 
 def holds_partition(files: Files, directory: str) -> bool:
@@ -124,11 +125,11 @@ def holds_partition(files: Files, directory: str) -> bool:
     )
 
 
-def stored_topic_id(files: Files, path: str, topic: str, partition_count: int) -> uuid.UUID | None:
+def stored_topic_id(files: Files, path: str, topic: str, numbers: Iterable[int]) -> uuid.UUID | None:
     """The topic's id as most of its partition directories have it, and of those the first; None where none
     can be read."""
     found: Counter[uuid.UUID] = Counter()
-    for number in range(partition_count):
+    for number in sorted(numbers):
         try:
             topic_id = read_topic_id(files, f"{path}/{partition_directory_name(topic, number)}")
         except LogstoreError as error:
@@ -178,7 +179,7 @@ def missing_directory(files: Files, path: str, partition: TopicPartition) -> Cor
     """What is wrong where a partition's directory is not there, and what to do: a broker may have renamed
     it."""
     name = partition_directory_name(*partition)
-    reason = _MISSING_DIRECTORY
+    reason = _MISSING_DIRECTORY.format(number=partition.partition)
     for stray in stray_names(files, path, partition):
         if files.is_file(f"{path}/{stray}/{HANDOVER_MARK_NAME}"):
             reason = _HANDED_IN_PART

@@ -8,14 +8,15 @@ No lock: threads that meet here may make a run of records longer or shorter, whi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 from logstore.build import compiled
 from logstore.errors import InvalidRecordError
-from logstore.format.loops import partition_for_key
+from logstore.format.loops import divide_rows, partition_for_key
 from logstore.model import Bytes
-from logstore.partition.encoding.rows import copied
+from logstore.partition.encoding.rows import columns_of, copied
 
 REMEMBERED_KEYS = 65_536
 """In plain Python hashing a key costs 2 µs, remembering it 0.1."""
@@ -42,8 +43,10 @@ class Placement:
         self._sticky_partition = 0
         self._sticky_left_bytes = batch_bytes
 
-    def choose(self, key: Bytes | None, value: Any, partition_count: int) -> int:
-        """The partition of the next record.
+    def choose(
+        self, key: Bytes | None, value: Any, partition_count: int, held: Sequence[int] | None = None
+    ) -> int:
+        """The partition of the next record; without a key one of those ``held``, of all if it is None.
 
         Raises:
             InvalidRecordError: the key is not bytes-like. The value is checked where it is appended.
@@ -58,7 +61,26 @@ class Placement:
         if self._sticky_left_bytes < 0:
             self._sticky_left_bytes = self._batch_bytes - size
             self._sticky_partition += 1
+        if held is not None:
+            return held[self._sticky_partition % len(held)]
         return self._sticky_partition % partition_count
+
+    def divide(
+        self, rows: Sequence[Any], partition_count: int, held: Sequence[int] | None = None
+    ) -> dict[int, list[Any]]:
+        """The rows by the partition of each, as :meth:`choose` has it.
+
+        Raises:
+            InvalidRecordError: a key is not bytes-like.
+        """
+        by_number = divide_rows(rows, partition_count)
+        if by_number is not None:
+            return {number: part for number, part in enumerate(by_number) if part}
+        columns = columns_of(rows, 0)
+        divided: dict[int, list[Any]] = {}
+        for row, key, value in zip(rows, columns.keys, columns.values, strict=True):
+            divided.setdefault(self.choose(key, value, partition_count, held), []).append(row)
+        return divided
 
     def of_key(self, key: Bytes, partition_count: int) -> int:
         """The partition of a key.

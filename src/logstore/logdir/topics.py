@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from logstore.config import TopicConfig
@@ -23,6 +23,7 @@ from logstore.format.names import (
     partition_directory_name,
 )
 from logstore.logdir.catalogue import TopicEntry, TopicState, read_catalogue, write_catalogue
+from logstore.logdir.held import shown_numbers
 from logstore.logdir.identity import (
     foreign_topic_id,
     holds_partition,
@@ -30,7 +31,7 @@ from logstore.logdir.identity import (
     list_partitions,
     stored_topic_id,
     stray_names,
-    unknown_partition_counts,
+    unknown_partitions,
 )
 from logstore.model import TopicPartition
 from logstore.partition.state.home import LogHome
@@ -87,14 +88,12 @@ class TopicTable:
         entries = as_broker_left(self._files, self._path, stored or {})
         self._is_stored = entries == stored
         self._implied = sorted(entry.name for entry in entries.values() if entry.has_implied_retention)
-        for name, count in unknown_partition_counts(self._files, self._path, entries).items():
-            topic_id = stored_topic_id(self._files, self._path, name, count) or uuid.uuid4()
+        for name, numbers in unknown_partitions(self._files, self._path, entries).items():
+            topic_id = stored_topic_id(self._files, self._path, name, numbers) or uuid.uuid4()
             for other in entries.values():
                 if other.topic_id == topic_id:
                     warn("topic %s has the id of topic %s: was its directory copied?", name, other.name)
-            entries[name] = TopicEntry(
-                name=name, topic_id=topic_id, partition_count=count, config=keep_everything(self._default)
-            )
+            entries[name] = entry_of_directories(name, topic_id, numbers, self._default)
             self.adopted.add(name)
             self._is_stored = False
         self._entries = entries
@@ -103,11 +102,18 @@ class TopicTable:
         """Carry creations and deletions to their end, and remove what deletions left."""
         for entry in list(self._entries.values()):
             if entry.state is TopicState.CREATING:
-                self._make_directories(entry, range(entry.partition_count))
+                self._make_directories(entry, entry.held_partitions)
                 self._show({**self._entries, entry.name: entry.in_state(TopicState.LIVE)})
             elif entry.state is TopicState.DELETING:
                 inform("deleted topic %r: what delete_topic had begun is finished", entry.name)
                 self._take_away(entry)
+            elif entry.letting_go:
+                inform(
+                    "let go partitions %s of topic %r: what let_go had begun is finished",
+                    shown_numbers(entry.letting_go),
+                    entry.name,
+                )
+                self._take_parts_away(entry)
         if not self._is_stored or self._implied:
             self._store(self._entries)
             self._tell_implied()
@@ -135,9 +141,11 @@ class TopicTable:
 
     # Creating
 
-    def begin(self, name: str, partition_count: int, config: TopicConfig | None) -> TopicEntry:
-        """Say that a topic is being created, and make its directories. :meth:`finish` makes it a topic; a
-        crash before is finished by the next open.
+    def begin(
+        self, name: str, partition_count: int, held: Iterable[int], config: TopicConfig | None
+    ) -> TopicEntry:
+        """Say that a topic is being created, and make the directories of the partitions that are ``held``.
+        :meth:`finish` makes it a topic; a crash before is finished by the next open.
 
         Raises:
             TopicExistsError: it is there, or one whose name differs only in ``.`` and ``_``; or a partition
@@ -152,10 +160,10 @@ class TopicTable:
             partition_count=partition_count,
             config=config or self._default,
             state=TopicState.CREATING,
-        )
-        self._check_vacant(entry, range(partition_count))
+        ).holding(held)
+        self._check_vacant(entry, entry.held_partitions)
         self._put(entry)
-        self._make_directories(entry, range(partition_count))
+        self._make_directories(entry, entry.held_partitions)
         return entry
 
     def finish(self, entry: TopicEntry) -> TopicEntry:
@@ -219,17 +227,21 @@ class TopicTable:
 
     # Changing
 
-    def begin_growth(self, entry: TopicEntry, partition_count: int) -> TopicEntry:
-        """Make the directories of more partitions. Until :meth:`finish` they are not part of the topic: a
-        crash before leaves empty directories, which the next growth takes over.
+    def begin_growth(
+        self, entry: TopicEntry, numbers: Sequence[int], partition_count: int | None = None
+    ) -> TopicEntry:
+        """Make the directories of more partitions; of a topic that has ``partition_count`` then, if that is
+        given. Until :meth:`finish` they are not held: a crash before leaves empty directories, which the next
+        growth takes over.
 
         Raises:
             TopicExistsError: somebody has put a partition of another topic there.
         """
-        added = range(entry.partition_count, partition_count)
-        self._check_vacant(entry, added)
-        self._make_directories(entry, added)
-        return replace(entry, partition_count=partition_count)
+        if not set(numbers).isdisjoint(entry.letting_go):
+            entry = self.take_out_parts(entry)[0]  # it failed half-way
+        self._check_vacant(entry, numbers)
+        self._make_directories(entry, numbers)
+        return entry.holding([*entry.held_partitions, *numbers], partition_count)
 
     def configure(self, entry: TopicEntry, config: TopicConfig) -> TopicEntry:
         """Store other settings, durably."""
@@ -249,8 +261,13 @@ class TopicTable:
         return renamed
 
     def _take_away(self, entry: TopicEntry) -> list[str]:
+        renamed = self._rename_away(entry, self._partitions_ever(entry))
+        self._show({name: other for name, other in self._entries.items() if name != entry.name})
+        return renamed
+
+    def _rename_away(self, entry: TopicEntry, partitions: Iterable[TopicPartition]) -> list[str]:
+        """Forget partitions, and give their directories the names of deleted ones, durably. Returns these."""
         renamed = []
-        partitions = self._partitions_ever(entry)
         self._home.forget(partitions)
         for partition in partitions:
             directory = self.directory_of(partition)
@@ -259,13 +276,30 @@ class TopicTable:
                 self._files.rename(directory, gone)
                 renamed.append(gone)
         self._files.flush_directory(self._path)
-        self._show({name: other for name, other in self._entries.items() if name != entry.name})
+        return renamed
+
+    def hide_parts(self, entry: TopicEntry, numbers: Iterable[int]) -> TopicEntry:
+        """Say, durably, that partitions are going: they are not held any more."""
+        going = set(numbers)
+        left = entry.holding(set(entry.held_partitions) - going)
+        return self._put(replace(left, letting_go=tuple(sorted(going.union(entry.letting_go)))))
+
+    def take_out_parts(self, entry: TopicEntry) -> tuple[TopicEntry, list[str]]:
+        """Remove the hidden partitions of a topic; returns it, and their directories under their new names,
+        for :meth:`remove_directories`."""
+        renamed = self._take_parts_away(entry)
+        self._store(self._entries)
+        return self._entries[entry.name], renamed
+
+    def _take_parts_away(self, entry: TopicEntry) -> list[str]:
+        renamed = self._rename_away(entry, [TopicPartition(entry.name, n) for n in entry.letting_go])
+        self._show({**self._entries, entry.name: replace(entry, letting_go=())})
         return renamed
 
     def _partitions_ever(self, entry: TopicEntry) -> list[TopicPartition]:
         """Those of a topic, and those that a growth made and did not finish: of directories that stay, the
         next open would make a topic again."""
-        numbers = set(range(entry.partition_count))
+        numbers = {*entry.held_partitions, *entry.letting_go}
         for name, parsed in list_partitions(self._files, self._path):
             is_live = parsed.kind is DirectoryKind.LIVE and parsed.topic == entry.name
             if is_live and self._belongs_to(entry, f"{self._path}/{name}"):
@@ -326,21 +360,34 @@ def _remove_directory(files: Files, directory: str) -> None:
 
 def as_broker_left(files: Files, path: str, stored: Mapping[str, TopicEntry]) -> dict[str, TopicEntry]:
     """The entries of a catalogue, but in a broker's directory as that has changed its topics since: those
-    that it has deleted are gone, and some may have more partitions. Topics whose directories it has set aside
-    stay: their users are told so."""
+    that it has deleted are gone, some may have more partitions, and more may be held. Topics whose
+    directories it has set aside stay: their users are told so; and one that was held and is not there is
+    missed, be it that the broker has moved it elsewhere."""
     entries = dict(stored)
     if not stored or not is_brokers_directory(files, path):
         return entries
-    counts = unknown_partition_counts(files, path, ())
+    found = unknown_partitions(files, path, ())
     for name, entry in stored.items():
         if entry.state is not TopicState.LIVE:
             continue
-        count = counts.get(name, 0)
-        if count > entry.partition_count:
-            entries[name] = replace(entry, partition_count=count)
-        elif not count and not stray_names(files, path, TopicPartition(name, 0)):
+        if name in found:
+            held = found[name].difference(entry.letting_go).union(entry.held_partitions)
+            entries[name] = entry.holding(held, max(entry.partition_count, max(held) + 1))
+        elif not any(stray_names(files, path, TopicPartition(name, n)) for n in entry.held_partitions):
             del entries[name]
     return entries
+
+
+def entry_of_directories(
+    name: str, topic_id: uuid.UUID, numbers: Iterable[int], default: TopicConfig
+) -> TopicEntry:
+    """A topic that no catalogue knows: it has the partitions that are there, and as many as the highest of
+    their numbers says. More may be elsewhere."""
+    held = set(numbers)
+    entry = TopicEntry(
+        name=name, topic_id=topic_id, partition_count=max(held) + 1, config=keep_everything(default)
+    )
+    return entry.holding(held)
 
 
 def keep_everything(config: TopicConfig) -> TopicConfig:

@@ -59,7 +59,7 @@ def verify_topics(
     for name in names:
         with _leaving_out(with_store):
             topic = directory.topic(name)
-            for number in range(topic.partition_count):
+            for number in topic.held_partitions:
                 source = _source_of(directory, topic, number, checkpoints)
                 total_bytes += source().log_bytes if on_progress is not None else 0
                 sources[TopicPartition(name, number)] = source

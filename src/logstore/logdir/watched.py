@@ -12,15 +12,16 @@ from logstore.errors import CorruptionError, LogstoreError, UnknownTopicError
 from logstore.files import Files
 from logstore.format.names import partition_directory_name
 from logstore.logdir.catalogue import TopicEntry, TopicState, read_catalogue
+from logstore.logdir.held import not_held
 from logstore.logdir.identity import (
     check_topic_id,
     guessed_topic_id,
     missing_directory,
     prepare_directory,
     stored_topic_id,
-    unknown_partition_counts,
+    unknown_partitions,
 )
-from logstore.logdir.topics import as_broker_left, keep_everything
+from logstore.logdir.topics import as_broker_left, entry_of_directories
 from logstore.model import TopicPartition
 from logstore.partition.checking.findings import VerifyReport
 from logstore.partition.state.context import make_context
@@ -88,10 +89,11 @@ class WatchedDirectory:
             return self._topics
 
     def _drop_logs_locked(self) -> None:
-        """Forget the logs of topics that are gone, and let the disk have their files."""
+        """Forget the logs of topics that are gone and of partitions that are not held any more, and let the
+        disk have their files."""
         for partition, (topic_id, log) in list(self._logs.items()):
             topic = self._topics.get(partition.topic)
-            if topic is None or topic.topic_id != topic_id:
+            if topic is None or topic.topic_id != topic_id or not topic.holds(partition.partition):
                 del self._logs[partition]
                 log.let_go()
 
@@ -99,7 +101,7 @@ class WatchedDirectory:
         """The catalogue, and what it does not know. The catalogue is read a second time behind the
         directories: a topic that was created in between is in it then."""
         topics = self._read_catalogue()
-        unknown = unknown_partition_counts(self._files, self.path, topics)
+        unknown = unknown_partitions(self._files, self.path, topics)
         if unknown:
             topics = self._read_catalogue()
         self._unknown = {name for name in unknown if name not in topics}
@@ -110,16 +112,11 @@ class WatchedDirectory:
     def _read_catalogue(self) -> dict[str, TopicEntry]:
         return as_broker_left(self._files, self.path, read_catalogue(self._files, self.path) or {})
 
-    def _guess_locked(self, name: str, partition_count: int) -> TopicEntry:
-        topic_id = stored_topic_id(self._files, self.path, name, partition_count)
+    def _guess_locked(self, name: str, numbers: set[int]) -> TopicEntry:
+        topic_id = stored_topic_id(self._files, self.path, name, numbers)
         if topic_id is None:
             topic_id = guessed_topic_id(name)
-        return TopicEntry(
-            name=name,
-            topic_id=topic_id,
-            partition_count=partition_count,
-            config=keep_everything(self.config.topic),
-        )
+        return entry_of_directories(name, topic_id, numbers, self.config.topic)
 
     def topic_names(self) -> list[str]:
         return sorted(self._live_topics())
@@ -140,22 +137,30 @@ class WatchedDirectory:
     def log(self, partition: TopicPartition) -> ReadOnlyLog:
         """
         Raises:
-            UnknownTopicError: there is no such partition.
+            UnknownTopicError: there is no such partition, or the directory does not hold it.
             CorruptionError: its directory is missing, or another topic's.
         """
-        topic_id = self.topic(partition.topic).topic_id
+        topic = self.topic(partition.topic)
+        topic_id = topic.topic_id
         with self._lock:
             known_id, log = self._logs.get(partition, (None, None))
             if log is None or known_id != topic_id:
+                self._check_held(topic, partition)
                 log = self._open_locked(partition)
                 self._logs[partition] = (topic_id, log)
             return log
 
+    def _check_held(self, topic: TopicEntry, partition: TopicPartition) -> None:
+        if 0 <= partition.partition < topic.partition_count and not topic.holds(partition.partition):
+            raise not_held(topic, partition.partition, self.path)
+
     def _open_locked(self, partition: TopicPartition) -> ReadOnlyLog:
         directory = f"{self.path}/{partition_directory_name(*partition)}"
         if not self._files.is_directory(directory):
-            if partition.topic not in self._read_topics_locked():
+            now = self._read_topics_locked().get(partition.topic)
+            if now is None:
                 raise UnknownTopicError(f"topic {partition.topic!r} was deleted from {self.path}")
+            self._check_held(now, partition)
             raise missing_directory(self._files, self.path, partition)
         self._check_topic_id_locked(partition.topic, directory)
         topic = self._topics.get(partition.topic)

@@ -45,8 +45,8 @@ def verify(spark: SparkSession, path: PathLike, *, topics: Iterable[str] | None 
             with (
                 contextlib.nullcontext() if topics else contextlib.suppress(UnknownTopicError)
             ):  # deleted since
-                count = directory.topic(name).partition_count
-                partitions += [TopicPartition(name, number) for number in range(count)]
+                held = directory.topic(name).held_partitions
+                partitions += [TopicPartition(name, number) for number in held]
         own = [verify_store_files(directory)] if topics is None else []
         store = directory.path
     finally:
@@ -122,7 +122,7 @@ def _compact(path: str, now: bool) -> tuple[dict[TopicPartition, CompactionRepor
     try:
         with open_store(path, create=False, config=StoreConfig(log_cleaner_enable=False)) as store:
             for topic in store.values():
-                for number in range(len(topic)) if topic.config.compacts else ():
+                for number in topic.held_partitions if topic.config.compacts else ():
                     try:
                         reports[TopicPartition(topic.name, number)] = topic[number].compact(now=now)
                     except LogstoreError as error:

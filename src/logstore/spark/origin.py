@@ -33,6 +33,15 @@ class Bounds(NamedTuple):
     end: int
 
 
+class TopicPartitions(NamedTuple):
+    """The partitions of a topic."""
+
+    partition_count: int
+    """Of all, wherever they are."""
+    held: tuple[int, ...]
+    """The numbers of those that are here, rising."""
+
+
 class Reading(Protocol):
     """One pass over a range."""
 
@@ -56,8 +65,8 @@ class Origin(ABC):
     """Topics and their records. :meth:`reading` is for tasks, all else for the driver."""
 
     @abstractmethod
-    def partition_counts(self) -> dict[str, int]:
-        """The number of partitions of every topic there is now, by name."""
+    def partitions(self) -> dict[str, TopicPartitions]:
+        """The partitions of every topic there is now, by name."""
 
     @abstractmethod
     def topic_id(self, topic: str) -> str | None:
@@ -152,8 +161,10 @@ class DirectoryOrigin(Origin):
         log.passes_damage = self._passes_damage
         return log
 
-    def partition_counts(self) -> dict[str, int]:
-        return {name: len(topic) for name, topic in self._opened().items()}
+    def partitions(self) -> dict[str, TopicPartitions]:
+        return {
+            name: TopicPartitions(len(topic), topic.held_partitions) for name, topic in self._opened().items()
+        }
 
     def topic_id(self, topic: str) -> str | None:
         topic_id = self._opened()[topic].topic_id

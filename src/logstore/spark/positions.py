@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from logstore.errors import InvalidConfigError, OffsetOutOfRangeError, UnknownTopicError
+from logstore.logdir.held import not_held_reason
 from logstore.model import Isolation, TopicPartition
 from logstore.spark.ledger import COMMITS_TOPIC
 from logstore.spark.ranges import Span
@@ -91,21 +92,24 @@ class Subscription:
         """
         found, missing = self.find(origin)
         if missing:
-            raise UnknownTopicError(f"there is no {missing[0]} in {origin}")
+            raise UnknownTopicError(missing[0])
         return found
 
     def find(self, origin: Origin) -> tuple[list[TopicPartition], list[str]]:
-        """The partitions that are there now, in order; and what was named and is not there."""
-        counts = origin.partition_counts()
+        """The partitions that are there now, in order; and what was named and is not there, a sentence for
+        each."""
+        there = origin.partitions()
         if self._assigned:
-            found = sorted(p for p in self._assigned if p.partition < counts.get(p.topic, 0))
-            return found, [_missing(p, counts) for p in sorted(self._assigned - set(found))]
+            found = sorted(
+                p for p in self._assigned if p.topic in there and p.partition in there[p.topic].held
+            )
+            return found, [_missing(p, origin) for p in sorted(self._assigned - set(found))]
         if self._pattern is not None:
-            topics = [topic for topic in counts if self._fits(topic)]
+            topics = [topic for topic in there if self._fits(topic)]
         else:
-            topics = [topic for topic in self._topics if topic in counts]
-        found = [TopicPartition(topic, number) for topic in sorted(topics) for number in range(counts[topic])]
-        return found, [f"topic {topic!r}" for topic in sorted(self._topics) if topic not in counts]
+            topics = [topic for topic in self._topics if topic in there]
+        found = [TopicPartition(topic, number) for topic in sorted(topics) for number in there[topic].held]
+        return found, [_no_topic(topic, origin) for topic in sorted(self._topics) if topic not in there]
 
     def covers(self, partition: TopicPartition) -> bool:
         """Whether a partition is asked for, be it there or not."""
@@ -118,11 +122,29 @@ class Subscription:
         return topic not in _INTERNAL and re.fullmatch(self._pattern, topic) is not None
 
 
-def _missing(partition: TopicPartition, counts: Mapping[str, int]) -> str:
+def _no_topic(topic: str, origin: Origin) -> str:
+    return f"there is no topic {topic!r} in {origin}"
+
+
+def _missing(partition: TopicPartition, origin: Origin) -> str:
+    """Why a partition cannot be read that is not there."""
     topic, number = partition
-    if topic not in counts:
-        return f"topic {topic!r}"
-    return f"partition {number} of topic {topic!r}; it has {counts[topic]}:"
+    there = origin.partitions().get(topic)
+    if there is None:
+        return _no_topic(topic, origin)
+    if number < there.partition_count:
+        return not_held_reason(topic, number, there.held, there.partition_count, str(origin))
+    return f"there is no partition {number} of topic {topic!r}; it has {there.partition_count}: in {origin}"
+
+
+def _is_elsewhere(partition: TopicPartition, origin: Origin) -> bool:
+    """Whether the topic has such a partition, and it is not held here."""
+    there = origin.partitions().get(partition.topic)
+    return (
+        there is not None
+        and partition.partition < there.partition_count
+        and partition.partition not in there.held
+    )
 
 
 class Limit(NamedTuple):
@@ -138,7 +160,7 @@ class Limit(NamedTuple):
     is_lenient: bool
     """Whether a time after the last record means the end; else it is an error."""
 
-    def wanted(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def wanted(self, partitions: Iterable[TopicPartition], origin: Origin) -> dict[TopicPartition, int]:
         """
         Raises:
             InvalidConfigError: partitions are named that are not read, or not all that are.
@@ -151,7 +173,11 @@ class Limit(NamedTuple):
             (read - named, "is missing; name all that are read"),
         ):
             if wrong:
-                raise InvalidConfigError(f"option {self.option}: partition {min(wrong)} {reason}")
+                first = min(wrong)
+                text = f"partition {first} {reason}"
+                if first not in read and _is_elsewhere(first, origin):
+                    text = _missing(first, origin)
+                raise InvalidConfigError(f"option {self.option}: {text}")
         return dict(self.of_each)
 
 
@@ -231,7 +257,7 @@ def resolve_spans(
     )
     _check_batch(options, end_limit, EARLIEST, "a batch read would be empty; it ends at latest or at offsets")
     partitions = subscription.partitions(origin)
-    starts, ends = start_limit.wanted(partitions), end_limit.wanted(partitions)
+    starts, ends = start_limit.wanted(partitions, origin), end_limit.wanted(partitions, origin)
     fails = options.flag("failOnDataLoss", default=True)
     return [
         _span(

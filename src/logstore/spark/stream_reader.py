@@ -140,10 +140,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _first_begins(self, seen: Seen, missing: list[str]) -> dict[TopicPartition, int]:
         if missing:
-            raise UnknownTopicError(f"there is no {missing[0]} in {self._origin}")
+            raise UnknownTopicError(missing[0])
         limit, isolation = self._starting, self._reader.isolation
         begins, losses = {}, []
-        for partition, wanted in limit.wanted(seen.bounds).items():
+        for partition, wanted in limit.wanted(seen.bounds, self._origin).items():
             offset = resolve(self._origin, partition, limit, wanted, isolation)
             bounds = self._origin.bounds(
                 partition, isolation
@@ -160,10 +160,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> tuple[dict[TopicPartition, int], set[TopicPartition]]:
         begins, losses = next_begins(last, seen, self._subscription.covers)
         self._report(losses)
-        for name in missing:
+        for reason in missing:
             if self._fails:
-                raise UnknownTopicError(f"there is no {name} in {self._origin}")
-            self._warn_once(name, f"there is no {name} in {self._origin}")
+                raise UnknownTopicError(reason)
+            self._warn_once(reason, reason)
         gone = {partition for partition in last.ends if partition not in begins}
         return begins, {partition for partition in gone if self._subscription.covers(partition)}
 

@@ -18,6 +18,7 @@ from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import InvalidConfigError, InvalidRecordError, LogstoreError, UnknownTopicError
 from logstore.files import OsFiles
 from logstore.format.names import check_topic_name
+from logstore.logdir.held import not_held_reason
 from logstore.partition.encoding import arrow_input
 from logstore.partition.encoding.row_encoder import RowEncoder
 from logstore.spark.columns import constant
@@ -144,7 +145,7 @@ def stage_rows(
     Raises:
         InvalidRecordError, InvalidTimestampError, RecordTooLargeError: a row cannot be a record of its topic;
             names topic and row, counted in this task.
-        UnknownTopicError: there is no such topic or partition.
+        UnknownTopicError: there is no such topic or partition, or the store does not hold the partition.
         StorageError: the disk refused.
     """
     writer = StagedWriter(OsFiles(), plan.path, lambda: staged_name(sink, batch_id, task))
@@ -178,7 +179,7 @@ class _Stage:
     def _gathering_limit(self) -> int:
         if self._plan.topic is None:
             return _MOST_GATHERED_BYTES // 4
-        wanted = self._topic(self._plan.topic, 0).partition_count * _BYTES_PER_PARTITION
+        wanted = len(self._topic(self._plan.topic, 0).held) * _BYTES_PER_PARTITION
         return max(GATHERED_BYTES, min(wanted, _MOST_GATHERED_BYTES))
 
     def add(self, batch: Any) -> None:
@@ -251,6 +252,10 @@ class _Topic(NamedTuple):
     name: str
     topic_id: str
     partition_count: int
+    held: tuple[int, ...]
+    """The partitions that can be written to."""
+    path: str
+    """Of the store."""
     config: TopicConfig
     encoder: RowEncoder
 
@@ -258,7 +263,9 @@ class _Topic(NamedTuple):
 def _topic_of(store: Store, name: str) -> _Topic:
     topic = store[name]
     encoder = RowEncoder(StoreConfig(), topic.config)
-    return _Topic(name, str(topic.topic_id), len(topic), topic.config, encoder)
+    return _Topic(
+        name, str(topic.topic_id), len(topic), topic.held_partitions, store.path, topic.config, encoder
+    )
 
 
 class _Rows:
@@ -290,18 +297,34 @@ class _Rows:
             )
 
     def divide(self, first_partition: int) -> Iterator[tuple[int, Any]]:
-        """The rows of each partition, in order. Rows without a key spread in runs."""
+        """The rows of each partition, in order. Rows without a key spread in runs.
+
+        Raises:
+            UnknownTopicError: a row is for a partition that the topic does not have, or the store not hold.
+        """
         names = self._data.column_names
         data = self._data.drop_columns(["partition"]) if "partition" in names else self._data
-        count = self._topic.partition_count
+        count, held = self._topic.partition_count, self._topic.held
         given = self._given_partitions() if "partition" in names else None
         if given is None and count == 1:
             yield 0, data
         elif given is None and ("key" not in names or data.column("key").null_count == data.num_rows):
             yield from self._runs(data, first_partition)
         else:
-            by_key = self._by_key(data, count, first_partition % count)
-            yield from arrow_input.divide_by(data, by_key if given is None else pc.coalesce(given, by_key))
+            by_key = self._by_key(data, count, held[first_partition % len(held)])
+            partitions = by_key if given is None else pc.coalesce(given, by_key)
+            self._check_held(partitions)
+            yield from arrow_input.divide_by(data, partitions)
+
+    def _check_held(self, partitions: Any) -> None:
+        topic = self._topic
+        if len(topic.held) == topic.partition_count:
+            return
+        is_wrong = pc.invert(pc.is_in(partitions, pa.array(topic.held, partitions.type)))
+        if pc.any(is_wrong).as_py():
+            number = partitions[_first_true(is_wrong)].as_py()
+            reason = not_held_reason(topic.name, number, topic.held, topic.partition_count, topic.path)
+            raise UnknownTopicError(f"row {self._row(is_wrong)} is for partition {number}: {reason}")
 
     def _given_partitions(self) -> Any:
         given = self._data.column("partition").combine_chunks()
@@ -325,11 +348,12 @@ class _Rows:
         return pc.fill_null(by_key, constant(without_key, pa.int32()))
 
     def _runs(self, data: Any, first_partition: int) -> Iterator[tuple[int, Any]]:
-        """An equal share for each partition, unless a share were less than a batch."""
-        share_bytes = max(data.nbytes // self._topic.partition_count, StoreConfig().batch_bytes, 1)
+        """An equal share for each partition that is held, unless a share were less than a batch."""
+        held = self._topic.held
+        share_bytes = max(data.nbytes // len(held), StoreConfig().batch_bytes, 1)
         step = max(data.num_rows * share_bytes // max(data.nbytes, 1), 1)
         for number, start in enumerate(range(0, data.num_rows, step)):
-            yield (first_partition + number) % self._topic.partition_count, data.slice(start, step)
+            yield held[(first_partition + number) % len(held)], data.slice(start, step)
 
 
 def _first_true(mask: Any) -> int:

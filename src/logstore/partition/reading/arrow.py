@@ -448,15 +448,15 @@ def names_of_log(names: list[str]) -> list[str]:
     return [name for name in names if name != PARTITION.name] or [FIELDS[0][0].name]
 
 
-def joined(readers: Sequence[Any], names: list[str]) -> Any:
-    """One reader of the readers of partitions 0, 1, 2, ..., with the partition as a column."""
+def joined(readers: Sequence[tuple[int, Any]], names: list[str]) -> Any:
+    """One reader of (partition, its reader), one after the other, with the partition as a column."""
     known = {field.name: field for field in (PARTITION, *(field for field, _ in _ALL_FIELDS))}
     schema = pa.schema([known[name] for name in names])
     return pa.RecordBatchReader.from_batches(schema, _joined(readers, schema))
 
 
-def _joined(readers: Sequence[Any], schema: Any) -> Iterator[Any]:
-    for number, reader in enumerate(readers):
+def _joined(readers: Sequence[tuple[int, Any]], schema: Any) -> Iterator[Any]:
+    for number, reader in readers:
         for batch in reader:
             columns = dict(zip(batch.schema.names, batch.columns, strict=True))
             if PARTITION.name in schema.names:
