@@ -63,12 +63,11 @@ check: lint
 # Again in plain Python: the tests of what it does by itself, which is what the compiled module does otherwise
 # (src/logstore/format), and of those who call it to encode, decode, look up, compress, walk and compact. All
 # else, the threads, the locks, the files, the topics, is the same code in both.
-PARTITION := append arrow_extend arrow_read batch_cache byte_flips compaction compaction_reference damage \
-    encode_rows erase erase_reference extend gathering isolation latest latest_arrow latest_compaction \
-    producer_state read read_hints read_runs reading_edges record_at recovery recovery_runs timestamps validator \
-    verify
-PLAIN := tests/format tests/fuzz $(PARTITION:%=tests/partition/test_%.py) tests/test_build.py \
-    tests/test_docs_columns.py tests/test_docs_tables.py tests/test_same_bytes.py tests/test_topic.py
+PARTITION := writing/test_append writing/test_extend writing/test_gathering segments/test_batch_cache \
+    state/test_producer_state encoding recovery/test_damage recovery/test_recovery recovery/test_recovery_runs \
+    reading checking/test_verify cleaning
+PLAIN := tests/format tests/fuzz $(foreach room,$(PARTITION),$(wildcard tests/partition/$(room) tests/partition/$(room).py)) \
+    tests/test_build.py tests/test_docs_columns.py tests/test_docs_tables.py tests/test_same_bytes.py tests/test_topic.py
 
 # The last lines of each run say which code it was, and which turn: see tests/conftest.py and tests/rotation.py.
 DURATIONS := .cache/durations.md

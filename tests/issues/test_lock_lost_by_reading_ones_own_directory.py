@@ -23,7 +23,7 @@ import textwrap
 
 import pytest
 from tests.partition.helpers import in_child
-from tests.partition.test_lock import HOLD_LOG, finish, run_python
+from tests.test_lock import HOLD_LOG, finish, run_python
 
 import logstore
 from logstore import lock as locks

@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 from tests.logdir.helpers import QuickFiles, crash
 from tests.partition.helpers_rules import identity
-from tests.partition.test_readers_swap import COMPACTED, RETENTION_MS, Written, must_be_seen
+from tests.partition.reading.test_readers_swap import COMPACTED, RETENTION_MS, Written, must_be_seen
 
 from logstore.errors import OffsetOutOfRangeError, StorageError
 from logstore.model import Isolation

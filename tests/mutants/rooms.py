@@ -18,12 +18,12 @@ PYTHON_ROOMS = {
 _MOST_KNOWING = {
     "tests/format": ["test_twins", "test_batch"],
     "tests/partition": [
-        "test_append",
-        "test_read",
-        "test_recovery",
-        "test_roll",
-        "test_truncate",
-        "test_log_start",
+        "writing/test_append",
+        "reading/test_read",
+        "recovery/test_recovery",
+        "writing/test_roll",
+        "writing/test_truncate",
+        "writing/test_log_start",
     ],
     "tests/logdir": ["test_crashes", "test_background"],
 }
@@ -31,41 +31,45 @@ _MOST_KNOWING = {
 
 _ALSO = {
     "active": [
-        "tests/partition/test_roll.py",
-        "tests/partition/test_append.py",
-        "tests/partition/test_flush.py",
+        "tests/partition/writing/test_roll.py",
+        "tests/partition/writing/test_append.py",
+        "tests/partition/writing/test_flush.py",
     ],
-    "core": ["tests/partition/test_truncate.py", "tests/partition/test_log_start.py", "tests/issues"],
+    "core": [
+        "tests/partition/writing/test_truncate.py",
+        "tests/partition/writing/test_log_start.py",
+        "tests/issues",
+    ],
     "growth": [
-        "tests/partition/test_roll.py",
-        "tests/partition/test_append.py",
-        "tests/partition/test_epochs_in_log.py",
+        "tests/partition/writing/test_roll.py",
+        "tests/partition/writing/test_append.py",
+        "tests/partition/writing/test_epochs_in_log.py",
     ],
-    "home": ["tests/partition/test_home.py", "tests/partition/test_recovery.py"],
-    "tail": ["tests/partition/test_recovery.py", "tests/partition/test_damage.py"],
+    "home": ["tests/partition/state/test_home.py", "tests/partition/recovery/test_recovery.py"],
+    "tail": ["tests/partition/recovery/test_recovery.py", "tests/partition/recovery/test_damage.py"],
     "directory": ["tests/test_store.py", "tests/test_topic.py", "tests/test_lifecycle.py"],
     "topics": ["tests/test_store.py", "tests/test_lifecycle.py", "tests/logdir/test_crashes.py"],
-    "watching": ["tests/test_read_only.py", "tests/test_follow.py"],
-    "checking": ["tests/partition/test_verify.py"],
+    "watching": ["tests/partition/watching/test_read_only.py", "tests/partition/watching/test_follow.py"],
+    "checking": ["tests/partition/checking/test_verify.py"],
 }
 
 _C_TESTS = {
-    "append.c": ["tests/partition/test_encode_rows.py", "tests/partition/test_gathering.py"],
-    "columns_decode.c": ["tests/format/test_column_buffers.py", "tests/partition/test_arrow_read.py"],
-    "columns_encode.c": ["tests/partition/test_arrow_extend.py"],
-    "index_run.c": ["tests/partition/test_recovery_runs.py"],
-    "keep.c": ["tests/partition/test_compaction.py"],
-    "latest.c": ["tests/partition/test_latest.py", "tests/partition/test_latest_arrow.py"],
-    "lookup.c": ["tests/partition/test_record_at.py"],
-    "offset_map.c": ["tests/format/test_offset_map.py", "tests/partition/test_latest_compaction.py"],
+    "append.c": ["tests/partition/encoding/test_encode_rows.py", "tests/partition/writing/test_gathering.py"],
+    "columns_decode.c": ["tests/format/test_column_buffers.py", "tests/partition/reading/test_arrow_read.py"],
+    "columns_encode.c": ["tests/partition/encoding/test_arrow_extend.py"],
+    "index_run.c": ["tests/partition/recovery/test_recovery_runs.py"],
+    "keep.c": ["tests/partition/cleaning/test_compaction.py"],
+    "latest.c": ["tests/partition/reading/test_latest.py", "tests/partition/reading/test_latest_arrow.py"],
+    "lookup.c": ["tests/partition/reading/test_record_at.py"],
+    "offset_map.c": ["tests/format/test_offset_map.py", "tests/partition/reading/test_latest_compaction.py"],
     "checksum.c": ["tests/format/test_checksum.py"],
     "crc32c.c": ["tests/format/test_checksum.py", "tests/format/test_crc32c_kernels.py"],
     "record.c": ["tests/format/test_record.py", "tests/partition/test_model.py"],
-    "rows.c": ["tests/partition/test_read_runs.py", "tests/partition/test_byte_flips.py"],
+    "rows.c": ["tests/partition/reading/test_read_runs.py", "tests/partition/reading/test_byte_flips.py"],
     "scan.c": [
         "tests/format/test_compiled_scan.py",
-        "tests/partition/test_recovery.py",
-        "tests/partition/test_wire.py",
+        "tests/partition/recovery/test_recovery.py",
+        "tests/partition/encoding/test_wire.py",
     ],
 }
 
@@ -84,12 +88,12 @@ def tests_of_module(module: Path) -> list[str]:
     room = PYTHON_ROOMS[folder]
     dotted = ".".join(module.with_suffix("").parts[1:])
     mentions = subprocess.run(
-        ["git", "grep", "-l", "-w", dotted, "--", f"{room}/test_*.py"],
+        ["git", "grep", "-l", "-w", dotted, "--", f"{room}/*test_*.py"],
         cwd=ROOT,
         capture_output=True,
         text=True,
     ).stdout.split()
-    named = [str(path.relative_to(ROOT)) for path in (ROOT / room).glob(f"test_*{module.stem}*.py")]
+    named = [str(path.relative_to(ROOT)) for path in (ROOT / room).rglob(f"test_*{module.stem}*.py")]
     known = list(
         dict.fromkeys([*named, *mentions, *_ALSO.get(module.stem, []), *_ALSO.get(module.parent.name, [])])
     )

@@ -8,7 +8,14 @@ import pytest
 
 from logstore.errors import CorruptionError
 from tests.partition.helpers import is_located
-from tests.partition.test_byte_flips import BATCHES, EPOCH, changed_byte, make_log, outside_epochs, sampled
+from tests.partition.reading.test_byte_flips import (
+    BATCHES,
+    EPOCH,
+    changed_byte,
+    make_log,
+    outside_epochs,
+    sampled,
+)
 from tests.rotation import part
 
 pa = pytest.importorskip("pyarrow")

@@ -14,8 +14,8 @@ import pytest
 from logstore.format.batch import rebase_batch
 from logstore.format.compression import Codec
 from tests.figures import report as report_figure
+from tests.partition.checking.test_verify import verify_closed
 from tests.partition.helpers import Partition, batch_of
-from tests.partition.test_verify import verify_closed
 from tests.rotation import part
 
 pytestmark = pytest.mark.damaged

@@ -1,7 +1,7 @@
 """Readers beside a writer that compacts, erases and deletes all the time: threads of its process, and other
 processes; also when it is killed in the middle, and another one goes on.
 
-What may happen between two operations on files is tried in ``tests/partition/test_readers_swap.py``.
+What may happen between two operations on files is tried in ``tests/partition/reading/test_readers_swap.py``.
 """
 
 from __future__ import annotations
