@@ -44,8 +44,9 @@ _ALL: Final = Isolation.LOG_END
 _INTERVAL_BYTES: Final = 4096  # Kafka's index.interval.bytes
 _INDEX_LIMIT_BYTES: Final = 10 * 1024 * 1024  # and segment.index.bytes
 _CACHE_BYTES: Final = 16 * 1024 * 1024
-_SETTLING_S: Final = 0.01
-"""How long a writer may take over the rest of a batch of which the beginning is there."""
+_SETTLING_S: Final = 0.05
+"""How long a writer may take over the rest of a batch of which the beginning is there: a broker hands it to
+the system in one write, which others see grow page by page."""
 
 
 class Segment(BoundToProcess):

@@ -1,12 +1,13 @@
 """Holding the indexes of a segment against its batches, as they go by in order.
 
 Each index is walked once, beside the batches: an entry must name a batch that is there, and say of it what is
-so. Knows no files.
+so. Some batches at a time are held against the entries of their place at once; where anything is to be said
+of them, one by one. Knows no files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from logstore.errors import CorruptionError
@@ -18,6 +19,7 @@ from logstore.partition.checking.findings import Finding, FindingKind, Findings
 from logstore.partition.segments.indexes import MAX_RELATIVE_OFFSET
 
 _NOWHERE = 2**63  # behind every file
+_NO_ROW = (0, _NOWHERE)
 BULK_ENTRIES: Final = 65_536
 """From so many entries on their order is checked as arrays: they belong to 256 MiB of log, which takes longer
 to read than numpy to load."""
@@ -28,6 +30,13 @@ _MAX_FAULTS = 3  # in one index; what is behind them is as likely wrong, and say
 def _check_order(check: Callable[..., None], entries: bytes, layout: Layout, base_offset: int) -> None:
     is_large = len(entries) >= BULK_ENTRIES * layout.size_bytes
     check(entries, len(entries), base_offset, as_arrays=is_large)
+
+
+def _rows_behind(entries: bytes, number: int, layout: Layout, place: int) -> Iterator[tuple[Any, ...]]:
+    """The entries behind the one with this number, which leads to ``place``; none if it leads nowhere."""
+    if place == _NOWHERE:
+        return iter(())
+    return layout.iter_unpack(memoryview(entries)[(number + 1) * layout.size_bytes :])
 
 
 class OffsetIndexCheck:
@@ -87,6 +96,40 @@ class OffsetIndexCheck:
             offset = self._base_offset + relative
             if offset < self._trusted_end and position < self._end_position:
                 self._offset, self.next_position = offset, position
+
+    def agrees(self, batches: Sequence[tuple[int, BatchHeader]], start: int) -> bool:
+        """Whether nothing is to be said of some batches that follow each other, given by their positions
+        behind ``start``: each entry that leads there names one of them, and none lacks an entry. If so, they
+        are met; else nothing has happened. A quarter of the time of :meth:`meet`."""
+        if self._wide is not None or self._fault_count:
+            return False
+        base, number, dense_to = self._base_offset, self._number, self.sparse_position
+        offset, next_position = self._offset, self.next_position
+        rows = _rows_behind(self._entries, number, OFFSET_INDEX_ENTRY, next_position)
+        for at, header in batches:
+            position = start + at
+            if position == next_position:
+                if header[0] + header[6] != offset or offset >= self._trusted_end:
+                    return False
+                number += 1
+                dense_to = position + self._interval_bytes
+                relative, next_position = next(rows, _NO_ROW)
+                offset = base + relative
+            elif position > next_position or position > dense_to:
+                return False
+        if start + batches[-1][0] >= self._end_position:
+            return False
+        if number != self._number:
+            self.sparse_position = dense_to
+            self._go_to(number)
+        return True
+
+    def _go_to(self, number: int) -> None:
+        """The entry with this number is the next one."""
+        at = number * OFFSET_INDEX_ENTRY.size_bytes
+        self._rows = OFFSET_INDEX_ENTRY.iter_unpack(memoryview(self._entries)[at:])
+        self._number = number - 1
+        self._advance()
 
     def meet(self, header: BatchHeader, position: int) -> None:
         """A batch begins at ``position``, which is at or behind :attr:`next_position`."""
@@ -233,6 +276,47 @@ class TimeIndexCheck:
             and self._fault_count < _MAX_FAULTS
         ):
             self._timestamp_ms, self.next_offset = row[0], self._base_offset + row[1]
+
+    def agrees(self, batches: Sequence[tuple[int, BatchHeader]]) -> bool:
+        """As :meth:`OffsetIndexCheck.agrees`: whether each entry that leads to these batches names one, and
+        the largest timestamp up to there."""
+        if self.has_faults or self.largest_ms != self.kept_ms:
+            return False
+        base, number, last_offset = self._base_offset, self._number, -1
+        entry_ms, next_offset = self._timestamp_ms, self.next_offset
+        rows = _rows_behind(self._entries, number, TIME_INDEX_ENTRY, next_offset)
+        largest_ms, largest_offset = self.largest_ms, self._largest_offset
+        for _, header in batches:
+            if header[0] <= last_offset:
+                return False
+            last_offset, timestamp_ms = header[0] + header[6], header[8]
+            if timestamp_ms > largest_ms:
+                if not header[12]:  # without records: there are two largest timestamps from here on
+                    return False
+                largest_ms, largest_offset = timestamp_ms, last_offset
+            if last_offset >= next_offset:
+                if last_offset != next_offset or not entry_ms == timestamp_ms == largest_ms:
+                    return False
+                number += 1
+                entry_ms, relative = next(rows, _NO_ROW)
+                next_offset = base + relative
+                if next_offset <= last_offset:
+                    return False
+        if last_offset >= self._end_offset:
+            return False
+        if largest_ms > self.largest_ms:
+            self.largest_ms = self.kept_ms = largest_ms
+            self._largest_offset = self._kept_offset = largest_offset
+        if number != self._number:
+            self._go_to(number)
+        return True
+
+    def _go_to(self, number: int) -> None:
+        """The entry with this number is the next one."""
+        at = number * TIME_INDEX_ENTRY.size_bytes
+        self._rows = TIME_INDEX_ENTRY.iter_unpack(memoryview(self._entries)[at:])
+        self._number = number - 1
+        self._advance()
 
     def note_largest(self, header: BatchHeader) -> None:
         """The batch has a larger timestamp than all before it; or it has records, and a larger one than those

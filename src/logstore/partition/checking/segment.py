@@ -40,7 +40,7 @@ from logstore.partition.segments.indexes import (
     MAX_TRANSACTION_INDEX_BYTES,
     IndexEntries,
 )
-from logstore.partition.segments.walk import PIECE_BYTES, Walk
+from logstore.partition.segments.walk import PIECE_BYTES, Piece, Walk
 
 _NO_INTERVAL = 2**62
 _DEFAULT_INTERVAL_BYTES = 4096
@@ -60,6 +60,8 @@ class SegmentCheck:
         self._gap_count = self._gap_offsets = 0
         self._is_behind_damage = False
         self._is_cut = False
+        self._has_met_index = self._has_met_times = False
+        """The batches of this piece."""
 
     def _path_of(self, suffix: str) -> str:
         if self._segment.alone is not None:
@@ -118,6 +120,7 @@ class SegmentCheck:
             reason: LogstoreError | None = None
             try:
                 for piece in walk:
+                    self._meet_indexes(piece)
                     for at, header in piece.batches:
                         self._meet(header, piece.buffer, at, piece.position + at)
                     self._findings.log_bytes += piece.end
@@ -134,6 +137,13 @@ class SegmentCheck:
                 walk.position = following
             position = walk.position
 
+    def _meet_indexes(self, piece: Piece) -> None:
+        """Hold the batches of a piece against the indexes, all at once if they agree; else :meth:`_meet` does
+        it one by one."""
+        is_known = not self._is_behind_damage
+        self._has_met_index = is_known and self._index.agrees(piece.batches, piece.position)
+        self._has_met_times = is_known and self._times.agrees(piece.batches)
+
     def _meet(self, header: BatchHeader, buffer: bytes, at: int, position: int) -> None:
         """A batch whose checksum and structure hold."""
         log, index, times = self._log, self._index, self._times
@@ -142,16 +152,18 @@ class SegmentCheck:
         log.end_offset = header.next_offset
         if header.last_offset > log.epochs.valid_to or header.partition_leader_epoch != log.epochs.epoch:
             self._check_epoch(header, position)
-        if position >= index.next_position:
-            index.meet(header, position)
-        elif position > index.sparse_position:
-            index.lack(position)
-        if index.is_waiting:
-            index.meet_wide(header)
-        if header.max_timestamp_ms > times.kept_ms:
-            times.note_largest(header)
-        if header.last_offset >= times.next_offset:
-            times.meet(header)
+        if not self._has_met_index:
+            if position >= index.next_position:
+                index.meet(header, position)
+            elif position > index.sparse_position:
+                index.lack(position)
+            if index.is_waiting:
+                index.meet_wide(header)
+        if not self._has_met_times:
+            if header.max_timestamp_ms > times.kept_ms:
+                times.note_largest(header)
+            if header.last_offset >= times.next_offset:
+                times.meet(header)
         self._findings.batch_count += 1
         self._check_records(header, buffer, at, position)
         if header.base_offset >= log.producers.next_snapshot:
