@@ -16,9 +16,9 @@ from logstore.format.compression import Codec
 from logstore.format.header import HEADER_BYTES
 from logstore.model import Isolation
 from logstore.partition.reading import records as reading
-from tests.partition import test_byte_flips
 from tests.partition.helpers_rules import add, add_batches, open_log
 from tests.partition.log_shapes import SHAPES, add_rows, carefully, encoded
+from tests.partition.reading import test_byte_flips
 
 pytestmark = pytest.mark.skipif(
     build.compiled is None, reason="there is nothing to compare without the module"

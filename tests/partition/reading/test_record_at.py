@@ -14,10 +14,10 @@ from logstore.partition.log import Log
 from logstore.partition.reading import lookup
 from logstore.partition.segments.batch_cache import BatchCache
 from logstore.store import open_store
-from tests.partition import test_byte_flips
 from tests.partition.helpers import is_located
 from tests.partition.helpers_rules import add, batch, identity, open_log
 from tests.partition.log_shapes import LOOPS, SHAPES, add_rows, carefully, encoded, loops_named
+from tests.partition.reading import test_byte_flips
 from tests.rotation import seed_of_turn
 
 

@@ -29,9 +29,9 @@ from logstore.format.header import HEADER_BYTES, MAGIC, PREFIX_BYTES, BatchHeade
 from logstore.format.loops import Columns, scan_batches
 from logstore.model import Bytes, Isolation, Record, TimestampType
 from logstore.partition.arguments import check_count
-from logstore.partition.reading.aborted import AbortedFilter
 from logstore.partition.reading.place import Place, is_cut
 from logstore.partition.reading.records import (
+    AbortedFilter,
     aborted_for,
     start_position,
     telling_of_truncation,

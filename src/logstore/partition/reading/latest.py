@@ -38,9 +38,9 @@ from logstore.format.offset_map import (
     marks_of,
 )
 from logstore.model import Bytes, Isolation, Record, TopicPartition
-from logstore.partition.reading.aborted import AbortedFilter
 from logstore.partition.reading.place import ends_at_base
 from logstore.partition.reading.records import (
+    AbortedFilter,
     FoundBatch,
     aborted_transactions,
     segment_runs,

@@ -15,13 +15,15 @@ legacy, damaged), which the careful code here takes batch by batch.
 from __future__ import annotations
 
 import errno
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from logstore.errors import CorruptionError, OffsetOutOfRangeError, StorageError
 from logstore.format import batch as batches
+from logstore.format.control import ControlType, decode_control_record
 from logstore.format.header import (
     HEADER_BYTES,
     LENGTH_OVERHEAD_BYTES,
@@ -32,11 +34,38 @@ from logstore.format.header import (
 from logstore.format.index import AbortedTransactions
 from logstore.format.loops import RUN_CUT, RUN_DONE, RUN_FULL, read_run, scan_batches
 from logstore.model import NO_TIMESTAMP_MS, Isolation, OffsetAndTimestamp, Record
-from logstore.partition.reading.aborted import AbortedFilter
 from logstore.partition.reading.place import Place, is_cut
 from logstore.partition.reading.view import LogView
 from logstore.partition.segments.segment import Segment
 from logstore.partition.segments.walk import FIRST_PIECE_BYTES
+
+
+class _Decodable(Protocol):
+    def decode(self) -> list[Record]: ...
+
+
+class AbortedFilter:
+    """Says of each batch, in offset order, whether it belongs to an aborted transaction."""
+
+    def __init__(self, aborted: AbortedTransactions) -> None:
+        self._waiting = deque(sorted(aborted, key=lambda entry: entry.first_offset))
+        self._open: set[int] = set()
+        self.has_any = bool(self._waiting)
+        """Whether any batch may be hidden at all."""
+
+    def hides(self, header: BatchHeader, batch: _Decodable) -> bool:
+        """Whether a reader must not see the batch. A control batch is never hidden here: it ends what it
+        aborts, and no reader is shown one anyway."""
+        while self._waiting and self._waiting[0].first_offset <= header.last_offset:
+            self._open.add(self._waiting.popleft().producer_id)
+        if not header.is_transactional or header.producer_id not in self._open:
+            return False
+        if not header.is_control:
+            return True
+        if decode_control_record(batch.decode()[0]).control_type is ControlType.ABORT:
+            self._open.discard(header.producer_id)
+        return False
+
 
 RUN_BYTES: Final = 64 * 1024
 """A list of records is closed when it covers this much of the log: what it takes in memory then stays in the
