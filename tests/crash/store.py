@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import logstore
-from logstore import Store, StoreConfig, TopicConfig
+from logstore import Store, StoreConfig, Topic, TopicConfig
 from logstore.testing import ManualClock, MemoryFiles
 from tests.crash.history import Deleted, Deleting, Durable, Found, History
 from tests.crash.scenario import RandomScenario
@@ -23,17 +23,24 @@ STORE_CONFIG = StoreConfig(linger_ms=0, topic=CONFIG, num_recovery_threads_per_d
 
 
 class Creating(NamedTuple):
-    """The topic may be there from now on, with so many partitions."""
+    """The topic may be there from now on, and hold these partitions."""
 
     topic: str
-    partition_count: int
+    held: tuple[int, ...]
 
 
 class Created(NamedTuple):
-    """The topic is there, durably."""
+    """The topic is there, durably, and holds these partitions and no others."""
 
     topic: str
-    partition_count: int
+    held: tuple[int, ...]
+
+
+class LettingGo(NamedTuple):
+    """The partition may be gone from now on."""
+
+    topic: str
+    partition: int
 
 
 class Removing(NamedTuple):
@@ -60,10 +67,10 @@ class StoreHistory:
     """Which topics may be found, and what in their partitions."""
 
     def __init__(self, said: Sequence[Any]) -> None:
-        self.least: dict[str, int] = {}
-        """The partitions that a topic must have."""
-        self.most: dict[str, int] = {}
-        """The partitions that it may have."""
+        self.least: dict[str, frozenset[int]] = {}
+        """The partitions that a topic must hold."""
+        self.most: dict[str, frozenset[int]] = {}
+        """The partitions that it may hold."""
         self._notes: dict[tuple[str, int], list[Any]] = {}
         for note in said:
             self._fold(note)
@@ -72,25 +79,34 @@ class StoreHistory:
         if isinstance(note, Said):
             self._notes.setdefault((note.topic, note.partition), []).append(note.note)
         elif isinstance(note, Creating):
-            self.most[note.topic] = note.partition_count
+            self.most[note.topic] = frozenset(note.held)
         elif isinstance(note, Created):
-            self.least[note.topic] = self.most[note.topic] = note.partition_count
+            self.least[note.topic] = self.most[note.topic] = frozenset(note.held)
+            self._forget(note.topic, note.held)
+        elif isinstance(note, LettingGo):
+            self.least[note.topic] -= {note.partition}
         elif isinstance(note, Removing):
             self.least.pop(note.topic, None)
         elif isinstance(note, Removed):
             self.most.pop(note.topic, None)
-            self._notes = {place: notes for place, notes in self._notes.items() if place[0] != note.topic}
+            self._forget(note.topic, ())
+
+    def _forget(self, topic: str, held: Sequence[int]) -> None:
+        """What was said of partitions that are not held any more."""
+        for place in [place for place in self._notes if place[0] == topic and place[1] not in held]:
+            del self._notes[place]
 
     def partition(self, topic: str, number: int) -> History:
         return History(self._notes.get((topic, number), ()))
 
     def check_topics(self, store: Store) -> None:
-        for topic, count in self.least.items():
+        for topic, least in self.least.items():
             assert topic in store, f"LOST: topic {topic} is gone"
-            assert len(store[topic]) >= count, f"LOST: topic {topic} has {len(store[topic])} partitions"
+            held = store[topic].held_partitions
+            assert least.issubset(held), f"LOST: topic {topic} holds {held}"
         for topic in store:
             assert topic in self.most, f"PHANTOM: topic {topic} is back"
-            assert len(store[topic]) <= self.most[topic]
+            assert self.most[topic].issuperset(store[topic].held_partitions)
 
 
 def open_store(files: MemoryFiles, clock: ManualClock | None = None) -> Store:
@@ -111,14 +127,14 @@ class StoreSession:
         self.store = open_store(self.files, self.clock)
         self.writers: dict[tuple[str, int], Writer] = {}
         for name, topic in self.store.items():
-            self.files.note(Created(name, len(topic)))
+            self.files.note(Created(name, topic.held_partitions))
             self._add_writers(name)
         for name in TOPICS:
             if name not in self.store:
                 self.files.note(Removed(name))
 
     def _add_writers(self, name: str) -> None:
-        for number in range(len(self.store[name])):
+        for number in self.store[name].held_partitions:
             if (name, number) in self.writers:
                 continue
             self._number += 1_000_000
@@ -139,22 +155,47 @@ class StoreSession:
         """A topic that is not there."""
         missing = [name for name in TOPICS if name not in self.store]
         if missing:
-            name, count = self.rng.choice(missing), self.rng.randint(1, 2)
+            name, count = self.rng.choice(missing), self.rng.randint(1, 3)
+            held = tuple(sorted(self.rng.sample(range(count), self.rng.randint(1, count))))
             config = RETAINING if name == "c" else CONFIG
-            self.files.note(Creating(name, count))
-            self.store.create_topic(name, partitions=count, config=config)
-            self.files.note(Created(name, count))
-            self._add_writers(name)
+            create = partial(self.store.create_topic, name, partitions=count, config=config, held=held)
+            self._change(name, held, create)
+
+    def _change(self, name: str, held: Sequence[int], change: Callable[[], object]) -> None:
+        """Hold these partitions of a topic, new ones among them."""
+        held = tuple(sorted(held))
+        self.files.note(Creating(name, held))
+        change()
+        self.files.note(Created(name, held))
+        self._add_writers(name)
 
     def add_partitions(self) -> None:
+        for topic in self._any_topic():
+            count = len(topic)
+            added = self.rng.choice(([count], [count], []))
+            grown = [*topic.held_partitions, *added]
+            self._change(topic.name, grown, partial(topic.add_partitions, count + 1, held=added))
+
+    def hold(self) -> None:
+        for topic in self._any_topic():
+            others = sorted(set(range(len(topic))) - set(topic.held_partitions))
+            added = self.rng.sample(others, self.rng.randint(1, len(others))) if others else [0]
+            held = {*topic.held_partitions, *added}
+            self._change(topic.name, [*held], partial(topic.hold, added))
+
+    def let_go(self) -> None:
+        for topic in self._any_topic():
+            if len(topic.held_partitions) > 1:
+                number = self.rng.choice(topic.held_partitions)
+                self.files.note(LettingGo(topic.name, number))
+                topic.let_go(number)
+                self.files.note(Created(topic.name, topic.held_partitions))
+                del self.writers[topic.name, number]
+
+    def _any_topic(self) -> list[Topic]:
+        """A topic, or none if there is none."""
         present = list(self.store)
-        if present:
-            name = self.rng.choice(present)
-            count = len(self.store[name]) + 1
-            self.files.note(Creating(name, count))
-            self.store[name].add_partitions(count)
-            self.files.note(Created(name, count))
-            self._add_writers(name)
+        return [self.store[self.rng.choice(present)]] if present else []
 
     def remove(self) -> None:
         present = list(self.store)
@@ -215,6 +256,8 @@ class StoreSession:
 ACTIONS: dict[str, tuple[int, Callable[[StoreSession], None]]] = {
     "create": (4, StoreSession.create),
     "add partitions": (1, StoreSession.add_partitions),
+    "hold": (2, StoreSession.hold),
+    "let go": (2, StoreSession.let_go),
     "remove": (2, StoreSession.remove),
     "write": (10, StoreSession.write),
     "write as producer": (2, StoreSession.write_as_producer),
@@ -244,7 +287,7 @@ class StoreScenario(RandomScenario):
         history.check_topics(store)
         expected: dict[tuple[str, int], Found] = {}
         for name, topic in store.items():
-            for number in range(len(topic)):
+            for number in topic.held_partitions:
                 log = topic[number]
                 found = found_in(log)
                 history.partition(name, number).check(found)
@@ -257,7 +300,7 @@ class StoreScenario(RandomScenario):
         store._directory.abandon()
         again = open_store(MemoryFiles(files.now()))
         for name, topic in again.items():
-            for number in range(len(topic)):
+            for number in topic.held_partitions:
                 assert topic[number].recovery.cut_bytes == 0
                 assert found_in(topic[number]) == expected.pop((name, number)), (
                     "the second open found another log"

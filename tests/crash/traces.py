@@ -63,6 +63,10 @@ def _create(store) -> None:
     store.create_topic("a", partitions=2)
 
 
+def _create_in_part(store) -> None:
+    store.create_topic("a", partitions=3, held=[0, 2])
+
+
 def _write(store) -> None:
     for log in store["a"]:
         log.extend(_FLUSHED)
@@ -133,6 +137,10 @@ ACTIONS: dict[str, Callable[[], list[str]]] = {
     "recovery": lambda: _recovery(3),
     "store_create_topic": lambda: _of_store(_create),
     "store_add_partitions": lambda: _of_store(lambda store: store["a"].add_partitions(3), _create),
+    "store_hold": lambda: _of_store(lambda store: store["a"].hold([1]), _create_in_part),
+    "store_let_go": lambda: _of_store(
+        lambda store: store["a"].let_go(0), _create_in_part, _write, lambda store: store.checkpoint()
+    ),
     "store_delete_topic": lambda: _of_store(
         lambda store: store.delete_topic("a"), _create, _write, lambda store: store.checkpoint()
     ),

@@ -436,3 +436,38 @@ def test_the_committed_directory_is_as_the_broker_left_it():
     topics = read_cluster_topics(OsFiles(), str(BROKER / "__cluster_metadata-0"))
     assert set(topics) == {"plain", "kept", "compacted"}
     assert topics["plain"].replicas == {0: (1,), 1: (1,), 2: (1,)}
+
+
+# Topics that are held in part -------------------------------------------------------------------------------
+
+
+def test_a_topic_that_is_held_in_part_is_not_handed_over(tmp_path):
+    source = make_store(tmp_path / "source", whole=2)
+    with logstore.open(source) as store:
+        store.create_topic("t", partitions=4, held=[0, 3])[3].append(b"v")
+    before = listed(source)
+    with pytest.raises(UsageError, match=r"topic 't': .*source holds partitions 0, 3 of 4 only, and a topic"):
+        logstore.handover(source, tmp_path / "target")
+    assert listed(source) == before
+    assert not (tmp_path / "target").exists()
+    logstore.handover(source, tmp_path / "target", topics=["whole"])
+    assert contents(tmp_path / "target", "whole") == contents(source, "whole")
+
+
+def test_a_target_that_holds_a_topic_in_part_is_refused(tmp_path):
+    source = make_store(tmp_path / "source", t=4)
+    with logstore.open(tmp_path / "target") as store:
+        store.create_topic("t", partitions=4, held=[0, 3])
+    with pytest.raises(UsageError, match=r"topic 't': .*target holds partitions 0, 3 of 4 only"):
+        logstore.handover(source, tmp_path / "target")
+    assert contents(tmp_path / "target", "t") == [[], []]
+
+
+@pytest.mark.parametrize("missing", [0, 1, 2])
+def test_a_broker_that_has_not_all_partitions_of_its_cluster_is_refused(tmp_path, missing):
+    """Also where the last is missing, of which the directories do not tell."""
+    broker = make_broker(tmp_path / "broker")
+    shutil.rmtree(broker / f"plain-{missing}")
+    with pytest.raises(UsageError, match=r"broker holds partitions .* of 3 only"):
+        logstore.handover(broker, tmp_path / "target", topics=["plain"])
+    assert not (tmp_path / "target").exists()

@@ -14,7 +14,7 @@ from tests.crash.store import (
     CONFIG,
     RETAINING,
     Created,
-    Creating,
+    LettingGo,
     Removed,
     Removing,
     StoreHistory,
@@ -58,10 +58,16 @@ class Session(StoreSession):
 
     def grow(self) -> None:
         count = len(self.store["a"]) + 1
-        self.files.note(Creating("a", count))
-        self.store["a"].add_partitions(count)
-        self.files.note(Created("a", count))
-        self._add_writers("a")
+        self._change("a", range(count), partial(self.store["a"].add_partitions, count))
+
+    def hold_two(self) -> None:
+        self._change("d", range(4), partial(self.store["d"].hold, [0, 2]))
+
+    def let_one_go(self) -> None:
+        self.files.note(LettingGo("d", 3))
+        self.store["d"].let_go(3)
+        self.files.note(Created("d", (1,)))
+        del self.writers["d", 3]
 
     def remove_first(self) -> None:
         self.files.note(Removing("a"))
@@ -98,6 +104,9 @@ Workload = Callable[[Session], object]
 WORKLOADS: dict[str, Workload] = {
     "create": StoreSession.create,
     "add partitions": Session.grow,
+    "hold": Session.hold_two,
+    "let go": Session.let_one_go,
+    "let go, and hold": lambda s: (s.let_one_go(), s._change("d", (1, 3), partial(s.store["d"].hold, [3]))),
     "configure": lambda s: s.store["a"].configure(segment_bytes=700),
     "remove": Session.remove_first,
     "write": Session.write_to_all,
@@ -114,14 +123,13 @@ WORKLOADS: dict[str, Workload] = {
 
 
 def make_past() -> Past:
-    """A store with two topics, one of them with limits, cleanly closed."""
+    """A store with three topics, one of them with limits and one that is held in part, cleanly closed."""
     disk = Disk(Past())
     session = Session(disk, random.Random(1))
-    for name, count in (("a", 2), ("c", 1)):
-        disk.note(Creating(name, count))
-        session.store.create_topic(name, partitions=count, config=RETAINING if name == "c" else CONFIG)
-        disk.note(Created(name, count))
-        session._add_writers(name)
+    for name, count, held in (("a", 2, (0, 1)), ("c", 1, (0,)), ("d", 4, (1, 3))):
+        config = RETAINING if name == "c" else CONFIG
+        create = partial(session.store.create_topic, name, partitions=count, config=config, held=held)
+        session._change(name, held, create)
     for _ in range(3):
         session.write_to_all()
     session.writer().append_as_producer()
@@ -216,7 +224,7 @@ def live_on(session: Session) -> None:
     """With the same store: what is there can be read; what can be written to is, the rest after a reopen."""
     for place, writer in list(session.writers.items()):
         name, number = place
-        if name not in session.store or (name, number) in session.store.damaged:
+        if not is_held(session, name, number) or (name, number) in session.store.damaged:
             del session.writers[place]
             continue
         writer.log = session.store[name][number]
@@ -231,6 +239,10 @@ def live_on(session: Session) -> None:
     for name in session.store:
         session._add_writers(name)
     write_on(session)
+
+
+def is_held(session: Session, name: str, number: int) -> bool:
+    return name in session.store and number in session.store[name].held_partitions
 
 
 def check_store(session: Session) -> None:

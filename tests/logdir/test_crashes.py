@@ -26,6 +26,9 @@ def filled(tmp_path_factory):
     with open_store(path) as store:
         store.create_topic("kept")[0].extend([b"v"] * 5)
         store.create_topic("old", partitions=2)[1].extend([b"v"] * 3)
+        part = store.create_topic("part", partitions=4, held=[1, 3])
+        part[1].extend([b"one"] * 2)
+        part[3].extend([b"three"] * 2)
     return path
 
 
@@ -102,6 +105,65 @@ def test_partitions_are_added_all_or_none(copies):
         assert [values(log) for log in topic[2:]] == [[], []]
         assert [log.append(b"v") for log in topic[2:]] == [0, 0]
     assert (set(seen), seen[0], seen[-1]) == ({2, 4}, 2, 4)
+
+
+def held_values(topic):
+    return {log.partition.partition: values(log) for log in topic}
+
+
+PART = {1: [b"one"] * 2, 3: [b"three"] * 2}
+
+
+def test_a_topic_that_is_held_in_part_is_created_whole_or_not_at_all(copies):
+    seen = []
+    for _, store in every_crash(copies, lambda s: s.create_topic("new", partitions=4, held=[1, 2])):
+        seen.append("new" in store)
+        topic = store.require_topic("new", partitions=4, held=[1, 2])
+        assert [log.append(b"v") for log in topic] == [0, 0]
+        assert held_values(store["part"]) == PART
+    assert (seen[0], seen[-1]) == (False, True)
+    assert sorted(seen) == seen
+
+
+def test_partitions_are_held_all_or_none(copies):
+    seen = []
+    for _, store in every_crash(copies, lambda s: s["part"].hold([0, 2])):
+        topic = store["part"]
+        seen.append(topic.held_partitions)
+        topic.hold([0, 2])
+        assert held_values(topic) == {0: [], 2: [], **PART}
+        assert [topic[number].append(b"v") for number in (0, 2)] == [0, 0]
+    assert (set(seen), seen[0], seen[-1]) == ({(1, 3), (0, 1, 2, 3)}, (1, 3), (0, 1, 2, 3))
+    assert sorted(seen, reverse=True) == seen
+
+
+def test_a_partition_is_let_go_or_held_with_all_its_records(copies):
+    seen = []
+    for _, store in every_crash(copies, lambda s: s["part"].let_go(3)):
+        topic = store["part"]
+        seen.append(len(topic.held_partitions))
+        assert held_values(topic) == (PART if seen[-1] == 2 else {1: PART[1]})
+        topic.hold([3])
+        assert held_values(topic) == (PART if seen[-1] == 2 else {**PART, 3: []})
+    assert (seen[0], seen[-1]) == (2, 1)
+    assert sorted(seen, reverse=True) == seen
+
+
+def test_a_partition_that_is_let_go_and_held_again_never_has_old_records(copies):
+    def change(store):
+        store["part"].let_go(3)
+        store["part"].hold([3])
+        store["part"].append(b"new", partition=3, flush=True)
+
+    seen = []
+    for _, store in every_crash(copies, change):
+        found = held_values(store["part"])
+        assert found.pop(1) == PART[1]
+        if found not in seen:
+            seen.append(found)
+    assert seen[0] == {3: PART[3]}
+    assert seen[-1] == {3: [b"new"]}
+    assert all(found in ({}, {3: []}) for found in seen[1:-1])
 
 
 def test_settings_are_changed_or_not(copies):
@@ -213,6 +275,31 @@ def test_a_growth_that_failed_can_be_repeated(copies):
             assert len(store["old"]) == 2
             store["old"].add_partitions(4)
         assert [log.append(b"v") for log in store["old"][2:]] == [0, 0]
+
+
+def test_holding_that_failed_can_be_repeated(copies):
+    for failed, store in every_failure(copies, lambda s: s["part"].hold([0, 2])):
+        if failed:
+            assert held_values(store["part"]) == PART
+            store["part"].hold([0, 2])
+        assert held_values(store["part"]) == {0: [], 2: [], **PART}
+        assert [store["part"][number].append(b"v") for number in (0, 2)] == [0, 0]
+
+
+def test_letting_go_that_failed_can_be_repeated_or_followed_by_holding(copies):
+    for number, (failed, store) in enumerate(every_failure(copies, lambda s: s["part"].let_go(3))):
+        topic = store["part"]
+        is_held = 3 in topic.held_partitions
+        assert held_values(topic) == (PART if is_held else {1: PART[1]})
+        assert not (is_held and not failed)
+        if is_held:
+            topic.let_go(3)
+        if number % 2:
+            topic.hold([3])
+        assert held_values(topic) == ({1: PART[1], 3: []} if number % 2 else {1: PART[1]})
+        if number % 3 == 2:
+            store.delete_topic("part")
+            assert store.create_topic("part")[0].append(b"new") == 0
 
 
 def test_a_failed_change_of_settings_changes_nothing(copies):

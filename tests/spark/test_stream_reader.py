@@ -493,3 +493,44 @@ def test_topic_without_an_id_is_followed_over_restarts(store, tmp_path):
     assert "id" not in query.offset["topics"]["a"]
     query.start()
     assert query.batch() is None
+
+
+# Topics that are held in part
+
+
+def test_a_stream_reads_what_is_held_and_goes_on_with_what_is_held_later(store):
+    topic = store.create_topic("a", partitions=4, held=[1, 3])
+    fill(topic, "one", partition=1)
+    query = Query(store, startingOffsets="earliest")
+    assert query.batch() == ["one"]
+    topic.hold([2])
+    fill(topic, "two", partition=2)
+    fill(topic, "three", partition=3)
+    assert query.batch() == ["three", "two"]
+
+
+def test_an_offset_for_a_partition_that_is_not_held_is_refused(store):
+    store.create_topic("a", partitions=4, held=[1, 3])
+    query = Query(store, startingOffsets='{"a": {"0": 0, "1": 0, "3": 0}}')
+    with pytest.raises(InvalidConfigError, match="does not hold partition 0 of topic 'a': it has 1, 3 of 4"):
+        query.batch()
+    query = Query(store, subscribe=None, assign='{"a": [0]}')
+    with pytest.raises(UnknownTopicError, match="does not hold partition 0 of topic 'a'"):
+        query.batch()
+
+
+def test_a_partition_that_is_let_go_is_a_loss(store):
+    topic = store.create_topic("a", partitions=4, held=[1, 3])
+    fill(topic, "one", partition=1)
+    query = Query(store, startingOffsets="earliest")
+    assert query.batch() == ["one"]
+    fill(topic, "two", partition=1)
+    end = query.plan()
+    topic.let_go(1)
+    with pytest.raises(OffsetOutOfRangeError, match="a-1: it is gone; the stream was to go on at offset 1"):
+        query.run(end)
+    with pytest.raises(OffsetOutOfRangeError, match="a-1: it is gone"):
+        query.plan()
+    query.start(failOnDataLoss="false")
+    fill(topic, "three", partition=3)
+    assert query.batch() == ["three"]

@@ -121,8 +121,8 @@ def encode_catalogue(topics: Iterable[TopicEntry]) -> bytes:
         | _parts(topic)
         for topic in topics
     }
-    is_whole = all("held" not in each for each in described.values())
-    content = {"version": _VERSION_OF_WHOLE_TOPICS if is_whole else VERSION, "topics": described}
+    in_part = [name for name, entry in described.items() if "held" in entry]
+    content = {"version": VERSION if in_part else _VERSION_OF_WHOLE_TOPICS, "topics": described}
     return json.dumps(content, indent=1, sort_keys=True).encode() + b"\n"
 
 

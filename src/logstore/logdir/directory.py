@@ -352,7 +352,7 @@ class LogDirectory:
             return self._topics.finish(topic)
         except BaseException:
             shown = self._topics.get(topic.name)
-            if shown is None or not all(shown.holds(number) for number in numbers):
+            if shown is None or not set(numbers).issubset(shown.held_partitions):
                 for partition, log in opened.items():
                     self._logs.pop(partition, None)
                     log.abandon()

@@ -50,6 +50,8 @@ def _listed(given: Any, most: int) -> list[Any] | None:
     """So many of them at most; None if there is nothing to list."""
     try:
         return None if isinstance(given, bytes | str) else list(islice(given, most))
+    except MemoryError:
+        raise
     except Exception:
         return None
 
