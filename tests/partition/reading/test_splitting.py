@@ -54,6 +54,7 @@ def test_there_are_no_more_pieces_than_batches(partition):
     assert partition.log.split(0, 30, parts=10) == []
     partition.write(30, batch=30)
     assert partition.log.split(0, 60, parts=10) == [30]
+    assert partition.log.split(0, 60, parts=2**62) == [30]  # and asks no more often
 
 
 @pytest.mark.parametrize("most", [1, 7, 25, 100, 999, 1_000])

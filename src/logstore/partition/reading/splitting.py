@@ -33,6 +33,7 @@ def _cuts_by_bytes(view: LogView, start: int, stop: int, parts: int) -> list[int
     ends = [view.size_of(number) for number in numbers]
     ends[-1] = view.segments[numbers[-1]].offset_index.end_position(stop - 1, ends[-1])
     sums = [0, *accumulate(max(end - begin, 0) for begin, end in zip(begins, ends, strict=True))]
+    parts = min(parts, sums[-1] // HEADER_BYTES + 1)  # there are no more batches
     cuts: list[int] = []
     for part in range(1, parts):
         wanted = sums[-1] * part // parts
