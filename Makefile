@@ -10,7 +10,7 @@ JOBS ?= 2
 help:
 	@echo "make demo    load real flights, kill the writer, recover, read; then a pipeline on Spark"
 	@echo "make check   lint, types, import contracts and the fast tests (under a minute)"
-	@echo "make test    all tests, with the long crash, kill, fuzz and interop runs; the fast ones also in plain Python"
+	@echo "make test    all tests, of the long ones the part that the commit chooses (under ten minutes)"
 	@echo "make test-spark-oldest    the tests with Spark, with the oldest PySpark that is supported"
 	@echo "make bench   measure against the peers and rewrite benchmarks/results"
 	@echo "make wheel   a wheel and a source distribution in dist/, and a check that the wheel is whole"
@@ -60,11 +60,22 @@ FAST := -m "not slow and not interop and not soak"
 check: lint
 	$(BIN)/pytest -n $(JOBS) $(FAST) --quick
 
-# The last line of each run says which code it was: see tests/conftest.py.
+# Again in plain Python: the tests of what it does by itself, which is what the compiled module does otherwise
+# (src/logstore/format), and of those who call it to encode, decode, look up, compress, walk and compact. All
+# else, the threads, the locks, the files, the topics, is the same code in both.
+PARTITION := append arrow_extend arrow_read batch_cache byte_flips compaction compaction_reference damage \
+    encode_rows erase erase_reference extend gathering isolation latest latest_arrow latest_compaction \
+    producer_state read read_hints read_runs reading_edges record_at recovery recovery_runs timestamps validator \
+    verify
+PLAIN := tests/format tests/fuzz $(PARTITION:%=tests/partition/test_%.py) tests/test_build.py \
+    tests/test_docs_columns.py tests/test_docs_tables.py tests/test_same_bytes.py tests/test_topic.py
+
+# The last lines of each run say which code it was, and which turn: see tests/conftest.py and tests/rotation.py.
+DURATIONS := .cache/durations.md
 test: lint
-	$(BIN)/pytest -n $(JOBS) -m "not soak" --note-durations .cache/durations.md
-	@cat .cache/durations.md
-	LOGSTORE_LOOPS=plain $(BIN)/pytest -n $(JOBS) $(FAST)
+	$(BIN)/pytest -n $(JOBS) -m "not soak" --note-durations $(DURATIONS)
+	@cat $(DURATIONS)
+	LOGSTORE_LOOPS=plain $(BIN)/pytest -n $(JOBS) $(FAST) $(PLAIN)
 
 # A build without a compiler goes on without the compiled module; a release must not.
 wheel: $(VENV)/.base
@@ -84,7 +95,7 @@ $(OLDEST)/.made: pyproject.toml setup.py $(COMPILED)
 	@touch $@
 
 test-spark-oldest: $(OLDEST)/.made
-	$(OLDEST)/bin/pytest -n $(JOBS) -m "not soak and not interop" tests/spark
+	LOGSTORE_TURN=all $(OLDEST)/bin/pytest -n $(JOBS) -m "not soak and not interop" tests/spark
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
@@ -102,7 +113,8 @@ $(VENV)/.fuzz: $(VENV)/.test
 FIGURES := .cache/figures.jsonl
 soak: $(VENV)/.fuzz
 	mkdir -p .cache && rm -f $(FIGURES)
-	LOGSTORE_FIGURES=$(abspath $(FIGURES)) $(BIN)/pytest -n $(JOBS) -m "soak or slow"
+	LOGSTORE_TURN=all LOGSTORE_FIGURES=$(abspath $(FIGURES)) \
+	    $(BIN)/pytest -n $(JOBS) -m "soak or slow or interop"
 	$(BIN)/python -m tests.reliability_page $(FIGURES) "make soak"
 
 $(VENV)/.mutants: $(VENV)/.test

@@ -1,17 +1,23 @@
 """Where the time of a run goes: ``pytest --note-durations FILE`` writes tables by folder and by test,
-in seconds of all processes together. ``make test`` writes it to ``.cache/durations.md``.
+in seconds of all processes together. ``make test`` writes them to ``.cache/durations.md``, and
+``make test DURATIONS=docs/testing.md`` into that page, in place of those that are there.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from tests.figures import origin
+
 LONGEST_COUNT = 40
+START = "<!-- durations: from here on written by `make test DURATIONS=docs/testing.md` -->"
+END = "<!-- durations: end of what is written by `make test DURATIONS=docs/testing.md` -->"
 
 
 def pytest_addoption(parser):
@@ -42,8 +48,10 @@ class Durations:
             self._tests[function] += 1
 
     def pytest_sessionfinish(self) -> None:
+        table = self.table(time.monotonic() - self._began)
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._path.write_text(self.table(time.monotonic() - self._began), encoding="utf-8")
+        page = self._path.read_text(encoding="utf-8") if self._path.exists() else ""
+        self._path.write_text(in_page(page, table) if START in page else table, encoding="utf-8")
 
     def table(self, elapsed_seconds: float) -> str:
         """The two tables, in Markdown."""
@@ -55,7 +63,7 @@ class Durations:
         total = sum(by_room.values())
         lines = [
             f"{sum(tests_of.values())} tests in {elapsed_seconds / 60:.1f} minutes; {total / 60:.1f} minutes "
-            f"of all processes together, on {os.cpu_count()} cores.",
+            f"of all processes together, on {os.cpu_count()} cores; {origin()}.",
             "",
             "| Folder | Tests | Seconds | Share |",
             "| --- | --- | --- | --- |",
@@ -72,6 +80,12 @@ class Durations:
             ),
         ]
         return "\n".join(lines) + "\n"
+
+
+def in_page(page: str, table: str) -> str:
+    """The page with this table in the place of the one that is there."""
+    region = re.compile(f"{re.escape(START)}.*{re.escape(END)}", re.DOTALL)
+    return region.sub(lambda _: f"{START}\n\n{table}\n{END}", page)
 
 
 def _room_of(function: str) -> str:

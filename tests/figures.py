@@ -24,12 +24,21 @@ def report(name: str, *, count: int, failures: int, seconds: float, detail: str 
         "failures": failures,
         "seconds": round(seconds, 1),
         "detail": detail,
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "date": _today(),
         "python": platform.python_version(),
         "commit": _commit(),
     }
     with open(path, "a", encoding="utf-8") as file:
         file.write(json.dumps(row) + "\n")
+
+
+def origin() -> str:
+    """When, with what, and of which commit a run was made."""
+    return f"{_today()}, CPython {platform.python_version()}, commit {_commit()}"
+
+
+def _today() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%d")
 
 
 @cache

@@ -2,8 +2,8 @@
 their parameters together.
 
 ``make check`` leaves them out, and takes less than a minute on two cores. Where processes share a run, they
-begin with what takes longest, so that none is left with a long test at the end. All tests of a folder in
-``TOGETHER`` are run by one process, which starts Spark, or a broker, once for all of them.
+begin with what takes longest, so that none is left with a long test at the end. All tests of a folder or file
+in ``TOGETHER`` are run by one process, which starts Spark, a broker or a compiler once for all of them.
 
 ``pytest --note-longest`` writes what it has run into the file. A test that is not there, being new, runs.
 """
@@ -19,7 +19,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 LONGEST = Path(__file__).with_suffix(".txt")
 SECONDS = 0.5
-TOGETHER = ("tests/spark/", "tests/interop/")
+TOGETHER = ("tests/spark/", "tests/interop/", "tests/fuzz/test_sanitizers.py")
 
 
 def pytest_addoption(parser):
@@ -56,6 +56,10 @@ class _Shares(LoadScopeScheduling):
 
     def _split_scope(self, nodeid):
         return unit_of(nodeid)
+
+    def _reschedule(self, node):
+        if node in self.registered_collections:  # what replaces a process that died is not ready at once
+            super()._reschedule(node)
 
 
 def unit_of(nodeid):

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.rotation import in_turn
+
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
 BROKER_DIRECTORY = ROOT / "tests" / "interop" / "data" / "log-dir"
@@ -117,6 +119,7 @@ def test_flights_are_all_there_after_the_writer_was_killed(tmp_path: Path) -> No
     any(find_spec(package) is None for package in (*DEMO_PACKAGES, "pyspark", "pyarrow", "pandas")),
     reason="needs embedded-logstore[demo]; see make demo",
 )
+@in_turn(5, 6)
 def test_pipeline_is_what_pandas_says_after_it_was_killed_midway(tmp_path: Path) -> None:
     options = ("--rows", "5000", "--only-kill", "--output", "out")
     printed = run("pipeline/run.py", *options, cwd=tmp_path, most_seconds=900)

@@ -271,12 +271,24 @@ def try_call(world, owner, name, wrong, kind_of_value):
     return None
 
 
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    """Some of the values are names of a directory."""
+    monkeypatch.chdir(tmp_path)
+
+
+ENDLESS = {("split", "parts", "huge"), ("split", "parts", "digits")}
+"""Calls that do what they are asked to, one part after another, and would go on for ages."""
+
+
 def check_all(kind, name, kinds_of_values):
     pytest.importorskip("pyarrow")
     world = World()
     faults = []
     for parameter in parameters_of(getattr(world.owner(kind), name)):
         for kind_of_value in kinds_of_values:
+            if (name, parameter.name, kind_of_value) in ENDLESS:
+                continue
             faults.append(try_call(world, world.owner(kind), name, parameter.name, kind_of_value))
     assert list(filter(None, faults)) == []
 

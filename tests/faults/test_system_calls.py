@@ -147,7 +147,7 @@ def test_some_calls_fail(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "number"), rotating(itertools.product(WORKLOADS, NUMBERS), 4))
+@pytest.mark.parametrize(("name", "number"), rotating(itertools.product(WORKLOADS, NUMBERS), 8))
 def test_each_call_fails(monkeypatch, tmp_path, name, number):
     assert every_call(monkeypatch, tmp_path, name, number) >= 2
 

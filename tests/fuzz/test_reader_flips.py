@@ -49,7 +49,7 @@ def test_some_bits_that_no_checksum_covers(shape):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", rotating(SHAPES, 3))
-def test_other_bits_with_each_commit(shape):
+def test_other_bits_each_day(shape):
     target = SHAPES[shape](SIZE_BYTES)
     seed = seed_of_turn()
     uncovered_step = max(len(list(uncovered(target))) // 25, 1)

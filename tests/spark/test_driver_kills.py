@@ -71,7 +71,7 @@ def test_a_stream_whose_driver_dies(spark, path, tmp_path, step):
     )
 
 
-@in_turn(0, 5)
+@in_turn(0, 6)
 def test_a_job_whose_executors_and_workers_die(path, tmp_path):
     started = perf_counter()
     code, said = drive(tmp_path, "cluster", path, 600)
