@@ -72,7 +72,7 @@ PLAIN := tests/format tests/fuzz $(foreach room,$(PARTITION),$(wildcard tests/pa
 # The last lines of each run say which code it was, and which turn: see tests/conftest.py and tests/rotation.py.
 DURATIONS := .cache/durations.md
 test: lint
-	$(BIN)/pytest -n $(JOBS) -m "not soak" --note-durations $(DURATIONS)
+	$(BIN)/pytest -n $(JOBS) -m "not soak" --note-durations=$(DURATIONS)
 	@cat $(DURATIONS)
 	LOGSTORE_LOOPS=plain $(BIN)/pytest -n $(JOBS) $(FAST) $(PLAIN)
 
