@@ -141,9 +141,11 @@ RIGHT = {
     "now": lambda: True,
     "dry_run": lambda: True,
     "on_progress": lambda: None,
+    "done": lambda: lambda _: None,
+    "callback": lambda: lambda: None,
 }
 
-SEAMS = {"files", "clock", "settings", "self"}
+SEAMS = {"files", "clock", "settings", "checkpoints", "self"}
 """Parts of the engine, and keywords of all names."""
 
 LEFT_OUT = {

@@ -9,12 +9,16 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
+import re
 import sys
 from contextlib import contextmanager
 from functools import cached_property
 from typing import NamedTuple
 
 from logstore import build
+
+_THE_LIBRARYS_WORDS = re.compile(r": decompression error: [^(]*")
+"""Why a damaged frame does not unpack: what is noticed first goes by how much is unpacked at a time."""
 
 
 class Refused(NamedTuple):
@@ -66,7 +70,7 @@ class Engine:
             return call(*arguments, **options)
         except self.errors.LogstoreError as error:
             place = getattr(error, "position", None), getattr(error, "base_offset", None)
-            return Refused(type(error).__name__, str(error), *place)
+            return Refused(type(error).__name__, _THE_LIBRARYS_WORDS.sub("", str(error)), *place)
 
 
 def _import_all(package):

@@ -99,7 +99,8 @@ class Log(CheckableLog):
             UsageError: it does not exist and ``create`` is false, it lies inside a store, or it is one.
             CorruptionError: durable data is damaged or missing, and ``accept_loss`` is false.
         """
-        writer = open_standalone(
+        return open_standalone(
+            cls,
             path,
             config=config,
             store_config=store_config,
@@ -108,7 +109,6 @@ class Log(CheckableLog):
             create=check_flag(create, "create"),
             accept_loss=check_flag(accept_loss, "accept_loss"),
         )
-        return cls(writer)
 
     # Reading
 
@@ -133,8 +133,6 @@ class Log(CheckableLog):
     def facts_to_check(self, checkpoints: StoredCheckpoints) -> LogFacts:
         """What a check holds the log against, as of now; see :meth:`CheckableLog.facts_to_check`."""
         from logstore.partition.checking.facts_of_writer import facts_of_writer  # few programs get here
-
-        return facts_of_writer(self.writer, checkpoints)
 
         return facts_of_writer(self.writer, checkpoints)
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from logstore.clock import Clock
 from logstore.config import StoreConfig, TopicConfig, check_topic_config
@@ -25,7 +27,11 @@ _UNNAMED = TopicPartition("log", 0)
 """The name of a partition whose directory is not called ``<topic>-<partition>``."""
 
 
+T = TypeVar("T")
+
+
 def open_standalone(
+    face: Callable[[LogWriter], T],
     path: PathLike,
     *,
     config: TopicConfig | None,
@@ -34,14 +40,15 @@ def open_standalone(
     clock: Clock | None,
     create: bool,
     accept_loss: bool,
-) -> LogWriter:
-    """See :meth:`Log.open`."""
+) -> T:
+    """See :meth:`Log.open`. ``face`` is put before the writer here: until there is something to close,
+    an interrupt must let go of the lock."""
     check_topic_config(config)
     context = make_context(check_path(path), config=store_config, files=files, clock=clock)
     _check_place(context, create)
     try:
         context.home.acquire()
-        return _open_held(context, config or context.config.topic, accept_loss)
+        return face(_open_held(context, config or context.config.topic, accept_loss))
     except BaseException:
         try:
             context.scheduler.stop()
