@@ -166,7 +166,7 @@ def format_found(found: dict[tuple[str, str], list[Found]], machine: dict[str, s
         f"{format_table(titles, lines)}\n"
         f"Measured by `python -m benchmarks.tables` on {facts}: logs of {size}, keys of 16 bytes, half as "
         f"many keys as records, batches of {_BATCH_RECORDS:,}. Medians of {len(rounds)}, each in a process "
-        "of its own, from the system's cache; memory is what the process takes more at its peak."
+        "of its own, files in the page cache. Memory is what the peak adds to the idle process."
     )
 
 
