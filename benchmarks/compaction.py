@@ -256,7 +256,7 @@ _TITLES = [
     "After",
     "Log/s",
     "Log per second of CPU",
-    "Beside copying it",
+    "Compared with a copy",
     "Rounds",
     "Memory",
 ]

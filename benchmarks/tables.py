@@ -158,7 +158,7 @@ def format_found(found: dict[tuple[str, str], list[Found]], machine: dict[str, s
                 format_bytes(median(one["memory_bytes"] for one in rounds)),
             ]
         )
-    titles = ["Values of", "Way", "Records/s", "Log read/s", "Beside the loop", "Memory"]
+    titles = ["Values of", "Way", "Records/s", "Log read/s", "Compared with the loop", "Memory"]
     facts = ", ".join(machine[name] for name in ("cpu", "python", "crc32c") if name in machine)
     rounds = next(iter(found.values()))
     size = format_bytes(rounds[0]["bytes"])
