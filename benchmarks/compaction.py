@@ -256,7 +256,7 @@ _TITLES = [
     "After",
     "Log/s",
     "Log per second of CPU",
-    "Beside copying it",
+    "Compared with a copy",
     "Rounds",
     "Memory",
 ]
@@ -274,9 +274,9 @@ def _measure_appends(directory: str, shape: Shape, rounds: int, seconds: float) 
     loss = median(1 - beside / alone for alone, beside in rates)
     alone, beside = (median(rate) for rate in zip(*rates, strict=True))
     return (
-        f"Appends of {_BATCH_RECORDS:,} records of 1 KiB at a time, as fast as they go: "
-        f"{format_rate(alone)} records/s, and {format_rate(beside)} while the background compacts another "
-        f"topic at its default rate: {max(loss, 0):.0%} fewer."
+        f"Appending {_BATCH_RECORDS:,} records of 1 KiB at a time at full speed: {format_rate(alone)} "
+        f"records/s alone, and {format_rate(beside)} while another topic is compacted in the background at "
+        f"the default rate, {max(loss, 0):.0%} fewer."
     )
 
 
@@ -289,12 +289,12 @@ def measure_all(directory: str, plan: Plan) -> str:
     facts = ", ".join(machine[name] for name in ("cpu", "python", "crc32c") if name in machine)
     return (
         f"{format_table(_TITLES, shapes)}\n"
-        f"The same in several sizes:\n\n{format_table(_TITLES, sizes)}\n"
+        f"One of them in several sizes:\n\n{format_table(_TITLES, sizes)}\n"
         f"{appends}\n\n"
         f"Measured by `python -m benchmarks.compaction` on {facts}: batches of {_BATCH_RECORDS:,}, one "
-        f"thread, from the system's cache, medians of {plan.rounds} (of the sizes: once). Log/s is what "
-        "there was before, divided by the time of the whole call, with every flush; memory is what the "
-        "process takes more at its peak."
+        f"thread, files in the page cache, medians of {plan.rounds} (the sizes: once). Log/s is the size "
+        "before, divided by the time of the whole call with every flush. Memory is what the peak adds to the "
+        "idle process."
     )
 
 

@@ -158,7 +158,7 @@ def format_found(found: dict[tuple[str, str], list[Found]], machine: dict[str, s
                 format_bytes(median(one["memory_bytes"] for one in rounds)),
             ]
         )
-    titles = ["Values of", "Way", "Records/s", "Log read/s", "Beside the loop", "Memory"]
+    titles = ["Values of", "Way", "Records/s", "Log read/s", "Compared with the loop", "Memory"]
     facts = ", ".join(machine[name] for name in ("cpu", "python", "crc32c") if name in machine)
     rounds = next(iter(found.values()))
     size = format_bytes(rounds[0]["bytes"])
@@ -166,7 +166,7 @@ def format_found(found: dict[tuple[str, str], list[Found]], machine: dict[str, s
         f"{format_table(titles, lines)}\n"
         f"Measured by `python -m benchmarks.tables` on {facts}: logs of {size}, keys of 16 bytes, half as "
         f"many keys as records, batches of {_BATCH_RECORDS:,}. Medians of {len(rounds)}, each in a process "
-        "of its own, from the system's cache; memory is what the process takes more at its peak."
+        "of its own, files in the page cache. Memory is what the peak adds to the idle process."
     )
 
 
