@@ -6,11 +6,14 @@ on its ``__repr__``, nor a lock be held while its ``__bool__`` runs.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from logstore.errors import UsageError
+from logstore.errors import InvalidTimestampError, UsageError
 
 _MAX_SHOWN = 200
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 def shown(value: object) -> str:
@@ -51,6 +54,24 @@ def check_callback(value: Any, name: str) -> None:
     """
     if value is not None and not callable(value):
         raise UsageError(f"{name} is {shown(value)}; it must be a function, or None")
+
+
+def milliseconds_of(when: datetime, name: str) -> int:
+    """Whole milliseconds since the epoch, rounded down.
+
+    Raises:
+        InvalidTimestampError: it has no time zone, or is no time (``pandas.NaT``).
+    """
+    try:
+        has_zone = when.utcoffset() is not None
+        if has_zone:
+            return int((when - _EPOCH) // _MILLISECOND)
+    except Exception as error:
+        raise InvalidTimestampError(f"{name} is {shown(when)}, which is no time: {shown(error)}") from None
+    raise InvalidTimestampError(
+        f"{name} is {shown(when)}, a datetime without a time zone; when.astimezone() makes it local time, "
+        "when.replace(tzinfo=timezone.utc) UTC"
+    )
 
 
 def plain_text(value: Any) -> Any:

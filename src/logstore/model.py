@@ -6,6 +6,7 @@ Values only: nothing here reads a file, a clock or a configuration.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self
 
@@ -18,11 +19,13 @@ Bytes = bytes | bytearray | memoryview
 """What the engine accepts where it takes bytes. Results are always ``bytes``."""
 
 
+Moment = int | datetime
+"""A time: milliseconds since the epoch, or a datetime with its time zone (without one it is refused)."""
+
+
 def how_to_make_int(value: object) -> str:
     """What a message adds about a value that is nearly an int: a number of numpy, a time."""
     kind = type(value)
-    if hasattr(kind, "timestamp"):
-        return "; int(when.timestamp() * 1000) makes it of a datetime"
     if hasattr(kind, "__index__") and not issubclass(kind, int):
         return f"; int() makes it of a {kind.__name__}"
     return ""
@@ -151,7 +154,7 @@ class NewRecord(NamedTuple):
     value: Bytes | None
     key: Bytes | None = None
     headers: tuple[Header, ...] = ()
-    timestamp_ms: int | None = None
+    timestamp_ms: Moment | None = None
 
 
 class TopicPartition(NamedTuple):
