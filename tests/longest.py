@@ -44,6 +44,7 @@ def pytest_collection_modifyitems(config, items):
         items.sort(key=lambda item: place_of(item.nodeid))
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     if config.getoption("dist") == "load":
         config.option.loadscopereorder = False  # the order is ours

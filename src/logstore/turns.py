@@ -38,6 +38,14 @@ def flushed_at_a_time(files: Files) -> int:
     return FLUSHED_AT_A_TIME if type(files) is OsFiles else 1
 
 
+def take_if_free(acquire: Callable[[bool], bool], taken: list[bool]) -> bool:
+    """Take a lock unless another thread has it, and note in ``taken`` whether it was taken. An interrupt can
+    strike right behind: call this inside ``try``, and in ``finally`` release the lock if ``True in taken``.
+    """
+    taken.extend(map(acquire, (False,)))  # one call: nothing strikes between taking and noting
+    return taken[0]
+
+
 class Latch:
     """Is opened once, and whoever waits goes on.
 

@@ -14,7 +14,7 @@ from logstore.files import Files
 from logstore.model import TopicPartition
 from logstore.partition.log import Log
 from logstore.partition.state.context import LogContext
-from logstore.turns import WORTH_THREADS_SECONDS, flushed_at_a_time, take_turns
+from logstore.turns import WORTH_THREADS_SECONDS, flushed_at_a_time, take_if_free, take_turns
 
 
 class Upkeep:
@@ -65,9 +65,10 @@ class Upkeep:
     def store_high_watermarks(self) -> None:
         """Store those that moved. Not while topics change or a partition is reopened, which may take long:
         the next time does as well, and flushes must not wait."""
-        if not self._lock.acquire(blocking=False):
-            return
+        taken: list[bool] = []
         try:  # a topic that is deleted meanwhile must stay forgotten
+            if not take_if_free(self._lock.acquire, taken):
+                return
             changed = [
                 log
                 for log in self._logs()
@@ -76,7 +77,8 @@ class Upkeep:
             for log in changed:
                 self._home.set_high_watermark(log.partition, log.written_high_watermark)
         finally:
-            self._lock.release()
+            if True in taken:
+                self._lock.release()
         if changed:
             self._home.store_high_watermarks()
 

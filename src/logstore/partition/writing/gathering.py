@@ -39,6 +39,7 @@ from logstore.partition.state.context import LogContext
 from logstore.partition.writing.guard import Guard
 from logstore.partition.writing.log_end import LogEnd
 from logstore.schedule import Task
+from logstore.turns import take_if_free
 from logstore.warning import warn
 
 _NEVER_MS = 2**62
@@ -185,17 +186,19 @@ class Gathering:
     def _linger(self) -> None:
         """Write what lingers. Never waits for the lock: whoever holds it for long has written what gathered
         before it was there, and until then no more gathers."""
-        if not self._guard.lock.acquire(blocking=False):
-            self._context.scheduler.promptly(1, self._linger_task)
-            return
+        taken: list[bool] = []
         try:
+            if not take_if_free(self._guard.lock.acquire, taken):
+                self._context.scheduler.promptly(1, self._linger_task)
+                return
             left_ms = self._linger_due_ms - self._context.clock.monotonic_ms()
             if left_ms > 0 and self.rows.row_count:
                 self._context.scheduler.promptly(left_ms, self._linger_task)
             else:
                 self._write_lingering_locked(may_wait=False)
         finally:
-            self._guard.lock.release()
+            if True in taken:
+                self._guard.lock.release()
 
     def _linger_behind_flush(self) -> None:
         """The same where the disk must be waited for."""

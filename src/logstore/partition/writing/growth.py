@@ -176,8 +176,11 @@ class LogGrowth(LogState):
 
         One that only follows those before it is stored with the next checkpoint, before the recovery point
         passes its batch: until then a recovery reads the batch, and finds the epoch there. An append has no
-        fsync to wait for. Anything else no batch can tell, and it is stored first.
+        fsync to wait for. Anything else no batch can tell, and it is stored first; and so is what is true,
+        where a failure may have left epochs in the file that never came.
         """
+        if self._is_epoch_file_unknown:
+            self.replace_epochs(self.epochs)
         latest = self.epochs.latest
         known = latest.epoch if latest is not None else -1
         for header in headers:
@@ -205,7 +208,7 @@ class LogGrowth(LogState):
         was_written = self._are_epochs_stored and self.epochs is not before[0]
         self.epochs, self._are_epochs_stored = before
         if was_written:
-            self._are_epochs_stored = False
+            self._are_epochs_stored, self._is_epoch_file_unknown = False, True
 
     # Rolling
 

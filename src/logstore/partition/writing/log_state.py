@@ -57,6 +57,8 @@ class LogState:
         """The epoch that appends are stamped with."""
         self._are_epochs_stored = True
         """False while the file may have another history: the next checkpoint writes it first."""
+        self._is_epoch_file_unknown = False
+        """Whether the file may have epochs in which nothing was written: the next append writes it first."""
         self._poison = poison
         self.role = loaded.role
         """Known before anything is done to the log: what other replicas lack is not shown, nor removed."""
@@ -185,9 +187,11 @@ class LogState:
     def replace_epochs(self, epochs: LeaderEpochs) -> None:
         """Store a changed history, then use it."""
         if epochs.entries != self.epochs.entries or not self._are_epochs_stored:
-            self._are_epochs_stored = False  # first: a failure leaves the old file, the new one, or who knows
+            self._are_epochs_stored = False
+            self._is_epoch_file_unknown = True  # a failure leaves the old file or the new one
             sidecars.write_epochs(self.context.files, self.directory, epochs)
             self._are_epochs_stored = True
+            self._is_epoch_file_unknown = False
             self.epochs = epochs
 
     def assign_epoch(self, epoch: int) -> None:
