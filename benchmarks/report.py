@@ -82,35 +82,34 @@ SECTIONS = (
     Section(
         "Append",
         APPEND,
-        "Without flushes: a batch survives the death of the process when the call returns.",
+        "Without flushes: when the call returns, the batch survives a crash of the process.",
         "records/s",
         has_bytes=True,
     ),
     Section(
         "Durable append",
         DURABLE,
-        "With a flush for each batch: it survives a power cut when the call returns.",
+        "With a flush for each batch: when the call returns, the batch survives a power cut.",
         "records/s",
     ),
     Section("One thread, a flush for each record", ONE_THREAD, "", "records/s"),
     Section(
         "16 threads, a flush for each record",
         THREADS,
-        "Each thread waits for its own record; who can, shares a flush among those who wait.",
+        "Each thread waits for its own record. Stores that can do so share one flush among waiting threads.",
         "records/s",
     ),
     Section(
         "Sequential read",
         SEQUENTIAL,
-        "Every record in order, its value looked at, from the page cache. Checksums are checked by those who "
-        "have any.",
+        "Every record in order, with its value, from the page cache. Stores with checksums check them.",
         "records/s",
     ),
     Section(
         "Sequential read of a large log",
         LARGE_SEQUENTIAL,
-        "The same of half a gigabyte: the processor's caches do not hold it, and what a read costs once does "
-        "not count.",
+        "The same for half a gigabyte, which does not fit into the processor's caches and makes the fixed "
+        "costs of a read negligible.",
         "records/s",
     ),
     Section(
@@ -122,27 +121,28 @@ SECTIONS = (
     Section(
         "Random read by time",
         TIME,
-        "The first record at or after a random time. LMDB, RocksDB and the files have nothing to find it by.",
+        "The first record at or after a random time. LMDB, RocksDB and the files have no index by time.",
         "reads/s",
     ),
-    Section("Open after a clean stop", OPEN, "Until the last record has been read. Fresh process.", ""),
+    Section("Open after a clean stop", OPEN, "Until the last record has been read, in a fresh process.", ""),
     Section(
         "Open after a crash",
         RECOVERY,
-        "The same after SIGKILL with the store open, nothing flushed or checkpointed on purpose.",
+        "The same after SIGKILL with the store open and nothing flushed or checkpointed explicitly.",
         "",
     ),
     Section(
         "Recovery scan",
         SCAN,
-        "Every batch of a segment found, its checksum checked (and, by logstore, indexed), beside `cat` of "
-        "the file; the clients' codecs get a piece of it.",
+        "Find every batch of a segment and check its checksum; logstore also indexes it. Compared with `cat` "
+        "of the file. The clients' codecs get a piece of it.",
         "B/s",
     ),
     Section(
         "Offset map",
         MAP,
-        "Distinct keys of 16 bytes put with their offsets, 1,000 a call: out of a section; a dict, keys.",
+        "Put distinct keys of 16 bytes with their offsets, 1,000 a call. The map reads encoded records, the "
+        "dict gets keys that are already decoded.",
         "keys/s",
     ),
 )
@@ -182,17 +182,17 @@ def format_summary(results: Results) -> str:
         "### Goals\n",
         f"{verdicts}.\n",
         format_goals(results),
-        "### How many times as fast logstore is\n",
+        "### Speed compared with each contender\n",
         _format_ratios(results),
         "### Where a peer is faster\n",
         _format_losses(results),
         _format_codecs(results),
         _format_events(results),
         _format_alone(results, "### logstore alone\n"),
-        "### Who competes\n",
+        "### Contenders\n",
         format_contenders(),
         _format_skipped(results),
-        "### The machine\n",
+        "### Machine\n",
         _format_machine(results),
     ]
     return "\n".join(part for part in parts if part)
@@ -246,7 +246,7 @@ def _format_skipped(results: Results) -> str:
 
 
 def _format_section(section: Section, summaries: list[Summary]) -> str:
-    titles = ["data", "batch", "contender", section.unit or "time", "logstore is", "memory over idle"]
+    titles = ["data", "batch", "contender", section.unit or "time", "logstore vs it", "memory over idle"]
     if section.has_bytes:
         titles.append("bytes on disk per record")
     return format_table(titles, [_row(section, summary) for summary in summaries], text_columns=3)
@@ -335,7 +335,7 @@ def _format_losses(results: Results) -> str:
                 lost.setdefault(case.contender, []).append(text)
         for name, ratios in lost.items():
             lines.append(f"- {_SECTION_OF[figure].title}: **{name}** is faster: {', '.join(ratios)}.")
-    return "\n".join(lines or ["Nowhere, in what was measured."]) + "\n"
+    return "\n".join(lines or ["Nowhere in these measurements."]) + "\n"
 
 
 def _format_codecs(results: Results) -> str:
@@ -353,7 +353,7 @@ def _format_codecs(results: Results) -> str:
     if not rows:
         return ""
     titles = ["", "", "mean of all shapes", "worst shape"]
-    return f"### Rows to bytes and back, beside aiokafka's compiled codec\n\n{format_table(titles, rows)}"
+    return f"### Encoding and decoding rows, vs aiokafka's compiled codec\n\n{format_table(titles, rows)}"
 
 
 def _format_matrix(results: Results, figure: str, title: str) -> str:
@@ -373,7 +373,7 @@ def _format_matrix(results: Results, figure: str, title: str) -> str:
         ]
         for shape, found in lines.items()
     ]
-    table = format_table(["records", "", *shown, "logstore is, to aiokafka"], rows)
+    table = format_table(["records", "", *shown, "logstore vs aiokafka"], rows)
     return f"## {title}\n\nNanoseconds per record.\n\n{table}"
 
 
@@ -401,7 +401,7 @@ def _format_events(results: Results) -> str:
         ]
         for name, found in appended.items()
     ]
-    titles = ["", "", "append", "read", "bytes on disk per record", "of SQLite's"]
+    titles = ["", "", "append", "read", "bytes on disk per record", "size vs SQLite"]
     return f"### JSON events and codecs\n\n{format_table(titles, rows)}"
 
 
@@ -499,14 +499,14 @@ def _format_import(results: Results) -> str:
 
 
 _ALONE_ROWS: tuple[tuple[str, str, Callable[[Results], str]], ...] = (
-    (REOPEN, "Opening many partitions after a clean stop", _format_reopen),
+    (REOPEN, "Open many partitions after a clean stop", _format_reopen),
     (LARGE, "Memory over the idle process", _format_memory),
     (
         LARGE,
-        "Time per sequential record, large log against small",
+        "Time per sequential record, large log vs small",
         _format_growth("sequential_seconds_per_record"),
     ),
-    (LARGE, "Time per random read, large log against small", _format_growth("random_seconds_per_read")),
+    (LARGE, "Time per random read, large log vs small", _format_growth("random_seconds_per_read")),
     (LARGE_RECOVERY, "Recovery after SIGKILL, nothing checkpointed", _format_recovery),
     (LAG, "Wake-up of a follower in another process", _format_lag),
     (IMPORT, "`import logstore`", _format_import),

@@ -101,7 +101,7 @@ def goals_of(lines: Lines) -> list[tuple[Goal, Spread | None]]:
     for shape in SHAPES:
         title = shape.title
         add(
-            f"Scan of {title}, all columns, to Parquet",
+            f"Scan of {title}, all columns, vs Parquet",
             0.5,
             1,
             _against(lines, "scan", ALL_COLUMNS, PARQUET, title),
@@ -109,7 +109,7 @@ def goals_of(lines: Lines) -> list[tuple[Goal, Spread | None]]:
     for shape in SHAPES:
         title = shape.title
         add(
-            f"Scan of {title}, all columns, to the connector",
+            f"Scan of {title}, all columns, vs the connector",
             2,
             4,
             _against(lines, "scan", ALL_COLUMNS, KAFKA, title),
@@ -119,7 +119,7 @@ def goals_of(lines: Lines) -> list[tuple[Goal, Spread | None]]:
         for line in lines.of(part="scan", query=VALUES, source=OURS, shape=SMALL.title)
     ]
     add(
-        "Values alone, 100 B, records per second",
+        "Read only values, 100 B, records per second",
         5e6,
         None,
         Spread.of(values) if values else None,
@@ -128,22 +128,22 @@ def goals_of(lines: Lines) -> list[tuple[Goal, Spread | None]]:
     for shape in SHAPES:
         title = shape.title
         add(
-            f"Write of {title}, to the connector",
+            f"Write of {title}, vs the connector",
             1,
             None,
             _against(lines, "write", KEY_AND_VALUE, KAFKA, title),
         )
     add(
-        "Trigger with one record, time to that of the rate source",
+        "Trigger with one record, time vs the rate source",
         1.5,
         None,
         _triggers(lines),
         is_ceiling=True,
     )
-    add("Two tasks to one, on two cores", 1.5, None, _two_tasks(lines))
-    add("Time of a record, most records to fewest", 1.2, None, _growth(lines, "seconds"), is_ceiling=True)
+    add("Two tasks vs one, on two cores", 1.5, None, _two_tasks(lines))
+    add("Time per record, largest topic vs smallest", 1.2, None, _growth(lines, "seconds"), is_ceiling=True)
     add(
-        "Memory of a worker, most records to fewest",
+        "Worker memory, largest topic vs smallest",
         1.2,
         None,
         _growth(lines, "worker_bytes"),
@@ -197,9 +197,7 @@ def _scan_table(lines: Lines, query: str) -> str:
             rows.append(
                 [shape.title, source, format_rate(rate), f"{format_bytes(log)}/s", _beside(source, ratio)]
             )
-    return format_table(
-        ["Values", "Read from", "Records/s", "Of the log's bytes", "logstore beside it"], rows
-    )
+    return format_table(["Values", "Read from", "Records/s", "Log bytes/s", "logstore vs it"], rows)
 
 
 def _beside(source: str, ratio: Spread | None) -> str:
@@ -214,7 +212,7 @@ def _write_table(lines: Lines) -> str:
             if rate is not None:
                 ratio = _against(lines, "write", KEY_AND_VALUE, source, shape.title)
                 rows.append([shape.title, source, format_rate(rate), _beside(source, ratio)])
-    return format_table(["Values", "Written by", "Records/s", "logstore beside it"], rows)
+    return format_table(["Values", "Written by", "Records/s", "logstore vs it"], rows)
 
 
 def _trigger_table(lines: Lines) -> str:
@@ -234,7 +232,7 @@ def _task_table(lines: Lines) -> str:
             rows.append(
                 [shape.title, *(format_rate(rate or 0) for rate in rates), format_ratio(rates[1] / rates[0])]
             )
-    return format_table(["Values", "One task", "Two tasks", ""], rows, text_columns=1)
+    return format_table(["Values", "One task", "Two tasks", "two vs one"], rows, text_columns=1)
 
 
 def _size_table(lines: Lines) -> str:
@@ -247,7 +245,7 @@ def _size_table(lines: Lines) -> str:
             [f"{count:,}", format_seconds(seconds), f"{seconds / count * 1e9:.0f} ns", format_bytes(memory)]
         )
     return format_table(
-        ["Records of 100 B", "Scan", "For each", "Most memory of a worker"], rows, text_columns=0
+        ["Records of 100 B", "Scan", "Per record", "Peak worker memory"], rows, text_columns=0
     )
 
 
@@ -262,22 +260,22 @@ def format_page(results: dict[str, Any]) -> str:
             "![Records per second](images/spark.svg)\n",
             "### Goals\n",
             format_goal_rows(goals_of(lines)),
-            "### Read with all columns\n",
+            "### Read all columns\n",
             _scan_table(lines, ALL_COLUMNS),
-            "### Read values alone\n",
+            "### Read only values\n",
             _scan_table(lines, VALUES),
             "### Write\n",
             _write_table(lines),
             "### Streams\n",
             _trigger_table(lines),
-            "### One task and two\n",
+            "### One task and two tasks\n",
             _task_table(lines),
             "### As a topic grows\n",
             _size_table(lines),
             "### Machine\n",
             facts,
-            f"Measured {machine['date']} at commit {machine['commit']}. Medians of {rounds} rounds after one "
-            "that warms up, lowest and highest in brackets.",
+            f"Measured {machine['date']} at commit {machine['commit']}. Medians of {rounds} rounds after a "
+            "warm-up round; lowest and highest in brackets.",
         ]
     )
 

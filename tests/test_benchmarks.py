@@ -482,8 +482,8 @@ def test_an_aim_alone_is_never_missed() -> None:
 def test_the_table_of_goals_is_made_from_the_measurements() -> None:
     found = results(measurement(LOGSTORE, 1.0), measurement(SQLITE, 9.0), measurement(LMDB, 1.0))
     lines = {line.split(" | ")[0].lstrip("| "): line for line in goals.format_goals(found).splitlines()}
-    assert "| met | 9.00 x | 8.00 x |" in lines["Append rows, 1,000 a batch, to sqlite"]
-    assert "**missed** | 1.00 x | 2.00 x" in lines["Append rows, 1,000 a batch, to lmdb"]
+    assert "| met | 9.00 x | 8.00 x |" in lines["Append rows, 1,000 a batch, vs sqlite"]
+    assert "**missed** | 1.00 x | 2.00 x" in lines["Append rows, 1,000 a batch, vs lmdb"]
     assert "not measured" in lines["Import"]
 
 

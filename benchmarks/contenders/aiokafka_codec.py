@@ -14,7 +14,7 @@ from benchmarks.contenders.kafka_file import KafkaFile
 class AiokafkaContender(KafkaFile):
     settings: ClassVar[str] = (
         "its compiled `DefaultRecordBatchBuilder`, one `pwrite` for each batch; `MemoryRecords` over pieces "
-        "of a mebibyte, `validate_crc`, iteration"
+        "of 1 MiB, `validate_crc`, iteration"
     )
     builder_class: ClassVar[Any] = DefaultRecordBatchBuilder
     records_class: ClassVar[Any] = MemoryRecords

@@ -16,8 +16,8 @@ from benchmarks.contenders.base import Contender
 from benchmarks.records import Row, Stored, WrongDataError
 
 PROMISE = (
-    "with `fdatasync` only when flushed; CRC-32C of each batch, checked when reading; no index, no recovery, "
-    "nothing but a file"
+    "`fdatasync` only when flushed; CRC-32C of each batch, checked when reading; no index and no recovery: "
+    "just a file"
 )
 
 _PIECE_BYTES = 1 << 20

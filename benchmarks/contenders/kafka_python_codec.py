@@ -14,7 +14,7 @@ from benchmarks.contenders.kafka_file import KafkaFile
 class KafkaPythonContender(KafkaFile):
     settings: ClassVar[str] = (
         "its `DefaultRecordBatchBuilder` with the crc32c package, one `pwrite` for each batch; "
-        "`MemoryRecords` over pieces of a mebibyte, `validate_crc`, iteration"
+        "`MemoryRecords` over pieces of 1 MiB, `validate_crc`, iteration"
     )
     builder_class: ClassVar[Any] = DefaultRecordBatchBuilder
     records_class: ClassVar[Any] = MemoryRecords

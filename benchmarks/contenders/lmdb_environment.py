@@ -25,11 +25,11 @@ class LmdbContender(Contender):
 
     settings: ClassVar[str] = (
         "`putmulti(append=True)` with integer keys, one transaction for each batch, `writemap=True`; "
-        "`sync=False` without flushes. Readahead as by default"
+        "`sync=False` without flushes; default readahead"
     )
     promise: ClassVar[str] = (
-        "transactions; what was not flushed may be damaged as a whole by a power cut; no checksums; an index "
-        "by offset"
+        "transactions; without flushes, a power cut may damage the whole database; no checksums; an index by "
+        "offset"
     )
 
     def __init__(self, directory: str, *, is_durable: bool = False) -> None:

@@ -14,8 +14,8 @@ if not logstore.build_info().is_compiled:
 
 _TOPIC = "records"
 _PROMISE = (
-    "flushed in the background within a second, or when asked; CRC-32C of each batch, checked when reading; "
-    "indexes by offset and by time; readers in other processes; files that Kafka opens"
+    "flushed in the background within a second, or on request; CRC-32C of each batch, checked when reading; "
+    "indexes by offset and by time; readers in other processes; files that Kafka can open"
 )
 
 
@@ -87,8 +87,8 @@ class GatheringContender(LogstoreContender):
 
     settings: ClassVar[str] = "`Log.append` for each record, default settings"
     promise: ClassVar[str] = (
-        "as logstore, but less than the others in the same table: for up to 5 ms (`linger_ms`) the record is "
-        "only in memory"
+        "as logstore, but weaker than the others in the same table: for up to 5 ms (`linger_ms`) the record "
+        "is only in memory"
     )
 
     def append(self, batch: Any) -> None:
@@ -103,7 +103,7 @@ class GatheringContender(LogstoreContender):
 class OnDemandContender(LogstoreContender):
     """Reads what ``extend`` wrote; a record's fields are made when they are looked at."""
 
-    settings: ClassVar[str] = "`Log.read(on_demand=True)`: only the value of each record is looked at"
+    settings: ClassVar[str] = "`Log.read(on_demand=True)`: only the value of each record is used"
     promise: ClassVar[str] = "as logstore"
 
     def sum_values(self) -> tuple[int, int]:

@@ -30,8 +30,8 @@ class FileContender(Contender):
         "one file: size and `zlib.crc32` of each batch, one `pwrite` for each, an index of batches in memory"
     )
     promise: ClassVar[str] = (
-        "with `fdatasync` only when flushed; a checksum of each batch, checked when reading; an index by "
-        "offset that is gone with the process; a torn end is cut"
+        "`fdatasync` only when flushed; a checksum of each batch, checked when reading; an index by offset, "
+        "in memory only; opening truncates a torn end"
     )
 
     def __init__(self, directory: str, *, is_durable: bool = False) -> None:

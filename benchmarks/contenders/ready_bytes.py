@@ -20,11 +20,11 @@ class LimitContender(Contender):
     """The bytes are batches as logstore writes them, so that the sizes are the same."""
 
     settings: ClassVar[str] = (
-        "batches that were encoded before the clock started, one `os.write` for each; `cat file > /dev/null` "
-        "(of the file many times over, so that starting `cat` does not count)"
+        "batches encoded before the clock starts, one `os.write` for each; `cat file > /dev/null` (with the "
+        "file many times, so that starting `cat` does not count)"
     )
     looks_at_values: ClassVar[bool] = False
-    promise: ClassVar[str] = "nothing: nothing is encoded, checked or decoded, no Python object is made"
+    promise: ClassVar[str] = "nothing: no encoding, checking or decoding, and no Python objects"
 
     def __init__(self, directory: str, *, is_durable: bool = False) -> None:
         self._is_durable = is_durable

@@ -36,8 +36,8 @@ class RocksContender(Contender):
         "flushes; a block cache of 256 MiB, readahead of 1 MiB when reading in order"
     )
     promise: ClassVar[str] = (
-        "transactions; a power cut takes the end of what was not flushed; checksums of log and blocks, "
-        "checked when read from disk (a damaged log is cut when opening, without a word); an index by offset"
+        "transactions; a power cut may lose the newest unflushed records; checksums of log and blocks, "
+        "checked when read from disk (opening truncates a damaged log silently); an index by offset"
     )
     compression: ClassVar[str] = "none"
 

@@ -27,7 +27,7 @@ class SqliteContender(Contender):
         "flushes, `FULL` with; reads through `mmap_size`"
     )
     promise: ClassVar[str] = (
-        "transactions; what was not flushed may be damaged as a whole by a power cut; no checksums on the "
+        "transactions; without flushes, a power cut may damage the whole database; no checksums on the "
         "table's pages; an index by offset"
     )
 
