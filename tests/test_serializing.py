@@ -42,12 +42,16 @@ def test_text_and_json_go_through_every_call(topic):
     orders.extend([logstore.NewRecord("plain", "dave")])
     found = {(record.key, str(record.value)) for record in orders.read()}
     assert found == {
-        ("alice", "{'status': 'paid'}"), ("bob", "[1, 2]"), ("bob", "None"), ("carol", "5"), ("dave", "plain")
+        ("alice", "{'status': 'paid'}"),
+        ("bob", "[1, 2]"),
+        ("bob", "None"),
+        ("carol", "5"),
+        ("dave", "plain"),
     }
     carol = next(record for record in orders.read() if record.key == "carol")
     assert carol.headers == (("h", b"x"),)
     assert (carol.topic, carol.timestamp_ms) == ("t", 1_700_000_000_000)
-    assert [record.key for record in orders.follow({partition: offset}, timeout=0)][0]
+    assert next(orders.follow({partition: offset}, timeout=0)).key == "alice"
     assert orders.latest() == {"alice": {"status": "paid"}, "carol": 5, "dave": "plain"}
     assert topic[partition].record_at(offset).value == b'{"status":"paid"}'
     assert orders.topic is topic

@@ -6,12 +6,14 @@ on its ``__repr__``, nor a lock be held while its ``__bool__`` runs.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from logstore.errors import InvalidTimestampError, UsageError
 
 _MAX_SHOWN = 200
+_MOST_NAMES = 8
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -23,6 +25,20 @@ def shown(value: object) -> str:
         return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
     except Exception:
         return f"a {type(value).__name__}"
+
+
+def did_you_mean(wrong: object, known: Iterable[str]) -> str:
+    """What a message adds about a name that is not known: the one that is meant, or those that there are."""
+    import difflib  # few programs get here
+
+    names = sorted(known)
+    if not names:
+        return "; there are none"
+    alike = difflib.get_close_matches(wrong, names, 1) if isinstance(wrong, str) else []
+    if alike:
+        return f"; did you mean {alike[0]!r}?"
+    more = f", and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return f"; there are {', '.join(map(repr, names[:_MOST_NAMES]))}{more}"
 
 
 def check_flag(value: object, name: str) -> bool:

@@ -197,7 +197,13 @@ class Store(BoundToProcess, Mapping[str, Topic]):
                 "add_partitions() gives it more"
             )
         if config is not None and topic.config != config:
-            raise UsageError(f"topic {name!r} has other settings; configure() changes them")
+            differences = ", ".join(
+                f"{setting} is {have!r} and not {want!r}"
+                for setting, have, want in topic.config.differences(config)
+            )
+            raise UsageError(
+                f"topic {name!r} has other settings: {differences}; topic.configure() changes them"
+            )
         if held is not None and topic.held_partitions != held:
             raise UsageError(
                 f"{self.path} holds partitions {shown_numbers(topic.held_partitions)} of topic {name!r}, not "
@@ -220,7 +226,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
 
     def _writable(self) -> LogDirectory:
         if isinstance(self._directory, WatchedDirectory):
-            raise ReadOnlyError(f"{self.path} was opened read-only")
+            raise ReadOnlyError(f"{self.path} was opened read-only; open it without read_only to change it")
         self._directory.check_open()
         return self._directory
 

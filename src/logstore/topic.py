@@ -15,7 +15,7 @@ from logstore.errors import (
     InvalidRecordError,
     LogstoreError,
     ReadOnlyError,
-    UnknownTopicError,
+    UnknownPartitionError,
     UsageError,
 )
 from logstore.format.batch import NewBatch
@@ -128,9 +128,8 @@ class Topic(BoundToProcess, Sequence[Log]):
         if type(number) is not int:
             raise UsageError(f"partition is {shown(number)}; it must be a number{how_to_make_int(number)}")
         if not -count <= number < count:
-            # IndexError ends iteration over a sequence; UnknownTopicError is ours. This is both.
-            raise _UnknownPartitionError(
-                f"topic {self.name!r} has {count} partitions; there is no {shown(number)}"
+            raise UnknownPartitionError(
+                f"topic {self.name!r} has {count} partitions, numbered from 0; there is no {shown(number)}"
             )
         return number % count
 
@@ -416,7 +415,9 @@ class Topic(BoundToProcess, Sequence[Log]):
             UsageError: the topic is not compacted.
         """
         if not self.config.compacts:
-            raise UsageError(f"topic {self.name!r} is not compacted: cleanup_policy must contain compact")
+            raise UsageError(
+                f"topic {self.name!r} is not compacted; topic.configure(cleanup_policy='compact') makes it so"
+            )
         now, dry_run = check_flag(now, "now"), check_flag(dry_run, "dry_run")
         check_callback(on_progress, "on_progress")
         return self._writable().compact(self.name, now=now, dry_run=dry_run, on_progress=on_progress)
@@ -527,13 +528,11 @@ class Topic(BoundToProcess, Sequence[Log]):
 
     def _writable(self) -> LogDirectory:
         if isinstance(self._directory, WatchedDirectory):
-            raise ReadOnlyError(f"{self._directory.path} was opened read-only")
+            raise ReadOnlyError(
+                f"{self._directory.path} was opened read-only; open it without read_only to change it"
+            )
         self._directory.check_open()
         return self._directory
 
     def __repr__(self) -> str:
         return f"<Topic {self.name!r} in {self._directory.path!r}>"
-
-
-class _UnknownPartitionError(UnknownTopicError, IndexError):
-    """No such partition in the topic."""

@@ -166,5 +166,7 @@ def test_wrong_places_are_refused_at_once(tmp_path):
             with pytest.raises(UsageError, match=words):
                 call()
         for call in (lambda: topic.read({0: 5}), lambda: topic.follow({0: 5})):
-            with pytest.raises(OffsetOutOfRangeError, match="offset 5 is outside the log, which holds 0 to 1"):
+            with pytest.raises(
+                OffsetOutOfRangeError, match="offset 5 is outside the log, which holds 0 to 1"
+            ):
                 call()

@@ -76,7 +76,9 @@ def list_of(records: Any) -> list[Any]:
         UsageError: ``records`` is not an iterable of records.
     """
     if isinstance(records, bytes | bytearray | memoryview | str):
-        raise UsageError(f"records is a single {type(records).__name__}; extend takes an iterable of records")
+        raise UsageError(
+            f"records is a single {type(records).__name__}; extend takes an iterable, append one"
+        )
     if isinstance(records, Mapping):  # iterating gives its keys, which would be appended as values
         raise UsageError(f"records is a {type(records).__name__}; give its items(): pairs of key and value")
     try:
@@ -124,6 +126,7 @@ def _new_record(number: int, row: Any) -> NewRecord:
     raise InvalidRecordError(
         f"record {number} is a {type(row).__name__}; it must be a NewRecord, (key, value), "
         "(key, value, timestamp_ms), (key, value, timestamp_ms, headers), or bytes"
+        + _how_to_make_bytes("value", row)
     )
 
 
@@ -177,6 +180,8 @@ def check_payload(name: str, payload: Any, number: int | None = None) -> bytes |
 
 def _how_to_make_bytes(name: str, payload: Any) -> str:
     """What a message adds about a key or value that there is a serializer for."""
+    if name not in ("key", "value"):
+        return "; .encode() makes bytes of it" if isinstance(payload, str) else ""
     if isinstance(payload, str):
         return f'; .encode() makes bytes of it, or topic.serialized({name}="text") of every {name}'
     if isinstance(payload, int | float | list | dict):

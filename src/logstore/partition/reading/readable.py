@@ -128,6 +128,12 @@ class ReadableLog(BoundToProcess, ABC):
         return self._known_view().log_start_offset
 
     @property
+    def deleted_offsets(self) -> range:
+        """The offsets in front of the log start: what retention or :meth:`.Log.delete_before` has taken away.
+        A reader that is among them has missed those from there on."""
+        return range(self.log_start_offset)
+
+    @property
     def log_end_offset(self) -> int:
         """The offset that the next record will get."""
         return self._known_view().log_end_offset

@@ -90,10 +90,7 @@ class LogView(NamedTuple):
             OffsetOutOfRangeError: ``offset`` is below the log start or above the log end.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise OffsetOutOfRangeError(
-                f"offset {offset} is outside the log, which holds {self.log_start_offset} to "
-                f"{self.log_end_offset} ({self.segments[0].directory})"
-            )
+            raise self._out_of_range(offset, "outside the log, which holds", self.log_end_offset)
 
     def check_shown(self, offset: int, isolation: Isolation) -> None:
         """
@@ -102,10 +99,17 @@ class LogView(NamedTuple):
         """
         limit = self.limit_of(isolation)
         if not self.log_start_offset <= offset < limit:
-            raise OffsetOutOfRangeError(
-                f"offset {offset} is outside of what can be read now, {self.log_start_offset} up to {limit} "
-                f"({self.segments[0].directory})"
-            )
+            raise self._out_of_range(offset, "outside of what can be read now,", limit)
+
+    def _out_of_range(self, offset: int, what: str, end: int) -> OffsetOutOfRangeError:
+        if offset < self.log_start_offset:
+            hint = "what was in front of it was deleted: begin at log_start_offset"
+        else:
+            hint = f"follow({end}) waits for what comes there"
+        directory = self.segments[0].directory
+        return OffsetOutOfRangeError(
+            f"offset {offset} is {what} {self.log_start_offset} to {end} ({directory}); {hint}"
+        ).of_log(self.log_start_offset, self.log_end_offset)
 
 
 def error_path(error: LogstoreError) -> str | None:
