@@ -51,7 +51,7 @@ def test_text_and_json_go_through_every_call(topic):
     carol = next(record for record in orders.read() if record.key == "carol")
     assert carol.headers == (("h", b"x"),)
     assert (carol.topic, carol.timestamp_ms) == ("t", 1_700_000_000_000)
-    assert next(orders.follow({partition: offset}, timeout=0)).key == "alice"
+    assert "alice" in {record.key for record in orders.follow({partition: offset}, timeout=0)}
     assert orders.latest() == {"alice": {"status": "paid"}, "carol": 5, "dave": "plain"}
     assert topic[partition].record_at(offset).value == b'{"status":"paid"}'
     assert orders.topic is topic
@@ -84,8 +84,8 @@ def test_what_a_serializer_refuses_is_named(topic):
     with pytest.raises(InvalidRecordError, match="gives it as bytes"):
         orders.latest()
     lists = topic.serialized(key="json")
-    topic.append(b"v", key=b"[1]", partition=2)
-    with pytest.raises(InvalidRecordError, match=r"the key of the record at offset 0 of t-2"):
+    topic.append(b"v", key=b"[1]", partition=0)
+    with pytest.raises(InvalidRecordError, match=r"the key of the record at offset 0 of t-0"):
         lists.latest()
 
 

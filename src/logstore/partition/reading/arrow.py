@@ -345,7 +345,7 @@ class _ColumnReader:
         records = self._decode(found)
         if self._is_too_much(len(records), sum(map(_payload_bytes, records))):
             yield
-        append_row, kind = self._columns.append_row, timestamp_type_of(header)
+        append_row, kind = self._columns.append_row, int(header.timestamp_type)
         for record in records:
             append_row(*record, kind)
 
@@ -415,11 +415,6 @@ def _section_of(found: _FoundBatch) -> tuple[Bytes, int, int] | None:
         return records_section(*found)
     except CorruptionError:
         return None
-
-
-def timestamp_type_of(header: BatchHeader) -> int:
-    """The type of the batch's timestamps; -1 where it has none, before magic 1."""
-    return int(header.timestamp_type) if header.magic else -1
 
 
 def _payload_bytes(record: Record) -> int:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from logstore.errors import CorruptionError, LogstoreError, OffsetOutOfRangeError, StorageError
 from logstore.format.index import AbortedTransactions
-from logstore.model import Isolation
+from logstore.model import Isolation, TopicPartition
 from logstore.partition.segments.segment import Segment
 
 
@@ -41,6 +41,8 @@ class LogView(NamedTuple):
     truncation_count: int = 0
     aborted: AbortedTransactions | None = None
     """All aborted transactions of the view, where they were found before; else the segments' indexes tell."""
+    partition: TopicPartition | None = None
+    """What records that are read say they are of."""
 
     def explains(self, error: LogstoreError, seen: LogView) -> bool:
         """Whether an error that a reader of an older view met may come from segments that were replaced.
