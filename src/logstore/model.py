@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from enum import Enum, IntEnum
 from functools import lru_cache
 from itertools import repeat
@@ -75,6 +75,14 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+def datetime_of(timestamp_ms: int) -> datetime | None:
+    """The datetime, in UTC, of a record's timestamp; None for a record without one."""
+    return None if timestamp_ms < 0 else _EPOCH + timedelta(milliseconds=timestamp_ms)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
 class _Source(NamedTuple):
     """What a record says beside its fields."""
 
@@ -140,6 +148,15 @@ class Record(_RecordFields):
         if source != _NO_SOURCE:
             object.__setattr__(record, "_read_from", source)
         return record
+
+    @property
+    def timestamp(self) -> datetime | None:
+        """``timestamp_ms`` as a datetime in UTC; None if the record has none.
+
+        Raises:
+            OverflowError: it is behind the year 9999.
+        """
+        return datetime_of(self.timestamp_ms)
 
     @property
     def topic(self) -> str | None:
@@ -250,7 +267,7 @@ _set_dictionary = vars(PlainRecord)["__dict__"].__set__
 
 if not TYPE_CHECKING and compiled is not None:
     Record = compiled.Record
-    for _name in ("__doc__", "__annotations__", "__match_args__", "_fields", "_field_defaults"):
+    for _name in ("__doc__", "__annotations__", "__match_args__", "_fields", "_field_defaults", "timestamp"):
         setattr(Record, _name, getattr(PlainRecord, _name))
     Sequence.register(Record)  # as a tuple is one: for ``match`` statements too
 

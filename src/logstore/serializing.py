@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from logstore.arguments import shown
@@ -21,6 +22,7 @@ from logstore.model import (
     NewRecord,
     Record,
     TimestampType,
+    datetime_of,
 )
 from logstore.partition.encoding.rows import NewRecords
 from logstore.partition.reading.latest import LatestView
@@ -89,6 +91,11 @@ class SerializedRecord(NamedTuple):
     headers: tuple[Header, ...]
     timestamp_type: TimestampType
     leader_epoch: int | None
+
+    @property
+    def timestamp(self) -> datetime | None:
+        """``timestamp_ms`` as a datetime in UTC; None if the record has none."""
+        return datetime_of(self.timestamp_ms)
 
 
 class TopicOfBytes(Protocol):

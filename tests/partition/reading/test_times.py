@@ -92,6 +92,18 @@ def test_columns_are_those_of_the_rows(store, seed):
         assert values["value"].to_pylist() == [r.value for r in rows]
 
 
+def test_a_record_says_its_time(store):
+    log = store.create_topic("t")[0]
+    log.extend([(None, b"1", at(5)), (None, b"2", -1)])
+    times = [record.timestamp for record in log.read()]
+    assert times == [at(5), None]
+    assert times[0].tzinfo is UTC
+    assert [record.timestamp for record in store["t"].serialized(value="text").read()] == times
+    far = logstore.Record(0, 2**62, None, None)
+    with pytest.raises(OverflowError):
+        _ = far.timestamp
+
+
 def test_offsets_and_times_mix(store):
     log = store.create_topic("t")[0]
     log.extend([(None, b"%d" % number, T0_MS + number) for number in range(10)])
