@@ -36,6 +36,9 @@ typedef struct {
     int64_t spare_region_bytes;
     struct Record *spare_records; /* memory of dead records, each with the next as its key: see record.h */
     int spare_record_count;
+    struct RecordSource *last_source; /* that of the newest records, which were read from last_partition */
+    PyObject *last_partition;
+    PyObject *timestamp_types[3];     /* the members of TimestampType from -1 on, or NULL: see record.c */
     struct ColumnSet *spare_columns; /* memory for the next Columns, or NULL */
 } ModuleState;
 
@@ -95,12 +98,7 @@ read_exact_int(PyObject *object, int64_t *number)
     return overflow ? -1 : 0;
 }
 
-/* Give back the memory that is kept for new records. */
+/* Give back what is kept for new records. */
 void free_spare_records(ModuleState *state);
-
-/* A new reference to a record with fields made now. Steals key, value and headers (none of them NULL) also
-   when it fails. */
-PyObject *new_record(ModuleState *state, int64_t offset, int64_t timestamp_ms, PyObject *key, PyObject *value,
-                     PyObject *headers);
 
 #endif

@@ -30,13 +30,14 @@ sections_of(const Run *run)
 static Run *
 walk_whole(PyObject *const *arguments, Py_ssize_t argument_count, Py_buffer *buffer, RunEnd *why)
 {
-    if (argument_count != 9) {
-        PyErr_SetString(PyExc_TypeError, "9 arguments are wanted");
+    if (argument_count < 9 || argument_count > 10) {
+        PyErr_SetString(PyExc_TypeError, "9 or 10 arguments are wanted");
         return NULL;
     }
     Run *run = begin_run(arguments, buffer);
     if (run != NULL) {
         run->is_whole_only = 1;
+        run->partition = argument_count > 9 ? arguments[9] : Py_None;
         *why = walk_run(run);
     }
     return run;
@@ -101,7 +102,7 @@ classify_run(const ModuleState *state, Run *run, const Section *sections, PyObje
 
 /* Appends the batch's latest records. -1, perhaps with an exception, if one is not right. */
 static int
-decode_latest(HeaderCache *cache, const Batch *batch, const char *standings, PyObject *list)
+decode_latest(HeaderCache *cache, RecordSource *source, const Batch *batch, const char *standings, PyObject *list)
 {
     const uint8_t *at = batch->at + HEADER_BYTES;
     Base base = base_of(batch);
@@ -112,7 +113,7 @@ decode_latest(HeaderCache *cache, const Batch *batch, const char *standings, PyO
         if (standings[number] != LATEST)
             continue;
         int64_t offset = base.base_offset + raw.offset_delta;
-        PyObject *record = record_of_raw(cache, &raw, offset, timestamp_of(&base, &raw));
+        PyObject *record = record_of_raw(cache, source, &raw, offset, timestamp_of(&base, &raw));
         int failed = record == NULL ? -1 : PyList_Append(list, record);
         Py_XDECREF(record);
         if (failed < 0)
@@ -131,8 +132,13 @@ decode_run(ModuleState *state, Run *run, const char *standings, RunEnd *why)
     for (int number = 0; list != NULL && number < run->batch_count; number++) {
         const Batch *batch = &run->batches[number];
         Py_ssize_t before = PyList_Size(list);
-        if (memchr(standings, LATEST, (size_t)batch->record_count) != NULL &&
-            decode_latest(&cache, batch, standings, list) < 0) {
+        int failed = 0;
+        if (memchr(standings, LATEST, (size_t)batch->record_count) != NULL) {
+            RecordSource *source = find_batch_source(state, run->partition, batch->at);
+            failed = source == NULL ? -1 : decode_latest(&cache, source, batch, standings, list);
+            release_source(source);
+        }
+        if (failed < 0) {
             if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_MemoryError))
                 PyErr_Clear();
             if (PyErr_Occurred() || PyList_SetSlice(list, before, PyList_Size(list), NULL) < 0)
@@ -194,8 +200,8 @@ static PyMethodDef functions[] = {
      "put_run(buffer, position, previous_last, next_segment, start, stop, limit_bytes, is_filtering, offset_map)\n"
      "--\n\n(None, position, previous_last, why), after the keys of a run were put into the map."},
     {"latest_run", (PyCFunction)(void (*)(void))latest_run, METH_FASTCALL,
-     "latest_run(buffer, position, previous_last, next_segment, start, stop, limit_bytes, is_filtering, maps)\n"
-     "--\n\n(records, position, previous_last, why): those of a run that no map knows a later one of."},
+     "latest_run(buffer, position, previous_last, next_segment, start, stop, limit_bytes, is_filtering, maps, "
+     "partition=None)\n--\n\n(records, position, previous_last, why): those of a run that no map knows a later one of."},
     {NULL, NULL, 0, NULL},
 };
 

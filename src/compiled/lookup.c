@@ -165,7 +165,8 @@ wanted_records(const Run *run, const Batch *batch, int32_t *first, int32_t *coun
 
 /* Fills list from index on with a batch's records. Returns -1, perhaps with an exception, if one is not right. */
 static int
-decode_wanted(HeaderCache *cache, const Run *run, const Batch *batch, PyObject *list, Py_ssize_t index)
+decode_wanted(HeaderCache *cache, RecordSource *source, const Run *run, const Batch *batch, PyObject *list,
+              Py_ssize_t index)
 {
     const uint8_t *at = batch->at + HEADER_BYTES;
     Base base = base_of(batch);
@@ -184,8 +185,8 @@ decode_wanted(HeaderCache *cache, const Run *run, const Batch *batch, PyObject *
         least_delta = (int64_t)raw.offset_delta + 1;
         int64_t offset = base.base_offset + raw.offset_delta, timestamp_ms = timestamp_of(&base, &raw);
         PyObject *record = run->section == NULL
-                               ? record_of_raw(cache, &raw, offset, timestamp_ms)
-                               : on_demand_record_of_raw(cache->state, &raw, offset, timestamp_ms, run->section);
+                               ? record_of_raw(cache, source, &raw, offset, timestamp_ms)
+                               : on_demand_record_of_raw(source, &raw, offset, timestamp_ms, run->section);
         if (record == NULL || PyList_SetItem(list, index + number, record) < 0)
             return -1;
     }
@@ -216,7 +217,10 @@ decode_run(HeaderCache *cache, Run *run, RunEnd *why)
         const Batch *batch = &run->batches[number];
         int32_t first, count;
         wanted_records(run, batch, &first, &count);
-        if (decode_wanted(cache, run, batch, list, index) == 0) {
+        RecordSource *source = find_batch_source(cache->state, run->partition, batch->at);
+        int failed = source == NULL ? -1 : decode_wanted(cache, source, run, batch, list, index);
+        release_source(source);
+        if (failed == 0) {
             index += count;
             continue;
         }
@@ -253,11 +257,24 @@ read_ints(PyObject *const *arguments, Py_ssize_t count, int64_t *numbers)
 }
 
 static int
+has_count_between(Py_ssize_t count, Py_ssize_t least, Py_ssize_t most)
+{
+    if (count >= least && count <= most)
+        return 1;
+    PyErr_Format(PyExc_TypeError, "%zd arguments where %zd to %zd are wanted", count, least, most);
+    return 0;
+}
+
+static int
 has_count(Py_ssize_t count, Py_ssize_t wanted)
 {
-    if (count != wanted)
-        PyErr_Format(PyExc_TypeError, "%zd arguments where %zd are wanted", count, wanted);
-    return count == wanted;
+    return has_count_between(count, wanted, wanted);
+}
+
+static PyObject *
+optional_argument(PyObject *const *arguments, Py_ssize_t count, Py_ssize_t number)
+{
+    return number < count ? arguments[number] : Py_None;
 }
 
 Run *
@@ -286,6 +303,7 @@ begin_run(PyObject *const *arguments, Py_buffer *buffer)
     run->is_filtering = numbers[6] != 0;
     run->is_whole_only = 0;
     run->section = NULL;
+    run->partition = Py_None;
     run->batch_count = 0;
     return run;
 }
@@ -305,19 +323,20 @@ run_result(const Run *run, PyObject *found, RunEnd why)
 }
 
 PyDoc_STRVAR(read_run_doc, "read_run(buffer, position, previous_last, next_segment, start, stop, limit_bytes, "
-                           "is_filtering, on_demand) -> (records, position, previous_last, why)");
+                           "is_filtering, on_demand, partition=None) -> (records, position, previous_last, why)");
 
 static PyObject *
 read_run(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
     Py_buffer buffer;
-    if (!has_count(count, 9))
+    if (!has_count_between(count, 9, 10))
         return NULL;
     int on_demand = PyObject_IsTrue(arguments[8]);
     Run *run = on_demand < 0 ? NULL : begin_run(arguments, &buffer);
     if (run == NULL)
         return NULL;
     run->section = on_demand && PyBytes_Check(arguments[0]) ? arguments[0] : NULL;
+    run->partition = optional_argument(arguments, count, 9);
     RunEnd why = walk_run(run);
     HeaderCache cache;
     begin_header_cache(&cache, module_state(module));
@@ -358,7 +377,7 @@ find_delta(const uint8_t **at, const uint8_t *end, int64_t number, int64_t count
 /* The record at an offset inside a batch's section; False if there is none, None if something is not right. */
 static PyObject *
 record_at_delta(ModuleState *state, const Base *base, const uint8_t *at, const uint8_t *end, int64_t number,
-                int64_t count, int dense, int64_t delta)
+                int64_t count, int dense, int64_t delta, PyObject *partition, int32_t leader_epoch)
 {
     RawRecord raw;
     int missed = find_delta(&at, end, number, count, dense, delta, &raw);
@@ -366,11 +385,15 @@ record_at_delta(ModuleState *state, const Base *base, const uint8_t *at, const u
         Py_RETURN_NONE;
     if (missed)
         return Py_NewRef(Py_False);
+    RecordSource *source = find_source(state, partition, leader_epoch, base->is_append_time);
+    if (source == NULL)
+        return NULL;
     HeaderCache cache;
     begin_header_cache(&cache, state);
     int64_t offset = add_wrapping(base->base_offset, raw.offset_delta);
-    PyObject *record = record_of_raw(&cache, &raw, offset, timestamp_of(base, &raw));
+    PyObject *record = record_of_raw(&cache, source, &raw, offset, timestamp_of(base, &raw));
     clear_header_cache(&cache);
+    release_source(source);
     if (record != NULL || (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_MemoryError)))
         return record;
     PyErr_Clear();
@@ -379,25 +402,28 @@ record_at_delta(ModuleState *state, const Base *base, const uint8_t *at, const u
 
 PyDoc_STRVAR(find_in_section_doc,
              "find_in_section(section, position, number, record_count, is_dense, base_offset, base_timestamp_ms, "
-             "append_time_ms, is_append_time, offset) -> Record, False if there is none, or None");
+             "append_time_ms, is_append_time, offset, leader_epoch=-1, partition=None) -> Record, False if there is "
+             "none, or None");
 
 static PyObject *
 find_in_section(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
-    int64_t numbers[9];
+    int64_t numbers[10] = {[9] = NO_LEADER_EPOCH};
     Py_buffer buffer;
-    if (!has_count(count, 10) || read_ints(arguments + 1, 9, numbers) < 0 ||
+    if (!has_count_between(count, 10, 12) || read_ints(arguments + 1, count > 10 ? 10 : 9, numbers) < 0 ||
         PyObject_GetBuffer(arguments[0], &buffer, PyBUF_SIMPLE) < 0)
         return NULL;
     Base base = {numbers[4], numbers[5], numbers[6], numbers[7] != 0};
     const uint8_t *bytes = bytes_of(&buffer);
     int64_t delta = (int64_t)((uint64_t)numbers[8] - (uint64_t)base.base_offset);
     PyObject *record;
-    if (numbers[0] < 0 || numbers[0] > buffer.len || numbers[1] < 0 || delta < numbers[1] || delta > INT32_MAX)
+    if (numbers[0] < 0 || numbers[0] > buffer.len || numbers[1] < 0 || delta < numbers[1] || delta > INT32_MAX ||
+        numbers[9] < INT32_MIN || numbers[9] > INT32_MAX)
         record = Py_NewRef(Py_None);
     else
         record = record_at_delta(module_state(module), &base, bytes + numbers[0], bytes + buffer.len, numbers[1],
-                                 numbers[2], numbers[3] != 0, delta);
+                                 numbers[2], numbers[3] != 0, delta, optional_argument(arguments, count, 11),
+                                 (int32_t)numbers[9]);
     PyBuffer_Release(&buffer);
     return record;
 }
@@ -512,11 +538,11 @@ search_batch(Search *search, const uint8_t *at, Batch *batch)
 
 PyDoc_STRVAR(find_record_doc,
              "find_record(buffer, is_exact, previous_last, indexed_last, next_segment, offset, is_filtering, "
-             "whole_bytes) -> Record, False, the position of the batch, or None");
+             "whole_bytes, partition=None) -> Record, False, the position of the batch, or None");
 
 static PyObject *
 answer(ModuleState *state, const Search *search, const Batch *batch, const uint8_t *bytes, int is_filtering,
-       int64_t whole_bytes)
+       int64_t whole_bytes, PyObject *partition)
 {
     if (batch->attributes & CONTROL_BIT)
         Py_RETURN_FALSE;
@@ -525,7 +551,8 @@ answer(ModuleState *state, const Search *search, const Batch *batch, const uint8
         return PyLong_FromSsize_t(batch->at - bytes);
     Base base = base_of(batch);
     return record_at_delta(state, &base, batch->at + HEADER_BYTES, batch->stop, 0, batch->record_count,
-                           is_dense(batch), search->offset - batch->base_offset);
+                           is_dense(batch), search->offset - batch->base_offset, partition,
+                           read_int32(batch->at + LEADER_EPOCH_AT));
 }
 
 static PyObject *
@@ -533,7 +560,7 @@ find_record(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {
     int64_t numbers[7];
     Py_buffer buffer;
-    if (!has_count(count, 8) || read_ints(arguments + 1, 7, numbers) < 0 ||
+    if (!has_count_between(count, 8, 9) || read_ints(arguments + 1, 7, numbers) < 0 ||
         PyObject_GetBuffer(arguments[0], &buffer, PyBUF_SIMPLE) < 0)
         return NULL;
     const uint8_t *bytes = bytes_of(&buffer);
@@ -554,7 +581,8 @@ find_record(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
     }
     PyObject *result;
     if (found == FOUND_BATCH)
-        result = answer(module_state(module), &search, &batch, bytes, numbers[5] != 0, numbers[6]);
+        result = answer(module_state(module), &search, &batch, bytes, numbers[5] != 0, numbers[6],
+                        optional_argument(arguments, count, 8));
     else
         result = Py_NewRef(found == FOUND_GAP ? Py_False : Py_None);
     PyBuffer_Release(&buffer);

@@ -46,6 +46,9 @@ traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->buffer_type);
     Py_VISIT(state->region_type);
     Py_VISIT(state->offset_map_type);
+    Py_VISIT(state->last_partition);
+    for (int i = 0; i < 3; i++)
+        Py_VISIT(state->timestamp_types[i]);
     return 0;
 }
 
@@ -59,6 +62,9 @@ clear(PyObject *module)
     Py_CLEAR(state->buffer_type);
     Py_CLEAR(state->region_type);
     Py_CLEAR(state->offset_map_type);
+    Py_CLEAR(state->last_partition);
+    for (int i = 0; i < 3; i++)
+        Py_CLEAR(state->timestamp_types[i]);
     free(state->spare_region);
     state->spare_region = NULL;
     state->spare_region_bytes = 0;

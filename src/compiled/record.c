@@ -1,8 +1,9 @@
 /* The record type, and its twin that makes key, value and headers when they are asked for.
 
    A record is to Python what logstore.model.PlainRecord is: equal to the tuple of its five fields, hashed,
-   compared and shown like it. Whatever is rare or may go wrong (arguments of other types, the text of a
-   record) is left to that class, so that both cannot differ.
+   compared and shown like it. Beside them it says where it was read: its source, which is no part of the tuple.
+   Whatever is rare or may go wrong (arguments of other types, the text of a record) is left to that class, so that
+   both cannot differ.
 */
 
 #include "record.h"
@@ -10,16 +11,11 @@
 #include <stddef.h>
 #include <structmember.h>
 
-enum { FIELD_COUNT = 5 };
+enum { FIELD_COUNT = 5, ARGUMENT_COUNT = 9 };
 
-static const char *const field_names[FIELD_COUNT + 1] = {"offset", "timestamp_ms", "key", "value", "headers", NULL};
-
-PyObject *
-new_record(ModuleState *state, int64_t offset, int64_t timestamp_ms, PyObject *key, PyObject *value,
-           PyObject *headers)
-{
-    return make_record(state, offset, timestamp_ms, key, value, headers);
-}
+/* The fields, and the attributes that are no fields. */
+static const char *const argument_names[ARGUMENT_COUNT + 1] = {
+    "offset", "timestamp_ms", "key", "value", "headers", "topic", "partition", "timestamp_type", "leader_epoch", NULL};
 
 /* A new reference to an attribute of logstore.model, which imports this module and so is looked up late. */
 static PyObject *
@@ -31,6 +27,159 @@ model_attribute(const char *name)
     PyObject *attribute = PyObject_GetAttrString(model, name);
     Py_DECREF(model);
     return attribute;
+}
+
+/* Sources ------------------------------------------------------------------------------------------------- */
+
+static RecordSource *
+new_source(ModuleState *state, PyObject *topic, PyObject *partition, int32_t leader_epoch, int32_t timestamp_type)
+{
+    RecordSource *source = PyMem_Malloc(sizeof(RecordSource));
+    if (source == NULL)
+        return (RecordSource *)PyErr_NoMemory();
+    source->reference_count = 1;
+    source->state = state;
+    source->topic = Py_XNewRef(topic);
+    source->partition = Py_XNewRef(partition);
+    source->leader_epoch = leader_epoch;
+    source->timestamp_type = timestamp_type;
+    return source;
+}
+
+void
+drop_source(RecordSource *source)
+{
+    Py_XDECREF(source->topic);
+    Py_XDECREF(source->partition);
+    PyMem_Free(source);
+}
+
+RecordSource *
+renew_source(ModuleState *state, PyObject *partition, int32_t leader_epoch, int timestamp_type)
+{
+    PyObject *topic = NULL, *number = NULL;
+    if (partition != Py_None) {
+        if (!PyTuple_Check(partition) || PyTuple_Size(partition) != 2) {
+            PyErr_SetString(PyExc_TypeError, "a partition is a pair of topic and number, or None");
+            return NULL;
+        }
+        topic = PyTuple_GetItem(partition, 0);
+        number = PyTuple_GetItem(partition, 1);
+    }
+    leader_epoch = leader_epoch < 0 ? NO_LEADER_EPOCH : leader_epoch;
+    RecordSource *source = new_source(state, topic, number, leader_epoch, timestamp_type), *last = state->last_source;
+    if (source == NULL)
+        return NULL;
+    PyObject *last_partition = state->last_partition;
+    state->last_source = source;
+    state->last_partition = Py_NewRef(partition);
+    release_source(last);
+    Py_XDECREF(last_partition);
+    return source;
+}
+
+static PyObject *
+object_or_none(PyObject *object)
+{
+    return Py_NewRef(object == NULL ? Py_None : object);
+}
+
+static PyObject *
+read_topic(PyObject *self, void *unused)
+{
+    (void)unused;
+    const RecordSource *source = ((Record *)self)->source;
+    return object_or_none(source == NULL ? NULL : source->topic);
+}
+
+static PyObject *
+read_partition(PyObject *self, void *unused)
+{
+    (void)unused;
+    const RecordSource *source = ((Record *)self)->source;
+    return object_or_none(source == NULL ? NULL : source->partition);
+}
+
+static PyObject *
+read_leader_epoch(PyObject *self, void *unused)
+{
+    (void)unused;
+    const RecordSource *source = ((Record *)self)->source;
+    if (source == NULL || source->leader_epoch == NO_LEADER_EPOCH)
+        Py_RETURN_NONE;
+    return PyLong_FromLong(source->leader_epoch);
+}
+
+static int32_t
+timestamp_type_of(const Record *record)
+{
+    return record->source == NULL ? NO_TIMESTAMP_TYPE : record->source->timestamp_type;
+}
+
+/* The member of TimestampType: to find it anew takes ten times as long. */
+static PyObject *
+read_timestamp_type(PyObject *self, void *unused)
+{
+    (void)unused;
+    const RecordSource *source = ((Record *)self)->source;
+    int32_t number = timestamp_type_of((Record *)self);
+    PyObject **known = source == NULL || source->state == NULL
+                           ? NULL
+                           : &source->state->timestamp_types[number - NO_TIMESTAMP_TYPE];
+    if (known != NULL && *known != NULL)
+        return Py_NewRef(*known);
+    PyObject *type = model_attribute("TimestampType");
+    PyObject *member = type == NULL ? NULL : PyObject_CallFunction(type, "i", (int)number);
+    Py_XDECREF(type);
+    if (known != NULL && *known == NULL && member != NULL)
+        *known = Py_NewRef(member);
+    return member;
+}
+
+/* What the keyword-only arguments say, each of which may be NULL or None; the references are borrowed. 0 if one is
+   out of the ordinary: without an exception. */
+static int
+read_source_arguments(PyObject *const *arguments, RecordSource *source)
+{
+    int64_t number;
+    *source = (RecordSource){.leader_epoch = NO_LEADER_EPOCH, .timestamp_type = NO_TIMESTAMP_TYPE};
+    if (arguments[0] != NULL && arguments[0] != Py_None) {
+        if (!PyUnicode_CheckExact(arguments[0]))
+            return 0;
+        source->topic = arguments[0];
+    }
+    if (arguments[1] != NULL && arguments[1] != Py_None) {
+        if (read_exact_int(arguments[1], &number) < 0 || number < 0 || number > INT32_MAX)
+            return 0;
+        source->partition = arguments[1];
+    }
+    if (arguments[2] != NULL) {
+        int overflow;
+        if (!PyLong_Check(arguments[2]))
+            return 0;
+        number = PyLong_AsLongLongAndOverflow(arguments[2], &overflow);
+        if (overflow || number < NO_TIMESTAMP_TYPE || number > 1)
+            return 0;
+        source->timestamp_type = (int32_t)number;
+    }
+    if (arguments[3] != NULL && arguments[3] != Py_None) {
+        if (read_exact_int(arguments[3], &number) < 0 || number < 0 || number > INT32_MAX)
+            return 0;
+        source->leader_epoch = (int32_t)number;
+    }
+    return 1;
+}
+
+/* Gives a new record a source of its own, if there is anything to say. -1 with the exception. */
+static int
+set_source(Record *record, const RecordSource *wanted)
+{
+    if (wanted->topic == NULL && wanted->partition == NULL && wanted->leader_epoch == NO_LEADER_EPOCH &&
+        wanted->timestamp_type == NO_TIMESTAMP_TYPE)
+        return 0;
+    record->source =
+        new_source(NULL, wanted->topic, wanted->partition, wanted->leader_epoch, wanted->timestamp_type);
+    return record->source == NULL ? -1 : 0;
 }
 
 /* Key, value and headers of an on-demand record ----------------------------------------------------------- */
@@ -118,13 +267,16 @@ is_payload(PyObject *object)
     return object == Py_None || PyBytes_Check(object);
 }
 
-/* A record of a type from the five fields; NULL without an exception if one is out of the ordinary. */
+/* A record of a type from its arguments, of which those that are no fields may be NULL. NULL without an exception if
+   one is out of the ordinary. */
 static PyObject *
-record_of_fields(PyTypeObject *type, PyObject *const fields[FIELD_COUNT])
+record_of_arguments(PyTypeObject *type, PyObject *const fields[ARGUMENT_COUNT])
 {
     int64_t offset, timestamp_ms;
+    RecordSource source;
     if (read_exact_int(fields[0], &offset) < 0 || read_exact_int(fields[1], &timestamp_ms) < 0 ||
-        !is_payload(fields[2]) || !is_payload(fields[3]) || !PyTuple_Check(fields[4]))
+        !is_payload(fields[2]) || !is_payload(fields[3]) || !PyTuple_Check(fields[4]) ||
+        !read_source_arguments(fields + FIELD_COUNT, &source))
         return NULL;
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     Record *record = (Record *)allocate(type, 0);
@@ -135,6 +287,8 @@ record_of_fields(PyTypeObject *type, PyObject *const fields[FIELD_COUNT])
     record->key = Py_NewRef(fields[2]);
     record->value = Py_NewRef(fields[3]);
     record->headers = Py_NewRef(fields[4]);
+    if (set_source(record, &source) < 0)
+        Py_CLEAR(record);
     return (PyObject *)record;
 }
 
@@ -147,15 +301,14 @@ record_of_plain(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     Py_XDECREF(plain_type);
     if (plain == NULL)
         return NULL;
-    PyObject *fields[FIELD_COUNT];
-    for (int i = 0; i < FIELD_COUNT; i++) {
-        fields[i] = PyTuple_GetItem(plain, i);
-        if (fields[i] == NULL) {
-            Py_DECREF(plain);
-            return NULL;
-        }
-    }
-    PyObject *record = record_of_fields(type, fields);
+    PyObject *fields[ARGUMENT_COUNT] = {NULL}, *record = NULL;
+    int found = 0;
+    while (found < ARGUMENT_COUNT && (fields[found] = PyObject_GetAttrString(plain, argument_names[found])) != NULL)
+        found++;
+    if (found == ARGUMENT_COUNT)
+        record = record_of_arguments(type, fields);
+    while (found > 0)
+        Py_DECREF(fields[--found]);
     Py_DECREF(plain);
     if (record == NULL && !PyErr_Occurred())
         PyErr_SetString(PyExc_SystemError, "logstore.model.PlainRecord made a record that is none");
@@ -165,13 +318,14 @@ record_of_plain(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 static PyObject *
 new_from_python(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    PyObject *fields[FIELD_COUNT] = {NULL};
-    if (PyArg_ParseTupleAndKeywords(args, kwargs, "OOOO|O", (char **)field_names, &fields[0], &fields[1], &fields[2],
-                                    &fields[3], &fields[4])) {
+    PyObject *fields[ARGUMENT_COUNT] = {NULL};
+    if (PyArg_ParseTupleAndKeywords(args, kwargs, "OOOO|O$OOOO", (char **)argument_names, &fields[0], &fields[1],
+                                    &fields[2], &fields[3], &fields[4], &fields[5], &fields[6], &fields[7],
+                                    &fields[8])) {
         PyObject *no_headers = fields[4] == NULL ? PyTuple_New(0) : NULL;
         if (fields[4] == NULL && (fields[4] = no_headers) == NULL)
             return NULL;
-        PyObject *record = record_of_fields(type, fields);
+        PyObject *record = record_of_arguments(type, fields);
         Py_XDECREF(no_headers);
         if (record != NULL || PyErr_Occurred())
             return record;
@@ -188,8 +342,9 @@ deallocate(PyObject *self)
     Py_XDECREF(record->key);
     Py_XDECREF(record->value);
     Py_XDECREF(record->headers);
-    ModuleState *state = record->state; /* lives as long as its type */
-    if (state != NULL && state->spare_record_count < MAX_SPARE_RECORDS) {
+    ModuleState *state = record->source == NULL ? NULL : record->source->state; /* lives as long as its type */
+    release_source(record->source);
+    if (state != NULL && type == state->record_type && state->spare_record_count < MAX_SPARE_RECORDS) {
         record->key = (PyObject *)state->spare_records;
         state->spare_records = record;
         state->spare_record_count++;
@@ -209,6 +364,8 @@ free_spare_records(ModuleState *state)
         PyObject_Free(record);
     }
     state->spare_record_count = 0;
+    release_source(state->last_source);
+    state->last_source = NULL;
 }
 
 static void
@@ -358,18 +515,34 @@ as_dict(PyObject *self, PyObject *unused)
     PyObject *fields = as_tuple(self), *dict = fields == NULL ? NULL : PyDict_New();
     for (int i = 0; dict != NULL && i < FIELD_COUNT; i++) {
         PyObject *field = PyTuple_GetItem(fields, i);
-        if (field == NULL || PyDict_SetItemString(dict, field_names[i], field) < 0)
+        if (field == NULL || PyDict_SetItemString(dict, argument_names[i], field) < 0)
             Py_CLEAR(dict);
     }
     Py_XDECREF(fields);
     return dict;
 }
 
+/* Adds the attributes that are no fields to the arguments of a new record. -1 with the exception. */
+static int
+add_source(PyObject *self, PyObject *arguments)
+{
+    if (((Record *)self)->source == NULL)
+        return 0;
+    for (int i = FIELD_COUNT; i < ARGUMENT_COUNT; i++) {
+        PyObject *value = PyObject_GetAttrString(self, argument_names[i]);
+        int failed = value == NULL ? -1 : PyDict_SetItemString(arguments, argument_names[i], value);
+        Py_XDECREF(value);
+        if (failed < 0)
+            return -1;
+    }
+    return 0;
+}
+
 static PyObject *
 replace(PyObject *self, PyObject *args, PyObject *kwargs)
 {
     PyObject *fields = as_dict(self, NULL), *record = NULL;
-    if (fields != NULL && (kwargs == NULL || PyDict_Update(fields, kwargs) == 0))
+    if (fields != NULL && add_source(self, fields) == 0 && (kwargs == NULL || PyDict_Update(fields, kwargs) == 0))
         record = new_from_python(Py_TYPE(self), args, fields);
     Py_XDECREF(fields);
     return record;
@@ -384,13 +557,28 @@ make(PyObject *type, PyObject *fields)
     return record;
 }
 
-/* A pickle names logstore.model.Record, whichever class that is where it is read. */
+/* The fields, and behind them the attributes that are none. */
+static PyObject *
+as_arguments(PyObject *self)
+{
+    Record *record = (Record *)self;
+    const RecordSource *source = record->source;
+    PyObject *epoch = make_fields(record, MAKE_ALL) < 0 ? NULL : read_leader_epoch(self, NULL);
+    if (epoch == NULL)
+        return NULL;
+    return Py_BuildValue("(LLOOOOOiN)", (long long)record->offset, (long long)record->timestamp_ms, record->key,
+                         record->value, record->headers, source->topic == NULL ? Py_None : source->topic,
+                         source->partition == NULL ? Py_None : source->partition, (int)source->timestamp_type, epoch);
+}
+
+/* A pickle names logstore.model.Record, or restore_record beside it, whichever that is where it is read. */
 static PyObject *
 reduce(PyObject *self, PyObject *unused)
 {
     (void)unused;
-    PyObject *fields = as_tuple(self);
-    PyObject *type = fields == NULL ? NULL : model_attribute("Record");
+    int is_by_hand = ((Record *)self)->source == NULL;
+    PyObject *fields = is_by_hand ? as_tuple(self) : as_arguments(self);
+    PyObject *type = fields == NULL ? NULL : model_attribute(is_by_hand ? "Record" : "restore_record");
     PyObject *result = type == NULL ? NULL : PyTuple_Pack(2, type, fields);
     Py_XDECREF(type);
     Py_XDECREF(fields);
@@ -417,13 +605,23 @@ static PyMemberDef members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
+static PyGetSetDef source_attributes[] = {
+    {"topic", read_topic, NULL, NULL, NULL},
+    {"partition", read_partition, NULL, NULL, NULL},
+    {"timestamp_type", read_timestamp_type, NULL, NULL, NULL},
+    {"leader_epoch", read_leader_epoch, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
 /* logstore.model adds docstring, _fields and the like from the plain class; this one is the signature. */
 static PyType_Slot record_slots[] = {
-    {Py_tp_doc, "Record(offset, timestamp_ms, key, value, headers=())\n--\n\n"},
+    {Py_tp_doc, "Record(offset, timestamp_ms, key, value, headers=(), *, topic=None, partition=None, "
+                "timestamp_type=-1, leader_epoch=None)\n--\n\n"},
     {Py_tp_new, new_from_python},
     {Py_tp_dealloc, deallocate},
     {Py_tp_methods, methods},
     {Py_tp_members, members},
+    {Py_tp_getset, source_attributes},
     {Py_tp_repr, represent},
     {Py_tp_hash, hash},
     {Py_tp_richcompare, compare},
@@ -464,6 +662,45 @@ static PyType_Spec on_demand_spec = {
     .slots = on_demand_slots,
 };
 
+/* Records that were read --------------------------------------------------------------------------------------- */
+
+/* Gives the records of a list that were just made the source that is told. */
+static PyObject *
+place_records(PyObject *module, PyObject *args)
+{
+    ModuleState *state = module_state(module);
+    PyObject *records, *partition;
+    int timestamp_type, leader_epoch;
+    if (!PyArg_ParseTuple(args, "O!Oii", &PyList_Type, &records, &partition, &timestamp_type, &leader_epoch))
+        return NULL;
+    if (timestamp_type < NO_TIMESTAMP_TYPE || timestamp_type > 1) {
+        PyErr_SetString(PyExc_ValueError, "no timestamp type");
+        return NULL;
+    }
+    RecordSource *source = find_source(state, partition, leader_epoch, timestamp_type);
+    if (source == NULL)
+        return NULL;
+    for (Py_ssize_t number = 0; number < PyList_Size(records); number++) {
+        Record *record = (Record *)PyList_GetItem(records, number);
+        if (Py_TYPE((PyObject *)record) != state->record_type) {
+            release_source(source);
+            PyErr_SetString(PyExc_TypeError, "a list of records is wanted");
+            return NULL;
+        }
+        release_source(record->source);
+        record->source = source;
+        source->reference_count++;
+    }
+    release_source(source);
+    return Py_NewRef(records);
+}
+
+static PyMethodDef functions[] = {
+    {"place_records", place_records, METH_VARARGS,
+     "place_records(records, partition, timestamp_type, leader_epoch)\n--\n\nThe list, its records with a source."},
+    {NULL, NULL, 0, NULL},
+};
+
 int
 add_record(PyObject *module)
 {
@@ -477,5 +714,7 @@ add_record(PyObject *module)
         return -1;
     if (PyModule_AddObjectRef(module, "OnDemandRecord", (PyObject *)state->on_demand_record_type) < 0)
         return -1;
-    return PyModule_AddObjectRef(module, "Record", (PyObject *)state->record_type);
+    if (PyModule_AddObjectRef(module, "Record", (PyObject *)state->record_type) < 0)
+        return -1;
+    return PyModule_AddFunctions(module, functions);
 }

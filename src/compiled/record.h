@@ -6,6 +6,19 @@
 #include "compiled.h"
 #include "reader.h"
 
+/* What the records of a batch share: where they were read, and what the batch's header says of each. Counted as
+   Python's objects are, under the GIL. Not one of them: it holds a str and an int, so no circle goes through it. */
+typedef struct RecordSource {
+    Py_ssize_t reference_count;
+    ModuleState *state;     /* of a source that find_source made, else NULL */
+    PyObject *topic;        /* str, or NULL */
+    PyObject *partition;    /* int, or NULL */
+    int32_t leader_epoch;   /* -1: none */
+    int32_t timestamp_type; /* a TimestampType */
+} RecordSource;
+
+enum { NO_LEADER_EPOCH = -1, NO_TIMESTAMP_TYPE = -1 };
+
 /* Immutable, 64 bytes, without collector tracking. Of an on-demand record key, value and headers are NULL until
    they are asked for. */
 typedef struct Record {
@@ -15,7 +28,7 @@ typedef struct Record {
     PyObject *key;
     PyObject *value;
     PyObject *headers;
-    ModuleState *state; /* of a record that make_record made: where its memory goes when it dies; else NULL */
+    RecordSource *source; /* NULL of a record made by hand that has none */
 } Record;
 
 /* Memory of dead records that is kept for new ones: those of one list as Log.read hands them on (64 KiB of the
@@ -61,12 +74,47 @@ place_for_record(ModuleState *state)
     return record;
 }
 
-/* As new_record of compiled.h, which is this in a function of its own. */
+/* A borrowed reference to a new source, which takes the place of the last one. NULL with the exception. */
+RecordSource *renew_source(ModuleState *state, PyObject *partition, int32_t leader_epoch, int timestamp_type);
+
+void drop_source(RecordSource *source);
+
+/* A new reference to the source of records that are read from a partition, a TopicPartition or None: mostly that of
+   the batch before. NULL with the exception. */
+static inline RecordSource *
+find_source(ModuleState *state, PyObject *partition, int32_t leader_epoch, int timestamp_type)
+{
+    RecordSource *source = state->last_source;
+    if (source == NULL || state->last_partition != partition || source->leader_epoch != leader_epoch ||
+        source->timestamp_type != timestamp_type)
+        source = renew_source(state, partition, leader_epoch, timestamp_type);
+    if (source != NULL)
+        source->reference_count++;
+    return source;
+}
+
+static inline void
+release_source(RecordSource *source)
+{
+    if (source != NULL && --source->reference_count == 0)
+        drop_source(source);
+}
+
+/* As find_source, of the batch of magic 2 whose header is at a place. */
+static inline RecordSource *
+find_batch_source(ModuleState *state, PyObject *partition, const uint8_t *at)
+{
+    return find_source(state, partition, read_int32(at + LEADER_EPOCH_AT),
+                       (read_int16(at + ATTRIBUTES_AT) & TIMESTAMP_TYPE_BIT) != 0);
+}
+
+/* A new reference to a record with fields made now. Steals key, value and headers (none of them NULL) also when it
+   fails. The source is one of find_source. */
 static inline PyObject *
-make_record(ModuleState *state, int64_t offset, int64_t timestamp_ms, PyObject *key, PyObject *value,
+make_record(RecordSource *source, int64_t offset, int64_t timestamp_ms, PyObject *key, PyObject *value,
             PyObject *headers)
 {
-    Record *record = place_for_record(state);
+    Record *record = place_for_record(source->state);
     if (record == NULL) {
         Py_DECREF(key);
         Py_DECREF(value);
@@ -78,14 +126,15 @@ make_record(ModuleState *state, int64_t offset, int64_t timestamp_ms, PyObject *
     record->key = key;
     record->value = value;
     record->headers = headers;
-    record->state = state;
+    record->source = source;
+    source->reference_count++;
     return (PyObject *)record;
 }
 
 /* A record whose key begins (with its size) at key_at and whose headers end at stop, both inside of section, a
    bytes object; all three were found right before. */
 static inline PyObject *
-make_on_demand_record(ModuleState *state, int64_t offset, int64_t timestamp_ms, PyObject *section,
+make_on_demand_record(RecordSource *source, int64_t offset, int64_t timestamp_ms, PyObject *section,
                       const uint8_t *key_at, const uint8_t *stop)
 {
     OnDemandRecord *record = PyObject_Malloc(sizeof(OnDemandRecord));
@@ -94,11 +143,12 @@ make_on_demand_record(ModuleState *state, int64_t offset, int64_t timestamp_ms, 
     record->record.offset = offset;
     record->record.timestamp_ms = timestamp_ms;
     record->record.key = record->record.value = record->record.headers = NULL;
-    record->record.state = NULL;
+    record->record.source = source;
+    source->reference_count++;
     record->section = Py_NewRef(section);
     record->key_at = key_at;
     record->stop = stop;
-    return PyObject_Init((PyObject *)record, state->on_demand_record_type);
+    return PyObject_Init((PyObject *)record, source->state->on_demand_record_type);
 }
 
 /* Headers repeat from record to record: names nearly always, values often, all of them together sometimes. What
@@ -137,7 +187,7 @@ void clear_header_cache(HeaderCache *cache);
 
 /* The record that was read; NULL, perhaps with an exception, if its headers are not right. */
 static inline PyObject *
-record_of_raw(HeaderCache *cache, const RawRecord *raw, int64_t offset, int64_t timestamp_ms)
+record_of_raw(HeaderCache *cache, RecordSource *source, const RawRecord *raw, int64_t offset, int64_t timestamp_ms)
 {
     PyObject *headers =
         raw->header_count == 0 ? Py_NewRef(cache->state->empty_tuple) : find_headers(cache, raw);
@@ -150,17 +200,17 @@ record_of_raw(HeaderCache *cache, const RawRecord *raw, int64_t offset, int64_t 
         Py_DECREF(headers);
         return NULL;
     }
-    return make_record(cache->state, offset, timestamp_ms, key, value, headers);
+    return make_record(source, offset, timestamp_ms, key, value, headers);
 }
 
 /* The same on demand, all checked now; the record was read from section, a bytes object. */
 static inline PyObject *
-on_demand_record_of_raw(ModuleState *state, const RawRecord *raw, int64_t offset, int64_t timestamp_ms,
+on_demand_record_of_raw(RecordSource *source, const RawRecord *raw, int64_t offset, int64_t timestamp_ms,
                         PyObject *section)
 {
     if (raw->header_count > 0 && check_headers(raw) < 0)
         return NULL;
-    return make_on_demand_record(state, offset, timestamp_ms, section, raw->key_at, raw->stop);
+    return make_on_demand_record(source, offset, timestamp_ms, section, raw->key_at, raw->stop);
 }
 
 #endif

@@ -12,9 +12,12 @@ typedef struct {
     int64_t base_timestamp_ms;
     int64_t append_time_ms;
     int64_t last_offset_delta;
+    int64_t leader_epoch;
     int has_append_time;
+    PyObject *partition; /* a TopicPartition or None */
     PyObject *section; /* of records that are made on demand, else NULL */
     HeaderCache *cache;
+    RecordSource *source;
 } Decoder;
 
 /* Exactly so many records that fill the section; NULL, perhaps with an exception, otherwise. */
@@ -36,9 +39,9 @@ decode_section(Decoder *decoder, Py_ssize_t count)
                                        ? decoder->append_time_ms
                                        : add_wrapping(decoder->base_timestamp_ms, raw.timestamp_delta);
             int64_t offset = decoder->base_offset + raw.offset_delta;
-            record = decoder->section == NULL ? record_of_raw(decoder->cache, &raw, offset, timestamp_ms)
-                                              : on_demand_record_of_raw(decoder->cache->state, &raw, offset,
-                                                                        timestamp_ms, decoder->section);
+            record = decoder->section == NULL ? record_of_raw(decoder->cache, decoder->source, &raw, offset, timestamp_ms)
+                                              : on_demand_record_of_raw(decoder->source, &raw, offset, timestamp_ms,
+                                                                        decoder->section);
         }
         if (record == NULL || PyList_SetItem(records, number, record) < 0) {
             Py_DECREF(records);
@@ -82,13 +85,21 @@ decode_view(ModuleState *state, Decoder *decoder, PyObject *buffer, const Py_buf
         return NULL;
     if (count < 0 || count > (end - position) / MIN_RECORD_BYTES)
         return NULL;
+    if (decoder->leader_epoch < INT32_MIN || decoder->leader_epoch > INT32_MAX)
+        return NULL;
     if (place_section(decoder, buffer, view, (Py_ssize_t)position, (Py_ssize_t)end, on_demand) < 0)
         return NULL;
-    HeaderCache cache;
-    begin_header_cache(&cache, state);
-    decoder->cache = &cache;
-    PyObject *records = decode_section(decoder, (Py_ssize_t)count);
-    clear_header_cache(&cache);
+    PyObject *records = NULL;
+    decoder->source =
+        find_source(state, decoder->partition, (int32_t)decoder->leader_epoch, decoder->has_append_time);
+    if (decoder->source != NULL) {
+        HeaderCache cache;
+        begin_header_cache(&cache, state);
+        decoder->cache = &cache;
+        records = decode_section(decoder, (Py_ssize_t)count);
+        clear_header_cache(&cache);
+        release_source(decoder->source);
+    }
     Py_XDECREF(decoder->section);
     return records;
 }
@@ -114,17 +125,18 @@ open_buffer(PyObject *buffer, Py_buffer *view)
 static PyObject *
 decode_records(PyObject *module, PyObject *const *args, Py_ssize_t arg_count)
 {
-    if (arg_count != 9) {
-        PyErr_SetString(PyExc_TypeError, "decode_records takes 9 arguments");
+    if (arg_count != 11) {
+        PyErr_SetString(PyExc_TypeError, "decode_records takes 11 arguments");
         return NULL;
     }
-    Decoder decoder = {.has_append_time = args[6] != Py_None};
+    Decoder decoder = {.has_append_time = args[6] != Py_None, .partition = args[10]};
     int64_t position, end, count;
     if (read_exact_int(args[1], &position) < 0 || read_exact_int(args[2], &end) < 0 ||
         read_exact_int(args[3], &count) < 0 || read_exact_int(args[4], &decoder.base_offset) < 0 ||
         read_exact_int(args[5], &decoder.base_timestamp_ms) < 0 ||
         (decoder.has_append_time && read_exact_int(args[6], &decoder.append_time_ms) < 0) ||
-        read_exact_int(args[7], &decoder.last_offset_delta) < 0)
+        read_exact_int(args[7], &decoder.last_offset_delta) < 0 ||
+        read_exact_int(args[9], &decoder.leader_epoch) < 0)
         return refuse();
     int on_demand = PyObject_IsTrue(args[8]);
     if (on_demand < 0)
@@ -140,7 +152,8 @@ decode_records(PyObject *module, PyObject *const *args, Py_ssize_t arg_count)
 
 /* The batch at position, if it is of magic 2, whole, and not compressed; as decode_view. */
 static PyObject *
-decode_whole_batch(ModuleState *state, PyObject *buffer, const Py_buffer *view, int64_t position, int on_demand)
+decode_whole_batch(ModuleState *state, PyObject *buffer, const Py_buffer *view, int64_t position, int on_demand,
+                   PyObject *partition)
 {
     if (position < 0 || position > view->len)
         return NULL;
@@ -156,7 +169,9 @@ decode_whole_batch(ModuleState *state, PyObject *buffer, const Py_buffer *view, 
         .base_timestamp_ms = read_int64(at + BASE_TIMESTAMP_AT),
         .append_time_ms = read_int64(at + MAX_TIMESTAMP_AT),
         .last_offset_delta = read_int32(at + LAST_OFFSET_DELTA_AT),
+        .leader_epoch = read_int32(at + LEADER_EPOCH_AT),
         .has_append_time = (attributes & TIMESTAMP_TYPE_BIT) != 0,
+        .partition = partition,
     };
     return decode_view(state, &decoder, buffer, view, position + HEADER_BYTES, position + size_bytes,
                        read_int32(at + RECORD_COUNT_AT), on_demand);
@@ -165,8 +180,8 @@ decode_whole_batch(ModuleState *state, PyObject *buffer, const Py_buffer *view, 
 static PyObject *
 decode_batch(PyObject *module, PyObject *const *args, Py_ssize_t arg_count)
 {
-    if (arg_count != 3) {
-        PyErr_SetString(PyExc_TypeError, "decode_batch takes 3 arguments");
+    if (arg_count != 4) {
+        PyErr_SetString(PyExc_TypeError, "decode_batch takes 4 arguments");
         return NULL;
     }
     int64_t position;
@@ -178,7 +193,7 @@ decode_batch(PyObject *module, PyObject *const *args, Py_ssize_t arg_count)
     Py_buffer view;
     if (open_buffer(args[0], &view) < 0)
         return refuse();
-    PyObject *records = decode_whole_batch(module_state(module), args[0], &view, position, on_demand);
+    PyObject *records = decode_whole_batch(module_state(module), args[0], &view, position, on_demand, args[3]);
     PyBuffer_Release(&view);
     return records != NULL ? records : refuse();
 }
@@ -186,9 +201,9 @@ decode_batch(PyObject *module, PyObject *const *args, Py_ssize_t arg_count)
 static PyMethodDef functions[] = {
     {"decode_records", (PyCFunction)(void (*)(void))decode_records, METH_FASTCALL,
      "decode_records(buffer, position, end, count, base_offset, base_timestamp_ms, append_time_ms, last_offset_delta, "
-     "on_demand)\n--\n\nThe records of a section, or None."},
+     "on_demand, leader_epoch, partition)\n--\n\nThe records of a section, or None."},
     {"decode_batch", (PyCFunction)(void (*)(void))decode_batch, METH_FASTCALL,
-     "decode_batch(buffer, position, on_demand)\n--\n\nThe records of an uncompressed batch, or None."},
+     "decode_batch(buffer, position, on_demand, partition)\n--\n\nThe records of an uncompressed batch, or None."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -62,7 +62,8 @@ typedef struct {
     Py_ssize_t limit_bytes;
     int is_filtering;
     int is_whole_only; /* a batch that reaches out of start to stop is odd */
-    PyObject *section; /* of records that are made on demand, else NULL */
+    PyObject *section;   /* of records that are made on demand, else NULL */
+    PyObject *partition; /* where they are read: a TopicPartition or None */
     const uint8_t *at;
     int batch_count;
     Batch batches[MAX_BATCHES];

@@ -33,8 +33,9 @@ from logstore.model import (
 )
 from logstore.partition.cleaning.reports import CompactionReport, EraseReport
 from logstore.partition.log import Log
-from logstore.store import Store, Topic
+from logstore.store import Store
 from logstore.store import open_store as open
+from logstore.topic import Topic
 
 if TYPE_CHECKING:
     from logstore.exchange.handover import handover

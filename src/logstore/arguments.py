@@ -6,11 +6,16 @@ on its ``__repr__``, nor a lock be held while its ``__bool__`` runs.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from logstore.errors import UsageError
+from logstore.errors import InvalidTimestampError, UsageError
 
 _MAX_SHOWN = 200
+_MOST_NAMES = 8
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 def shown(value: object) -> str:
@@ -20,6 +25,20 @@ def shown(value: object) -> str:
         return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
     except Exception:
         return f"a {type(value).__name__}"
+
+
+def did_you_mean(wrong: object, known: Iterable[str]) -> str:
+    """What a message adds about a name that is not known: the one that is meant, or those that there are."""
+    import difflib  # few programs get here
+
+    names = sorted(known)
+    if not names:
+        return "; there are none"
+    alike = difflib.get_close_matches(wrong, names, 1) if isinstance(wrong, str) else []
+    if alike:
+        return f"; did you mean {alike[0]!r}?"
+    more = f", and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return f"; there are {', '.join(map(repr, names[:_MOST_NAMES]))}{more}"
 
 
 def check_flag(value: object, name: str) -> bool:
@@ -51,6 +70,24 @@ def check_callback(value: Any, name: str) -> None:
     """
     if value is not None and not callable(value):
         raise UsageError(f"{name} is {shown(value)}; it must be a function, or None")
+
+
+def milliseconds_of(when: datetime, name: str) -> int:
+    """Whole milliseconds since the epoch, rounded down.
+
+    Raises:
+        InvalidTimestampError: it has no time zone, or is no time (``pandas.NaT``).
+    """
+    try:
+        has_zone = when.utcoffset() is not None
+        if has_zone:
+            return int((when - _EPOCH) // _MILLISECOND)
+    except Exception as error:
+        raise InvalidTimestampError(f"{name} is {shown(when)}, which is no time: {shown(error)}") from None
+    raise InvalidTimestampError(
+        f"{name} is {shown(when)}, a datetime without a time zone; when.astimezone() makes it local time, "
+        "when.replace(tzinfo=timezone.utc) UTC"
+    )
 
 
 def plain_text(value: Any) -> Any:

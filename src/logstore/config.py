@@ -7,11 +7,11 @@ differs from Kafka's, the reason stands beside it. Objects are immutable; change
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from logstore.arguments import shown
+from logstore.arguments import did_you_mean, shown
 from logstore.errors import InvalidConfigError
 
 UNLIMITED = 2**63 - 1
@@ -89,9 +89,7 @@ def _check_range(config: object, setting: str, low: float, high: float) -> None:
 def _check_choice(config: object, setting: str, choices: set[str]) -> None:
     value = getattr(config, setting)
     if not isinstance(value, str) or value not in choices:
-        raise InvalidConfigError(
-            f"{setting} is {shown(value)}; it must be one of {', '.join(sorted(choices))}"
-        )
+        raise InvalidConfigError(f"{setting} is {shown(value)}{did_you_mean(value, choices)}")
 
 
 def _check_flag(config: object, setting: str) -> None:
@@ -100,12 +98,37 @@ def _check_flag(config: object, setting: str) -> None:
         raise InvalidConfigError(f"{setting} is {shown(value)}; it must be True or False")
 
 
+def _check_names(cls: type[Any], settings: Iterable[str]) -> None:
+    """
+    Raises:
+        InvalidConfigError: there is no setting of that name; says which is meant.
+    """
+    known = {field.name for field in fields(cls)}
+    for name in settings:
+        if name not in known:
+            hint = did_you_mean(name.replace(".", "_"), known)
+            raise InvalidConfigError(f"unknown setting {name!r}{hint}")
+
+
+class _Checked:
+    """Says of an unknown setting which one is meant, before Python says less."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # the signature stays that of the fields
+
+        def __new__(cls, *arguments, **settings):
+            _check_names(cls, settings)
+            return super().__new__(cls)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TopicConfig:
+class TopicConfig(_Checked):
     """The settings of one topic; each partition obeys them by itself.
 
     Raises:
-        InvalidConfigError: a value is out of range or two contradict each other; names the setting.
+        InvalidConfigError: a name is unknown, a value is out of range, or two contradict each other; names
+            the setting.
     """
 
     cleanup_policy: str = "delete"
@@ -216,11 +239,15 @@ class TopicConfig:
         Raises:
             InvalidConfigError: an unknown name or a bad value; names it.
         """
-        known = {field.name for field in fields(self)}
-        for name in settings:
-            if name not in known:
-                raise InvalidConfigError(f"unknown setting {name!r}")
+        _check_names(type(self), settings)
         return replace(self, **settings)
+
+    def differences(self, other: TopicConfig) -> list[tuple[str, Any, Any]]:
+        """The settings in which two differ: name, value here, value there."""
+        pairs = [
+            (field.name, getattr(self, field.name), getattr(other, field.name)) for field in fields(self)
+        ]
+        return [(name, here, there) for name, here, there in pairs if here != there]
 
     def to_properties(self) -> dict[str, str]:
         """Every setting that differs from its default, in Kafka's spelling."""
@@ -228,11 +255,11 @@ class TopicConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StoreConfig:
+class StoreConfig(_Checked):
     """The settings of one open store.
 
     Raises:
-        InvalidConfigError: a value is out of range; names the setting.
+        InvalidConfigError: a name is unknown, or a value is out of range; names the setting.
     """
 
     topic: TopicConfig = TopicConfig()
@@ -327,7 +354,7 @@ def _parse_properties(cls: type[Any], properties: Mapping[str, str]) -> dict[str
     values: dict[str, Any] = {}
     for key, text in properties.items():
         if key not in known:
-            raise InvalidConfigError(f"unknown setting {key!r}")
+            raise InvalidConfigError(f"unknown setting {key!r}{did_you_mean(key, known)}")
         values[known[key].name] = _parse_value(key, text, type(known[key].default))
     return values
 

@@ -5,7 +5,8 @@
     LogstoreError
     ├── UsageError                        fix the call
     │   ├── InvalidTopicError               a topic name that Kafka would refuse
-    │   ├── UnknownTopicError               no such topic or partition (also a KeyError)
+    │   ├── UnknownTopicError               no such topic (also a KeyError)
+    │   │   └── UnknownPartitionError         no partition of that number (also an IndexError)
     │   ├── TopicExistsError                create_topic of a topic that is there
     │   ├── InvalidConfigError              an unknown or contradictory setting
     │   ├── InvalidRecordError              a record or batch that the validator refuses
@@ -58,6 +59,10 @@ class UnknownTopicError(UsageError, KeyError):
     __str__ = Exception.__str__  # KeyError would show the quoted repr of the message
 
 
+class UnknownPartitionError(UnknownTopicError, IndexError):
+    """A topic has no partition of that number."""
+
+
 class TopicExistsError(UsageError):
     """The topic to create is there already."""
 
@@ -81,6 +86,16 @@ class RecordTooLargeError(InvalidRecordError):
 
 class OffsetOutOfRangeError(UsageError):
     """An offset below the log start offset or above the log end offset."""
+
+    log_start_offset: int | None = None
+    """Where the log begins: below it everything was deleted. None if the error does not come from a log."""
+    log_end_offset: int | None = None
+    """Where the next record goes."""
+
+    def of_log(self, log_start_offset: int, log_end_offset: int) -> Self:
+        """The error, saying what the log holds."""
+        self.log_start_offset, self.log_end_offset = log_start_offset, log_end_offset
+        return self
 
 
 class OutOfOrderError(UsageError):

@@ -711,7 +711,7 @@ class ForkFlag:
         if self.is_forked:
             raise ForkedError(f"{name} was opened by the parent of this process; open it again in the child")
         if is_closed:
-            raise ClosedError(f"{name} is closed")
+            raise ClosedError(f"{name} is closed; open it again")
 
     @classmethod
     def _mark_all(cls) -> None:

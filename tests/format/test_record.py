@@ -9,11 +9,14 @@ from collections.abc import Sequence
 import pytest
 
 from logstore.build import compiled
-from logstore.model import PlainRecord, Record
+from logstore.model import PlainRecord, Record, TimestampType
 from tests.logdir.helpers import run_python
+from tests.whole_records import BESIDE, beside, whole
 
 CLASSES = [PlainRecord] if compiled is None else [PlainRecord, compiled.Record]
 FIELDS = (3, 1000, b"k", b"v", (("h", b"x"), ("n", None)))
+SOURCE = {"topic": "t", "partition": 4, "timestamp_type": TimestampType.LOG_APPEND_TIME, "leader_epoch": 5}
+NO_SOURCE = (None, None, TimestampType.NO_TIMESTAMP_TYPE, None)
 INT64_MAX = 2**63 - 1
 
 both = pytest.mark.parametrize("kind", CLASSES, ids=["plain", "compiled"][: len(CLASSES)])
@@ -36,6 +39,13 @@ def test_numbers_of_64_bits(kind, number):
     assert (type(record.offset), type(record.timestamp_ms)) == (int, int)
 
 
+class NumberLike:
+    def __index__(self):
+        return 1
+
+    __int__ = __index__
+
+
 WRONG = {
     "offset is str": (TypeError, {"offset": "3"}),
     "offset is float": (TypeError, {"offset": 3.0}),
@@ -47,6 +57,18 @@ WRONG = {
     "headers is list": (TypeError, {"headers": []}),
     "headers is NoneType": (TypeError, {"headers": None}),
     "unexpected keyword argument 'colour'": (TypeError, {"colour": 1}),
+    "topic is bytes": (TypeError, {"topic": b"t"}),
+    "partition is str": (TypeError, {"partition": "0"}),
+    "partition is float": (TypeError, {"partition": 0.0}),
+    "partition -1 is not 0 to 2147483647": (ValueError, {"partition": -1}),
+    "partition 2147483648 is not": (ValueError, {"partition": 2**31}),
+    "leader_epoch is NumberLike": (TypeError, {"leader_epoch": NumberLike()}),
+    "leader_epoch -1 is not": (ValueError, {"leader_epoch": -1}),
+    f"leader_epoch {2**70} is not": (ValueError, {"leader_epoch": 2**70}),
+    "timestamp_type is NoneType": (TypeError, {"timestamp_type": None}),
+    "timestamp_type is str": (TypeError, {"timestamp_type": "CREATE_TIME"}),
+    "2 is not a valid TimestampType": (ValueError, {"timestamp_type": 2}),
+    f"{-(2**70)} is not a valid TimestampType": (ValueError, {"timestamp_type": -(2**70)}),
 }
 
 
@@ -68,10 +90,108 @@ def test_missing_fields_are_named(kind):
 
 
 @both
-@pytest.mark.parametrize("name", [*PlainRecord._fields, "colour"])
+@pytest.mark.parametrize("name", [*PlainRecord._fields, *BESIDE, "colour"])
 def test_it_is_immutable(kind, name):
+    for record in (kind(*FIELDS), kind(*FIELDS, **SOURCE)):
+        with pytest.raises(AttributeError):
+            setattr(record, name, 0)
+
+
+# What it says beside its fields
+
+
+@both
+def test_a_record_made_by_hand_was_read_nowhere(kind):
+    assert beside(kind(*FIELDS)) == beside(kind(*FIELDS, topic=None, timestamp_type=-1)) == NO_SOURCE
+
+
+@both
+@pytest.mark.parametrize("name", BESIDE)
+def test_each_may_be_given_by_itself(kind, name):
+    record = kind(*FIELDS, **{name: SOURCE[name]})
+    expected = [
+        SOURCE[name] if each == name else nothing for each, nothing in zip(BESIDE, NO_SOURCE, strict=True)
+    ]
+    assert list(beside(record)) == expected
+    assert type(record.timestamp_type) is TimestampType
+    with pytest.raises(TypeError):
+        kind(*FIELDS, SOURCE[name])
+
+
+@both
+def test_what_is_given_is_kept_as_plain_text_and_numbers(kind):
+    class Name(str):
+        def __str__(self):
+            return "another"
+
+    class Number(int):
+        def __int__(self):
+            return 9
+
+    record = kind(*FIELDS, topic=Name("t"), partition=True, leader_epoch=True, timestamp_type=True)
+    assert beside(record) == ("t", 1, TimestampType.LOG_APPEND_TIME, 1)
+    assert [type(each) for each in beside(record)] == [str, int, TimestampType, int]
+    made = kind(*FIELDS, partition=Number(3))
+    assert (made.partition, type(made.partition)) == (3, int)
+
+
+@both
+@pytest.mark.parametrize("other", CLASSES)
+def test_it_is_no_part_of_the_tuple(kind, other):
+    record = kind(*FIELDS, **SOURCE)
+    assert record == FIELDS == other(*FIELDS) == other(*FIELDS, topic="another", leader_epoch=0)
+    assert hash(record) == hash(FIELDS) == hash(other(*FIELDS))
+    assert not record < other(*FIELDS)
+    assert (len(record), tuple(record), [*record]) == (5, FIELDS, [*FIELDS])
+    assert record[:] == FIELDS
+    assert repr(record) == repr(kind(*FIELDS))
+    assert record._asdict() == kind(*FIELDS)._asdict()
+    assert set(record._fields).isdisjoint(BESIDE)
+    assert "t" not in record
+
+
+@both
+def test_a_changed_record_keeps_it(kind):
+    record = kind(*FIELDS, **SOURCE)
+    changed = record._replace(value=b"w")
+    assert (type(changed), whole(changed)) == (kind, (*FIELDS[:3], b"w", FIELDS[4], *SOURCE.values()))
+    assert whole(record._replace(topic=None, partition=0)) == (*FIELDS, None, 0, *[*SOURCE.values()][2:])
+    assert beside(kind(*FIELDS)._replace(topic="t")) == ("t", *NO_SOURCE[1:])
+    if sys.version_info >= (3, 13):
+        assert whole(copy.replace(record, value=b"w")) == whole(changed)
+
+
+@both
+def test_matched_by_name(kind):
+    match kind(*FIELDS, **SOURCE):
+        case kind(3, topic="t", partition=partition, timestamp_type=TimestampType.LOG_APPEND_TIME):
+            assert partition == 4
+        case _:
+            pytest.fail("not taken by attributes")
+
+
+@both
+def test_a_class_derived_from_it_has_it(kind):
+    class Event(kind):
+        @property
+        def place(self):
+            return f"{self.topic}-{self.partition}"
+
+    event = Event(*FIELDS, **SOURCE)
+    event.note = "as before"
+    assert (event.place, event.leader_epoch, event) == ("t-4", 5, FIELDS)
+    assert (type(event._replace(offset=1)), event._replace(offset=1).place) == (Event, "t-4")
     with pytest.raises(AttributeError):
-        setattr(kind(*FIELDS), name, 0)
+        event.topic = "another"
+
+
+@needs_compiled
+def test_sources_give_their_memory_back():
+    topic, number = "a topic that is counted", 10**6
+    before = sys.getrefcount(topic), sys.getrefcount(number)
+    for _ in range(1000):
+        compiled.Record(1, 2, None, None, topic=topic, partition=number)._replace(offset=3)
+    assert (sys.getrefcount(topic), sys.getrefcount(number)) == before
 
 
 @both
@@ -164,8 +284,23 @@ def test_what_named_tuples_do(kind):
 @both
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_a_pickle_is_the_installations_record(kind, protocol):
-    found = pickle.loads(pickle.dumps(kind(*FIELDS), protocol))
-    assert (type(found), found) == (Record, FIELDS)
+    for source in ({}, SOURCE, {"topic": "t"}):
+        record = kind(*FIELDS, **source)
+        found = pickle.loads(pickle.dumps(record, protocol))
+        assert (type(found), whole(found)) == (Record, whole(record))
+
+
+OLD_PICKLE = (
+    b"\x80\x04\x95B\x00\x00\x00\x00\x00\x00\x00\x8c\x0elogstore.model\x94\x8c\x06Record\x94\x93\x94(K\x03M\xe8\x03"
+    b"C\x01k\x94C\x01v\x94\x8c\x01h\x94C\x01x\x94\x86\x94\x8c\x01n\x94N\x86\x94\x86\x94t\x94R\x94."
+)
+
+
+def test_a_pickle_of_the_five_fields_alone_is_one_of_a_record_made_by_hand():
+    """As they were before records said where they were read, and still are where they do not."""
+    found = pickle.loads(OLD_PICKLE)
+    assert (type(found), whole(found)) == (Record, (*FIELDS, *NO_SOURCE))
+    assert pickle.dumps(found, 4) == OLD_PICKLE
 
 
 @needs_compiled
@@ -173,19 +308,21 @@ def test_a_pickle_is_the_installations_record(kind, protocol):
 @pytest.mark.parametrize("there", ["plain", "compiled"])
 def test_pickles_go_between_compiled_and_plain_installations(here, there, monkeypatch):
     monkeypatch.setenv("LOGSTORE_LOOPS", there)
+    records = [here(*FIELDS), here(*FIELDS, **SOURCE)]
     code = (
-        f"import pickle, sys; record = pickle.loads({pickle.dumps(here(*FIELDS))!r}); "
-        "print(isinstance(record, tuple), pickle.dumps(record).hex())"
+        f"import pickle, sys; records = pickle.loads({pickle.dumps(records)!r}); "
+        "print(isinstance(records[0], tuple), pickle.dumps(records).hex())"
     )
     is_tuple, text = run_python(code).split()
     assert is_tuple == str(there == "plain")
-    assert pickle.loads(bytes.fromhex(text)) == FIELDS
+    assert [*map(whole, pickle.loads(bytes.fromhex(text)))] == [*map(whole, records)]
 
 
 @both
 def test_copies(kind):
-    for made in (copy.copy(kind(*FIELDS)), copy.deepcopy(kind(*FIELDS))):
-        assert made == FIELDS
+    for record in (kind(*FIELDS), kind(*FIELDS, **SOURCE)):
+        for made in (copy.copy(record), copy.deepcopy(record)):
+            assert whole(made) == whole(record)
 
 
 @both

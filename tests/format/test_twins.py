@@ -18,9 +18,10 @@ from logstore.format import loops, plain
 from logstore.format.header import decode_header
 from logstore.format.layout import BATCH_HEADER
 from logstore.format.varint import encode_varint
-from logstore.model import PlainRecord, Record, TimestampType
+from logstore.model import PlainRecord, Record, TimestampType, TopicPartition
 from tests.format import strategies
 from tests.format.conftest import IMPLEMENTATIONS
+from tests.whole_records import beside, whole
 
 if build.compiled is None:
     pytest.skip("there is no compiled module", allow_module_level=True)
@@ -38,7 +39,7 @@ def outcome(call, *arguments, **options):
         return type(error), str(error), getattr(error, "position", None)
     if not isinstance(result, list):
         return type(result), result
-    return [tuple((type(field), field) for field in record) for record in result]
+    return [tuple((type(field), field) for field in whole(record)) for record in result]
 
 
 def assert_same_encoded(*columns, **options):
@@ -48,6 +49,7 @@ def assert_same_encoded(*columns, **options):
 
 
 def assert_same_decoded(*where, **options):
+    options = {"leader_epoch": 7, "partition": TopicPartition("t", 3)} | options
     wanted = outcome(plain.decode_records, *where, **options)
     assert outcome(compiled.decode_records, *where, **options) == wanted
     assert outcome(compiled.decode_records, *where, on_demand=True, **options) == wanted
@@ -96,13 +98,70 @@ def test_any_records_without_gaps_and_with_one_timestamp(rows, before_ms):
     assert_same_encoded(keys, values, stamps, None, 0)
 
 
+SOURCE = (7, TopicPartition("t", 3))
+
+
+@pytest.mark.parametrize("append_time_ms", [None, 5])
+@pytest.mark.parametrize("leader_epoch", [0, 7, INT32_MAX, -1, -2, -INT32_MAX - 1])
+@pytest.mark.parametrize("partition", [None, TopicPartition("t", 0), TopicPartition("é" * 200, 10**6)])
+@pytest.mark.parametrize("section", ["ordinary", "odd"])
+def test_records_say_where_they_were_read(append_time_ms, leader_epoch, partition, section):
+    records = record() + record(delta=v(1), key=LONG_ZERO[5 if section == "odd" else 2])
+    options = {"leader_epoch": leader_epoch, "partition": partition}
+    where = (records, 0, len(records), 2, 0, 0, append_time_ms)
+    assert_same_decoded(*where, **options)
+    kind = TimestampType.CREATE_TIME if append_time_ms is None else TimestampType.LOG_APPEND_TIME
+    said = (*(partition or (None, None)), kind, leader_epoch if leader_epoch >= 0 else None)
+    for on_demand in (False, True):
+        made = compiled.decode_records(*where, **options, on_demand=on_demand)
+        assert [beside(each) for each in made] == [said, said]
+
+
+def test_records_of_many_sources_at_a_time_keep_theirs():
+    section = record()
+    sources = [
+        (epoch, TopicPartition(topic, number))
+        for _ in range(3)
+        for topic in ("a", "b")
+        for number in (0, 1000)
+        for epoch in (1, 2)
+    ]
+    kept = [
+        compiled.decode_records(section, 0, 7, 1, 0, 0, None, leader_epoch=epoch, partition=partition)[0]
+        for epoch, partition in sources
+    ]
+    assert [beside(each) for each in kept] == [
+        (*partition, TimestampType.CREATE_TIME, epoch) for epoch, partition in sources
+    ]
+
+
+def test_sources_are_given_back():
+    topic = "a topic that is counted"
+    before = sys.getrefcount(topic)
+    for epoch in range(100):
+        compiled.decode_records(
+            record(), 0, 7, 1, 0, 0, None, leader_epoch=epoch, partition=TopicPartition(topic, epoch)
+        )
+    compiled.decode_records(record(), 0, 7, 1, 0, 0, None)  # the source that is remembered is this one's
+    assert sys.getrefcount(topic) == before
+
+
+def test_a_record_is_no_larger_for_it():
+    (made,) = compiled.decode_records(record(), 0, 7, 1, 0, 0, None, leader_epoch=7)
+    assert sys.getsizeof(made) == 64
+
+
 def test_ordinary_columns_and_sections_are_not_left_to_the_plain_code():
     columns = ([b"k", None], (b"v", None), [1, 2], [None, [("h", None), ["é", b""]]], 0, (0, 7))
     section = build.compiled.encode_records(*columns, 0)
     assert section == plain.encode_records(*columns)
-    records = build.compiled.decode_records(section, 0, len(section), 2, 0, 0, None, INT32_MAX, False)
+    records = build.compiled.decode_records(
+        section, 0, len(section), 2, 0, 0, None, INT32_MAX, False, *SOURCE
+    )
     assert [type(record) for record in records] == [Record, Record]
-    made_later = build.compiled.decode_records(section, 0, len(section), 2, 0, 0, None, INT32_MAX, True)
+    made_later = build.compiled.decode_records(
+        section, 0, len(section), 2, 0, 0, None, INT32_MAX, True, *SOURCE
+    )
     assert [type(record) for record in made_later] == [build.compiled.OnDemandRecord] * 2
 
 
@@ -498,12 +557,17 @@ def test_an_ordinary_batch_is_made_in_one_call():
 def on_demand(*rows, convert=bytes):
     keys, values, stamps, headers, _ = columns_of(rows)
     section = convert(plain.encode_records(keys, values, stamps, headers, 0))
-    return compiled.decode_records(
-        section, 0, len(section), len(rows), rows[0].offset, 0, None, on_demand=True
-    )
+    where = (section, 0, len(section), len(rows), rows[0].offset, 0, None)
+    return compiled.decode_records(*where, on_demand=True, leader_epoch=7, partition=TopicPartition("t", 3))
 
 
-ROW = PlainRecord(3, 1000, b"k", b"v", (("h", b"x"), ("n", None)))
+ROW = PlainRecord(
+    *(3, 1000, b"k", b"v", (("h", b"x"), ("n", None))),
+    topic="t",
+    partition=3,
+    timestamp_type=TimestampType.CREATE_TIME,
+    leader_epoch=7,
+)
 
 
 def test_a_record_on_demand_is_a_record():
@@ -514,7 +578,8 @@ def test_a_record_on_demand_is_a_record():
     assert hash(made) == hash(ROW)
     assert repr(made) == repr(ROW)
     assert [*made] == [*ROW]
-    assert made._replace(key=None) == ROW._replace(key=None)
+    assert whole(made) == whole(ROW)
+    assert whole(made._replace(key=None)) == whole(ROW._replace(key=None))
     assert type(made)(*ROW) == ROW
 
 
@@ -530,7 +595,7 @@ def test_a_field_is_made_once(names):
 @pytest.mark.parametrize("of", [copy.copy, copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])
 def test_copies_and_pickles_of_a_record_on_demand_are_ordinary_records(of):
     (made,) = on_demand(ROW)
-    assert (type(of(made)), of(made)) == (Record, ROW)
+    assert (type(of(made)), whole(of(made))) == (Record, whole(ROW))
 
 
 @pytest.mark.parametrize("name", PlainRecord._fields)

@@ -25,7 +25,14 @@ from logstore.format.header import HEADER_BYTES, BatchHeader
 from logstore.format.index import OffsetPosition
 from logstore.format.offset_map import PLAIN_KEY_BYTES, SEED_BYTES, OffsetMap, PlainTable, bytes_for
 from logstore.format.run import IndexProgress, RunPlace, RunRules
-from logstore.model import Isolation, NewRecord, TimestampType, TopicPartition
+from logstore.model import (
+    Isolation,
+    NewRecord,
+    PlainRecord,
+    TimestampType,
+    TopicPartition,
+    place_plain_records,
+)
 from logstore.partition.encoding.row_encoder import RowEncoder
 from logstore.partition.encoding.rows import Columns, columns_of
 from logstore.partition.reading import latest
@@ -34,6 +41,7 @@ from logstore.partition.reading.view import LogView
 from tests.fuzz import junk
 from tests.fuzz.chance import INT32_MAX, INT64_MAX
 from tests.partition.helpers_wire import any_config, any_data, any_origin, assert_same
+from tests.whole_records import whole
 
 TARGETS = {}
 COVERED = set()
@@ -107,12 +115,27 @@ def decode_records(chance):
     section = chance.section()
     *where, last_delta = *section[:5], *section[6:], section.last_offset_delta
     on_demand = chance.happens(0.4)
-    ours = outcome(
-        lambda: [*map(tuple, loops.decode_records(*where, last_offset_delta=last_delta, on_demand=on_demand))]
+    options = {
+        "last_offset_delta": last_delta,
+        "leader_epoch": leader_epoch(chance),
+        "partition": place(chance),
+    }
+    ours = outcome(lambda: [*map(whole, loops.decode_records(*where, **options, on_demand=on_demand))])
+    plains = outcome(lambda: [*map(whole, plain.decode_records(*where, **options))])
+    assert ours == plains, (section, options, ours, plains)
+    _, *source = options.values()
+    return compiled.decode_records(*where, last_delta, on_demand, *source) is not None
+
+
+def leader_epoch(chance):
+    return chance.choice((-1, 0, 0, 5, (1 << 31) - 1, -(1 << 31)))
+
+
+def place(chance):
+    """Where records are said to be read."""
+    return chance.choice(
+        (None, TopicPartition("t", 0), TopicPartition(chance.choice("ab"), chance.randrange(2000)))
     )
-    plains = outcome(lambda: [*map(tuple, plain.decode_records(*where, last_offset_delta=last_delta))])
-    assert ours == plains, (section, ours, plains)
-    return compiled.decode_records(*where, last_delta, on_demand) is not None
 
 
 @target("inspect_records")
@@ -160,11 +183,14 @@ def decode_batch(chance):
     before = chance.choice((0, 0, 5))
     position = chance.near(before) if chance.happens(0.1) else before
     buffer, on_demand = chance.exact(bytes(before) + data), chance.happens(0.4)
-    ours = outcome(lambda: [*map(tuple, batch.decode_batch(buffer, position, on_demand=on_demand))])
+    partition = place(chance)
+    ours = outcome(
+        lambda: [*map(whole, batch.decode_batch(buffer, position, on_demand=on_demand, partition=partition))]
+    )
     with patch.object(loops, "decode_batch", plain.decode_batch):
-        plains = outcome(lambda: [*map(tuple, batch.decode_batch(buffer, position))])
+        plains = outcome(lambda: [*map(whole, batch.decode_batch(buffer, position, partition=partition))])
     assert ours == plains, (bytes(buffer), position, ours, plains)
-    return compiled.decode_batch(buffer, position, on_demand) is not None
+    return compiled.decode_batch(buffer, position, on_demand, partition) is not None
 
 
 @target("Record", "OnDemandRecord")
@@ -197,6 +223,39 @@ def records(chance):
     )
     del data, first, second
     return True
+
+
+@target("Record", "place_records")
+def sources(chance):
+    """What records say beside their fields: as the plain class, whatever they are told and whoever asks."""
+    told = {name: chance.choice(ODD_SOURCES[name]) for name in ODD_SOURCES if chance.happens(0.6)}
+    if chance.happens(0.1):
+        told[chance.choice(sorted(ODD_SOURCES))] = junk.argument(chance)
+    fields = (chance.randrange(100), 5, b"k", None)
+    ours, plains = (
+        outcome(lambda kind=kind: kind(*fields, **told)) for kind in (compiled.Record, PlainRecord)
+    )
+    if not isinstance(plains, PlainRecord):
+        assert ours == plains, (told, ours, plains)
+        return False
+    assert whole(ours) == whole(plains), (told, whole(ours), whole(plains))
+    assert whole(pickle.loads(pickle.dumps(ours))) == whole(pickle.loads(pickle.dumps(plains))) == whole(ours)
+    assert whole(ours._replace(key=b"x")) == whole(plains._replace(key=b"x"))
+    records = [compiled.Record(*fields, **told) for _ in range(chance.randrange(4))]
+    partition, kind, epoch = place(chance), chance.choice((-1, 0, 1)), leader_epoch(chance)
+    assert compiled.place_records(records, partition, kind, epoch) is records
+    expected = place_plain_records([plains], partition, kind, epoch)[0]
+    assert all(whole(record) == whole(expected) for record in records)
+    call_with(compiled.place_records, records, *(junk.argument(chance) for _ in range(3)))
+    return bool(told)
+
+
+ODD_SOURCES = {
+    "topic": ("t", "", None, b"t", 5),
+    "partition": (0, 7, 1 << 30, None, True, -1, 1 << 31, 1 << 80, "0"),
+    "timestamp_type": (-1, 0, 1, True, TimestampType.LOG_APPEND_TIME, 2, -2, 1 << 80, None, "1"),
+    "leader_epoch": (0, 5, (1 << 31) - 1, None, False, -1, 1 << 31, 0.0),
+}
 
 
 @target("encode_records")
@@ -411,16 +470,17 @@ def index_run_and_walk(chance):
     return True
 
 
-def records_of(found, buffer, start, stop):
+def records_of(found, buffer, start, stop, form=tuple, partition=None):
     """Of the batches that the plain walk found: records with offsets in [start, stop), no control records."""
     records = []
     for position, header in found:
         if not header.is_control:
             where = (buffer, position + HEADER_BYTES, position + header.size_bytes, header.record_count)
-            append_time_ms = header.max_timestamp_ms if header.timestamp_type else None
-            times = (header.base_timestamp_ms, append_time_ms)
-            records += plain.decode_records(*where, header.base_offset, *times)
-    return [tuple(record) for record in records if start <= record.offset < stop]
+            is_append_time = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+            times = (header.base_timestamp_ms, header.max_timestamp_ms if is_append_time else None)
+            source = {"leader_epoch": header.partition_leader_epoch, "partition": partition}
+            records += plain.decode_records(*where, header.base_offset, *times, **source)
+    return [form(record) for record in records if start <= record.offset < stop]
 
 
 def offsets_in(chance, buffer, position):
@@ -435,7 +495,7 @@ def offsets_in(chance, buffer, position):
     return [max(min(n, INT64_MAX), -INT64_MAX) for n in (start, stop, previous_last, next_segment)]
 
 
-def check_walk(buffer, position, after, records, start, stop):
+def check_walk(buffer, position, after, records, start, stop, *form):
     """These records are those of the batches from position to after, about which nothing is wrong. What is
     not wanted, batches below the start and records of the first and last batch, may have been passed over."""
     found, end, _ = plain.scan_batches(buffer, position, after, check=False)
@@ -443,7 +503,7 @@ def check_walk(buffer, position, after, records, start, stop):
     found = [(at, header) for at, header in found if header.last_offset >= start]
     for at, header in found:
         batch.check_batch(buffer, at, header)
-    expected = outcome(records_of, found, buffer, start, stop)
+    expected = outcome(records_of, found, buffer, start, stop, *form)
     if not isinstance(expected, list):
         assert start > found[0][1].base_offset or stop <= found[-1][1].last_offset, expected
         return
@@ -458,10 +518,11 @@ def read_run(chance):
         return False
     limit_bytes = chance.choice((1, 300, 1 << 20))
     flags = (chance.happens(0.3), chance.happens(0.4))
+    partition = place(chance)
     records, after, _, _ = loops.read_run(
-        buffer, position, previous_last, next_segment, start, stop, limit_bytes, *flags
+        buffer, position, previous_last, next_segment, start, stop, limit_bytes, *flags, partition
     )
-    check_walk(buffer, position, after, [tuple(record) for record in records], start, stop)
+    check_walk(buffer, position, after, [*map(whole, records)], start, stop, whole, partition)
     return bool(records)
 
 
@@ -470,17 +531,23 @@ def find_record(chance):
     buffer, _, _ = part_of(chance, chance.batches())
     start, _, previous_last, next_segment = offsets_in(chance, buffer, 0)
     numbers = (previous_last, chance.choice((-1, -1, -1, start, chance.number())), next_segment, start)
+    partition = place(chance)
     found = loops.find_record(
-        buffer, chance.happens(0.5), *numbers, chance.happens(0.3), chance.choice((0, 100, 1 << 20))
+        buffer,
+        chance.happens(0.5),
+        *numbers,
+        chance.happens(0.3),
+        chance.choice((0, 100, 1 << 20)),
+        partition,
     )
     if not isinstance(found, compiled.Record):
         return False
     # Batches in front are walked over, not checked; so the one with the record is looked for from any on.
     walked = plain.scan_batches(buffer, 0, len(buffer), check=False)[0]
     last = [item for item in walked if item[1].base_offset <= start <= item[1].last_offset][:1]
-    expected = outcome(records_of, last, buffer, start, start + 1)
+    expected = outcome(records_of, last, buffer, start, start + 1, whole, partition)
     if isinstance(expected, list):  # else another record of the batch is damaged, into which nobody looked
-        assert [tuple(found)] == expected, (bytes(buffer), numbers, found)
+        assert [whole(found)] == expected, (bytes(buffer), numbers, found)
     return True
 
 
@@ -505,10 +572,16 @@ def find_in_section(chance):
     arguments = (data, *where, *base, section.append_time_ms is not None, offset)
     if not all(-INT64_MAX - 1 <= n <= INT64_MAX for n in arguments[1:]):
         return False
+    arguments = (*arguments, leader_epoch(chance), place(chance))
     found = loops.find_in_section(*arguments)
     if found is not None:
         expected = lookup.find_in_section(bytes(data), *arguments[1:])
-        assert found == expected, (arguments, bytes(data), found, expected)
+        assert (found and whole(found)) == (expected and whole(expected)), (
+            arguments,
+            bytes(data),
+            found,
+            expected,
+        )
     return found is not None
 
 
@@ -793,8 +866,11 @@ def find_record_or_not(chance):
     arguments = (chance.happens(0.1), previous, indexed, behind, wanted, chance.happens(0.3), whole_bytes)
     if any(not -(1 << 63) <= value < 1 << 63 for value in arguments):
         return call_with(compiled.find_record, data, *arguments) is not None
+    arguments = (*arguments, place(chance))
     ours = outcome(compiled.find_record, chance.exact(data), *arguments)
     plains = outcome(lookup.find_record, data, *arguments)
+    if isinstance(ours, compiled.Record) and isinstance(plains, compiled.Record):
+        assert whole(ours) == whole(plains), (data, arguments, whole(ours), whole(plains))
     assert (ours, type(ours)) == (plains, type(plains)), (data, arguments, ours, plains)
     return ours is not None
 
@@ -831,7 +907,9 @@ def read_segment(chance):
     first = max(int.from_bytes(data[:8], "big", signed=True), 0) % (1 << 60)
     end = first + chance.choice((400, 1 << 61, chance.randrange(200)))
     segment = MemorySegment(data, chance.choice((first, 0)))
-    view = LogView((segment,), (segment.base_offset,), len(data), 0, end, end, end, end)
+    view = LogView(
+        (segment,), (segment.base_offset,), len(data), 0, end, end, end, end, partition=place(chance)
+    )
     start = chance.choice((first, first, chance.near(first), first + chance.randrange(90)))
     stop = chance.choice((end, end, start + 1, start + chance.randrange(40), chance.near(start)))
     isolation, on_demand = Isolation.LOG_END, chance.happens(0.3)
@@ -840,11 +918,15 @@ def read_segment(chance):
         with patch.object(reading, "read_run", run):
             lists = reading.record_lists(view, max(start, 0), stop, isolation, on_demand=on_demand)
             rows.append(outcome(lambda rows=rows, lists=lists: rows.extend(chain.from_iterable(lists))))
-    ours, plains = ([row and tuple(row) for row in rows] for rows in found)
+    ours, plains = (
+        [whole(row) if isinstance(row, compiled.Record) else row for row in rows] for rows in found
+    )
     assert ours == plains, (len(data), start, stop, end, ours[-2:], plains[-2:])
     numbers = [chance.number() for _ in range(8)]
     call_with(compiled.read_run, chance.exact(data), *numbers)
-    records, *_ = compiled.read_run(data, 0, -1, -1, 0, end, 1 << 20, 0, on_demand)
+    arguments = (data, 0, -1, -1, 0, end, 1 << 20, 0, on_demand)
+    call_with(compiled.read_run, *arguments, junk.argument(chance))
+    records, *_ = compiled.read_run(*arguments)
     return bool(records)
 
 
@@ -860,8 +942,9 @@ def table_of_a_segment(chance):
     end = first + chance.choice((400, 1 << 61, chance.randrange(200)))
     segment = MemorySegment(data, chance.choice((first, 0)))
     start = max(chance.choice((0, first, chance.near(first))), 0)
-    view = LogView((segment,), (segment.base_offset,), len(data), start, end, end, end, end)
     partition, seed = TopicPartition("memory", 0), bytes(range(SEED_BYTES))
+    offsets = (start, end, end, end, end)
+    view = LogView((segment,), (segment.base_offset,), len(data), *offsets, partition=partition)
     table = latest.LatestView(
         partition, view, Isolation.LOG_END, 1 << 20, newer_view=no_newer_view, seed=seed
     )
@@ -869,7 +952,9 @@ def table_of_a_segment(chance):
     for rows, run in zip(found, ((latest.put_run, latest.latest_run), (None, None)), strict=True):
         with patch.object(latest, "put_run", run[0]), patch.object(latest, "latest_run", run[1]):
             rows.append(outcome(lambda rows=rows: rows.extend(table)))
-    ours, plains = ([row and tuple(row) for row in rows] for rows in found)
+    ours, plains = (
+        [whole(row) if isinstance(row, compiled.Record) else row for row in rows] for rows in found
+    )
     assert ours == plains, (len(data), start, end, ours[-2:], plains[-2:])
     numbers = [chance.number() for _ in range(7)]
     maps = [

@@ -15,7 +15,7 @@ from logstore.format import lookup as plain
 from logstore.format.batch import decode_batch, decode_header, encode_batch, encode_records_batch
 from logstore.format.compression import Codec
 from logstore.format.names import segment_file_name
-from logstore.model import Isolation, NewRecord, Record
+from logstore.model import Isolation, NewRecord, Record, TimestampType
 from logstore.partition.log import Log
 from logstore.partition.reading import lookup
 from logstore.partition.reading import records as reading
@@ -198,6 +198,26 @@ def a_log_start_inside_a_batch(path: Path) -> Log:
 def append_times(path: Path) -> Log:
     log = open_log(path, message_timestamp_type="LogAppendTime", index_interval_bytes=0)
     add_rows(log, 3, 40, 2)
+    return log
+
+
+@shape
+def leader_epochs(path: Path) -> Log:
+    """A new one with every few batches, from none on; some of the batches compressed, some of append time."""
+    log = open_log(path, index_interval_bytes=300)
+    for epoch in (-1, 0, 3, 2**31 - 1):
+        for count, codec in ((1, Codec.NONE), (30, Codec.NONE), (2, Codec.GZIP), (1, Codec.NONE)):
+            for kind in TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME:
+                log.append_replicated(
+                    encoded(
+                        *(log.log_end_offset, count),
+                        codec=codec,
+                        timestamp_type=kind,
+                        append_time_ms=START_MS if kind else None,
+                        partition_leader_epoch=epoch,
+                    )
+                )
+        log.roll()
     return log
 
 

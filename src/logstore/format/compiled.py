@@ -16,11 +16,11 @@ from logstore.errors import CorruptionError
 from logstore.format import partitioner, plain
 from logstore.format import records as careful
 from logstore.format.gathered import NO_PRODUCER, RowRules
-from logstore.format.header import BatchHeader
+from logstore.format.header import NO_EPOCH, BatchHeader
 from logstore.format.plain import RecordFacts
 from logstore.format.records import Headers
 from logstore.format.run import IndexProgress, Run, RunPlace, RunRules
-from logstore.model import Bytes, NewRecord, Record
+from logstore.model import Bytes, NewRecord, Record, TopicPartition, place_records
 
 if TYPE_CHECKING:
     from logstore.format.column_buffers import Chunk
@@ -83,6 +83,8 @@ def decode_records(
     *,
     last_offset_delta: int = careful.INT32_MAX,
     on_demand: bool = False,
+    leader_epoch: int = NO_EPOCH,
+    partition: TopicPartition | None = None,
 ) -> list[Record]:
     """As :func:`logstore.format.plain.decode_records`.
 
@@ -100,13 +102,16 @@ def decode_records(
         append_time_ms,
         last_offset_delta,
         on_demand,
+        leader_epoch,
+        partition,
     )
     if records is not None:
         return records
     careful.check_count(position, end, count, len(buffer))
-    return careful.decode_records(
+    records = careful.decode_records(
         buffer, position, end, count, base_offset, base_timestamp_ms, append_time_ms, last_offset_delta
     )
+    return place_records(records, partition, append_time_ms is not None, leader_epoch)
 
 
 Columns = compiled.Columns

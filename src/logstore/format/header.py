@@ -119,11 +119,9 @@ class BatchHeader(NamedTuple):
 
     @property
     def timestamp_type(self) -> TimestampType:
-        return (
-            TimestampType.LOG_APPEND_TIME
-            if self.attributes & TIMESTAMP_TYPE_BIT
-            else TimestampType.CREATE_TIME
-        )
+        if self.attributes & TIMESTAMP_TYPE_BIT:
+            return TimestampType.LOG_APPEND_TIME
+        return TimestampType.CREATE_TIME if self.magic else TimestampType.NO_TIMESTAMP_TYPE
 
     @property
     def is_transactional(self) -> bool:

@@ -17,6 +17,7 @@ from logstore.format.header import (
     MAGIC,
     MIN_LENGTHS,
     MIN_RECORD_BYTES,
+    NO_EPOCH,
     PREFIX,
     PREFIX_BYTES,
     TIMESTAMP_TYPE_BIT,
@@ -26,7 +27,7 @@ from logstore.format.header import (
 from logstore.format.layout import BATCH_HEADER, OFFSET_INDEX_ENTRY
 from logstore.format.records import INT32_MAX, INT64_MAX, decode_record
 from logstore.format.varint import decode_varint, decode_varlong
-from logstore.model import Record
+from logstore.model import Record, TopicPartition, place_records
 
 _ENTRY_BYTES = OFFSET_INDEX_ENTRY.size_bytes
 
@@ -42,6 +43,8 @@ def find_in_section(
     append_time_ms: int,
     is_append_time: bool,
     offset: int,
+    leader_epoch: int = NO_EPOCH,
+    partition: TopicPartition | None = None,
 ) -> Record | Literal[False] | None:
     """The record at ``offset`` in the uncompressed records of a batch; False if none has it, None if
     something is not right.
@@ -67,7 +70,9 @@ def find_in_section(
         )
     except CorruptionError:
         return None
-    return record if record.offset == offset else None
+    if record.offset != offset:
+        return None
+    return place_records([record], partition, is_append_time, leader_epoch)[0]
 
 
 def _find_delta(section: bytes, position: int, count: int, delta: int) -> int | None:
@@ -156,6 +161,7 @@ def find_record(
     offset: int,
     is_filtering: bool,
     whole_bytes: int,
+    partition: TopicPartition | None = None,
 ) -> Record | Literal[False] | int | None:
     """The record at ``offset`` in a piece of a .log file that begins with a batch.
 
@@ -193,7 +199,7 @@ def find_record(
             if not _is_right(buffer, at, header):
                 return None
             if header.last_offset >= offset:
-                return _record_of(buffer, at, header, offset, is_filtering, whole_bytes)
+                return _record_of(buffer, at, header, offset, is_filtering, whole_bytes, partition)
             if at + header.size_bytes == len(buffer):
                 return False if walked_count else None
         previous_last, indexed_last = header.last_offset, -1
@@ -226,7 +232,13 @@ def _next_base(buffer: bytes, at: int, header: BatchHeader, next_segment: int) -
 
 
 def _record_of(
-    buffer: bytes, at: int, header: BatchHeader, offset: int, is_filtering: bool, whole_bytes: int
+    buffer: bytes,
+    at: int,
+    header: BatchHeader,
+    offset: int,
+    is_filtering: bool,
+    whole_bytes: int,
+    partition: TopicPartition | None,
 ) -> Record | Literal[False] | int | None:
     """The answer of a batch that is right."""
     if header.is_control:
@@ -245,4 +257,6 @@ def _record_of(
         header.max_timestamp_ms,
         bool(header.attributes & TIMESTAMP_TYPE_BIT),
         offset,
+        header.partition_leader_epoch,
+        partition,
     )

@@ -26,6 +26,7 @@ from logstore.format.header import (
     LENGTH_OVERHEAD_BYTES,
     MAGIC,
     MIN_LENGTHS,
+    NO_EPOCH,
     PREFIX,
     PREFIX_BYTES,
     BatchHeader,
@@ -36,7 +37,16 @@ from logstore.format.layout import BATCH_HEADER
 from logstore.format.records import Headers
 from logstore.format.tables import TABLE_VALUES, Tables, ready_tables
 from logstore.format.varint import VARINT_MAX_BYTES, decode_varint, decode_varlong, wrap_int64
-from logstore.model import NO_TIMESTAMP_MS, Bytes, Header, PlainRecord, Record
+from logstore.model import (
+    NO_TIMESTAMP_MS,
+    Bytes,
+    Header,
+    PlainRecord,
+    Record,
+    TopicPartition,
+    place_plain_records,
+    place_records,
+)
 
 
 def encode_records(
@@ -292,13 +302,16 @@ def decode_records(
     *,
     last_offset_delta: int = careful.INT32_MAX,
     on_demand: bool = False,
+    leader_epoch: int = NO_EPOCH,
+    partition: TopicPartition | None = None,
 ) -> list[Record]:
     """The ``count`` records that fill buffer[position:end] exactly.
 
     ``append_time_ms``, if given, is every record's timestamp (log append time). Offset deltas must rise and
     not pass ``last_offset_delta``. CorruptionError with the position, relative to the buffer, of the first
     fault. Keys and values are copies; ``on_demand`` allows to make them when they are first asked for, which
-    this code never does. Cost: about 0.85 µs per record, and 0.4 µs per header.
+    this code never does. The records say that they are of ``partition`` and ``leader_epoch``. Cost: about
+    0.85 µs per record, and 0.4 µs per header.
     """
     careful.check_count(position, end, count, len(buffer))
     records = None
@@ -310,14 +323,18 @@ def decode_records(
             )
         except (IndexError, UnicodeDecodeError, struct.error):
             records = None
+    source = (partition, append_time_ms is not None, leader_epoch)
     if records is not None:
-        return records
-    return careful.decode_records(
+        return place_plain_records(records, *source)
+    records = careful.decode_records(
         buffer, position, end, count, base_offset, base_timestamp_ms, append_time_ms, last_offset_delta
     )
+    return place_records(records, *source)
 
 
-def decode_batch(buffer: Bytes, position: int, on_demand: bool) -> list[Record] | None:
+def decode_batch(
+    buffer: Bytes, position: int, on_demand: bool, partition: TopicPartition | None
+) -> list[Record] | None:
     """None: here :func:`logstore.format.batch.decode_batch` decodes header and records.
 
     The compiled twin decodes the batch at ``position`` in one step if it is of magic 2, whole and not

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, NamedTuple
 
-from logstore.arguments import check_callback, check_flag, plain_text, shown
+from logstore.arguments import check_callback, check_flag, did_you_mean, plain_text, shown
 from logstore.clock import Clock, SystemClock
 from logstore.config import StoreConfig, TopicConfig, check_topic_config
 from logstore.errors import (
@@ -262,7 +262,8 @@ class LogDirectory:
         name = plain_text(name)
         topic = self._topics.get(name) if type(name) is str else None
         if topic is None:
-            raise UnknownTopicError(f"there is no topic {shown(name)} in {self.path}")
+            hint = did_you_mean(name, self.topic_names())
+            raise UnknownTopicError(f"there is no topic {shown(name)} in {self.path}{hint}")
         return topic
 
     def log(self, partition: TopicPartition) -> Log:

@@ -61,7 +61,9 @@ def prepare_directory(files: Files, path: str, *, create: bool) -> None:
         raise UsageError(f"{path} is a file; a store is a directory")
     if not files.is_directory(path):
         if not create:
-            raise UsageError(f"{path} does not exist")
+            raise UsageError(
+                f"{path} does not exist; logstore.open() makes it, for writing and with create=True"
+            )
         _make_durably(files, path)
         return
     entries = files.list_directory(path)

@@ -13,10 +13,9 @@ from functools import lru_cache
 from typing import Any
 
 from logstore.build import compiled
-from logstore.errors import InvalidRecordError
 from logstore.format.loops import divide_rows, partition_for_key
 from logstore.model import Bytes
-from logstore.partition.encoding.rows import columns_of, copied
+from logstore.partition.encoding.rows import check_payload, columns_of, copied
 
 REMEMBERED_KEYS = 65_536
 """In plain Python hashing a key costs 2 µs, remembering it 0.1."""
@@ -89,5 +88,5 @@ class Placement:
             InvalidRecordError: the key is not bytes-like.
         """
         if not isinstance(key, bytes | bytearray | memoryview):
-            raise InvalidRecordError(f"key is a {type(key).__name__}; it must be bytes or None")
+            check_payload("key", key)  # says what it must be
         return self._of_key(copied(key, "key"), partition_count)

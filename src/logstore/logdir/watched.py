@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 
-from logstore.arguments import plain_text, shown
+from logstore.arguments import did_you_mean, plain_text, shown
 from logstore.clock import Clock
 from logstore.config import StoreConfig
 from logstore.errors import CorruptionError, LogstoreError, UnknownTopicError
@@ -129,7 +129,8 @@ class WatchedDirectory:
         name = plain_text(name)
         topic = self._live_topics().get(name) if type(name) is str else None
         if topic is None:
-            raise UnknownTopicError(f"there is no topic {shown(name)} in {self.path}")
+            hint = did_you_mean(name, self.topic_names())
+            raise UnknownTopicError(f"there is no topic {shown(name)} in {self.path}{hint}")
         return topic
 
     # Logs

@@ -68,7 +68,8 @@ def check_isolation(isolation: Isolation) -> None:
         UsageError: it is not an :class:`~logstore.model.Isolation`.
     """
     if not isinstance(isolation, Isolation):
-        raise UsageError(f"isolation is {shown(isolation)}; it must be an Isolation")
+        names = ", ".join(f"Isolation.{each.name}" for each in Isolation)
+        raise UsageError(f"isolation is {shown(isolation)}; it must be one of {names}")
 
 
 def check_buffer(data: Bytes) -> Bytes:

@@ -21,6 +21,7 @@ from logstore.model import (
     AppendOrigin,
     Bytes,
     Isolation,
+    Moment,
     ProducerIdentity,
     Role,
     TopicPartition,
@@ -144,7 +145,7 @@ class Log(CheckableLog):
         *,
         key: Bytes | None = None,
         headers: Any = (),
-        timestamp_ms: int | None = None,
+        timestamp_ms: Moment | None = None,
         flush: bool = False,
     ) -> int:
         """Append one record and return its offset at once.
@@ -157,7 +158,7 @@ class Log(CheckableLog):
             value: bytes, or None for a tombstone.
             key: bytes, or None (not in a compacted topic).
             headers: pairs of str and bytes or None, or a mapping.
-            timestamp_ms: milliseconds since the epoch; default now.
+            timestamp_ms: milliseconds since the epoch, or a datetime with its time zone; default now.
             flush: wait until a power cut cannot take the record.
 
         Raises:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from logstore.errors import CorruptionError
 from logstore.format.compression import Codec
 from logstore.format.header import CODEC_MASK, BatchHeader, check_batch
-from logstore.model import Bytes
+from logstore.model import Bytes, TimestampType
 
 
 class SegmentBatch(NamedTuple):
@@ -70,7 +70,7 @@ def batch_in(buffer: Bytes, at: int, header: BatchHeader, position: int) -> Segm
         codec=_codec_name(header.attributes & CODEC_MASK),
         base_timestamp_ms=header.base_timestamp_ms,
         max_timestamp_ms=header.max_timestamp_ms,
-        is_log_append_time=bool(header.timestamp_type),
+        is_log_append_time=header.timestamp_type is TimestampType.LOG_APPEND_TIME,
         leader_epoch=header.partition_leader_epoch,
         producer_id=header.producer_id,
         producer_epoch=header.producer_epoch,

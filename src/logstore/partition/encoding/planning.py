@@ -63,7 +63,8 @@ def check_batch_size(size_bytes: int, config: TopicConfig) -> None:
         is_message = size_bytes > config.max_message_bytes
         setting = "max_message_bytes" if is_message else "segment_bytes"
         raise RecordTooLargeError(
-            f"a batch of {size_bytes} bytes is larger than {setting} ({getattr(config, setting)})"
+            f"a batch of {size_bytes} bytes is larger than {setting} ({getattr(config, setting)}), which "
+            "topic.configure() changes"
         )
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from itertools import accumulate
 from operator import add
 from typing import Any, NamedTuple, cast
 
-from logstore.arguments import plain_text, shown
+from logstore.arguments import milliseconds_of, plain_text, shown
 from logstore.errors import InvalidRecordError, UsageError
 from logstore.format.gathered import MAX_RECORD_OVERHEAD_BYTES, Row, headers_bytes
 from logstore.format.header import HEADER_BYTES
@@ -75,7 +76,9 @@ def list_of(records: Any) -> list[Any]:
         UsageError: ``records`` is not an iterable of records.
     """
     if isinstance(records, bytes | bytearray | memoryview | str):
-        raise UsageError(f"records is a single {type(records).__name__}; extend takes an iterable of records")
+        raise UsageError(
+            f"records is a single {type(records).__name__}; extend takes an iterable, append one"
+        )
     if isinstance(records, Mapping):  # iterating gives its keys, which would be appended as values
         raise UsageError(f"records is a {type(records).__name__}; give its items(): pairs of key and value")
     try:
@@ -123,6 +126,7 @@ def _new_record(number: int, row: Any) -> NewRecord:
     raise InvalidRecordError(
         f"record {number} is a {type(row).__name__}; it must be a NewRecord, (key, value), "
         "(key, value, timestamp_ms), (key, value, timestamp_ms, headers), or bytes"
+        + _how_to_make_bytes("value", row)
     )
 
 
@@ -144,7 +148,9 @@ def _timestamps(column: Sequence[Any], now_ms: int) -> Sequence[int] | int:
     if kinds == {int}:
         check_timestamp_types(column)
         return column
-    filled = [now_ms if stamp is None else stamp for stamp in column]
+    filled = [
+        now_ms if stamp is None else plain_timestamp(stamp, number) for number, stamp in enumerate(column)
+    ]
     check_timestamp_types(filled)
     return filled
 
@@ -168,7 +174,19 @@ def check_payload(name: str, payload: Any, number: int | None = None) -> bytes |
         return copied(payload, _whose(name, number))
     raise InvalidRecordError(
         f"{_whose(name, number)} is a {type(payload).__name__}; it must be bytes or None"
+        + _how_to_make_bytes(name, payload)
     )
+
+
+def _how_to_make_bytes(name: str, payload: Any) -> str:
+    """What a message adds about a key or value that there is a serializer for."""
+    if name not in ("key", "value"):
+        return "; .encode() makes bytes of it" if isinstance(payload, str) else ""
+    if isinstance(payload, str):
+        return f'; .encode() makes bytes of it, or topic.serialized({name}="text") of every {name}'
+    if isinstance(payload, int | float | list | dict):
+        return f'; topic.serialized({name}="json") stores every {name} as JSON'
+    return ""
 
 
 def copied(payload: bytes | bytearray | memoryview, whose: str) -> bytes:
@@ -180,6 +198,17 @@ def copied(payload: bytes | bytearray | memoryview, whose: str) -> bytes:
         return bytes(payload)
     except ValueError as error:
         raise InvalidRecordError(f"{whose} cannot be read: {error}") from None
+
+
+def plain_timestamp(stamp: Any, number: int | None = None) -> Any:
+    """A datetime as milliseconds; anything else as it is.
+
+    Raises:
+        InvalidTimestampError: a datetime without a time zone; says of which record.
+    """
+    if isinstance(stamp, datetime):
+        return milliseconds_of(stamp, _whose("timestamp_ms", number))
+    return stamp
 
 
 def check_timestamp_types(timestamps: Sequence[Any]) -> None:
@@ -196,7 +225,7 @@ def check_timestamp_types(timestamps: Sequence[Any]) -> None:
         if type(stamp) is not int or not NO_TIMESTAMP_MS <= stamp <= _MAX_TIMESTAMP_MS:
             raise InvalidRecordError(
                 f"timestamp_ms of record {number} is {shown(stamp)}; "
-                f"it must be whole milliseconds since the epoch, or -1{how_to_make_int(stamp)}"
+                f"it must be whole milliseconds since the epoch, -1, or a datetime{how_to_make_int(stamp)}"
             )
 
 

@@ -36,6 +36,7 @@ from logstore.partition.reading.records import (
     start_position,
     telling_of_truncation,
 )
+from logstore.partition.reading.times import TimeSpan
 from logstore.partition.reading.view import LogView
 from logstore.partition.segments.segment import Segment
 
@@ -69,6 +70,8 @@ FIELDS: Final = (
     (pa.field("headers", _HEADERS_TYPE, nullable=False), Wanted.HEADERS),
 )
 """The columns of a read, in their order, and the field of a record that each is."""
+
+_TIMESTAMP: Final = FIELDS[1]
 
 TIMESTAMP_TYPE: Final = (pa.field("timestamp_type", pa.int32(), nullable=False), Wanted.TIMESTAMP_TYPE)
 """A column of a read that must be named: what few ask for."""
@@ -342,7 +345,7 @@ class _ColumnReader:
         records = self._decode(found)
         if self._is_too_much(len(records), sum(map(_payload_bytes, records))):
             yield
-        append_row, kind = self._columns.append_row, timestamp_type_of(header)
+        append_row, kind = self._columns.append_row, int(header.timestamp_type)
         for record in records:
             append_row(*record, kind)
 
@@ -414,11 +417,6 @@ def _section_of(found: _FoundBatch) -> tuple[Bytes, int, int] | None:
         return None
 
 
-def timestamp_type_of(header: BatchHeader) -> int:
-    """The type of the batch's timestamps; -1 where it has none, before magic 1."""
-    return int(header.timestamp_type) if header.magic else -1
-
-
 def _payload_bytes(record: Record) -> int:
     return len(record.key or b"") + len(record.value or b"")
 
@@ -426,6 +424,27 @@ def _payload_bytes(record: Record) -> int:
 def reader_of(plan: ColumnPlan, batches: Iterator[Any]) -> Any:
     """A pyarrow RecordBatchReader of record batches."""
     return pa.RecordBatchReader.from_batches(plan.schema, batches)
+
+
+# A range of times
+
+
+def with_timestamps(plan: ColumnPlan) -> ColumnPlan:
+    """The plan of a read that goes by times, whether its columns show them or not."""
+    field, wanted = _TIMESTAMP
+    if plan.wanted & wanted:
+        return plan
+    return plan._replace(schema=plan.schema.append(field), wanted=plan.wanted | wanted)
+
+
+def within(batches: Iterable[Any], span: TimeSpan, plan: ColumnPlan) -> Iterator[Any]:
+    """The rows of a range of times, in the columns of a plan."""
+    for batch in batches:
+        stamps = batch.column(_TIMESTAMP[0].name)
+        is_within = pc.and_(pc.greater_equal(stamps, span.low_ms), pc.less(stamps, span.high_ms))
+        kept = batch if is_within.true_count == len(batch) else batch.filter(is_within)
+        if kept.num_rows:
+            yield kept.select(plan.schema.names)
 
 
 # The partitions of a topic

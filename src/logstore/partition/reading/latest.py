@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from logstore.arguments import shown
 from logstore.errors import CorruptionError, LogstoreError, StorageError, UsageError
-from logstore.format.batch import records_section
-from logstore.format.header import MAGIC, TIMESTAMP_TYPE_BIT
-from logstore.format.loops import decode_records, latest_run, put_run
+from logstore.format.batch import decode_section, records_section
+from logstore.format.header import MAGIC
+from logstore.format.loops import latest_run, put_run
 from logstore.format.offset_map import (
     ALL_KEYS,
     WINDOW,
@@ -218,17 +218,8 @@ class _Batch:
 
     def _decode(self) -> list[Record]:
         assert self._section is not None
-        header = self.header
-        is_append_time = header.attributes & TIMESTAMP_TYPE_BIT
         try:
-            return decode_records(
-                *self._section,
-                header.record_count,
-                header.base_offset,
-                header.base_timestamp_ms,
-                header.max_timestamp_ms if is_append_time else None,
-                last_offset_delta=header.last_offset_delta,
-            )
+            return decode_section(*self._section, self.header, self._found.partition)
         except CorruptionError:
             return self._found.decode()  # says what is wrong, and where
 
@@ -320,7 +311,7 @@ class _KeyTable:
         return self._put_run if put_run is not None and self._has_window else None
 
     def _put_run(self, *arguments: Any) -> Any:
-        return put_run(*arguments[:-1], self._maps[-1].table)
+        return put_run(*arguments[:-2], self._maps[-1].table)
 
     def finish(self, end_offset: int) -> None:
         """Everything below this offset was put."""
@@ -342,7 +333,8 @@ class _KeyTable:
     def _latest_run(self, *arguments: Any) -> Any:
         previous_last: int = arguments[2]
         self._drop_below(previous_last + 1)
-        return latest_run(*arguments[:-1], [offset_map.table for offset_map in self._maps])
+        tables = [offset_map.table for offset_map in self._maps]
+        return latest_run(*arguments[:-2], tables, arguments[-1])
 
     def _drop_below(self, offset: int) -> None:
         """Let go of maps that know nothing of what is here and behind."""

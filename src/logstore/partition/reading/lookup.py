@@ -22,7 +22,7 @@ from logstore.format.header import (
     decode_header,
 )
 from logstore.format.loops import find_record
-from logstore.model import Isolation, Record
+from logstore.model import Isolation, Record, TopicPartition
 from logstore.partition.reading.records import (
     FoundBatch,
     aborted_transactions,
@@ -48,6 +48,9 @@ _QUICK_BYTES = 4 * 1024 * 1024
 _Answer = Record | Literal[False]
 """A record, or that there is none."""
 
+_Wanted = tuple[int, bool, TopicPartition | None]
+"""An offset, whether aborted transactions are left out, and where the record will say it was read."""
+
 
 def record_at(view: LogView, offset: int, isolation: Isolation, cache: BatchCache) -> Record | None:
     """The record at an offset that the isolation shows; None if there is none: a gap, a marker, a record of
@@ -72,7 +75,7 @@ def record_at(view: LogView, offset: int, isolation: Isolation, cache: BatchCach
             _keep(cache, view.segments[number], place, batch)
         if is_filtering and _is_aborted(view, batch.header, offset):
             return None
-        record = batch.find(offset)
+        record = batch.find(offset, view.partition)
         if record is None:
             return _find_carefully(view, offset, is_filtering, place, cache)
         return None if record is False else record
@@ -116,12 +119,13 @@ def _find_quickly(
     last = base + relative  # of the batch at position, as the index says
     is_small = following - position <= _SMALL_INTERVAL_BYTES or last < 0
     found = None
+    wanted = offset, is_filtering, view.partition
     if is_small and offset != base + next_relative:
-        found = _search(log, position, following, end, False, base - 1, last, next_base, offset, is_filtering)
+        found = _search(log, position, following, end, False, base - 1, last, next_base, wanted)
     if found is None and last >= 0 and following < end:
-        found = _search(log, following, after, end, True, last, -1, next_base, offset, is_filtering)
+        found = _search(log, following, after, end, True, last, -1, next_base, wanted)
     if found is None:
-        found = _search(log, position, after, end, False, base - 1, last, next_base, offset, is_filtering)
+        found = _search(log, position, after, end, False, base - 1, last, next_base, wanted)
     return found
 
 
@@ -134,8 +138,7 @@ def _search(
     previous_last: int,
     indexed_last: int,
     next_base: int,
-    offset: int,
-    is_filtering: bool,
+    wanted: _Wanted,
 ) -> _Answer | VerifiedBatch | None:
     """Look between two positions where batches begin, in a segment that ends at a position and a next base
     offset. The others are those of :func:`.find_record`."""
@@ -148,8 +151,17 @@ def _search(
     if first < 0 or not 0 < size_bytes <= _QUICK_BYTES:
         return None
     buffer = log.read_at(first, size_bytes)
+    offset, is_filtering, partition = wanted
     found = find_record(
-        buffer, is_exact, previous_last, indexed_last, next_base, offset, is_filtering, KEPT_FROM_BYTES
+        buffer,
+        is_exact,
+        previous_last,
+        indexed_last,
+        next_base,
+        offset,
+        is_filtering,
+        KEPT_FROM_BYTES,
+        partition,
     )
     if type(found) is not int:
         return cast("_Answer | None", found)
@@ -186,7 +198,7 @@ def _find_in_batch(
         batch = VerifiedBatch(found.buffer, found.position, header)
     except CorruptionError:
         return None
-    record = batch.find(offset)
+    record = batch.find(offset, view.partition)
     if record is not None and (header.attributes & CODEC_MASK or header.size_bytes >= KEPT_FROM_BYTES):
         _keep(cache, view.segments[view.floor(offset)], place, batch)
     return record

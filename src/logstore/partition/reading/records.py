@@ -33,7 +33,7 @@ from logstore.format.header import (
 )
 from logstore.format.index import AbortedTransactions
 from logstore.format.loops import RUN_CUT, RUN_DONE, RUN_FULL, read_run, scan_batches
-from logstore.model import NO_TIMESTAMP_MS, Isolation, OffsetAndTimestamp, Record
+from logstore.model import NO_TIMESTAMP_MS, Isolation, OffsetAndTimestamp, Record, TopicPartition
 from logstore.partition.reading.place import Place, is_cut
 from logstore.partition.reading.view import LogView
 from logstore.partition.segments.segment import Segment
@@ -88,18 +88,21 @@ class FoundBatch(NamedTuple):
     """Of the file that the buffer is a piece of."""
     piece_position: int
     """Where in the file the buffer begins."""
+    partition: TopicPartition | None
 
     def decode(self) -> list[Record]:
         """All records."""
         try:
-            return batches.decode_batch(self.buffer, self.position, self.header)
+            return batches.decode_batch(self.buffer, self.position, self.header, partition=self.partition)
         except CorruptionError as error:
             raise self._located(error) from None
 
     def decode_range(self, start: int, stop: int) -> list[Record]:
         """The records with offsets in ``[start, stop)``."""
         try:
-            return batches.decode_range(self.buffer, self.position, self.header, start, stop)
+            return batches.decode_range(
+                self.buffer, self.position, self.header, start, stop, partition=self.partition
+            )
         except CorruptionError as error:
             raise self._located(error) from None
 
@@ -156,6 +159,7 @@ class _SegmentReader:
     def __init__(self, view: LogView, number: int, start: int, stop: int) -> None:
         self._place = place = Place(view, number)
         self._segment = place.segment
+        self._partition = view.partition
         self._start = start
         self._stop = stop
         self._end = place.end
@@ -187,7 +191,7 @@ class _SegmentReader:
     def runs(self, aborted: AbortedFilter, run: Any, option: Any) -> Iterator[Any]:
         """What ``run`` makes of runs of ordinary batches, the first of the values that it returns, if that is
         true; and those of the other batches that are shown, one by one. ``run`` is called as the compiled
-        ``read_run``, with ``option`` as its last argument; None takes no batch."""
+        ``read_run``, with ``option`` and the partition as its last arguments; None takes no batch."""
         while self._can_follow():
             before = self._position
             limit = len(self._buffer)
@@ -284,6 +288,7 @@ class _SegmentReader:
             RUN_BYTES,
             aborted.has_any,
             option,
+            self._partition,
         )
         self._position = piece_position + at
         return made, why
@@ -314,7 +319,9 @@ class _SegmentReader:
             self._position = piece_position + position + header.size_bytes
             if header.last_offset >= self._start:
                 self._is_done = header.next_offset >= self._stop
-                yield FoundBatch(self._buffer, position, header, self._segment.path, piece_position)
+                yield FoundBatch(
+                    self._buffer, position, header, self._segment.path, piece_position, self._partition
+                )
                 if self._is_done:
                     return
 

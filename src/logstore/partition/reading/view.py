@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from logstore.errors import CorruptionError, LogstoreError, OffsetOutOfRangeError, StorageError
 from logstore.format.index import AbortedTransactions
-from logstore.model import Isolation
+from logstore.model import Isolation, TopicPartition
 from logstore.partition.segments.segment import Segment
 
 
@@ -41,6 +41,8 @@ class LogView(NamedTuple):
     truncation_count: int = 0
     aborted: AbortedTransactions | None = None
     """All aborted transactions of the view, where they were found before; else the segments' indexes tell."""
+    partition: TopicPartition | None = None
+    """What records that are read say they are of."""
 
     def explains(self, error: LogstoreError, seen: LogView) -> bool:
         """Whether an error that a reader of an older view met may come from segments that were replaced.
@@ -90,10 +92,7 @@ class LogView(NamedTuple):
             OffsetOutOfRangeError: ``offset`` is below the log start or above the log end.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise OffsetOutOfRangeError(
-                f"offset {offset} is outside the log, which holds {self.log_start_offset} to "
-                f"{self.log_end_offset} ({self.segments[0].directory})"
-            )
+            raise self._out_of_range(offset, "outside the log, which holds", self.log_end_offset)
 
     def check_shown(self, offset: int, isolation: Isolation) -> None:
         """
@@ -102,10 +101,17 @@ class LogView(NamedTuple):
         """
         limit = self.limit_of(isolation)
         if not self.log_start_offset <= offset < limit:
-            raise OffsetOutOfRangeError(
-                f"offset {offset} is outside of what can be read now, {self.log_start_offset} up to {limit} "
-                f"({self.segments[0].directory})"
-            )
+            raise self._out_of_range(offset, "outside of what can be read now,", limit)
+
+    def _out_of_range(self, offset: int, what: str, end: int) -> OffsetOutOfRangeError:
+        if offset < self.log_start_offset:
+            hint = "what was in front of it was deleted: begin at log_start_offset"
+        else:
+            hint = f"follow({end}) waits for what comes there"
+        directory = self.segments[0].directory
+        return OffsetOutOfRangeError(
+            f"offset {offset} is {what} {self.log_start_offset} to {end} ({directory}); {hint}"
+        ).of_log(self.log_start_offset, self.log_end_offset)
 
 
 def error_path(error: LogstoreError) -> str | None:

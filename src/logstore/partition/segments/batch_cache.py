@@ -20,7 +20,7 @@ from typing import Final, Literal, NamedTuple
 from logstore.format.compression import MAX_DECOMPRESSED_BYTES, Codec, decompress
 from logstore.format.header import HEADER_BYTES, BatchHeader
 from logstore.format.loops import find_in_section, mark_records
-from logstore.model import Record, TimestampType
+from logstore.model import Record, TimestampType, TopicPartition
 
 MARK_STEP: Final = 64
 """In a larger batch the position of every so many records is remembered from the second read on. Skipping to
@@ -62,9 +62,9 @@ class VerifiedBatch:
         """The memory that it takes, about."""
         return len(self._section) + self.header.record_count // MARK_STEP * _MARK_BYTES + _OVERHEAD_BYTES
 
-    def find(self, offset: int) -> Record | Literal[False] | None:
-        """The record at an offset between the batch's first and last; False if a gap is there. None if
-        something in it is not right: decoding the whole batch tells what."""
+    def find(self, offset: int, partition: TopicPartition | None = None) -> Record | Literal[False] | None:
+        """The record at an offset between the batch's first and last, which says that it is of ``partition``;
+        False if a gap is there. None if something in it is not right: decoding the whole batch tells what."""
         header = self.header
         number = position = 0
         if header.record_count > 2 * MARK_STEP:
@@ -84,6 +84,8 @@ class VerifiedBatch:
             header.max_timestamp_ms,
             header.timestamp_type is TimestampType.LOG_APPEND_TIME,
             offset,
+            header.partition_leader_epoch,
+            partition,
         )
 
     def _mark(self) -> tuple[list[int], list[int]] | None:

@@ -192,7 +192,16 @@ def _pinned_view(context: LogContext, pinned: PinnedRange) -> LogView:
     bases = tuple(segment.base_offset for segment in shown)
     end, stop = pinned.next_base, pinned.stop
     return LogView(
-        tuple(shown), bases, size_bytes, pinned.start, end, stop, stop, stop, aborted=pinned.aborted
+        tuple(shown),
+        bases,
+        size_bytes,
+        pinned.start,
+        end,
+        stop,
+        stop,
+        stop,
+        aborted=pinned.aborted,
+        partition=pinned.partition,
     )
 
 

@@ -316,6 +316,7 @@ class ReadOnlyLog(CheckableLog):
             replicated,
             max(replicated if unstable is None else min(replicated, unstable), start),
             recovery_point,
+            partition=self.partition,
         )
         if view != self._view:
             self._view = view

@@ -29,7 +29,12 @@ from logstore.format.loops import GatheredRows
 from logstore.model import TopicPartition
 from logstore.partition.encoding.planning import check_keys, check_timestamps
 from logstore.partition.encoding.row_encoder import RowEncoder
-from logstore.partition.encoding.rows import check_headers, check_payload, check_timestamp_types
+from logstore.partition.encoding.rows import (
+    check_headers,
+    check_payload,
+    check_timestamp_types,
+    plain_timestamp,
+)
 from logstore.partition.state.context import LogContext
 from logstore.partition.writing.guard import Guard
 from logstore.partition.writing.log_end import LogEnd
@@ -122,6 +127,7 @@ class Gathering:
         key = check_payload("key", key)
         headers = check_headers(headers)
         if timestamp_ms is not None:
+            timestamp_ms = plain_timestamp(timestamp_ms)
             check_timestamp_types((timestamp_ms,))
         size = record_bytes(key, value, headers)
         row = (key, value, now_ms if timestamp_ms is None else timestamp_ms, headers)

@@ -135,6 +135,7 @@ class LogState:
             self.truncations,
             self.truncations.count,
             None,
+            self.partition,
         )
         self.view = tuple.__new__(LogView, fields)  # once per append: a third of the cost of LogView(*fields)
 

@@ -1,0 +1,286 @@
+"""Keys and values that are more than bytes: how they become bytes, and come back.
+
+A :class:`Serializer` is a name and two functions. :class:`SerializedTopic` is a topic whose keys and values
+go through two of them. Nothing about them is stored: each reader says how it wants the bytes read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+
+from logstore.arguments import shown
+from logstore.errors import InvalidRecordError, UsageError
+from logstore.logdir.joining import Order, Start, Stop
+from logstore.model import (
+    Bytes,
+    Header,
+    Isolation,
+    Moment,
+    NewRecord,
+    Record,
+    TimestampType,
+    datetime_of,
+)
+from logstore.partition.encoding.rows import NewRecords
+from logstore.partition.reading.latest import LatestView
+
+
+class Serializer(NamedTuple):
+    """Two functions, each the other's opposite. They never see None, which stays None: a missing key, or a
+    value that deletes."""
+
+    name: str
+    """What an error calls it."""
+    encode: Callable[[Any], bytes]
+    decode: Callable[[bytes], Any]
+
+
+def _encode_text(text: Any) -> bytes:
+    if not isinstance(text, str):
+        raise TypeError(f"a {type(text).__name__} is not text")
+    return text.encode()
+
+
+def _encode_json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+BYTES: Final = Serializer("bytes", lambda data: data, lambda data: data)
+"""As they are."""
+TEXT: Final = Serializer("text", _encode_text, lambda data: data.decode())
+"""``str`` as UTF-8, as Kafka's StringSerializer has it."""
+JSON: Final = Serializer("json", _encode_json, lambda data: json.loads(data))
+"""What the json module takes, as UTF-8 without spaces. NaN and infinities are refused: they are not JSON."""
+
+_BY_NAME: Final = {each.name: each for each in (BYTES, TEXT, JSON)}
+
+SerializerChoice = str | Serializer | tuple[Callable[[Any], bytes], Callable[[bytes], Any]]
+"""``"bytes"``, ``"text"``, ``"json"``, or a pair of functions: to bytes, and from bytes."""
+
+
+def check_serializer(choice: Any, name: str) -> Serializer:
+    """
+    Raises:
+        UsageError: it is no :data:`SerializerChoice`.
+    """
+    if isinstance(choice, Serializer):
+        return choice
+    if isinstance(choice, str) and choice in _BY_NAME:
+        return _BY_NAME[choice]
+    if isinstance(choice, tuple) and len(choice) == 2 and all(map(callable, choice)):
+        encode, decode = choice
+        return Serializer(getattr(encode, "__name__", "a function"), encode, decode)
+    raise UsageError(
+        f"{name} is {shown(choice)}; it must be 'bytes', 'text', 'json', or a pair of functions: the first "
+        "makes bytes, the second reads them"
+    )
+
+
+class SerializedRecord(NamedTuple):
+    """A :class:`~logstore.model.Record` whose key and value went through a topic's serializers."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: Any
+    value: Any
+    headers: tuple[Header, ...]
+    timestamp_type: TimestampType
+    leader_epoch: int | None
+
+    @property
+    def timestamp(self) -> datetime | None:
+        """``timestamp_ms`` as a datetime in UTC; None if the record has none."""
+        return datetime_of(self.timestamp_ms)
+
+
+class TopicOfBytes(Protocol):
+    """What a topic offers that is also there through serializers."""
+
+    name: str
+
+    def append(
+        self,
+        value: Bytes | None,
+        *,
+        key: Bytes | None = None,
+        partition: int | None = None,
+        headers: Any = (),
+        timestamp_ms: Moment | None = None,
+        flush: bool = False,
+    ) -> tuple[int, int]: ...
+
+    def extend(self, records: NewRecords, *, flush: bool = False) -> dict[int, range]: ...
+
+    def partition_for(self, key: Bytes) -> int: ...
+
+    def read(
+        self, start: Start, stop: Stop | None, *, order: Order, isolation: Isolation
+    ) -> Iterator[Record]: ...
+
+    def follow(
+        self, start: Start, *, timeout: float | None, order: Order, isolation: Isolation
+    ) -> Iterator[Record]: ...
+
+    def latest(self, *, isolation: Isolation) -> tuple[LatestView, ...]: ...
+
+
+T = TypeVar("T", bound=TopicOfBytes)
+
+
+class SerializedTopic(Generic[T]):
+    """A topic whose keys and values are encoded and decoded on the way. Made by :meth:`.Topic.serialized`."""
+
+    def __init__(self, topic: T, key: Serializer, value: Serializer) -> None:
+        self.topic = topic
+        """The same topic in bytes, with everything that is not here."""
+        self._key = key
+        self._value = value
+
+    def append(
+        self,
+        value: Any,
+        *,
+        key: Any = None,
+        partition: int | None = None,
+        headers: Any = (),
+        timestamp_ms: Moment | None = None,
+        flush: bool = False,
+    ) -> tuple[int, int]:
+        """:meth:`.Topic.append` of what the serializers make of ``value`` and ``key``.
+
+        Raises:
+            InvalidRecordError: a serializer refused; says which and why. As :meth:`.Topic.append`.
+        """
+        return self.topic.append(
+            _encode(self._value, value, "value"),
+            key=_encode(self._key, key, "key"),
+            partition=partition,
+            headers=headers,
+            timestamp_ms=timestamp_ms,
+            flush=flush,
+        )
+
+    def extend(self, records: Iterable[Any], *, flush: bool = False) -> dict[int, range]:
+        """:meth:`.Topic.extend` of (key, value) pairs, or of tuples that go on with timestamp and headers, or
+        of :class:`~logstore.model.NewRecord`.
+
+        Raises:
+            InvalidRecordError: a serializer refused; says which, of which record, and why. Nothing was
+                appended. As :meth:`.Topic.extend`.
+        """
+        encoded = [self._encode_row(number, row) for number, row in enumerate(records)]
+        return self.topic.extend(encoded, flush=flush)
+
+    def _encode_row(self, number: int, row: Any) -> NewRecord:
+        if isinstance(row, NewRecord):
+            key, value, headers, timestamp_ms = row.key, row.value, row.headers, row.timestamp_ms
+        elif isinstance(row, tuple) and 2 <= len(row) <= 4:
+            key, value, timestamp_ms, headers = (*row, None, ())[:4] if len(row) < 4 else row
+        else:
+            raise InvalidRecordError(
+                f"record {number} is a {type(row).__name__}; it must be (key, value), "
+                "(key, value, timestamp_ms), (key, value, timestamp_ms, headers), or a NewRecord"
+            )
+        return NewRecord(
+            _encode(self._value, value, f"value of record {number}"),
+            _encode(self._key, key, f"key of record {number}"),
+            headers,
+            timestamp_ms,
+        )
+
+    def partition_for(self, key: Any) -> int:
+        """:meth:`.Topic.partition_for` of the encoded key."""
+        return self.topic.partition_for(_encode(self._key, key, "key") or b"")
+
+    def read(
+        self,
+        start: Start = "earliest",
+        stop: Stop | None = None,
+        *,
+        order: Order = "timestamp",
+        isolation: Isolation = Isolation.HIGH_WATERMARK,
+    ) -> Iterator[SerializedRecord]:
+        """:meth:`.Topic.read`, decoded.
+
+        Raises:
+            InvalidRecordError: while iterating: a key or value cannot be decoded; names the record.
+        """
+        return map(self._decode, self.topic.read(start, stop, order=order, isolation=isolation))
+
+    def follow(
+        self,
+        start: Start = "latest",
+        *,
+        timeout: float | None = None,
+        order: Order = "timestamp",
+        isolation: Isolation = Isolation.HIGH_WATERMARK,
+    ) -> Iterator[SerializedRecord]:
+        """:meth:`.Topic.follow`, decoded; raises what :meth:`read` raises."""
+        found = self.topic.follow(start, timeout=timeout, order=order, isolation=isolation)
+        return map(self._decode, found)
+
+    def latest(self, *, isolation: Isolation = Isolation.HIGH_WATERMARK) -> dict[Any, Any]:
+        """The current value of each key, as a dictionary: the table that the topic describes. Memory: all of
+        it; :meth:`.Topic.latest` goes through a larger one.
+
+        Raises:
+            InvalidRecordError: a key or value cannot be decoded, or the key cannot be one of a dictionary.
+        """
+        table = {}
+        for view in self.topic.latest(isolation=isolation):
+            for found in view:
+                record = self._decode(found)
+                try:
+                    table[record.key] = record.value
+                except TypeError as error:
+                    raise _refused("key", self._key, found, error) from error
+        return table
+
+    def _decode(self, record: Record) -> SerializedRecord:
+        try:
+            whose, serializer = "key", self._key
+            key = None if record.key is None else serializer.decode(record.key)
+            whose, serializer = "value", self._value
+            value = None if record.value is None else serializer.decode(record.value)
+        except Exception as error:
+            raise _refused(whose, serializer, record, error) from error
+        return SerializedRecord(
+            record.topic or self.topic.name,
+            -1 if record.partition is None else record.partition,
+            record.offset,
+            record.timestamp_ms,
+            key,
+            value,
+            record.headers,
+            record.timestamp_type,
+            record.leader_epoch,
+        )
+
+    def __repr__(self) -> str:
+        return f"<SerializedTopic {self.topic.name!r}: key {self._key.name}, value {self._value.name}>"
+
+
+def _encode(serializer: Serializer, value: Any, whose: str) -> bytes | None:
+    if value is None:
+        return None
+    try:
+        encoded = serializer.encode(value)
+    except Exception as error:
+        raise InvalidRecordError(
+            f"{whose} is {shown(value)}, which its serializer ({serializer.name}) refuses: {shown(error)}"
+        ) from error
+    return encoded
+
+
+def _refused(whose: str, serializer: Serializer, record: Record, error: Exception) -> InvalidRecordError:
+    place = f"offset {record.offset} of {record.topic}-{record.partition}"
+    data = record.key if whose == "key" else record.value
+    return InvalidRecordError(
+        f"the {whose} of the record at {place} is {shown(data)}, which its serializer ({serializer.name}) "
+        f"refuses: {shown(error)}. The topic without serializers gives it as bytes"
+    )
