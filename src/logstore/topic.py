@@ -85,8 +85,16 @@ class Topic(BoundToProcess, Sequence[Log]):
 
     @property
     def config(self) -> TopicConfig:
-        """The topic's settings; :meth:`configure` changes them."""
-        return self._directory.topic(self.name).config
+        """The topic's settings; :meth:`configure` changes them.
+
+        In a broker's directory that is opened read-only, these are what was set for the topic in the broker:
+        its metadata log is read for that. Opened for writing, the topic keeps everything, whatever the broker
+        would delete.
+
+        Raises:
+            CorruptionError, UnsupportedVersionError: the broker's metadata log cannot be read.
+        """
+        return self._directory.config_of(self.name)
 
     @property
     def held_partitions(self) -> tuple[int, ...]:

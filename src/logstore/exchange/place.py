@@ -11,7 +11,7 @@ from logstore.errors import LockedError, UsageError
 from logstore.files import Files
 from logstore.format.names import CLUSTER_METADATA_NAME, partition_directory_name
 from logstore.logdir.catalogue import TopicEntry
-from logstore.logdir.cluster import ClusterTopic, read_cluster_topics
+from logstore.logdir.cluster import ClusterTopic, broker_settings, read_cluster_topics
 from logstore.logdir.identity import is_brokers_directory
 from logstore.logdir.topics import keep_everything
 from logstore.logdir.watched import WatchedDirectory
@@ -78,11 +78,7 @@ class Place:
         if not self.is_brokers:
             return self.topic(name).config, []
         told = self.cluster.get(name) if self.cluster is not None else None
-        settings = told.settings if told is not None else {}
-        known = {key: value for key, value in settings.items() if key in TopicConfig.setting_names()}
-        base = keep_everything(TopicConfig())
-        config = TopicConfig.from_properties({**base.to_properties(), **known})
-        return config, sorted(set(settings) - set(known))
+        return broker_settings(told, keep_everything(TopicConfig()))
 
     def close(self) -> None:
         self._watched.close()

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from logstore.config import TopicConfig
 from logstore.errors import CorruptionError
 from logstore.files import Files
 from logstore.format.batch import decode_batch
@@ -35,7 +36,21 @@ from logstore.partition.recovery.leftovers import list_segment_files, segment_ba
 from logstore.partition.segments.walk import PIECE_BYTES, Walk
 
 _SNAPSHOT = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
+_SNAPSHOT_SUFFIX = ".checkpoint"
 _NO_LEADER_CHANGE = -2
+
+
+def broker_settings(told: ClusterTopic | None, base: TopicConfig) -> tuple[TopicConfig, list[str]]:
+    """A topic's settings: those of ``base``, and what was set for the topic in its broker; and the names of
+    settings that logstore does not have.
+
+    Raises:
+        InvalidConfigError: the values contradict each other, or are out of range here.
+    """
+    settings = told.settings if told is not None else {}
+    known = {key: value for key, value in settings.items() if key in TopicConfig.setting_names()}
+    config = TopicConfig.from_properties({**base.to_properties(), **known})
+    return config, sorted(set(settings) - set(known))
 
 
 @dataclass(slots=True)
@@ -82,6 +97,31 @@ def read_cluster_topics(files: Files, directory: str) -> dict[str, ClusterTopic]
         path = f"{directory}/{segment_file_name(base, LOG_SUFFIX)}"
         _replay(state, files, path, start, is_snapshot=False)
     return state.topics()
+
+
+class WatchedCluster:
+    """The topics of a metadata log, read again when its files have changed."""
+
+    def __init__(self, files: Files, directory: str) -> None:
+        self._files = files
+        self._directory = directory
+        self._read: tuple[object, dict[str, ClusterTopic]] | None = None
+        """Replaced in one assignment."""
+
+    def current(self) -> dict[str, ClusterTopic]:
+        """The topics by name; none where there is no such log.
+
+        Raises what :func:`read_cluster_topics` does.
+        """
+        if not self._files.is_directory(self._directory):
+            return {}
+        entries = self._files.list_directory(self._directory)
+        names = sorted(each.name for each in entries if each.name.endswith((LOG_SUFFIX, _SNAPSHOT_SUFFIX)))
+        stamps = [(name, self._files.stamp(f"{self._directory}/{name}")) for name in names]
+        read = self._read
+        if read is None or read[0] != stamps:
+            read = self._read = stamps, read_cluster_topics(self._files, self._directory) or {}
+        return read[1]
 
 
 def _newest_snapshot(files: Files, directory: str) -> tuple[int, str] | None:

@@ -266,6 +266,14 @@ class LogDirectory:
             raise UnknownTopicError(f"there is no topic {shown(name)} in {self.path}{hint}")
         return topic
 
+    def config_of(self, name: str) -> TopicConfig:
+        """The settings of a topic.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+        """
+        return self.topic(name).config
+
     def log(self, partition: TopicPartition) -> Log:
         """
         Raises:

@@ -7,11 +7,12 @@ import uuid
 
 from logstore.arguments import did_you_mean, plain_text, shown
 from logstore.clock import Clock
-from logstore.config import StoreConfig
+from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import CorruptionError, LogstoreError, UnknownTopicError
 from logstore.files import Files
-from logstore.format.names import partition_directory_name
+from logstore.format.names import CLUSTER_METADATA_NAME, partition_directory_name
 from logstore.logdir.catalogue import TopicEntry, TopicState, read_catalogue
+from logstore.logdir.cluster import WatchedCluster, broker_settings
 from logstore.logdir.held import not_held
 from logstore.logdir.identity import (
     check_topic_id,
@@ -57,6 +58,7 @@ class WatchedDirectory:
         self._lock = threading.Lock()
         self._names = Watch(self._files, self.context.clock, self.path)
         self._topics: dict[str, TopicEntry] = {}
+        self._cluster = WatchedCluster(self._files, f"{self.path}/{CLUSTER_METADATA_NAME}")
         self._unknown: set[str] = set()
         """Topics that no catalogue knows: nor does anybody know their settings."""
         self._logs: dict[TopicPartition, tuple[uuid.UUID, ReadOnlyLog]] = {}
@@ -132,6 +134,19 @@ class WatchedDirectory:
             hint = did_you_mean(name, self.topic_names())
             raise UnknownTopicError(f"there is no topic {shown(name)} in {self.path}{hint}")
         return topic
+
+    def config_of(self, name: str) -> TopicConfig:
+        """The settings of a topic; in a broker's directory, what was set for it in the broker.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+            CorruptionError, UnsupportedVersionError: the broker's metadata cannot be read.
+            InvalidConfigError: a setting has a value that it cannot have here.
+        """
+        topic = self.topic(name)
+        if topic.name not in self._unknown:
+            return topic.config
+        return broker_settings(self._cluster.current().get(topic.name), topic.config)[0]
 
     # Logs
 
