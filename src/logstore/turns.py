@@ -39,11 +39,11 @@ def flushed_at_a_time(files: Files) -> int:
 
 
 def take_if_free(acquire: Callable[[bool], bool], taken: list[bool]) -> bool:
-    """Take a lock unless another thread has it, and note in ``taken`` whether it was taken. An interrupt can
-    strike right behind: call this inside ``try``, and in ``finally`` release the lock if ``True in taken``.
+    """Take a lock unless another thread has it, and note in ``taken`` that it was taken. An interrupt can
+    strike right behind: call this inside ``try``, and in ``finally`` release the lock if anything is noted.
     """
-    taken.extend(map(acquire, (False,)))  # one call: nothing strikes between taking and noting
-    return taken[0]
+    taken.extend(filter(None, map(acquire, (False,))))  # one call: nothing strikes between taking and noting
+    return bool(taken)
 
 
 class Latch:

@@ -37,6 +37,7 @@ _QUIET_NAMES = """
 """
 _QUIET = frozenset(_QUIET_NAMES.split())
 """Instructions of Python 3.11 that call, compute and repeat nothing."""
+_CALLING = ("PRECALL", "CALL")
 
 Place = tuple[str, int]
 """A file and a line in it."""
@@ -64,12 +65,14 @@ def _leaving_positions(code: CodeType) -> frozenset[int]:
 @functools.cache
 def _quiet_lines(code: CodeType) -> frozenset[int]:
     """The lines of a function on which nothing can come in between."""
-    loud, all_lines = set(), set()
+    loud, all_lines, releases = set(), set(), set()
     line = code.co_firstlineno
     for instruction in dis.get_instructions(code):
         line = instruction.starts_line or line
         all_lines.add(line)
-        if instruction.opname not in _QUIET:
+        if instruction.opname == "LOAD_METHOD" and instruction.argval == "release":
+            releases.add(line)  # the one call of its line, and signals are looked for when it has returned
+        elif instruction.opname not in _QUIET and not (line in releases and instruction.opname in _CALLING):
             loud.add(line)
     return frozenset(all_lines - loud)
 

@@ -77,7 +77,7 @@ class Upkeep:
             for log in changed:
                 self._home.set_high_watermark(log.partition, log.written_high_watermark)
         finally:
-            if True in taken:
+            if taken:
                 self._lock.release()
         if changed:
             self._home.store_high_watermarks()

@@ -197,7 +197,7 @@ class Gathering:
             else:
                 self._write_lingering_locked(may_wait=False)
         finally:
-            if True in taken:
+            if taken:
                 self._guard.lock.release()
 
     def _linger_behind_flush(self) -> None:
