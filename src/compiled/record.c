@@ -128,8 +128,9 @@ read_timestamp_type(PyObject *self, void *unused)
                            : &source->state->timestamp_types[number - NO_TIMESTAMP_TYPE];
     if (known != NULL && *known != NULL)
         return Py_NewRef(*known);
-    PyObject *type = model_attribute("TimestampType");
-    PyObject *member = type == NULL ? NULL : PyObject_CallFunction(type, "i", (int)number);
+    PyObject *type = model_attribute("TimestampType"), *value = type == NULL ? NULL : PyLong_FromLong(number);
+    PyObject *member = value == NULL ? NULL : PyObject_CallFunctionObjArgs(type, value, NULL);
+    Py_XDECREF(value);
     Py_XDECREF(type);
     if (known != NULL && *known == NULL && member != NULL)
         *known = Py_NewRef(member);
