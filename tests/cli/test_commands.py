@@ -1,9 +1,12 @@
 """What the commands say of a store, what they change, and how they end."""
 
+import importlib
 import os
 import signal
 import subprocess
 import threading
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +18,8 @@ from logstore.cli.records import ENCODINGS
 from tests.cli.helpers import PROGRAM, QUIET, TIME_MS, answer, make_store, numbered, program, read, run, start
 from tests.logdir.helpers import flip_byte, open_store, run_python, snapshot
 from tests.permissions import let_others_in
+
+ROOT = Path(__file__).parents[2]
 
 # What is there ----------------------------------------------------------------------------------------------
 
@@ -367,6 +372,12 @@ def lines_for(path):
     yield "retain", ["retain", path, "--dry-run"]
     yield "compact", ["compact", path, "t", "--now", "--dry-run"]
     yield "handover", ["handover", path, path.with_name("copy"), "--dry-run"]
+
+
+def test_the_script_that_is_installed_is_the_program():
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    module, _, name = scripts["logstore"].partition(":")
+    assert getattr(importlib.import_module(module), name)(["--version"]) == 0
 
 
 def test_each_command_says_what_it_does():

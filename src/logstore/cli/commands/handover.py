@@ -26,7 +26,7 @@ REPORT: Final = Shape(
     notes="what is not handed over, and what to know of it",
 )
 PARTITION: Final = Shape(
-    "a partition in it",
+    "a partition (in `handover`)",
     topic="the topic",
     partition="its number",
     log_start_offset="the first offset that can be read",

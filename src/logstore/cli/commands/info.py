@@ -46,7 +46,7 @@ TOPIC: Final = Shape(
     logs="the partitions, each as below",
 )
 LOG: Final = Shape(
-    "a partition in it",
+    "a partition (in `info DIR TOPIC`)",
     partition="its number",
     directory="its path",
     role="`alone`, `leader` or `follower`",

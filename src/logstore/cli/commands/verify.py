@@ -25,7 +25,7 @@ REPORT: Final = Shape(
     duration_ms="milliseconds that it took",
 )
 FINDING: Final = Shape(
-    "a problem or a note in it",
+    "a problem or a note (in `verify`)",
     kind="what kind of thing it is; [verifying](verify.md#what-to-do) lists them",
     path="the file, or the directory",
     position="where in the file, in bytes; or null",
