@@ -20,7 +20,7 @@ MODULES: Final = (ls, info, cat, verify, clean, handover)
 COMMANDS: Final[tuple[Command, ...]] = tuple(each for module in MODULES for each in module.COMMANDS)
 
 _USAGE_ERROR = cast("type[Exception]", typer.BadParameter.__mro__[1])
-"""What Typer raises for a command line that is wrong: Click's, of which it may have a copy of its own."""
+"""What Typer raises for a command line that is wrong. It has no public name."""
 
 
 class CommandLine(TyperGroup):
