@@ -3,19 +3,22 @@
 Without Java the committed directories and what the consumer saw; with it the dump tool, on those and on ours.
 """
 
+import json
 import shutil
+import threading
 
 import pytest
 
 import logstore
 from logstore import ProducerIdentity, TopicConfig
 from logstore.cli.commands.files import BATCH
-from tests.cli.helpers import QUIET, answer, numbered, run
+from tests.cli.helpers import QUIET, answer, numbered, run, start
 from tests.cli.test_records import as_record
 from tests.exchange.brokers import BROKER
+from tests.interop.clients import NewRecord, consume, produce, produce_transactions
 from tests.interop.dump import dump_log
 from tests.interop.fixtures import case_names, load_case
-from tests.interop.kafka import require_kafka
+from tests.interop.kafka import KafkaBroker, require_kafka
 from tests.logdir.helpers import snapshot
 
 
@@ -175,3 +178,44 @@ def parsed(text):
     if text in ("true", "false"):
         return text == "true"
     return int(text) if text.lstrip("-").isdigit() else text
+
+
+# Beside a broker that runs ---------------------------------------------------------------------------------
+
+
+@pytest.mark.interop
+def test_beside_a_running_broker(tmp_path):
+    """It appends, commits and aborts while the commands read its directory."""
+    require_kafka()
+    with KafkaBroker(tmp_path) as broker:
+        broker.create_topic("t", partitions=2, config={"cleanup.policy": "compact"})
+        data = broker.log_dir
+        produce(broker.bootstrap, "t", [[NewRecord(b"k", b"first")]])
+        follower = start("tail", data, "t", "-f", "--json")
+        watchdog = threading.Timer(120, follower.kill)
+        watchdog.start()
+        try:
+            lines = map(json.loads, iter(follower.stdout.readline, b""))
+            assert next(lines)["value"] == "first"
+            for number in range(5):
+                records = [NewRecord(b"k", b"%d" % number)]
+                produce(broker.bootstrap, "t", [records], partition=1)
+                assert next(lines)["value"] == str(number)
+            transactions = [([NewRecord(b"k", b"no")], False), ([NewRecord(b"k", b"yes")], True)]
+            produce_transactions(broker.bootstrap, "t", transactions, transactional_id="x")
+            assert [next(lines)["value"] for _ in range(2)] == ["no", "yes"]
+        finally:
+            watchdog.cancel()
+            follower.kill()
+            follower.communicate()
+        committed = answer("cat", data, "t", "--isolation", "committed", "--json").rows
+        for number in range(2):
+            seen = consume(broker.bootstrap, "t", partition=number, isolation="read_committed")
+            found = [as_seen(as_record(row)) for row in committed if row["partition"] == number]
+            assert found == [as_seen(each) for each in seen]
+        [row] = [row for row in answer("ls", data, "--json").rows if row["topic"] == "t"]
+        assert (row["cleanup_policy"], row["partitions"], row["offsets"]) == ("compact", 2, 10)
+        assert answer("info", data, "--json").rows[0]["kind"] == "broker"
+        assert answer("verify", data, "--json").rows[0]["is_sound"]
+        assert run("retain", data).code == 3
+        assert broker.is_running
