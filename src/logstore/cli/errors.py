@@ -32,7 +32,7 @@ EXIT_CODES: Final = {
     WRONG: "the command line is wrong: an unknown option, or an argument that does not fit",
     CANNOT: "it cannot be done: something is missing, locked, refused, or the disk failed",
     INTERRUPTED: "interrupted by Ctrl-C",
-    PIPE_CLOSED: "whoever read the output has gone, as `head` does",
+    PIPE_CLOSED: "the program that read the output has ended, as `head` does",
 }
 """What the exit codes mean; the documentation's table is held to this."""
 
