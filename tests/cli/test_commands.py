@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import shlex
 import signal
 import subprocess
 import threading
@@ -212,6 +213,13 @@ def test_a_partition_that_cannot_be_read_leaves_the_others(tmp_path):
         (["cat", "DIR/s", "orders", "--from", "yesterday"], 2, "neither an offset nor a time"),
         (["cat", "DIR/s", "orders", "--from", "1700000000"], 0, ""),
         (["cat", "DIR/s", "orders", "--from", "1700000000ms"], 2, "seconds"),
+        (["cat", "DIR/s", "orders", "--from", "9" * 18 + "ms"], 2, "nanoseconds"),
+        (["cat", "DIR/s", "orders", "--from", "9" * 19 + "ms"], 0, ""),
+        (["cat", "DIR/s", "orders", "--from", "9" * 19], 0, ""),
+        (["cat", "DIR/s", "orders", "--to", "9" * 40], 2, "neither an offset nor a time"),
+        (["cat", "DIR/s", "orders", "--from", "-" + "9" * 400 + "w"], 2, "neither an offset nor a time"),
+        (["cat", "DIR/s", "orders", "--to", "-" + "9" * 15 + "w"], 0, ""),
+        (["cat", "DIR/s", "orders", "--to", "1969-12-31"], 2, "before 1970"),
         (["cat", "DIR/s", "orders", "--format", "xml"], 2, "'raw'"),
         (["compact", "DIR/s", "orders"], 2, "cleanup.policy is delete"),
         (["info", "DIR/s/topics.json"], 2, ".timeindex"),
@@ -307,6 +315,16 @@ def test_a_disk_that_is_full_behind_the_output(tmp_path):
     assert done.stderr.startswith(b"error: ")
     assert b"No space left" in done.stderr
     assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_streams_that_are_closed(tmp_path, closed):
+    path = make_store(tmp_path / "s")
+    for topic, code in (("orders", 0), ("nothing", 3)):
+        line = f"{shlex.join(PROGRAM)} cat {path} {topic} {closed}"
+        done = subprocess.run(["sh", "-c", line], capture_output=True, timeout=60)
+        assert done.returncode == code
+        assert b"Traceback" not in done.stderr
 
 
 def test_what_the_engine_warns_of_is_told_and_can_be_silenced(tmp_path):

@@ -32,6 +32,7 @@ class CommandLine(TyperGroup):
         """Run a command and exit. Without one, show the help."""
         arguments = sys.argv[1:] if args is None else list(args)
         extra["standalone_mode"] = False
+        streams.prepare()
         with _remarks():
             try:
                 code = super().main(arguments or ["--help"], "logstore", **extra)

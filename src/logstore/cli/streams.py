@@ -32,6 +32,14 @@ def flush() -> None:
     sys.stdout.buffer.flush()
 
 
+def prepare() -> None:
+    """What is closed, as by ``>&-``, leads nowhere."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # for as long as the program runs
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+
+
 def tell(text: str) -> None:
     """A line on standard error, behind what was written before."""
     try:

@@ -14,7 +14,7 @@ from logstore.model import NO_TIMESTAMP_MS
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_AGO = re.compile(r"-(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+_AGO = re.compile(r"-(\d{1,15}(?:\.\d{1,15})?)(ms|s|m|h|d|w)", re.ASCII)
 _HOW = (
     "give an offset (1500), a time in ISO 8601 (2026-11-23T22:48:07Z, UTC unless it says otherwise), "
     "milliseconds since 1970 (1795474087000ms), or how long ago (-90s, -1h, -2d)"

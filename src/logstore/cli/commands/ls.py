@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 from logstore.cli import streams
@@ -12,7 +13,7 @@ from logstore.cli.opening import Settings, logs_of, reading, topic_of
 from logstore.cli.options import Directory, Json, OptionalTopic, Quiet
 from logstore.cli.output import Output, Shape
 from logstore.cli.times import format_time
-from logstore.errors import CorruptionError
+from logstore.errors import CorruptionError, UnknownTopicError
 from logstore.partition.watching.read_only import ReadOnlyLog
 from logstore.topic import Topic
 
@@ -49,8 +50,11 @@ def ls(directory: Directory, topic: OptionalTopic = None, json: Json = False, qu
     with reading(directory) as store:
         if topic is not None:
             return _list_partitions(out, topic_of(store, topic))
-        settings = Settings(directory)
-        return _list_topics(out, [_topic_row(found, settings) for found in store.values()])
+        settings, rows = Settings(directory), []
+        for name in store:
+            with suppress(UnknownTopicError):  # deleted just now
+                rows.append(_topic_row(store[name], settings))
+        return _list_topics(out, rows)
 
 
 def _list_topics(out: Output, rows: list[dict[str, Any]]) -> int:
