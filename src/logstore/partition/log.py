@@ -29,6 +29,7 @@ from logstore.model import (
 from logstore.partition.arguments import check_count, check_isolation, check_offset, check_timeout
 from logstore.partition.checking.checkable import CheckableLog
 from logstore.partition.encoding.rows import NewRecords
+from logstore.partition.reading.readable import WaitForGrowth
 from logstore.partition.reading.view import LogView
 from logstore.partition.recovery.loader import RecoveryReport, load_log
 from logstore.partition.standalone import open_standalone
@@ -121,8 +122,8 @@ class Log(CheckableLog):
     def _known_view(self) -> LogView:
         return self.writer.known_view()
 
-    def _wait_for_growth(self, seen: LogView, timeout_ms: int) -> None:
-        self.writer.wait_for_growth(seen, timeout_ms)
+    def _waiting(self) -> contextlib.AbstractContextManager[WaitForGrowth]:
+        return contextlib.nullcontext(self.writer.wait_for_growth)
 
     def _check_usable(self) -> None:
         self.writer.guard.check_usable()
