@@ -194,8 +194,8 @@ class Files(Protocol):
         """
         ...
 
-    def lock(self, path: str) -> Lock:
-        """Take the exclusive lock on the file ``path``, creating it.
+    def lock(self, path: str, *, timeout_ms: int = 0) -> Lock:
+        """Take the exclusive lock on the file ``path``, creating it; wait for it for so long at most.
 
         Raises:
             LockedError: another process, or this one, holds it; names the holder where the system tells.
@@ -435,8 +435,8 @@ class OsFiles:
 
         return InotifyWatch(directories)
 
-    def lock(self, path: str) -> Lock:
-        return OsLock(path, lambda: _open_descriptor(path, os.O_RDWR | os.O_CREAT))
+    def lock(self, path: str, *, timeout_ms: int = 0) -> Lock:
+        return OsLock(path, lambda: _open_descriptor(path, os.O_RDWR | os.O_CREAT), timeout_ms)
 
 
 def _mode_of(path: str) -> int:

@@ -87,6 +87,7 @@ class Log(CheckableLog):
         clock: Clock | None = None,
         create: bool = True,
         accept_loss: bool = False,
+        timeout: float | None = None,
     ) -> Log:
         """Open one partition's directory by itself, without a store around it.
 
@@ -94,6 +95,9 @@ class Log(CheckableLog):
         a store's directory belongs to that store: open the store. Flushes and checkpoints run in the
         background as in a store; retention and the expiry of producers do not: call
         :meth:`enforce_retention` and :meth:`expire_producers`.
+
+        Args:
+            timeout: how many seconds to wait while it is open elsewhere; see :func:`logstore.open`.
 
         Raises:
             LockedError: it is open elsewhere.
@@ -109,6 +113,7 @@ class Log(CheckableLog):
             clock=clock,
             create=check_flag(create, "create"),
             accept_loss=check_flag(accept_loss, "accept_loss"),
+            timeout=timeout,
         )
 
     # Reading

@@ -290,11 +290,11 @@ class FaultyFiles:
         self.begin("watch", directories[0])
         return self.files.watch(directories)
 
-    def lock(self, path: str) -> Lock:
+    def lock(self, path: str, *, timeout_ms: int = 0) -> Lock:
         fault = self.begin("lock", path)
         if fault is not None:  # nobody would hold what was taken
             _fail(fault, "lock", path)
-        return self.files.lock(path)
+        return self.files.lock(path, timeout_ms=timeout_ms)
 
 
 class FaultyFile:

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from logstore.errors import FencedError, LockedError, StorageError, storage_error
+from logstore.errors import FencedError, StorageError, storage_error
 from logstore.files import DirectoryEntry, FileStamp
+from logstore.lock import HELD_HERE, refused, tries
 from logstore.model import Bytes
 from logstore.testing.operations import (
     Create,
@@ -387,13 +388,14 @@ class MemoryFiles:
             self._find(path, "watching")
         return _MemoryWatch(self)
 
-    def lock(self, path: str) -> _MemoryLock:
-        inode = self.open(path, create=True)._inode
-        with self._lock:
-            if inode in self._held:
-                raise LockedError(f"{path} is held: the directory is already open for writing")
-            self._held.add(inode)
-        return _MemoryLock(self, self._held, path, inode)
+    def lock(self, path: str, *, timeout_ms: int = 0) -> _MemoryLock:
+        for _ in tries(timeout_ms):
+            inode = self.open(path, create=True)._inode
+            with self._lock:
+                if inode not in self._held:
+                    self._held.add(inode)
+                    return _MemoryLock(self, self._held, path, inode)
+        raise refused(path, "this process", HELD_HERE, timeout_ms)
 
 
 def _error(number: int, path: str, action: str) -> StorageError:
