@@ -141,12 +141,11 @@ class _Instance:
                 self._tell_all()
 
     def offer_seat(self) -> None:
-        """Wake one of those who go on sleeping, if nobody listens for them."""
+        """Wake one of those who sleep, if nobody listens for them. It takes the seat, or it has been told
+        something and offers the seat in its turn."""
         if not self.has_listener():
-            for watch in tuple(self.sleepers):
-                if not watch.is_told:
-                    watch.condition.notify()
-                    return
+            for watch in tuple(self.sleepers)[:1]:
+                watch.condition.notify()
 
     def ring(self, watch: InotifyWatch) -> None:
         """Let it look up, if it has the seat. It may not listen yet."""
