@@ -19,7 +19,10 @@ from logstore.errors import StorageError
 from logstore.files import OsFiles
 from tests.partition.helpers import in_child
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's"),
+    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
+]
 
 LONG_MS = 60_000
 """Nobody waits for so long but by a fault."""
