@@ -1,5 +1,5 @@
-"""The disk. No other module touches it (but :mod:`~logstore.lock` for this one), so everything above can run
-against another implementation.
+"""The disk. No other module touches it (but :mod:`~logstore.lock` and :mod:`~logstore.inotify` for this one),
+so everything above can run against another implementation.
 
 Two protocols, :class:`File` and :class:`Files`, and their implementation on the operating system. They are
 narrow on purpose: positioned reads and writes, truncate, flush, rename, remove, list. Every method raises
@@ -113,6 +113,28 @@ class Lock(Protocol):
     def release(self) -> None: ...
 
 
+class DirectoryWatch(Protocol):
+    """Waits until something changes in some directories: names come, go or lead to other files, or a file is
+    written to or cut. Which of it was, the caller finds out; some of what is told changes nothing for him.
+
+    A file system may tell nothing at all, as of what another machine does on a network's disk. So look now
+    and then, whatever :meth:`wait` says.
+    """
+
+    def wait(self, timeout_ms: int) -> bool:
+        """Whether something has changed since the last wait, as soon as it does, or false after the timeout.
+        Look behind it: what changes during the look is told by the next wait. One thread at a time."""
+        ...
+
+    def wake(self) -> None:
+        """Let the thread that waits return at once. From any thread."""
+        ...
+
+    def close(self) -> None:
+        """Watch no longer. By the thread that waits with it, and not while it does."""
+        ...
+
+
 class Files(Protocol):
     """A file system."""
 
@@ -164,8 +186,16 @@ class Files(Protocol):
 
     def flush_directory(self, path: str) -> None: ...
 
-    def lock(self, path: str) -> Lock:
-        """Take the exclusive lock on the file ``path``, creating it.
+    def watch(self, directories: Sequence[str]) -> DirectoryWatch:
+        """Be told of changes in these directories, not in those below them; for readers in other processes.
+
+        Raises:
+            StorageError: the system cannot (ENOSYS), or may not now: there are as many as allowed.
+        """
+        ...
+
+    def lock(self, path: str, *, timeout_ms: int = 0) -> Lock:
+        """Take the exclusive lock on the file ``path``, creating it; wait for it for so long at most.
 
         Raises:
             LockedError: another process, or this one, holds it; names the holder where the system tells.
@@ -400,8 +430,13 @@ class OsFiles:
             finally:
                 os.close(descriptor)
 
-    def lock(self, path: str) -> Lock:
-        return OsLock(path, lambda: _open_descriptor(path, os.O_RDWR | os.O_CREAT))
+    def watch(self, directories: Sequence[str]) -> DirectoryWatch:
+        from logstore.inotify import InotifyWatch  # ctypes, and few programs get here
+
+        return InotifyWatch(directories)
+
+    def lock(self, path: str, *, timeout_ms: int = 0) -> Lock:
+        return OsLock(path, lambda: _open_descriptor(path, os.O_RDWR | os.O_CREAT), timeout_ms)
 
 
 def _mode_of(path: str) -> int:

@@ -31,6 +31,7 @@ from logstore.model import (
     BoundToProcess,
     TopicPartition,
 )
+from logstore.partition.arguments import check_timeout
 from logstore.topic import Topic
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def open_store(
     files: Files | None = None,
     clock: Clock | None = None,
     on_progress: OnProgress | None = None,
+    timeout: float | None = None,
 ) -> Store:
     """Open a directory of topics.
 
@@ -66,9 +68,14 @@ def open_store(
         clock: another clock, for tests; without the system's clock there is no background thread, and
             recovery takes one partition after the other.
         on_progress: called after each partition is opened; for recoveries that take long.
+        timeout: how many seconds to wait while the directory is open for writing elsewhere, in this process
+            or another; by default not at all. Real seconds, also with another clock. It tries again every 50
+            ms, which costs nothing to speak of, and has no queue: of several that wait, any may be next. Says
+            nothing of how long the opening itself takes. A read-only open never waits.
 
     Raises:
-        LockedError: the directory is open for writing, in this process or another; names the process.
+        LockedError: the directory is open for writing, in this process or another, and was so until the
+            timeout; names the process.
         UsageError: the path is not a store.
         RetriableError: the process may start no thread for the background work.
         CorruptionError: the catalogue is damaged. A damaged partition does not fail the open: it raises when
@@ -76,12 +83,21 @@ def open_store(
     """
     name = check_path(path)
     create, read_only = check_flag(create, "create"), check_flag(read_only, "read_only")
+    timeout = None if timeout is None else check_timeout(timeout)
     if read_only:
         from logstore.logdir.watched import WatchedDirectory  # a writer needs none
 
         return Store(WatchedDirectory(name, config=config, files=files, clock=clock))
     return Store(
-        LogDirectory(name, config=config, create=create, files=files, clock=clock, on_progress=on_progress)
+        LogDirectory(
+            name,
+            config=config,
+            create=create,
+            files=files,
+            clock=clock,
+            on_progress=on_progress,
+            timeout=timeout,
+        )
     )
 
 

@@ -81,8 +81,10 @@ class LogDirectory:
         clock: Clock | None = None,
         seed: int | None = None,
         on_progress: OnProgress | None = None,
+        timeout: float | None = None,
     ) -> None:
-        """
+        """``timeout``: how many seconds to wait for whoever has it open.
+
         Raises:
             UsageError: the path is not a store and cannot become one.
             LockedError: it is open for writing elsewhere.
@@ -105,7 +107,7 @@ class LogDirectory:
         self._scrubber: Scrubber | None = None
         prepare_directory(self._files, self.path, create=create)
         try:
-            self.context.home.acquire()
+            self.context.home.acquire(timeout)
             self._load(on_progress)
             self._start_background()
         except BaseException:

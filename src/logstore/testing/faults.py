@@ -28,7 +28,7 @@ from enum import Enum
 from typing import Final, NamedTuple, NoReturn
 
 from logstore.errors import storage_error
-from logstore.files import DirectoryEntry, File, Files, FileStamp, Lock, MappedBytes
+from logstore.files import DirectoryEntry, DirectoryWatch, File, Files, FileStamp, Lock, MappedBytes
 from logstore.model import Bytes
 
 ACTIONS: Final = {
@@ -49,14 +49,15 @@ ACTIONS: Final = {
     "rmdir": "removing",
     "flush directory": "flushing",
     "set time": "setting the time of",
+    "watch": "watching",
 }
 """The kinds of operations, and what errors call them."""
 
 _EVERY = frozenset(ACTIONS)
 _TAKE_SPACE = frozenset(
-    {"create", "write", "truncate", "flush", "rename", "link", "mkdir", "flush directory"}
+    {"create", "write", "truncate", "flush", "rename", "link", "mkdir", "flush directory", "watch"}
 )
-_TAKE_DESCRIPTORS = frozenset({"lock", "open", "create", "map", "list", "flush directory"})
+_TAKE_DESCRIPTORS = frozenset({"lock", "open", "create", "map", "list", "flush directory", "watch"})
 _CHANGE = frozenset(
     {"lock", "create", "write", "truncate", "rename", "link", "remove", "mkdir", "rmdir", "set time"}
 )
@@ -285,11 +286,15 @@ class FaultyFiles:
         self.files.flush_directory(path)
         self.end(fault, "flush directory", path)
 
-    def lock(self, path: str) -> Lock:
+    def watch(self, directories: Sequence[str]) -> DirectoryWatch:
+        self.begin("watch", directories[0])
+        return self.files.watch(directories)
+
+    def lock(self, path: str, *, timeout_ms: int = 0) -> Lock:
         fault = self.begin("lock", path)
         if fault is not None:  # nobody would hold what was taken
             _fail(fault, "lock", path)
-        return self.files.lock(path)
+        return self.files.lock(path, timeout_ms=timeout_ms)
 
 
 class FaultyFile:

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from logstore.errors import FencedError, LockedError, StorageError, storage_error
+from logstore.errors import FencedError, StorageError, storage_error
 from logstore.files import DirectoryEntry, FileStamp
+from logstore.lock import HELD_HERE, refused, tries
 from logstore.model import Bytes
 from logstore.testing.operations import (
     Create,
@@ -150,6 +151,33 @@ class _MemoryLock:
         self._held.discard(self._inode)
 
 
+class _MemoryWatch:
+    """Told of every change on the disk, wherever it is."""
+
+    def __init__(self, files: MemoryFiles) -> None:
+        self._files = files
+        self._seen = files._change_count
+        self._is_woken = False
+
+    def wait(self, timeout_ms: int) -> bool:
+        with self._files._change_lock:
+            self._files._changing.wait_for(self._has_news, timeout_ms / 1000)
+            has_news = self._has_news()
+            self._seen, self._is_woken = self._files._change_count, False
+        return has_news
+
+    def _has_news(self) -> bool:
+        return self._is_woken or self._files._change_count != self._seen
+
+    def wake(self) -> None:
+        with self._files._change_lock:
+            self._is_woken = True
+            self._files._changing.notify_all()
+
+    def close(self) -> None:
+        pass
+
+
 class MemoryFiles:
     """A file system in memory; implements :class:`~logstore.files.Files`.
 
@@ -182,6 +210,9 @@ class MemoryFiles:
         self._next_number = max([*self._directories, *self.contents]) + 1
         self._held: set[int] = set()
         self._lock = threading.Lock()
+        self._change_lock = threading.RLock()
+        """Guards the count of changes."""
+        self._changing = threading.Condition(self._change_lock)
 
     @property
     def image(self) -> Image:
@@ -213,8 +244,10 @@ class MemoryFiles:
 
     def touch(self, number: int) -> None:
         self._modified_ms[number] = self._now_ms()
-        self._change_count += 1
-        self._changed[number] = self._change_count
+        with self._change_lock:
+            self._change_count += 1
+            self._changed[number] = self._change_count
+            self._changing.notify_all()
 
     def _new_number(self) -> int:
         with self._lock:
@@ -350,13 +383,19 @@ class MemoryFiles:
     def flush_directory(self, path: str) -> None:
         self.begin(FlushDirectory(path, self._find(path, "flushing")))
 
-    def lock(self, path: str) -> _MemoryLock:
-        inode = self.open(path, create=True)._inode
-        with self._lock:
-            if inode in self._held:
-                raise LockedError(f"{path} is held: the directory is already open for writing")
-            self._held.add(inode)
-        return _MemoryLock(self, self._held, path, inode)
+    def watch(self, directories: Sequence[str]) -> _MemoryWatch:
+        for path in directories:
+            self._find(path, "watching")
+        return _MemoryWatch(self)
+
+    def lock(self, path: str, *, timeout_ms: int = 0) -> _MemoryLock:
+        for _ in tries(timeout_ms):
+            inode = self.open(path, create=True)._inode
+            with self._lock:
+                if inode not in self._held:
+                    self._held.add(inode)
+                    return _MemoryLock(self, self._held, path, inode)
+        raise refused(path, "this process", HELD_HERE, timeout_ms)
 
 
 def _error(number: int, path: str, action: str) -> StorageError:
