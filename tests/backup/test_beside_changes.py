@@ -132,7 +132,7 @@ def backups(tmp_path, seed, *, count, links):
         for topic in copy.values():
             for log in topic:
                 log.truncate_to((log.log_start_offset + log.log_end_offset) // 2)
-                log.append(b"more", flush=True)
+                log.append(b"more", key=b"1", flush=True)
         assert copy.verify()
     assert read_all(tmp_path / "data")["grows"][3] != {}
     with logstore.open(tmp_path / "data", config=CONFIG) as store:
