@@ -236,9 +236,12 @@ class PartitionCopy:
                 self._bring_one(view, number, segment, is_last=is_last)
             except (StorageError, CorruptionError, _ChangedError) as error:
                 self._remove_files(segment.base_offset)
-                is_changed = isinstance(error, _ChangedError)
-                if is_changed or (not self._is_ours(error) and self._has_changed(view)):
-                    raise _ChangedError from error
+                if isinstance(error, _ChangedError):
+                    raise
+                if not self._is_ours(error):
+                    self.log.writer.guard.check_usable()  # a topic that was deleted has other names
+                    if self._has_changed(view):
+                        raise _ChangedError from error
                 raise
         if view.was_truncated:
             raise _ChangedError
@@ -274,7 +277,8 @@ class PartitionCopy:
         self._staged[base] = _Staged(segment, stored, True)
         self._write_snapshot(base)
         if not is_last:
-            self._write_sides(segment)
+            self._write_indexes(segment)
+        self._write_transactions(segment, view.next_base(number))
 
     def _is_unchanged(self, base: int, size_bytes: int, stamp: FileStamp, *, is_last: bool) -> bool:
         """Whether the earlier backup has the segment's file, or a copy of what it still is."""
@@ -330,15 +334,13 @@ class PartitionCopy:
         is_settled = before.size_bytes == size_bytes and now_ns - before.changed_ns > _UNSETTLED_NS
         return before if is_settled and segment.file_stamp() == before else None
 
-    def _write_sides(self, segment: Segment) -> None:
-        """What lies beside a sealed segment: its indexes, and its aborted transactions. Only these cannot be
-        built again."""
+    def _write_indexes(self, segment: Segment) -> None:
+        """Those of a sealed segment, as the store has them."""
         base, files = segment.base_offset, self.task.files
         with suppress(CorruptionError):  # of the log, which its verification finds
             offsets, times = segment.offset_index.copy(), segment.time_index.copy()
             write_new_file(files, self._path_of(base, INDEX_SUFFIX), offsets.entries)
             write_new_file(files, self._path_of(base, TIME_INDEX_SUFFIX), times.entries)
-        self._write_transactions(segment, EVERYTHING)
 
     def _write_snapshot(self, base: int) -> None:
         """What was known of the producers where a segment begins, if the store has that in a sound file."""
@@ -437,7 +439,6 @@ class PartitionCopy:
         builder.close()
         builder.offset_index.store(flush=True)
         builder.time_index.store(flush=True)
-        self._write_transactions(staged.segment, seen.view.log_end_offset)
 
     def _runs(self, view: LogView) -> list[list[SegmentToCheck]]:
         """The new segments, those that follow each other together."""
