@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 import logstore
 from logstore import TopicConfig, UsageError
-from logstore.testing import FAULTS, FaultyFiles, ManualClock, explore
+from logstore.testing import FAULTS, FaultyFiles, ManualClock, MemoryFiles, explore
+from logstore.testing.crash import CrashStates
+from logstore.testing.memory import Image
+from logstore.testing.operations import Exchange, MakeDirectory, Note, Remove, Rename
 from tests.backup.helpers import contents, fill, open_store, read_all
-from tests.rotation import seed_of_turn
+from tests.rotation import rotating, seed_of_turn
 
 
 class Backups:
@@ -104,8 +109,30 @@ def test_power_cuts(scenario):
     assert explored.state_count >= 100
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scenario", [Backups, Renamed])
+def test_power_cuts_where_directories_change(scenario):
+    """More states of the points at which a name comes or goes in the directories that a backup is made in."""
+    rng = random.Random(seed_of_turn())
+    files, said, count = MemoryFiles(), [], 0
+    scenario().session(files, said, rng)
+    states = CrashStates(Image(), 0)
+    for operation in files.trace:
+        if isinstance(operation, Note):
+            said.append(operation.said)
+            continue
+        states.follow(operation)
+        is_near = operation.path.rpartition("/")[0] in ("", "/backup.partial", "/backup.previous")
+        if is_near and isinstance(operation, Exchange | MakeDirectory | Remove | Rename):
+            decides = isinstance(operation, Exchange) or operation.path.endswith(".unfinished")
+            possible = list(states.choices(200, rng))
+            for choices in rng.sample(possible, min(25 if decides else 3, len(possible))):
+                scenario().check(MemoryFiles(states.image(choices)), said)
+                count += 1
+    assert count > 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", rotating([Backups, Renamed], 4))
 def test_many_power_cuts(scenario):
     explored = explore(scenario(), seed=seed_of_turn(), states_per_point=8, max_states=1_000, depth=2)
     assert explored.state_count >= 400
