@@ -18,6 +18,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from logstore.backup.manifest import StoredPartition, StoredSegment
@@ -406,7 +407,7 @@ class PartitionCopy:
             self._index_last(seen)
         for run in self._runs(seen.view):
             for problem in verify_log(
-                lambda run=run: self._facts(seen, run),  # type: ignore[misc]
+                partial(self._facts, seen, run),
                 self.task.clock,
                 self._note_verified,
                 segments_alone=True,

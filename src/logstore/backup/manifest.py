@@ -43,7 +43,7 @@ class StoredPartition:
     high_watermark: int
     cleaner_offset: int | None
     segments: Mapping[int, StoredSegment] = field(default_factory=dict)
-    """By base offset. None: they are as the store had them, unread, since it could not open the partition."""
+    """By base offset."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
