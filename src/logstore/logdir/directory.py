@@ -31,6 +31,7 @@ from logstore.logdir.catalogue import MAX_PARTITIONS, TopicEntry
 from logstore.logdir.held import check_numbers, not_held
 from logstore.logdir.identity import (
     check_topic_id,
+    end_being_backup,
     ensure_identity,
     is_brokers_directory,
     missing_directory,
@@ -151,6 +152,7 @@ class LogDirectory:
         self.context.home.load()
         self._topics.load()
         self.identity = ensure_identity(self._files, self.path)
+        end_being_backup(self._files, self.path)
         self.was_clean = self.context.home.take_clean_marker()
         self._topics.finish_interrupted()
         wanted = [
@@ -254,6 +256,11 @@ class LogDirectory:
     def topic_names(self) -> list[str]:
         self.check_open()
         return self._topics.names()
+
+    def topics(self) -> list[TopicEntry]:
+        """What the catalogue says of each topic now."""
+        self.check_open()
+        return self._topics.live()
 
     def topic(self, name: str) -> TopicEntry:
         """

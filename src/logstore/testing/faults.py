@@ -44,6 +44,7 @@ ACTIONS: Final = {
     "list": "listing",
     "rename": "renaming",
     "link": "linking",
+    "exchange": "exchanging",
     "remove": "removing",
     "mkdir": "creating",
     "rmdir": "removing",
@@ -55,11 +56,34 @@ ACTIONS: Final = {
 
 _EVERY = frozenset(ACTIONS)
 _TAKE_SPACE = frozenset(
-    {"create", "write", "truncate", "flush", "rename", "link", "mkdir", "flush directory", "watch"}
+    {
+        "create",
+        "write",
+        "truncate",
+        "flush",
+        "rename",
+        "link",
+        "exchange",
+        "mkdir",
+        "flush directory",
+        "watch",
+    }
 )
 _TAKE_DESCRIPTORS = frozenset({"lock", "open", "create", "map", "list", "flush directory", "watch"})
 _CHANGE = frozenset(
-    {"lock", "create", "write", "truncate", "rename", "link", "remove", "mkdir", "rmdir", "set time"}
+    {
+        "lock",
+        "create",
+        "write",
+        "truncate",
+        "rename",
+        "link",
+        "exchange",
+        "remove",
+        "mkdir",
+        "rmdir",
+        "set time",
+    }
 )
 _NEED_PERMISSION = _EVERY - {"read", "write", "flush"}
 
@@ -265,6 +289,15 @@ class FaultyFiles:
         fault = self.begin("link", path)
         self.files.link(path, new)
         self.end(fault, "link", path)
+
+    def link_count(self, path: str) -> int:
+        self.begin("stat", path)
+        return self.files.link_count(path)
+
+    def exchange(self, path: str, other: str) -> None:
+        fault = self.begin("exchange", path)
+        self.files.exchange(path, other)
+        self.end(fault, "exchange", path)
 
     def remove(self, path: str) -> None:
         fault = self.begin("remove", path)

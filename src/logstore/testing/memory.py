@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,7 @@ from logstore.lock import HELD_HERE, refused, tries
 from logstore.model import Bytes
 from logstore.testing.operations import (
     Create,
+    Exchange,
     FlushDirectory,
     FlushFile,
     Link,
@@ -207,6 +209,8 @@ class MemoryFiles:
         self._modified_ms: dict[int, int] = {}
         self._change_count = 0
         self._changed: dict[int, int] = {}
+        self._name_counts = Counter(inode for names in self._directories.values() for inode in names.values())
+        """How many names each has that is there."""
         self._next_number = max([*self._directories, *self.contents]) + 1
         self._held: set[int] = set()
         self._lock = threading.Lock()
@@ -294,6 +298,7 @@ class MemoryFiles:
             self.begin(Create(path, directory, name, inode))
             self.contents[inode] = b""
             self._directories[directory][name] = inode
+            self._name_counts[inode] += 1
             self.touch(directory)
             self.touch(inode)
         elif inode in self._directories:
@@ -337,6 +342,8 @@ class MemoryFiles:
         if new_directory != directory:
             raise _error(errno.EXDEV, old, "renaming")
         self.begin(Rename(old, directory, name, new_name))
+        if new_name in names and new_name != name:
+            self._name_counts[names[new_name]] -= 1
         names[new_name] = names.pop(name)
         self.touch(directory)
 
@@ -347,8 +354,22 @@ class MemoryFiles:
             raise _error(errno.EPERM if inode in self._directories else errno.EEXIST, new, "linking")
         self.begin(Link(new, directory, name, inode))
         self._directories[directory][name] = inode
+        self._name_counts[inode] += 1
         self.touch(directory)
         self.touch(inode)
+
+    def link_count(self, path: str) -> int:
+        return self._name_counts[self._find(path, "looking at")]
+
+    def exchange(self, path: str, other: str) -> None:
+        directory, name = self._parent(path, "exchanging")
+        other_directory, other_name = self._parent(other, "exchanging")
+        names = self._directories[directory]
+        if other_directory != directory or name not in names or other_name not in names:
+            raise _error(errno.EXDEV if other_directory != directory else errno.ENOENT, path, "exchanging")
+        self.begin(Exchange(path, directory, name, other_name))
+        names[name], names[other_name] = names[other_name], names[name]
+        self.touch(directory)
 
     def remove(self, path: str) -> None:
         directory, name = self._parent(path, "removing")
@@ -357,6 +378,7 @@ class MemoryFiles:
             raise _error(errno.ENOENT if inode is None else errno.EISDIR, path, "removing")
         self.begin(Remove(path, directory, name))
         del self._directories[directory][name]
+        self._name_counts[inode] -= 1
         self.touch(directory)
 
     def make_directory(self, path: str) -> None:
