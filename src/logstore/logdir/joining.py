@@ -16,7 +16,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any, Final, Literal
 
-from logstore.arguments import shown
+from logstore.arguments import plain_text, shown
 from logstore.errors import UsageError
 from logstore.model import Isolation, Record
 from logstore.partition.log import Log
@@ -44,8 +44,8 @@ def check_order(order: Any) -> bool:
     Raises:
         UsageError: it is not one of the two.
     """
-    if isinstance(order, str) and order in ("timestamp", "partition"):
-        return order == "timestamp"
+    if isinstance(order, str) and plain_text(order) in ("timestamp", "partition"):
+        return bool(plain_text(order) == "timestamp")
     raise UsageError(f"order is {shown(order)}; it must be 'timestamp' or 'partition'")
 
 
@@ -54,8 +54,8 @@ def check_start(start: Any, partition_count: int) -> Start:
     Raises:
         UsageError: it is no :data:`Start`, or names a partition that the topic does not have.
     """
-    if isinstance(start, str) and start in ("earliest", "latest"):
-        return "earliest" if start == "earliest" else "latest"
+    if isinstance(start, str) and plain_text(start) in ("earliest", "latest"):
+        return "earliest" if plain_text(start) == "earliest" else "latest"
     return _check_place(start, "start", "'earliest', 'latest', a datetime", partition_count)
 
 

@@ -19,7 +19,7 @@ from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from logstore.arguments import check_flag, shown
+from logstore.arguments import check_flag, plain_text, shown
 from logstore.config import DEFAULT_MAP_BYTES, TopicConfig
 from logstore.errors import (
     CorruptionError,
@@ -527,12 +527,14 @@ class ReadableLog(BoundToProcess, ABC):
             OffsetOutOfRangeError: an offset outside the log.
             UsageError: none of these.
         """
+        check_isolation(isolation)
+        named = plain_text(start) if isinstance(start, str) else None
 
         def find(view: LogView) -> int:
             limit = view.limit_of(isolation)
-            if start == "earliest":
+            if named == "earliest":
                 return view.log_start_offset
-            position = limit if start == "latest" else offset_from(view, start, "start")
+            position = limit if named == "latest" else offset_from(view, start, "start")
             view.check_in_range(position)
             return min(position, limit) if isinstance(start, datetime) else position
 
@@ -546,6 +548,8 @@ class ReadableLog(BoundToProcess, ABC):
             OffsetOutOfRangeError: what is next was deleted or cut off; also while iterating.
             ClosedError, UnknownTopicError, CorruptionError: as :meth:`follow`.
         """
+        check_offset(position, "position")
+        check_isolation(isolation)
         view = self._published_view()
         limit = view.limit_of(isolation)
         view.check_in_range(position)
