@@ -393,7 +393,8 @@ def test_a_directory_without_permission_is_refused_by_name(partition):
         partition.open()
 
     assert in_child(open_as_nobody) == (
-        f"StorageError: [Errno {errno.EACCES}] opening: Permission denied: '{partition.path / '.lock'}'"
+        f"StorageError: [Errno {errno.EACCES}] opening: Permission denied "
+        f"(this process's user needs the permission): '{partition.path / '.lock'}'"
     )
     assert partition.open().log_end_offset == 3
 

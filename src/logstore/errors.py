@@ -223,10 +223,21 @@ ErrorT = TypeVar("ErrorT", bound=BaseException)
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
+_NEXT_STEPS = {
+    errno.EACCES: " (this process's user needs the permission)",
+    errno.EPERM: " (this process's user needs the permission)",
+    errno.EROFS: " (the file system is read-only; read_only=True needs no more)",
+    errno.ENOSPC: " (make room; what was acknowledged is there)",
+    errno.EDQUOT: " (make room; what was acknowledged is there)",
+    errno.EMFILE: " (allow this process more open files, as with ulimit -n)",
+}
+
+
 def storage_error(error: OSError, path: str, action: str) -> StorageError:
     """Turn an OSError of ``action`` on ``path`` into the StorageError that says so."""
     kind = DiskFullError if error.errno in _FULL else StorageError
-    return kind(error.errno, f"{action}: {error.strerror}", path)
+    next_step = _NEXT_STEPS.get(error.errno or 0, "")
+    return kind(error.errno, f"{action}: {error.strerror}{next_step}", path)
 
 
 def without_frames(error: ErrorT) -> ErrorT:
