@@ -85,7 +85,7 @@ wheel: $(VENV)/.base
 	$(BIN)/python -m zipfile -l dist/embedded_logstore-*.whl | grep "logstore/_compiled.abi3.so"
 
 docs: $(VENV)/.base
-	$(BIN)/python -m tests.pages
+	$(BIN)/python -m tests.reference_pages
 
 # The oldest versions that pyproject.toml allows, of what the tests with Spark run on.
 OLDEST := .venv-oldest

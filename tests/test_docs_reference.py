@@ -7,10 +7,10 @@ import pytest
 
 import logstore
 from logstore import StoreConfig, TopicConfig, segment_files, serializing, testing
-from tests.pages import made_pages
-from tests.pages.docstrings import parse
-from tests.pages.reference import FOR_ENGINES, addresses, symbols
-from tests.pages.source import ROOT
+from tests.reference_pages import made_pages
+from tests.reference_pages.docstrings import parse
+from tests.reference_pages.reference import FOR_ENGINES, addresses, symbols
+from tests.reference_pages.source import ROOT
 
 PAGES = made_pages()
 DOCS = ROOT / "docs"

@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
-from tests.pages.reference import reference_pages
-from tests.pages.settings import settings_page
-from tests.pages.source import ROOT
+from tests.reference_pages.reference import reference_pages
+from tests.reference_pages.settings import settings_page
+from tests.reference_pages.source import ROOT
 
 
 def made_pages() -> dict[str, str]:

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 from functools import cache
 
-from tests.pages.docstrings import fill, inline, parse, render, summary
-from tests.pages.source import Member, Symbol, module, symbol
+from tests.reference_pages.docstrings import fill, inline, parse, render, summary
+from tests.reference_pages.source import Member, Symbol, module, symbol
 
 MADE_BY = "<!-- Written by `make docs` from the docstrings in src/logstore: change those, not this page. -->"
 

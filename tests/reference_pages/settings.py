@@ -8,9 +8,9 @@ from typing import Any
 
 from logstore import config
 from logstore.config import UNLIMITED, StoreConfig, TopicConfig
-from tests.pages.docstrings import fill, inline, parse, render, summary
-from tests.pages.reference import MADE_BY, Linker, section_title
-from tests.pages.source import Member, module, symbol
+from tests.reference_pages.docstrings import fill, inline, parse, render, summary
+from tests.reference_pages.reference import MADE_BY, Linker, section_title
+from tests.reference_pages.source import Member, module, symbol
 
 INTRODUCTION = """
 # Settings
