@@ -27,7 +27,6 @@ from logstore.logdir.directory import (
     check_partition_count,
 )
 from logstore.logdir.held import check_numbers, shown_numbers
-from logstore.logdir.watched import WatchedDirectory
 from logstore.model import (
     BoundToProcess,
     TopicPartition,
@@ -36,6 +35,7 @@ from logstore.topic import Topic
 
 if TYPE_CHECKING:
     from logstore.logdir.cleaner import LogCleaner
+    from logstore.logdir.watched import WatchedDirectory
     from logstore.partition.checking.findings import OnVerifyProgress, VerifyReport
     from logstore.partition.cleaning.reports import (
         CompactionReport,
@@ -77,6 +77,8 @@ def open_store(
     name = check_path(path)
     create, read_only = check_flag(create, "create"), check_flag(read_only, "read_only")
     if read_only:
+        from logstore.logdir.watched import WatchedDirectory  # a writer needs none
+
         return Store(WatchedDirectory(name, config=config, files=files, clock=clock))
     return Store(
         LogDirectory(name, config=config, create=create, files=files, clock=clock, on_progress=on_progress)
@@ -102,7 +104,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
     @property
     def is_read_only(self) -> bool:
         """Whether it was opened with ``read_only``."""
-        return isinstance(self._directory, WatchedDirectory)
+        return not isinstance(self._directory, LogDirectory)
 
     @property
     def was_clean(self) -> bool:
@@ -225,7 +227,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         self._topics.pop(name, None)
 
     def _writable(self) -> LogDirectory:
-        if isinstance(self._directory, WatchedDirectory):
+        if not isinstance(self._directory, LogDirectory):
             raise ReadOnlyError(f"{self.path} was opened read-only; open it without read_only to change it")
         self._directory.check_open()
         return self._directory

@@ -22,18 +22,7 @@ from logstore.format.batch import NewBatch
 from logstore.logdir.directory import (
     LogDirectory,
 )
-from logstore.logdir.joining import (
-    Order,
-    Start,
-    Stop,
-    check_order,
-    check_start,
-    check_stop,
-    follow_logs,
-    read_logs,
-)
 from logstore.logdir.placement import Placement
-from logstore.logdir.watched import WatchedDirectory
 from logstore.model import (
     BoundToProcess,
     Bytes,
@@ -53,6 +42,8 @@ if TYPE_CHECKING:
 
     import pyarrow
 
+    from logstore.logdir.joining import Order, Start, Stop
+    from logstore.logdir.watched import WatchedDirectory
     from logstore.partition.checking.findings import OnVerifyProgress, VerifyReport
     from logstore.partition.cleaning.reports import (
         CompactionReport,
@@ -174,6 +165,8 @@ class Topic(BoundToProcess, Sequence[Log]):
             NotOpenedError, CorruptionError: a partition could not be opened; or while iterating, a batch is
                 damaged.
         """
+        from logstore.logdir.joining import check_order, check_start, check_stop, read_logs
+
         by_timestamp = check_order(order)
         count = len(self)
         return read_logs(
@@ -207,6 +200,8 @@ class Topic(BoundToProcess, Sequence[Log]):
             OffsetOutOfRangeError, ClosedError, UnknownTopicError, CorruptionError: while iterating, as
                 :meth:`Log.follow`.
         """
+        from logstore.logdir.joining import check_order, check_start, follow_logs
+
         by_timestamp = check_order(order)
         check_isolation(isolation)
         seconds = None if timeout is None else check_timeout(timeout)
@@ -535,7 +530,7 @@ class Topic(BoundToProcess, Sequence[Log]):
         return self._writable().reopen(TopicPartition(self.name, number), accept_loss=accept_loss)
 
     def _writable(self) -> LogDirectory:
-        if isinstance(self._directory, WatchedDirectory):
+        if not isinstance(self._directory, LogDirectory):
             raise ReadOnlyError(
                 f"{self._directory.path} was opened read-only; open it without read_only to change it"
             )

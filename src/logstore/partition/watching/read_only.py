@@ -58,7 +58,7 @@ from logstore.partition.state.context import LogContext
 from logstore.partition.state.home import RECOVERY_POINTS_NAME, LogHome
 from logstore.partition.state.producer_replay import ProducerSource, producer_batches, replay_batch
 from logstore.partition.state.producer_state import CompletedTransaction, ProducerStates
-from logstore.partition.state.sidecars import read_role, read_topic_id, replicated_below
+from logstore.partition.state.sidecars import read_epochs, read_role, read_topic_id, replicated_below
 from logstore.partition.watching.files import (
     StampedSegment,
     TailRules,
@@ -66,12 +66,14 @@ from logstore.partition.watching.files import (
     WatchedCheckpoints,
     WatchedSegment,
 )
+from logstore.partition.writing.retention import PlannedDeletion, SegmentFacts, plan_retention
 from logstore.warning import warn
 
 if TYPE_CHECKING:
     from logstore.partition.checking.facts import LogFacts
     from logstore.partition.checking.files import StoredCheckpoints
     from logstore.partition.watching.pinned import PinnedRange
+    from logstore.partition.watching.stored import StoredState
 
 POLL_MS = 2
 """How often a waiting follower looks."""
@@ -237,6 +239,65 @@ class ReadOnlyLog(CheckableLog):
         )
 
     # Refreshing
+
+    # What a writer would say or do
+
+    def plan_retention(self) -> PlannedDeletion:
+        """What :meth:`.Log.enforce_retention` of a writer would delete now. Nothing where nobody knows the
+        topic's settings, but for what lies below the log start. Cost: a look at the files, and where
+        ``retention_ms`` is set, at the time indexes of the oldest segments.
+
+        Raises:
+            CorruptionError: the log cannot be read.
+        """
+        now_ms = self._context.clock.now_ms()
+
+        def plan(view: LogView) -> PlannedDeletion:
+            facts = [
+                SegmentFacts(
+                    segment.base_offset, view.next_base(number), view.size_of(number), segment.newest_ms
+                )
+                for number, segment in enumerate(view.segments)
+            ]
+            count = plan_retention(
+                facts,
+                config=self.config,
+                log_start_offset=view.log_start_offset,
+                high_watermark=view.high_watermark,
+                now_ms=now_ms,
+            )
+            ends = [view.log_start_offset, *(each.next_base_offset for each in facts[:count])]
+            return PlannedDeletion(count, sum(each.size_bytes for each in facts[:count]), max(ends))
+
+        return self._look(plan)
+
+    def stored_state(self) -> StoredState:
+        """What the log's files say besides its records: checkpoints, leader epochs, producers, segments. As
+        of the last look, which this call makes. Cost: that of a look, and a read of the leader epochs.
+
+        Raises:
+            CorruptionError: the log cannot be read.
+            UnsupportedVersionError: a file is from a newer version.
+        """
+        from logstore.partition.watching.stored import StoredState  # few programs get here
+
+        view = self._current_view()
+        epochs = read_epochs(self._files, self.directory)
+        with self._lock:
+            home = self._checkpoints.current()
+            has_point = home.has_recovery_point(self.partition)
+            return StoredState(
+                role=self._role,
+                recovery_point=home.recovery_point(self.partition) if has_point else None,
+                log_start_offset=home.log_start(self.partition),
+                high_watermark=home.high_watermark(self.partition),
+                cleaner_offset=home.cleaner_offset(self.partition),
+                epochs=() if epochs is None else epochs.entries,
+                producers=tuple(self._producers.snapshot_entries()),
+                segments=tuple(
+                    (segment.path, view.size_of(number)) for number, segment in enumerate(view.segments)
+                ),
+            )
 
     def _check_usable(self) -> None:
         self._context.fork_flag.check_usable(self.partition, is_closed=self._is_closed)
