@@ -280,28 +280,29 @@ class Log(CheckableLog):
         :meth:`RowEncoder.encode <logstore.partition.encoding.row_encoder.RowEncoder.encode>` or the like),
         and return their offsets.
 
-        They come as an encoder leaves them: base offset 0 each, no producer. Here they get offsets, leader
-        epoch, the producer with consecutive sequences, and the time of the append where the topic has
-        ``LogAppendTime``; they are changed in place and sealed anew. Records are not decoded. What a header
-        and a checksum tell is checked of all batches before anything is written; that a compacted topic has
-        keys everywhere, and what lies between first and largest timestamp, is for the encoder to see to.
+        The encoder leaves them with base offset 0 and without a producer. Here they get offsets, the leader
+        epoch, the producer with consecutive sequences, and the time of the append if the topic has
+        ``LogAppendTime``. They are changed in place, and their checksums computed again. Records are not
+        decoded: the headers and checksums of all batches are checked before anything is written, but the
+        encoder is responsible for keys in a compacted topic, and for timestamps other than the first and the
+        largest.
 
-        No batch is taken twice: one that does not follow the last of its producer is refused, be it newer or
-        there already. :meth:`last_of_producer` says where to go on. Cost: two checksums, the write
-        and 20 µs per batch. Memory: nothing but the batches.
+        No batch is appended twice: one that does not follow the last of its producer is refused, whether it
+        skips ahead or is there already. :meth:`last_of_producer` says where to continue. Cost: two checksums,
+        the write and 20 µs per batch. Memory: nothing but the batches.
 
         Args:
             batches: whole batches of magic 2, bytearrays or writable memoryviews.
-            producer: whose they are; ``base_sequence`` is the first record's. Not transactional.
+            producer: the producer; ``base_sequence`` is the first record's. Not transactional.
             flush: wait until a power cut cannot take them.
-            was_checked: they were held against the topic's settings before, and these may have changed since:
-                codec, size and timestamps pass as they are.
+            was_checked: they were checked against the topic's settings earlier, which may have changed since:
+                do not check codec, size and timestamps.
 
         Raises:
             UsageError: a buffer cannot be written to, or the producer is transactional.
             CorruptionError: a batch's checksum or structure is wrong.
-            InvalidRecordError, InvalidTimestampError, RecordTooLargeError: a batch, named by its number, is
-                none that an encoder by these rules makes; or ``producer`` is wrong.
+            InvalidRecordError, InvalidTimestampError, RecordTooLargeError: a batch, given by its number, does
+                not follow the topic's rules; or ``producer`` is wrong.
             OutOfOrderError, ProducerFencedError: the producer's sequence or epoch is refused.
             StorageError: as :meth:`extend`. In all other cases nothing was appended.
         """
@@ -706,7 +707,7 @@ class Log(CheckableLog):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it can no longer be used."""
+        """Whether the log is closed, and can no longer be used."""
         return self.writer.guard.is_closed
 
     def check_writable(self) -> None:
@@ -719,12 +720,12 @@ class Log(CheckableLog):
 
     @property
     def written_high_watermark(self) -> int:
-        """The high watermark without what is still gathering, as far as it is known; for checkpoints."""
+        """The high watermark, without records that still gather; for checkpoints."""
         return self._core.known_high_watermark
 
     @property
     def written_bytes(self) -> int:
-        """Bytes of the ``.log`` files, without what is still gathering."""
+        """Bytes of the ``.log`` files, without records that still gather."""
         return bytes_of(self._core.segments)
 
     @property
@@ -744,8 +745,8 @@ class Log(CheckableLog):
         self.writer.close()
 
     def abandon(self) -> None:
-        """Let go without writing anything, as a crash would. What another thread is about to change is
-        changed before: afterwards the directory, and what is stored about it, may be another log's."""
+        """Release the files without writing anything, as a crash would. Waits for changes that other threads
+        have begun: afterwards another log may use the directory."""
         self.writer.abandon()
 
     def __enter__(self) -> Self:

@@ -464,7 +464,7 @@ class ReadableLog(BoundToProcess, ABC):
         leader_epoch: int | None = None,
     ) -> Fetched:
         """Raw batches, as Kafka's fetch returns them: whole and checked batches of one segment, from the one
-        that holds ``offset`` on. It may begin below ``offset``.
+        that holds ``offset`` on. That one may begin below ``offset``.
 
         Args:
             leader_epoch: the leader epoch that the caller expects (KIP-320). Only a log that is open for
@@ -514,8 +514,8 @@ class ReadableLog(BoundToProcess, ABC):
         return chain.from_iterable(self._follow(position, timeout, isolation))
 
     def position_at(self, start: OffsetOrTime | Literal["earliest", "latest"], isolation: Isolation) -> int:
-        """The offset at which a follower begins: the first that can be read, what the isolation shows, the
-        first record at or after a time, or the offset itself.
+        """The offset at which a follower begins: the log start (``"earliest"``), the end of what the
+        isolation shows (``"latest"``), the first record at or after a time, or the offset itself.
 
         Raises:
             OffsetOutOfRangeError: an offset outside the log.
