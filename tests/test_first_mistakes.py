@@ -62,7 +62,7 @@ MISTAKES = [
     (
         lambda store: logstore.open(store.path),
         "LockedError: PATH/.lock is held by this process: the directory is already open for writing; use "
-        "what is open, or close it first",
+        "what is open, close it first, or wait for it: open(timeout=30)",
     ),
     (
         lambda store: logstore.open(f"{store.path}/elsewhere", read_only=True),

@@ -114,6 +114,8 @@ MAY_PASS = ("__iter__", "__call__", "__getattr__", "items", "__fspath__")
 """Whoever gives these wants them called."""
 
 RIGHT = {
+    "order": lambda: "timestamp",
+    "position": lambda: 0,
     "isolation": lambda: logstore.Isolation.HIGH_WATERMARK,
     "value": lambda: b"v",
     "key": lambda: b"k",

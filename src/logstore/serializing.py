@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from logstore.arguments import shown
+from logstore.arguments import plain_text, shown
 from logstore.errors import InvalidRecordError, UsageError
 from logstore.logdir.joining import Order, Start, Stop
 from logstore.model import (
@@ -69,8 +69,8 @@ def check_serializer(choice: Any, name: str) -> Serializer:
     """
     if isinstance(choice, Serializer):
         return choice
-    if isinstance(choice, str) and choice in _BY_NAME:
-        return _BY_NAME[choice]
+    if isinstance(choice, str) and plain_text(choice) in _BY_NAME:
+        return _BY_NAME[plain_text(choice)]
     if isinstance(choice, tuple) and len(choice) == 2 and all(map(callable, choice)):
         encode, decode = choice
         return Serializer(getattr(encode, "__name__", "a function"), encode, decode)

@@ -206,7 +206,15 @@ class Topic(BoundToProcess, Sequence[Log]):
         check_isolation(isolation)
         seconds = None if timeout is None else check_timeout(timeout)
         start = check_start(start, len(self))
-        return follow_logs(self._logs, start, isolation, seconds, by_timestamp=by_timestamp)
+        directory = self._directory
+        return follow_logs(
+            self._logs,
+            start,
+            isolation,
+            seconds,
+            by_timestamp=by_timestamp,
+            make_waiting=None if isinstance(directory, LogDirectory) else directory.waiting,
+        )
 
     def _logs(self) -> dict[int, ReadableLog]:
         return {number: self._log(number) for number in self.held_partitions}

@@ -165,6 +165,25 @@ def test_a_topic_is_compacted(tmp_path):
     assert "nothing to compact" in again.err
 
 
+def test_a_backup_is_a_store_and_is_brought_up_to_date(tmp_path):
+    path, copy = make_store(tmp_path / "s"), tmp_path / "copy"
+    first = answer("backup", path, copy, "--json").rows[0]
+    assert read(copy) == read(path)
+    with logstore.open(path, config=QUIET) as store:
+        store["orders"][0].extend(numbered(3))
+        refused = run("backup", path, copy)
+        assert (refused.code, "is held by" in refused.err) == (3, True)
+    again = answer("backup", path, copy, "--no-links", "--json").rows[0]
+    assert (first["is_incremental"], again["is_incremental"]) == (False, True)
+    assert [each["log_end_offset"] for each in again["partitions"]] == [23, 20]
+    assert again["size_bytes"] == sum(again[f"{how}_bytes"] for how in ("copied", "linked", "kept"))
+    assert read(copy) == read(path)
+    assert answer("backup", path, copy).out.startswith("incremental backup to ")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").touch()
+    assert run("backup", path, tmp_path / "other").code == 3
+
+
 @pytest.mark.damaged
 def test_damage_is_found_and_told(tmp_path):
     path = make_store(tmp_path / "s")
@@ -389,6 +408,7 @@ def lines_for(path):
     yield "verify", ["verify", path]
     yield "retain", ["retain", path, "--dry-run"]
     yield "compact", ["compact", path, "t", "--now", "--dry-run"]
+    yield "backup", ["backup", path, path.with_name("backup")]
     yield "handover", ["handover", path, path.with_name("copy"), "--dry-run"]
 
 

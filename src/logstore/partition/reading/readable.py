@@ -14,11 +14,12 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from logstore.arguments import check_flag, shown
+from logstore.arguments import check_flag, plain_text, shown
 from logstore.config import DEFAULT_MAP_BYTES, TopicConfig
 from logstore.errors import (
     CorruptionError,
@@ -58,6 +59,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+WaitForGrowth = Callable[[LogView, int], None]
+"""Returns when the log may have changed since a view, or after so many milliseconds."""
+
 MAX_FETCH_BYTES = 1024 * 1024
 """What :meth:`ReadableLog.fetch` returns at most, unless asked for more."""
 
@@ -93,8 +97,8 @@ class ReadableLog(BoundToProcess, ABC):
         """
 
     @abstractmethod
-    def _wait_for_growth(self, seen: LogView, timeout_ms: int) -> None:
-        """Return when the log may have changed since ``seen``, or after the timeout."""
+    def _waiting(self) -> AbstractContextManager[WaitForGrowth]:
+        """What one follower waits with."""
 
     def _newer_view(self, seen: LogView, error: LogstoreError) -> LogView:
         """What is there now, if a file that ``seen`` names is gone because other segments took its place;
@@ -498,7 +502,8 @@ class ReadableLog(BoundToProcess, ABC):
         ``start`` is a datetime with its time zone, begin at the first record at or after it.
 
         Ends when no record has come for ``timeout`` seconds; by default never. A follower in another process
-        sees a record about 10 ms after it was written.
+        sees a record about 10 ms after it was written, and costs almost nothing while there are none
+        (``docs/waiting.md`` names the exceptions).
 
         Raises:
             OffsetOutOfRangeError: ``start`` is outside the log, or the next record was deleted or truncated
@@ -521,12 +526,14 @@ class ReadableLog(BoundToProcess, ABC):
             OffsetOutOfRangeError: an offset outside the log.
             UsageError: none of these.
         """
+        check_isolation(isolation)
+        named = plain_text(start) if isinstance(start, str) else None
 
         def find(view: LogView) -> int:
             limit = view.limit_of(isolation)
-            if start == "earliest":
+            if named == "earliest":
                 return view.log_start_offset
-            position = limit if start == "latest" else offset_from(view, start, "start")
+            position = limit if named == "latest" else offset_from(view, start, "start")
             view.check_in_range(position)
             return min(position, limit) if isinstance(start, datetime) else position
 
@@ -540,6 +547,8 @@ class ReadableLog(BoundToProcess, ABC):
             OffsetOutOfRangeError: what is next was deleted or cut off; also while iterating.
             ClosedError, UnknownTopicError, CorruptionError: as :meth:`follow`.
         """
+        check_offset(position, "position")
+        check_isolation(isolation)
         view = self._published_view()
         limit = view.limit_of(isolation)
         view.check_in_range(position)
@@ -549,21 +558,22 @@ class ReadableLog(BoundToProcess, ABC):
 
     def _follow(self, position: int, timeout: float | None, isolation: Isolation) -> Iterator[list[Record]]:
         waited_since = time.monotonic()
-        while True:
-            view = self._published_view()
-            limit = view.limit_of(isolation)
-            view.check_in_range(position)
-            if position < limit:
-                yield from self._record_lists(view, position, limit, isolation)
-                position = limit
-                waited_since = time.monotonic()
-                continue
-            left = None if timeout is None else waited_since + timeout - time.monotonic()
-            if left is not None and left <= 0:
-                return
-            self._wait_for_growth(
-                view, _MAX_WAIT_MS if left is None else min(int(left * 1000) + 1, _MAX_WAIT_MS)
-            )
+        with self._waiting() as wait_for_growth:
+            while True:
+                view = self._published_view()
+                limit = view.limit_of(isolation)
+                view.check_in_range(position)
+                if position < limit:
+                    yield from self._record_lists(view, position, limit, isolation)
+                    position = limit
+                    waited_since = time.monotonic()
+                    continue
+                left = None if timeout is None else waited_since + timeout - time.monotonic()
+                if left is not None and left <= 0:
+                    return
+                wait_for_growth(
+                    view, _MAX_WAIT_MS if left is None else min(int(left * 1000) + 1, _MAX_WAIT_MS)
+                )
 
     # Time
 

@@ -54,7 +54,7 @@ def span_of(start: OffsetOrTime | None, stop: OffsetOrTime | None) -> TimeSpan |
     )
 
 
-def offset_from(view: LogView, when: OffsetOrTime, name: str) -> int:
+def offset_from(view: LogView, when: OffsetOrTime | str, name: str) -> int:
     """An offset as it is, checked; of a time, the offset of the first record at or after it. The log end, if
     there is no such record.
 
