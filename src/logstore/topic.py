@@ -65,6 +65,7 @@ class Topic(BoundToProcess, Sequence[Log]):
 
     def __init__(self, directory: LogDirectory | WatchedDirectory, name: str) -> None:
         self.name = name
+        """The topic's name."""
         self._directory = directory
         self._placement = Placement(directory.config.batch_bytes)
         self._partition_names: list[TopicPartition] = []

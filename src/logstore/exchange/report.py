@@ -66,6 +66,7 @@ class HandoverReport:
 
     @property
     def size_bytes(self) -> int:
+        """Bytes to copy, without partitions that an earlier call had put in place."""
         return sum(each.size_bytes for each in self.partitions if not each.was_placed)
 
     def __str__(self) -> str:

@@ -94,6 +94,7 @@ class LatestView:
                 f"map_bytes is {shown(map_bytes)}; it must be a whole number, {LEAST_MAP_BYTES} or above"
             )
         self.partition = partition
+        """The topic's name and the partition's number."""
         self.end_offset = max(view.limit_of(isolation), view.log_start_offset)
         """The view covers every record below this offset, and none at or above it."""
         self._newer_view = newer_view

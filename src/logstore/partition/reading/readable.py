@@ -75,6 +75,7 @@ class ReadableLog(BoundToProcess, ABC):
     directory: str
     """Absolute path of the partition's directory."""
     partition: TopicPartition
+    """The topic's name and the partition's number."""
     _context: LogContext
 
     @abstractmethod
