@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: help demo test test-spark-oldest check lint compiled wheel bench soak mutants clean
+.PHONY: help demo test test-spark-oldest check lint compiled wheel docs bench soak mutants clean
 
 help:
 	@echo "make demo    load real flights, kill the writer, recover, read; then a pipeline on Spark"
@@ -14,6 +14,7 @@ help:
 	@echo "make test-spark-oldest    the tests with Spark, with the oldest PySpark that is supported"
 	@echo "make bench   measure against the peers and rewrite benchmarks/results"
 	@echo "make wheel   a wheel and a source distribution in dist/, and a check that the wheel is whole"
+	@echo "make docs    write docs/settings.md and docs/reference/ from the source"
 	@echo "make soak    the long runs at full size"
 	@echo "make mutants    small faults put into the core, of which the tests must notice each; MINUTES=10"
 
@@ -82,6 +83,9 @@ wheel: $(VENV)/.base
 	$(BIN)/python -c "import setuptools.build_meta as build; build.build_sdist('dist'); build.build_wheel('dist')"
 	ls dist/embedded_logstore-*-cp311-abi3-*.whl dist/embedded_logstore-*.tar.gz
 	$(BIN)/python -m zipfile -l dist/embedded_logstore-*.whl | grep "logstore/_compiled.abi3.so"
+
+docs: $(VENV)/.base
+	$(BIN)/python -m tests.reference_pages
 
 # The oldest versions that pyproject.toml allows, of what the tests with Spark run on.
 OLDEST := .venv-oldest

@@ -111,7 +111,7 @@ def _check_names(cls: type[Any], settings: Iterable[str]) -> None:
 
 
 class _Checked:
-    """Says of an unknown setting which one is meant, before Python says less."""
+    """Names the setting that an unknown one probably means; Python's own message would not."""
 
     __slots__ = ()
 
@@ -124,75 +124,102 @@ class _Checked:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TopicConfig(_Checked):
-    """The settings of one topic; each partition obeys them by itself.
+    """The settings of one topic. Limits on sizes and times hold for each partition by itself.
 
     Raises:
         InvalidConfigError: a name is unknown, a value is out of range, or two contradict each other; names
             the setting.
     """
 
-    cleanup_policy: str = "delete"
-    """``delete`` (retention), ``compact`` (last value per key), or ``compact,delete``."""
+    # Cleanup and compression
 
+    cleanup_policy: str = "delete"
+    """What is removed: old segments, by the retention settings (``delete``); all but the latest record of
+    each key (``compact``); or both (``compact,delete``)."""
     compression_type: str = "producer"
-    """Codec on disk. ``producer`` keeps what arrives; records appended directly are then uncompressed."""
+    """The codec on disk. ``producer`` keeps batches as they arrive; records appended directly are then not
+    compressed."""
     compression_gzip_level: int = -1
-    """1 to 9, or -1 for zlib's default."""
+    """The level for gzip. -1 is zlib's default; 0 is refused."""
     compression_lz4_level: int = 9
-    """1 to 17; higher is smaller and slower. Kafka's default."""
+    """The level for lz4. Higher is smaller and slower."""
     compression_zstd_level: int = 3
-    """-131072 to 22. Kafka's default."""
+    """The level for zstd. Higher is smaller and slower."""
+
+    # Segments
 
     segment_bytes: int = 128 * 1024 * 1024
-    """Roll when the active segment would grow past this. Kafka: 1 GiB; an embedded log frees space and
-    recovers in steps of one segment, so smaller steps serve better."""
+    """Roll when the active segment would grow past this.
+
+    Kafka: 1 GiB. An embedded log frees space and recovers in steps of one segment, so smaller steps serve it
+    better."""
     segment_ms: int = 604_800_000
-    """Roll when the active segment spans this much time. 7 days, as Kafka."""
+    """Roll when the active segment spans this much time."""
     segment_jitter_ms: int = 0
-    """Up to this much is taken off ``segment_ms``, drawn once per segment."""
+    """Roll up to this much earlier than ``segment_ms`` says; drawn once for each segment, so that logs do not
+    all roll at the same time."""
     segment_index_bytes: int = 10 * 1024 * 1024
     """Roll when an index would grow past this. Nothing is preallocated."""
     index_interval_bytes: int = 4096
-    """Bytes of log between index entries. 0 indexes every batch but the first."""
+    """Bytes of log between index entries. 0 makes an entry for every batch but the first."""
+
+    # Retention and compaction
 
     retention_ms: int = -1
-    """Delete segments whose newest record is older; -1 keeps for ever. Kafka: 7 days, because a server passes
-    data on; a library may hold the only copy, and deletes nothing that nobody asked it to delete."""
+    """Delete segments whose newest record is older than this. -1 keeps everything.
+
+    Kafka: 7 days, because a server passes data on. A library may hold the only copy, so it deletes nothing
+    unless told to."""
     retention_bytes: int = -1
-    """Delete the oldest segments while the partition is larger by a whole segment; -1 is no limit."""
+    """Delete the oldest segment while the partition has this many bytes without it. -1 is no limit."""
     delete_retention_ms: int = 86_400_000
-    """How long a tombstone survives compaction. A day, as Kafka: a tombstone is a request to delete."""
+    """How long a tombstone stays after the compaction that first met it. Readers that lag less than this see
+    every deletion."""
     min_compaction_lag_ms: int = 0
+    """Do not compact records younger than this."""
     max_compaction_lag_ms: int = UNLIMITED
+    """Compact a log when a record that was never compacted is older than this, whatever the ratio is."""
     min_cleanable_dirty_ratio: float = 0.5
+    """Compact a log when more than this share of its compactable bytes was not compacted yet. A lower value
+    keeps the log smaller and rewrites it more often."""
     file_delete_delay_ms: int = 60_000
     """How long a removed file stays under its ``.deleted`` name, for readers in other processes."""
+
+    # Durability
 
     flush_messages: int = UNLIMITED
     """Flush in the append that brings the unflushed records to this number. 1 makes every append durable."""
     flush_ms: int = 1_000
-    """Flush in the background when data has waited this long. Kafka: never, because it relies on replicas;
-    one machine has none, so a power cut would take everything since the last roll."""
+    """Flush in the background when data has waited this long.
+
+    Kafka: never, because it relies on replicas. One machine has none: a power cut would take everything since
+    the last roll."""
+
+    # What is accepted
 
     max_message_bytes: int = 1_048_588
-    """Largest batch accepted, in bytes as stored (after compression). Kafka's default."""
+    """The largest batch accepted, in bytes as stored (after compression)."""
     message_timestamp_type: str = "CreateTime"
-    """``CreateTime`` keeps the record's timestamp, ``LogAppendTime`` replaces it with the append's."""
+    """Which time a record gets: its own (``CreateTime``), or that of the append (``LogAppendTime``)."""
     message_timestamp_before_max_ms: int = UNLIMITED
-    """Refuse records older than this."""
+    """Refuse records whose timestamp is further in the past than this."""
     message_timestamp_after_max_ms: int = 3_600_000
-    """Refuse records from further in the future: one of them would block retention for as long (KIP-937;
-    Kafka 4.0's default, KIP-1030)."""
-
+    """Refuse records whose timestamp is further in the future than this. One such record would block
+    retention until its time has come (KIP-937)."""
     message_timestamp_unit_check: bool = True
     """Refuse records, and lookups by time, whose timestamp looks like seconds, microseconds or nanoseconds of
-    the years 2000 to 2100. Kafka has no such setting: it takes seconds for times in 1970, which its retention
-    deletes. False takes every number within the two bounds above."""
+    the years 2000 to 2100. False accepts every number within the two bounds above.
+
+    Kafka: has no such setting. It takes seconds for times in 1970, which its retention deletes."""
+
+    # Without effect
 
     preallocate: bool = False
-    """Accepted for Kafka's sake and ignored: it gains nothing here, and a crash would leave zeros."""
+    """Stored with the topic; has no effect here. It would gain nothing, and a crash would leave zeros."""
     min_insync_replicas: int = 1
+    """Stored with the topic; has no effect here."""
     unclean_leader_election_enable: bool = False
+    """Stored with the topic; has no effect here."""
 
     def __post_init__(self) -> None:
         for setting, low, high in _TOPIC_RANGES:
@@ -213,10 +240,12 @@ class TopicConfig(_Checked):
 
     @property
     def compacts(self) -> bool:
+        """Whether ``cleanup_policy`` contains ``compact``."""
         return "compact" in self.cleanup_policy
 
     @property
     def deletes(self) -> bool:
+        """Whether ``cleanup_policy`` contains ``delete``."""
         return "delete" in self.cleanup_policy
 
     @classmethod
@@ -226,7 +255,7 @@ class TopicConfig(_Checked):
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
-        """Read Kafka's spelling (``retention.ms``), values as text.
+        """Read settings in Kafka's spelling (``retention.ms``), with values as text.
 
         Raises:
             InvalidConfigError: an unknown key, or a value that does not parse; names the key.
@@ -243,14 +272,14 @@ class TopicConfig(_Checked):
         return replace(self, **settings)
 
     def differences(self, other: TopicConfig) -> list[tuple[str, Any, Any]]:
-        """The settings in which two differ: name, value here, value there."""
+        """The settings in which two configurations differ: (name, value here, value there)."""
         pairs = [
             (field.name, getattr(self, field.name), getattr(other, field.name)) for field in fields(self)
         ]
         return [(name, here, there) for name, here, there in pairs if here != there]
 
     def to_properties(self) -> dict[str, str]:
-        """Every setting that differs from its default, in Kafka's spelling."""
+        """The settings that differ from their defaults, in Kafka's spelling and as text."""
         return _format_properties(self)
 
 
@@ -262,56 +291,83 @@ class StoreConfig(_Checked):
         InvalidConfigError: a name is unknown, or a value is out of range; names the setting.
     """
 
+    # New topics
+
     topic: TopicConfig = TopicConfig()
     """The settings of topics that are created without their own."""
 
+    # Appending
+
     linger_ms: int = 5
     """How long single appends may gather in memory before they are written as one batch. 0 writes each at
-    once. It bounds what a killed process can lose of :meth:`Log.append` without ``flush``. Kafka 4.0's
-    producer default (KIP-1030)."""
+    once. A killed process loses at most what was appended in this time with :meth:`.Log.append` and without
+    ``flush``."""
     batch_bytes: int = 262_144
-    """Gathered appends are written when they reach this size; :meth:`Log.extend` cuts its input into batches
-    of about this size before compression. Larger batches compress better; a random read decodes one whole."""
+    """The size of a batch before compression: gathered appends are written when they reach it, and
+    :meth:`.Log.extend` cuts its input into batches of about this size. A read of a single record decodes one
+    whole batch.
+
+    Kafka: 16 KiB. Larger batches compress better."""
+
+    # Retention, checkpoints and recovery
 
     log_retention_check_interval_ms: int = 30_000
-    """Kafka: 5 minutes; deleting is cheap and users expect their limits to hold."""
+    """How often retention runs.
+
+    Kafka: 5 minutes. Deleting is cheap, and users expect their limits to hold."""
     log_flush_offset_checkpoint_interval_ms: int = 60_000
-    """How often the recovery point is stored, which bounds what a crash makes the next open read."""
+    """How often recovery points are stored. After a crash the next open reads what was appended since."""
     replica_high_watermark_checkpoint_interval_ms: int = 5_000
+    """How often high watermarks are stored."""
     num_recovery_threads_per_data_dir: int = 2
+    """How many partitions are recovered at a time when a store is opened."""
+
+    # Memory and open files
+
     max_open_segments: int = 256
-    """Sealed segments whose files are kept open, over the whole store; the least recently read are closed."""
+    """How many sealed segments keep their files open, over the whole store. The least recently read are
+    closed."""
     batch_cache_bytes: int = 8 * 1024 * 1024
-    """Memory for batches that reads of single records checked and decompressed, over the whole store; 0 keeps
-    none. Small beside what a process takes anyway, and room for some dozens of batches of the default size:
-    what is read again and again. Reads that go through a log leave it alone."""
+    """Memory for batches that reads of single records have checked and decompressed, over the whole store. 0
+    keeps none. The default has room for some dozens of batches of the default size. Reads of ranges do not
+    use it."""
+
+    # Scrubbing
 
     scrub_interval_ms: int = -1
-    """Read sealed segments below the recovery point again in the background, and check them: so long after
-    the store was opened, and after the end of each pass. -1 is never, the default, since it costs reads that
-    nobody asked for; a week is what others choose. What it finds: :attr:`Store.damage_found`."""
+    """Read sealed segments below the recovery point again in the background, and check them. A pass begins
+    this long after the store was opened, and then this long after the end of the pass before. -1 is never:
+    the default, since scrubbing costs reads. A week is usual elsewhere. :attr:`.Store.damage_found` lists
+    what it finds."""
     scrub_bytes_per_second: int = 8 * 1024 * 1024
-    """The most that scrubbing reads: about a hundredth of what a disk of today gives, and 700 GB a day."""
+    """The most that scrubbing reads: about a hundredth of what a current disk can, and 700 GB a day."""
+
+    # The log cleaner
 
     log_cleaner_enable: bool = True
-    """Compact the logs of compacted topics in the background. Without, :meth:`Store.compact` does it."""
+    """Compact the logs of compacted topics in the background. If False, call :meth:`.Store.compact`."""
     log_cleaner_threads: int = 1
-    """How many logs are compacted at a time. The threads start with the first topic that is compacted."""
+    """How many logs are compacted at a time, each by a thread. The threads start with the first compacted
+    topic."""
     log_cleaner_dedupe_buffer_size: int = DEFAULT_MAP_BYTES
-    """The most memory for the keys of the logs under compaction, shared by the threads: 24 bytes for each key
-    (190 without the compiled module). A log that would need more is compacted in several rounds, and each
-    reads what lies in front of it again. Kafka's default; a log with less to clean takes less."""
+    """The most memory for the keys of the logs that are being compacted, shared by the threads: 24 bytes for
+    each key (190 without the compiled module). A log with fewer keys takes less. A log with more is compacted
+    in several rounds; each round reads everything before it again."""
     log_cleaner_io_max_bytes_per_second: int = 8 * 1024 * 1024
-    """The most that the background compaction reads and writes, all threads together. Kafka: no limit; a
-    broker has its machine for itself, a library shares it with the application. A thread that compacts takes
-    so far 1 % of a core, and where records compress well, or in plain Python, up to 20 % (measured: 1 GiB,
-    and 40 to 55 MiB, for each second of processor time). Appends lose no more than that."""
+    """The most that background compaction reads and writes, all threads together. At this rate a thread takes
+    1 % of a core; where records compress well, or in plain Python, up to 20 % (measured: 1 GiB, and 40 to 55
+    MiB, for each second of processor time). Appends slow down by no more than that.
+
+    Kafka: no limit. A broker has its machine for itself; a library shares it with the application."""
     log_cleaner_backoff_ms: int = 15_000
-    """How long the cleaner waits when no log is dirty enough, and after a first failure. Kafka's default."""
+    """How long the cleaner waits when no log is dirty enough, and after a first failure."""
+
+    # Producers
 
     producer_id_expiration_ms: int = 86_400_000
-    """Forget an idle producer after this long."""
+    """Forget a producer that has been idle for this long."""
     producer_id_expiration_check_interval_ms: int = 600_000
+    """How often idle producers are looked for."""
 
     def __post_init__(self) -> None:
         for setting, low, high in _STORE_RANGES:

@@ -88,12 +88,12 @@ class OffsetOutOfRangeError(UsageError):
     """An offset below the log start offset or above the log end offset."""
 
     log_start_offset: int | None = None
-    """Where the log begins: below it everything was deleted. None if the error does not come from a log."""
+    """Where the log begins; everything below was deleted. None if the error does not come from a log."""
     log_end_offset: int | None = None
-    """Where the next record goes."""
+    """The offset that the next record gets."""
 
     def of_log(self, log_start_offset: int, log_end_offset: int) -> Self:
-        """The error, saying what the log holds."""
+        """The same error, with what the log holds."""
         self.log_start_offset, self.log_end_offset = log_start_offset, log_end_offset
         return self
 
@@ -103,7 +103,7 @@ class OutOfOrderError(UsageError):
 
 
 class InvalidTransactionStateError(UsageError):
-    """Data that does not fit the producer's transaction: plain data while one is open."""
+    """Plain data from a producer that has an open transaction."""
 
 
 class ReadOnlyError(UsageError):
@@ -119,15 +119,15 @@ class ForkedError(UsageError):
 
 
 class UnsupportedVersionError(UsageError):
-    """The bytes are of a version that this logstore does not know."""
+    """The bytes have a version that this release of logstore does not know."""
 
 
 class CorruptionError(LogstoreError):
     """Bytes on disk are not what was written.
 
-    ``path`` and ``position`` (bytes into the file) name the place, ``base_offset`` and ``last_offset``
-    the records that are affected, each None where it is not known. A decoder knows only its buffer and
-    raises with ``position`` relative to it; the reader of the file adds the rest with :meth:`located`.
+    ``reason`` says what is wrong. ``path`` and ``position`` (bytes into the file) name the place,
+    ``base_offset`` and ``last_offset`` the affected records; each is None if it is not known. Decoders raise
+    it with ``position`` relative to their buffer; the reader of the file adds the rest with :meth:`located`.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class CorruptionError(LogstoreError):
         self.last_offset = last_offset
 
     def located(self, path: str, position: int = 0) -> Self:
-        """Name the file, and shift the position by where the decoded buffer began in it."""
+        """Add the path, and move the position by where the decoded buffer begins in the file."""
         if self.path is None:
             self.path = path
             self.position = position + (self.position or 0)
@@ -176,8 +176,8 @@ class DiskFullError(StorageError):
 
 
 class NotOpenedError(StorageError):
-    """A file could not be opened to be flushed, for want of descriptors or of permission. Nothing was done to
-    it, so the next flush tries again, which after an fsync that failed would mean nothing."""
+    """A file could not be opened to be flushed, for lack of descriptors or permission. Nothing was done to
+    it, so the next flush tries again. (After a failed fsync, trying again would prove nothing.)"""
 
 
 class ReopenRequiredError(StorageError):
@@ -201,7 +201,7 @@ class CoordinatorFencedError(FencedError):
 
 
 class LeaderFencedError(FencedError):
-    """The caller goes by an older leader epoch than the log has: look up who leads the partition now
+    """The caller expects an older leader epoch than the log has: look up who leads the partition now
     (KIP-320; Kafka's FENCED_LEADER_EPOCH)."""
 
 
@@ -214,8 +214,8 @@ class LockedError(RetriableError):
 
 
 class UnknownLeaderEpochError(RetriableError):
-    """The caller goes by a newer leader epoch than the log has heard of: it will, soon (KIP-320; Kafka's
-    UNKNOWN_LEADER_EPOCH)."""
+    """The caller expects a newer leader epoch than the log knows: try again when the log has heard of it
+    (KIP-320; Kafka's UNKNOWN_LEADER_EPOCH)."""
 
 
 ErrorT = TypeVar("ErrorT", bound=BaseException)
@@ -241,7 +241,7 @@ def storage_error(error: OSError, path: str, action: str) -> StorageError:
 
 
 def without_frames(error: ErrorT) -> ErrorT:
-    """An error that nobody handles any more, for keeping. The frames that it passed would keep their files
-    open and their memory taken."""
+    """An error without its frames, for keeping after it was handled. The frames would keep files open and
+    memory in use."""
     error.__cause__ = error.__context__ = error.__traceback__ = None
     return error

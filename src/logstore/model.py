@@ -19,15 +19,15 @@ Header = tuple[str, bytes | None]
 """A record header: key (UTF-8 text) and value."""
 
 Bytes = bytes | bytearray | memoryview
-"""What the engine accepts where it takes bytes. Results are always ``bytes``."""
+"""What calls accept as bytes. Results are always ``bytes``."""
 
 
 Moment = int | datetime
-"""A time: milliseconds since the epoch, or a datetime with its time zone (without one it is refused)."""
+"""A time: milliseconds since the epoch, or a datetime with a time zone. A datetime without one is refused."""
 
 
 def how_to_make_int(value: object) -> str:
-    """What a message adds about a value that is nearly an int: a number of numpy, a time."""
+    """A hint for error messages, for a value that is almost an int, such as a NumPy number."""
     kind = type(value)
     if hasattr(kind, "__index__") and not issubclass(kind, int):
         return f"; int() makes it of a {kind.__name__}"
@@ -35,7 +35,7 @@ def how_to_make_int(value: object) -> str:
 
 
 class BoundToProcess:
-    """What cannot leave the process that opened it, nor be there twice."""
+    """An object that cannot be copied, or sent to another process."""
 
     __slots__ = ()
 
@@ -55,18 +55,18 @@ NO_TIMESTAMP_MS = -1
 
 
 class TimestampType(IntEnum):
-    """Whose time a record carries, numbered as Kafka does: bit 3 of a batch's attributes, or -1."""
+    """What a record's timestamp is. Numbered as in Kafka: bit 3 of a batch's attributes, or -1."""
 
     NO_TIMESTAMP_TYPE = -1
-    """None: a record from before timestamps (magic 0), or made by hand."""
+    """There is none: the record is from before timestamps (magic 0), or was made by hand."""
     CREATE_TIME = 0
-    """That of who made the record, or -1."""
+    """The time that the producer gave, or -1."""
     LOG_APPEND_TIME = 1
-    """That of the append (``message_timestamp_type``)."""
+    """The time of the append (``message_timestamp_type``)."""
 
 
 class TopicPartition(NamedTuple):
-    """A partition's name."""
+    """A partition's topic and number."""
 
     topic: str
     partition: int
@@ -84,7 +84,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class _Source(NamedTuple):
-    """What a record says beside its fields."""
+    """What a record has beside its fields."""
 
     topic: str | None = None
     partition: int | None = None
@@ -110,18 +110,17 @@ class Record(_RecordFields):
     ``key`` and ``value`` are None when null (a null value is a tombstone in a compacted topic), ``headers``
     a tuple of (key, value) pairs in the order written.
 
-    Beside these fields it says where it was read: ``topic`` and ``partition``, None if it was made by hand or
-    read from a lone file; ``timestamp_type``, a :class:`TimestampType`; and ``leader_epoch``, None if its
-    batch has none (no checksum covers it; ``verify`` checks it). Copies, pickles and ``_replace`` keep these
-    four.
+    It also has attributes that say where it was read: ``topic`` and ``partition``, None if it was made by
+    hand or read from a single file; ``timestamp_type``, a :class:`TimestampType`; and ``leader_epoch``, None
+    if its batch has none (no checksum covers it; ``verify`` checks it). Copies, pickles and ``_replace`` keep
+    these four.
 
-    A record is immutable, and equal to the tuple of its five fields: it is compared, hashed, unpacked and
-    shown as that tuple.
+    A record is immutable. It is compared, hashed and unpacked as the tuple of its five fields.
 
     Raises:
         TypeError: an argument is of another type.
         OverflowError: offset or timestamp is beyond 64 bits.
-        ValueError: ``timestamp_type`` is none, or ``partition`` or ``leader_epoch`` is not 0 to 2^31 - 1.
+        ValueError: ``timestamp_type`` is unknown, or ``partition`` or ``leader_epoch`` is not 0 to 2^31 - 1.
     """
 
     _read_from = _NO_SOURCE
@@ -155,28 +154,28 @@ class Record(_RecordFields):
         """``timestamp_ms`` as a datetime in UTC; None if the record has none.
 
         Raises:
-            OverflowError: it is behind the year 9999.
+            OverflowError: the time is after the year 9999.
         """
         return datetime_of(self.timestamp_ms)
 
     @property
     def topic(self) -> str | None:
-        """The topic that it was read from."""
+        """The topic that the record was read from."""
         return self._read_from.topic
 
     @property
     def partition(self) -> int | None:
-        """The partition that it was read from."""
+        """The partition that the record was read from."""
         return self._read_from.partition
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """Whose time ``timestamp_ms`` is."""
+        """What ``timestamp_ms`` is: the producer's time, or that of the append."""
         return self._read_from.timestamp_type
 
     @property
     def leader_epoch(self) -> int | None:
-        """The leader epoch in which its batch was appended."""
+        """The leader epoch in which the record's batch was appended."""
         return self._read_from.leader_epoch
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -325,7 +324,7 @@ place_records = place_plain_records if compiled is None else compiled.place_reco
 
 
 class NewRecord(NamedTuple):
-    """One record to append. Without a timestamp it takes the clock's time of the append."""
+    """One record to append. Without a timestamp it gets the time of the append."""
 
     value: Bytes | None
     key: Bytes | None = None
@@ -334,42 +333,43 @@ class NewRecord(NamedTuple):
 
 
 class Isolation(Enum):
-    """How far a reader may see. Source: Kafka's fetch isolation, and one level of our own."""
+    """How far a reader sees: Kafka's three levels, and ``DURABLE``, which is logstore's."""
 
     LOG_END = "log_end"
     """Everything appended."""
     HIGH_WATERMARK = "high_watermark"
-    """What is replicated: below the high watermark. On a single replica that is the log end."""
+    """What is replicated: records below the high watermark. With a single replica that is the log end."""
     COMMITTED = "committed"
-    """Below the last stable offset, without the records of aborted transactions."""
+    """Records below the last stable offset, without those of aborted transactions."""
     DURABLE = "durable"
-    """What a power cut cannot take back: below the durable offset."""
+    """What a power cut cannot take: records below the durable offset."""
 
 
 class Role(Enum):
-    """What a log is to its partition's other replicas. Stored with the log."""
+    """What a log is to the other replicas of its partition. Stored with the log."""
 
     ALONE = "alone"
-    """The only replica: its high watermark is its end."""
+    """The only replica. Its high watermark is its end."""
     LEADER = "leader"
-    """Others copy it: the high watermark is what its owner says that they have."""
+    """Others copy it. Its owner sets the high watermark to what they have."""
     FOLLOWER = "follower"
-    """It copies a leader: the high watermark is what its owner was told by that."""
+    """It copies a leader. Its owner sets the high watermark to what the leader says."""
 
 
 class AppendOrigin(Enum):
-    """Who appends; decides which checks apply (Kafka's AppendOrigin)."""
+    """Where a batch comes from, which decides what is checked (Kafka's AppendOrigin)."""
 
     CLIENT = "client"
-    """A producer: its sequence numbers are checked, control batches are refused."""
+    """A producer: sequence numbers are checked, and control batches refused."""
     COORDINATOR = "coordinator"
-    """Markers, and group and transaction state."""
+    """A coordinator: markers, and group and transaction state."""
     REPLICATION = "replication"
-    """A follower, or replay at recovery: the leader has checked already."""
+    """A leader, or replay at recovery: already checked."""
 
 
 class ProducerIdentity(NamedTuple):
-    """An idempotent producer's stamp on a batch (KIP-98): id, epoch, and the sequence of its first record."""
+    """An idempotent producer's stamp on a batch (KIP-98): its id, its epoch, and the sequence of the batch's
+    first record."""
 
     producer_id: int
     producer_epoch: int

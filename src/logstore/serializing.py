@@ -1,7 +1,7 @@
-"""Keys and values that are more than bytes: how they become bytes, and come back.
+"""Keys and values that are not bytes: how they are encoded and decoded.
 
 A :class:`Serializer` is a name and two functions. :class:`SerializedTopic` is a topic whose keys and values
-go through two of them. Nothing about them is stored: each reader says how it wants the bytes read.
+go through two of them. Nothing about them is stored: each reader chooses its own.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from logstore.partition.reading.latest import LatestView
 
 
 class Serializer(NamedTuple):
-    """Two functions, each the other's opposite. They never see None, which stays None: a missing key, or a
-    value that deletes."""
+    """A function that encodes and one that decodes. Neither is called for None, which stays None: a missing
+    key, or a tombstone."""
 
     name: str
-    """What an error calls it."""
+    """The name in error messages."""
     encode: Callable[[Any], bytes]
     decode: Callable[[bytes], Any]
 
@@ -49,11 +49,12 @@ def _encode_json(value: Any) -> bytes:
 
 
 BYTES: Final = Serializer("bytes", lambda data: data, lambda data: data)
-"""As they are."""
+"""Bytes as they are."""
 TEXT: Final = Serializer("text", _encode_text, lambda data: data.decode())
-"""``str`` as UTF-8, as Kafka's StringSerializer has it."""
+"""``str`` as UTF-8, like Kafka's StringSerializer."""
 JSON: Final = Serializer("json", _encode_json, lambda data: json.loads(data))
-"""What the json module takes, as UTF-8 without spaces. NaN and infinities are refused: they are not JSON."""
+"""What the ``json`` module accepts, as UTF-8 without spaces. NaN and infinities are refused: they are not
+JSON."""
 
 _BY_NAME: Final = {each.name: each for each in (BYTES, TEXT, JSON)}
 
@@ -64,7 +65,7 @@ SerializerChoice = str | Serializer | tuple[Callable[[Any], bytes], Callable[[by
 def check_serializer(choice: Any, name: str) -> Serializer:
     """
     Raises:
-        UsageError: it is no :data:`SerializerChoice`.
+        UsageError: ``choice`` is not a :data:`SerializerChoice`.
     """
     if isinstance(choice, Serializer):
         return choice
@@ -80,7 +81,7 @@ def check_serializer(choice: Any, name: str) -> Serializer:
 
 
 class SerializedRecord(NamedTuple):
-    """A :class:`~logstore.model.Record` whose key and value went through a topic's serializers."""
+    """A record with decoded key and value; otherwise like :class:`~logstore.model.Record`."""
 
     topic: str
     partition: int
@@ -99,7 +100,7 @@ class SerializedRecord(NamedTuple):
 
 
 class TopicOfBytes(Protocol):
-    """What a topic offers that is also there through serializers."""
+    """The part of a topic that :class:`SerializedTopic` uses."""
 
     name: str
 
@@ -133,11 +134,12 @@ T = TypeVar("T", bound=TopicOfBytes)
 
 
 class SerializedTopic(Generic[T]):
-    """A topic whose keys and values are encoded and decoded on the way. Made by :meth:`.Topic.serialized`."""
+    """A topic whose keys and values are encoded when appended and decoded when read. Made by
+    :meth:`.Topic.serialized`."""
 
     def __init__(self, topic: T, key: Serializer, value: Serializer) -> None:
         self.topic = topic
-        """The same topic in bytes, with everything that is not here."""
+        """The topic underneath, whose keys and values are bytes. It has all other methods."""
         self._key = key
         self._value = value
 
@@ -151,10 +153,10 @@ class SerializedTopic(Generic[T]):
         timestamp_ms: Moment | None = None,
         flush: bool = False,
     ) -> tuple[int, int]:
-        """:meth:`.Topic.append` of what the serializers make of ``value`` and ``key``.
+        """Encode ``value`` and ``key``, and append them with :meth:`.Topic.append`.
 
         Raises:
-            InvalidRecordError: a serializer refused; says which and why. As :meth:`.Topic.append`.
+            InvalidRecordError: a serializer failed; says which and why. Otherwise as :meth:`.Topic.append`.
         """
         return self.topic.append(
             _encode(self._value, value, "value"),
@@ -166,12 +168,12 @@ class SerializedTopic(Generic[T]):
         )
 
     def extend(self, records: Iterable[Any], *, flush: bool = False) -> dict[int, range]:
-        """:meth:`.Topic.extend` of (key, value) pairs, or of tuples that go on with timestamp and headers, or
-        of :class:`~logstore.model.NewRecord`.
+        """Encode records, and append them with :meth:`.Topic.extend`. Each is a (key, value) pair, which may
+        go on with timestamp and headers, or a :class:`~logstore.model.NewRecord`.
 
         Raises:
-            InvalidRecordError: a serializer refused; says which, of which record, and why. Nothing was
-                appended. As :meth:`.Topic.extend`.
+            InvalidRecordError: a serializer failed; says which, at which record, and why. Nothing was
+                appended. Otherwise as :meth:`.Topic.extend`.
         """
         encoded = [self._encode_row(number, row) for number, row in enumerate(records)]
         return self.topic.extend(encoded, flush=flush)
@@ -194,7 +196,7 @@ class SerializedTopic(Generic[T]):
         )
 
     def partition_for(self, key: Any) -> int:
-        """:meth:`.Topic.partition_for` of the encoded key."""
+        """The number of the partition that a key belongs to; see :meth:`.Topic.partition_for`."""
         return self.topic.partition_for(_encode(self._key, key, "key") or b"")
 
     def read(
@@ -205,7 +207,7 @@ class SerializedTopic(Generic[T]):
         order: Order = "timestamp",
         isolation: Isolation = Isolation.HIGH_WATERMARK,
     ) -> Iterator[SerializedRecord]:
-        """:meth:`.Topic.read`, decoded.
+        """Like :meth:`.Topic.read`, with decoded records.
 
         Raises:
             InvalidRecordError: while iterating: a key or value cannot be decoded; names the record.
@@ -220,16 +222,16 @@ class SerializedTopic(Generic[T]):
         order: Order = "timestamp",
         isolation: Isolation = Isolation.HIGH_WATERMARK,
     ) -> Iterator[SerializedRecord]:
-        """:meth:`.Topic.follow`, decoded; raises what :meth:`read` raises."""
+        """Like :meth:`.Topic.follow`, with decoded records. Also raises what :meth:`read` does."""
         found = self.topic.follow(start, timeout=timeout, order=order, isolation=isolation)
         return map(self._decode, found)
 
     def latest(self, *, isolation: Isolation = Isolation.HIGH_WATERMARK) -> dict[Any, Any]:
-        """The current value of each key, as a dictionary: the table that the topic describes. Memory: all of
-        it; :meth:`.Topic.latest` goes through a larger one.
+        """The current value of each key, as a dictionary: the table that the topic describes. It must fit in
+        memory; :meth:`.Topic.latest` iterates over larger tables.
 
         Raises:
-            InvalidRecordError: a key or value cannot be decoded, or the key cannot be one of a dictionary.
+            InvalidRecordError: a key or value cannot be decoded, or a key is not hashable.
         """
         table = {}
         for view in self.topic.latest(isolation=isolation):

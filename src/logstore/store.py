@@ -58,16 +58,17 @@ def open_store(
 ) -> Store:
     """Open a directory of topics.
 
-    After a clean stop no record is read; after a crash what was not yet checkpointed is checked, and a torn
-    end is cut (the cut bytes are kept aside). The directory may have been written by a Kafka broker.
+    After a clean stop no record is read. After a crash, everything above the last checkpoint is checked, and
+    a torn end is cut off (its bytes are kept in a ``.torn-`` file). The directory may have been written by a
+    Kafka broker.
 
     Args:
         path: the directory; made if it does not exist, unless ``create`` is false.
         read_only: take no lock and write nothing. Works while another process writes, and follows it.
-        config: settings of the store, and of topics created without their own.
+        config: the store's settings, and those of topics that are created without their own.
         files: another file system, for tests.
-        clock: another clock, for tests; without the system's clock there is no background thread, and
-            recovery takes one partition after the other.
+        clock: another clock, for tests. With any but the system's clock there is no background thread, and
+            partitions are recovered one after the other.
         on_progress: called after each partition is opened; for recoveries that take long.
         timeout: how many seconds to wait while the directory is open for writing elsewhere, in this process
             or another; by default not at all. Real seconds, also with another clock. It tries again every 50
@@ -78,7 +79,7 @@ def open_store(
         LockedError: the directory is open for writing, in this process or another, and was so until the
             timeout; names the process.
         UsageError: the path is not a store.
-        RetriableError: the process may start no thread for the background work.
+        RetriableError: no thread could be started for the background work.
         CorruptionError: the catalogue is damaged. A damaged partition does not fail the open: it raises when
             it is used, and :attr:`Store.damaged` lists it.
     """
@@ -135,8 +136,8 @@ class Store(BoundToProcess, Mapping[str, Topic]):
 
     @property
     def damage_found(self) -> Mapping[TopicPartition, VerifyReport]:
-        """Open partitions in which scrubbing (``scrub_interval_ms``) has found damage at its last look, and
-        what it was. They go on working: only reads of what is damaged fail."""
+        """Open partitions in which scrubbing (``scrub_interval_ms``) found damage when it last read them,
+        with its report. They stay in use: only reads of the damaged part fail."""
         return dict(self._directory.damage_found)
 
     # Topics
@@ -166,17 +167,18 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         """Make a topic, durably.
 
         Args:
-            name: what it is called.
-            partitions: how many it has, here and elsewhere: keys are divided among all of them.
-            config: its settings; the store's, unless given.
-            held: the numbers of the partitions that this directory holds, where other directories have the
-                others; all, unless given.
+            name: the topic's name.
+            partitions: the number of partitions, here and in other directories. Keys are divided among all of
+                them.
+            config: its settings. Default: ``StoreConfig.topic``.
+            held: the numbers of the partitions that this directory holds, if other directories hold the
+                others. Default: all.
 
         Raises:
-            TopicExistsError: it is there already.
+            TopicExistsError: the topic exists already.
             InvalidTopicError: Kafka would refuse the name.
-            UsageError: a number of partitions that no topic can have; or ``held`` is not a list of some of
-                their numbers.
+            UsageError: the number of partitions is out of range, or ``held`` is not a list of some of their
+                numbers.
         """
         name = plain_text(name)
         self._writable().create_topic(name, partitions, config, held)
@@ -190,11 +192,12 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         config: TopicConfig | None = None,
         held: Iterable[int] | None = None,
     ) -> Topic:
-        """The topic, made if it is not there (with one partition unless told otherwise).
+        """Return the topic. If it does not exist, create it first (with one partition unless ``partitions``
+        says otherwise).
 
         Raises:
-            UsageError: it is there with another number of partitions, other settings, or other partitions
-                held, than asked for.
+            UsageError: it exists with another number of partitions, other settings, or other held partitions
+                than asked for.
             InvalidTopicError: Kafka would refuse the name.
         """
         check_topic_name(name)
@@ -231,13 +234,13 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         return topic
 
     def delete_topic(self, name: str) -> None:
-        """Remove a topic and all its records. Its logs are closed; the files go after
-        ``file_delete_delay_ms``, for readers in other processes.
+        """Delete a topic and all its records. Its logs are closed. The files are removed after
+        ``file_delete_delay_ms``, so that readers in other processes can finish.
 
         Raises:
             UnknownTopicError: there is no such topic.
-            StorageError: the disk refused, and the topic is there as before. One that is full to the last
-                byte has no room for the new list of topics: :meth:`.Log.delete_before` makes some.
+            StorageError: the disk refused; the topic is still there. A disk that is completely full has no
+                room for the new list of topics: :meth:`.Log.delete_before` frees some.
         """
         name = plain_text(name)
         self._writable().delete_topic(name)
@@ -255,44 +258,46 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         """Return when everything appended before the call is durable, in every partition.
 
         Raises:
-            StorageError: an fsync failed; the other partitions were flushed all the same.
+            StorageError: an fsync failed; the other partitions were still flushed.
         """
         directory = self._writable()
         directory.flush(directory.logs())
 
     def checkpoint(self) -> None:
-        """Flush, and store recovery points, so that the next open has nothing to read. The store does it by
-        itself each ``log_flush_offset_checkpoint_interval_ms``, after rolls, and on close."""
+        """Flush, and store recovery points, so that the next open has nothing to read. The store does this
+        every ``log_flush_offset_checkpoint_interval_ms``, after rolls, and on close."""
         self._writable().checkpoint()
 
     def enforce_retention(self, *, dry_run: bool = False) -> dict[TopicPartition, int]:
-        """Apply the limits of every topic now; returns the number of segments deleted by partition. The store
-        does it by itself each ``log_retention_check_interval_ms``."""
+        """Apply every topic's retention settings now. Returns the number of deleted segments for each
+        partition; with ``dry_run``, of those that would be deleted. The store does this every
+        ``log_retention_check_interval_ms``."""
         return self._writable().enforce_retention(dry_run=check_flag(dry_run, "dry_run"))
 
     @property
     def cleaner(self) -> LogCleaner:
-        """What compacts the store's compacted topics in the background, and tells how it goes."""
+        """The log cleaner, which compacts the store's compacted topics in the background and reports on
+        them."""
         return self._writable().cleaner
 
     def compact(
         self, *, now: bool = False, dry_run: bool = False, on_progress: OnCompactionProgress | None = None
     ) -> dict[TopicPartition, CompactionReport]:
-        """:meth:`Log.compact` for every partition of every compacted topic, one after the other in the
-        calling thread; returns what was done, by partition. The store does it by itself, where a log is dirty
-        enough: see :attr:`cleaner`. ``on_progress`` must not create, change or delete topics.
+        """Run :meth:`Log.compact` on every partition of every compacted topic, one after the other in the
+        calling thread. Returns a report for each partition. The store does this in the background when a log
+        is dirty enough: see :attr:`cleaner`. ``on_progress`` must not create, change or delete topics.
 
         Raises:
-            CorruptionError, StorageError: of the first partition where it failed; the others were compacted
-                all the same.
+            CorruptionError, StorageError: from the first partition that failed; the others were still
+                compacted.
         """
         now, dry_run = check_flag(now, "now"), check_flag(dry_run, "dry_run")
         check_callback(on_progress, "on_progress")
         return self._writable().compact(None, now=now, dry_run=dry_run, on_progress=on_progress)
 
     def verify(self, *, on_progress: OnVerifyProgress | None = None) -> VerifyReport:
-        """Check every partition as :meth:`Log.verify` does, also those that could not be opened, and the
-        store's own files; change nothing. Works on read-only stores too. Topics that are deleted meanwhile
+        """Check every partition as :meth:`Log.verify` does, including those that could not be opened, and the
+        store's own files. Changes nothing. Works on read-only stores too. Topics that are deleted meanwhile
         are left out."""
         from logstore.logdir.verify import verify_topics  # few programs get here
 
@@ -349,13 +354,13 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         )
 
     def run_background(self) -> int:
-        """Run the background tasks that are due, here and now; for stores on a clock set by hand. Returns how
-        many ran."""
+        """Run the background tasks that are due, in this thread. For stores with a clock that is set by hand.
+        Returns how many tasks ran."""
         return self._writable().context.scheduler.run_due()
 
     def close(self) -> None:
-        """Flush and close everything. Closing twice is fine, also by two threads at a time. Where an
-        interrupt leaves something open, the directory stays locked until another call closes the rest.
+        """Flush and close everything. You may call it again, also from two threads at once. If an interrupt
+        leaves something open, the directory stays locked until another call closes the rest.
 
         Raises:
             StorageError: something could not be made durable.

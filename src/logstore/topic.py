@@ -58,29 +58,30 @@ if TYPE_CHECKING:
 class Topic(BoundToProcess, Sequence[Log]):
     """A topic: a sequence of :class:`Log`, one for each partition.
 
-    Where the directory holds some of the partitions only (:attr:`held_partitions`), ``len()`` is the number
-    of all: a key's partition follows from it. Iterating gives the logs that are held. A call that needs
-    another partition raises ``UnknownTopicError``, before anything is appended.
+    If the directory holds only some of the partitions (:attr:`held_partitions`), ``len()`` still counts all
+    of them, since the partition of a key follows from it. Iterating gives the logs that are held. A call that
+    needs another partition raises ``UnknownTopicError``, before anything is appended.
     """
 
     def __init__(self, directory: LogDirectory | WatchedDirectory, name: str) -> None:
         self.name = name
+        """The topic's name."""
         self._directory = directory
         self._placement = Placement(directory.config.batch_bytes)
         self._partition_names: list[TopicPartition] = []
 
     @property
     def topic_id(self) -> uuid.UUID:
-        """The topic's id: another one after the topic was deleted and created again."""
+        """The topic's id. A topic that is deleted and created again gets a new one."""
         return self._directory.topic(self.name).topic_id
 
     @property
     def config(self) -> TopicConfig:
         """The topic's settings; :meth:`configure` changes them.
 
-        In a broker's directory that is opened read-only, these are what was set for the topic in the broker:
-        its metadata log is read for that. Opened for writing, the topic keeps everything, whatever the broker
-        would delete.
+        In a broker's directory opened read-only, these are the settings that the topic has in the broker,
+        read from its metadata log. Opened for writing, the topic keeps all records, whatever the broker would
+        delete.
 
         Raises:
             CorruptionError, UnsupportedVersionError: the broker's metadata log cannot be read.
@@ -89,9 +90,9 @@ class Topic(BoundToProcess, Sequence[Log]):
 
     @property
     def held_partitions(self) -> tuple[int, ...]:
-        """The numbers of the partitions that the directory holds, rising; :meth:`hold` and :meth:`let_go`
-        change them. Mostly all of them. A partition whose directory is missing or damaged is held: using it
-        says what is wrong."""
+        """The numbers of the partitions that the directory holds, ascending: usually all. :meth:`hold` and
+        :meth:`let_go` change them. A partition whose directory is missing or damaged still counts; using it
+        raises the reason."""
         return tuple(self._directory.topic(self.name).held_partitions)
 
     def __len__(self) -> int:
@@ -143,26 +144,26 @@ class Topic(BoundToProcess, Sequence[Log]):
         isolation: Isolation = Isolation.HIGH_WATERMARK,
         on_demand: bool = False,
     ) -> Iterator[Record]:
-        """The records of all partitions that are held, as of the time of the call; each says its
+        """Iterate over the records of all held partitions, as of the time of the call. Each record has its
         ``partition``.
 
         Args:
-            start: where to begin: a time (a datetime with its time zone), or an offset for each partition, as
-                ``{record.partition: record.offset + 1}`` goes on behind a record; partitions that are left
-                out are read from their beginning. Default: everything.
-            stop: where to end: a time, or an offset for each partition, which is not read any more.
-            order: ``"timestamp"`` merges the partitions: each stays in the order of its offsets, and the
-                oldest record that is next in any of them comes first. ``"partition"`` reads one after the
-                other.
-            isolation, on_demand: as :meth:`Log.read`.
+            start: where to begin: ``"earliest"``, ``"latest"``, a time (a datetime with its time zone), or a
+                mapping from partition to offset or time. ``{record.partition: record.offset + 1}`` continues
+                after a record. Partitions that are left out are read from their beginning.
+            stop: where to end: a time, or a mapping as for ``start``. The record at the stop is not read.
+                Partitions that are left out are read to their end.
+            order: ``"timestamp"`` merges the partitions by timestamp; each partition stays in the order of
+                its offsets. ``"partition"`` reads one after the other.
+            isolation, on_demand: as for :meth:`Log.read`.
 
-        Cost: that of :meth:`Log.read`, and 0.4 µs per record to merge. Memory: that of it for each partition
-        if they are merged, for one if not.
+        Cost: that of :meth:`Log.read`, and 0.4 µs per record to merge. Memory: that of :meth:`Log.read`, for
+        each partition when they are merged, else for one.
 
         Raises:
-            UsageError: ``start`` or ``stop`` is nothing of that kind.
+            UsageError: ``start``, ``stop`` or ``order`` is none of these.
             OffsetOutOfRangeError: an offset is outside its partition.
-            NotOpenedError, CorruptionError: a partition could not be opened; or while iterating, a batch is
+            NotOpenedError, CorruptionError: a partition could not be opened. While iterating: a batch is
                 damaged.
         """
         from logstore.logdir.joining import check_order, check_start, check_stop, read_logs
@@ -186,14 +187,14 @@ class Topic(BoundToProcess, Sequence[Log]):
         order: Order = "timestamp",
         isolation: Isolation = Isolation.HIGH_WATERMARK,
     ) -> Iterator[Record]:
-        """The records of all partitions that are held, waiting for more at the end; each says its
-        ``partition``. New partitions are followed from their beginning, within a second.
+        """Iterate over the records of all held partitions, and wait for more at the end. Each record has its
+        ``partition``. Partitions that are added meanwhile are followed from their beginning, within a second.
 
-        Ends when no record came for ``timeout`` seconds; by default never. What is there already is merged as
-        by :meth:`read`; what comes is given as it comes.
+        Ends when no record has come for ``timeout`` seconds; by default never. Existing records are merged as
+        by :meth:`read`; new ones are returned as they arrive.
 
         Args:
-            start: where to begin, as for :meth:`read`. Default: what is appended from now on.
+            start: where to begin, as for :meth:`read`. Default: with what is appended from now on.
 
         Raises:
             UsageError, OffsetOutOfRangeError: as :meth:`read`.
@@ -227,8 +228,9 @@ class Topic(BoundToProcess, Sequence[Log]):
         isolation: Isolation = Isolation.HIGH_WATERMARK,
         columns: Iterable[str] | None = None,
     ) -> pyarrow.Table:
-        """All records of all partitions, or those of a range of times, one partition after the other, as one
-        table of Apache Arrow: as :meth:`Log.read_arrow`, and in front a column ``partition`` (int32)."""
+        """Read the records of all partitions, or those of a range of times, into one table of Apache Arrow,
+        one partition after the other. Its columns are ``partition`` (int32) and those of
+        :meth:`Log.read_arrow`."""
         return self.iterate_arrow(start=start, stop=stop, isolation=isolation, columns=columns).read_all()
 
     def iterate_arrow(
@@ -241,8 +243,8 @@ class Topic(BoundToProcess, Sequence[Log]):
         batch_rows: int = 16_384,
         batch_bytes: int = 4 * 1024 * 1024,
     ) -> pyarrow.RecordBatchReader:
-        """As :meth:`read_arrow`, a bounded number of records at a time; see :meth:`Log.iterate_arrow`. What
-        is appended meanwhile is not seen."""
+        """Like :meth:`read_arrow`, a bounded number of records at a time; see :meth:`Log.iterate_arrow`.
+        Records that are appended meanwhile are left out."""
         from logstore.partition.reading import arrow  # pyarrow is optional, and slow to import
 
         names = arrow.names_of_topic(columns)
@@ -265,9 +267,9 @@ class Topic(BoundToProcess, Sequence[Log]):
     def latest(
         self, *, isolation: Isolation = Isolation.HIGH_WATERMARK, map_bytes: int | None = None
     ) -> tuple[LatestView, ...]:
-        """The current record of each key: a view for each partition, each with its ``partition``, its records
-        and its ``end_offset``; see :meth:`Log.latest`. Keys are those of a partition, as in compaction. Each
-        view takes memory while it is iterated, so one after the other takes that of one."""
+        """The current record of each key, as a view for each partition with its ``partition``, its records
+        and its ``end_offset``; see :meth:`Log.latest`. The same key in two partitions counts as two keys, as
+        in compaction. A view takes memory only while it is iterated."""
         return tuple([log.latest(isolation=isolation, map_bytes=map_bytes) for log in self])
 
     def latest_arrow(
@@ -298,16 +300,16 @@ class Topic(BoundToProcess, Sequence[Log]):
     def serialized(
         self, *, key: SerializerChoice = "bytes", value: SerializerChoice = "bytes"
     ) -> SerializedTopic[Topic]:
-        """The same topic for keys and values that are more than bytes: ``append``, ``extend``, ``read``,
-        ``follow`` and ``latest`` encode and decode them. Nothing is stored about it.
+        """The same topic for keys and values that are not bytes: ``append``, ``extend``, ``read``, ``follow``
+        and ``latest`` encode and decode them. The choice is not stored.
 
         Args:
-            key: ``"bytes"``, ``"text"`` (UTF-8), ``"json"``, or a pair of functions: the first makes bytes of
-                a key, the second reads them. None stays None, without a call.
+            key: ``"bytes"``, ``"text"`` (UTF-8), ``"json"``, or a pair of functions: key to bytes, and bytes
+                to key. None stays None; the functions are not called for it.
             value: the same for values.
 
         Raises:
-            UsageError: ``key`` or ``value`` is nothing of that kind.
+            UsageError: ``key`` or ``value`` is none of these.
         """
         from logstore.serializing import SerializedTopic, check_serializer  # few programs get here
 
@@ -327,11 +329,11 @@ class Topic(BoundToProcess, Sequence[Log]):
     ) -> tuple[int, int]:
         """Append one record and return its (partition, offset) at once.
 
-        The key decides the partition, as it does in Kafka's Java producer (murmur2), so that a key's records
-        stay in order and meet those that other clients write. Without a key, a batch's worth goes to one
-        partition, then to the next that is held.
+        The key decides the partition, as in Kafka's Java producer (murmur2). So a key's records stay in
+        order, and in the same partition as those that Kafka clients write. Records without a key go to one
+        held partition until they fill a batch, then to the next.
 
-        See :meth:`Log.append` for the rest.
+        See :meth:`Log.append` for the other arguments and errors.
 
         Raises:
             UnknownTopicError: there is no such partition, or the directory does not hold it; says which.
@@ -346,7 +348,7 @@ class Topic(BoundToProcess, Sequence[Log]):
         return number, offset
 
     def partition_for(self, key: Bytes) -> int:
-        """The partition of a key, be it held here or not.
+        """The number of the partition that a key belongs to, whether it is held here or not.
 
         Raises:
             InvalidRecordError: the key is not bytes-like.
@@ -354,11 +356,10 @@ class Topic(BoundToProcess, Sequence[Log]):
         return self._placement.of_key(key, len(self))
 
     def extend(self, records: NewRecords, *, flush: bool = False) -> dict[int, range]:
-        """Append many records, each to the partition of its key; returns the offsets by partition.
+        """Append many records, each to the partition of its key. Returns the offsets for each partition.
 
-        Within a partition the order is kept. All records are checked before anything is appended; where the
-        disk refuses in one partition, what was appended to others stays. Takes what :meth:`Log.extend` takes,
-        and raises what it raises.
+        Each partition keeps the order. All records are checked before anything is appended. If the disk fails
+        in one partition, what was appended to others stays. Takes and raises what :meth:`Log.extend` does.
 
         Raises:
             UnknownTopicError: a key's partition is not held here; nothing was appended.
@@ -376,11 +377,11 @@ class Topic(BoundToProcess, Sequence[Log]):
         return self._extend_logs(prepared, flush)
 
     def extend_arrow(self, data: Any, *, flush: bool = False) -> dict[int, range]:
-        """Append the rows of Arrow columns, each to the partition of its key; returns the offsets by
+        """Append the rows of Arrow columns, each to the partition of its key. Returns the offsets for each
         partition.
 
-        As :meth:`extend`, of what :meth:`Log.extend_arrow` takes. Cost: that of it, 0.1 µs per record for the
-        division, and 2 µs for each key that comes for the first time.
+        Like :meth:`extend`, with the data that :meth:`Log.extend_arrow` takes. Cost: that of
+        :meth:`Log.extend_arrow`, 0.1 µs per record to choose the partition, and 2 µs for each distinct key.
 
         Raises:
             UnknownTopicError: a key's partition is not held here; nothing was appended.
@@ -412,7 +413,7 @@ class Topic(BoundToProcess, Sequence[Log]):
         """Return when everything appended before the call is durable, in every partition.
 
         Raises:
-            StorageError: an fsync failed; the other partitions were flushed all the same.
+            StorageError: an fsync failed; the other partitions were still flushed.
         """
         directory = self._writable()
         directory.flush([log for log in directory.logs() if log.partition.topic == self.name])
@@ -420,7 +421,7 @@ class Topic(BoundToProcess, Sequence[Log]):
     def compact(
         self, *, now: bool = False, dry_run: bool = False, on_progress: OnCompactionProgress | None = None
     ) -> dict[TopicPartition, CompactionReport]:
-        """:meth:`Log.compact` for every partition, one after the other; see :meth:`Store.compact`.
+        """Run :meth:`Log.compact` on every partition, one after the other; see :meth:`Store.compact`.
 
         Raises:
             UsageError: the topic is not compacted.
@@ -440,13 +441,13 @@ class Topic(BoundToProcess, Sequence[Log]):
         dry_run: bool = False,
         on_progress: OnEraseProgress | None = None,
     ) -> dict[TopicPartition, EraseReport]:
-        """Erase all records with these keys for good: :meth:`Log.erase` for every partition, one after the
+        """Erase all records with these keys for good: run :meth:`Log.erase` on every partition, one after the
         other, since a key may be in any of them.
 
         Raises:
-            UsageError: the keys are something else.
-            CorruptionError, StorageError: of the first partition where it failed, or that could not be
-                opened; in the others they were erased all the same.
+            UsageError: ``keys`` is not an iterable of bytes.
+            CorruptionError, StorageError: from the first partition that failed or could not be opened; in the
+                others the records were still erased.
         """
         from logstore.partition.cleaning.erased_records import check_erased  # few programs get here
 
@@ -488,38 +489,39 @@ class Topic(BoundToProcess, Sequence[Log]):
         return self._writable().configure(self.name, changed).config
 
     def add_partitions(self, partitions: int, *, held: Iterable[int] | None = None) -> None:
-        """Give the topic more partitions, ``partitions`` in all. Keys may then go to other partitions than
-        before; records stay where they are.
+        """Give the topic more partitions. Keys may then belong to other partitions than before; existing
+        records stay where they are.
 
         Args:
-            partitions: how many there are in all, here and elsewhere.
-            held: the numbers of those new ones that this directory holds, which may be none; all of the new
-                ones, unless given.
+            partitions: the new total, here and in other directories.
+            held: the numbers of the new partitions that this directory holds; may be empty. Default: all new
+                ones.
 
         Raises:
-            UsageError: it has as many or more; or ``held`` is not a list of numbers of new ones.
+            UsageError: the topic has that many already, or ``held`` is not a list of new partitions' numbers.
         """
         self._writable().add_partitions(self.name, partitions, held)
 
     def hold(self, partitions: Iterable[int]) -> None:
-        """Hold more of the topic's partitions here, durably: all that are named, or after a crash none. They
-        begin empty; but where somebody has put a directory of the topic's under the partition's name, a copy
-        of what another directory has, its records are taken. Those that are held already stay as they are.
+        """Hold more of the topic's partitions in this directory. Durable, and atomic: a crash leaves all of
+        them held or none. They begin empty. But if a copy of the partition's directory from elsewhere is
+        already in place under the partition's name, its records are used. Partitions that are already held
+        stay as they are.
 
         Raises:
             UsageError: not a list of numbers of the topic's partitions; or the directory is a broker's.
-            TopicExistsError: a directory of another topic is in the place.
+            TopicExistsError: a directory of another topic is in its place.
         """
         self._writable().hold(self.name, partitions)
 
     def let_go(self, partition: int) -> None:
-        """Hold a partition no longer: remove it from this directory with all its records, also where it is
-        damaged or missing. Its log is closed; the files go after ``file_delete_delay_ms``, for readers in
-        other processes. The topic keeps its number of partitions.
+        """Remove a partition with all its records from this directory, even if it is damaged or missing. Its
+        log is closed. The files are removed after ``file_delete_delay_ms``, so that readers in other
+        processes can finish. The topic keeps its number of partitions.
 
         Raises:
             UnknownTopicError: the directory does not hold it.
-            UsageError: it is the only one that is held: :meth:`Store.delete_topic` removes the topic.
+            UsageError: it is the only held partition. :meth:`Store.delete_topic` removes the topic.
             StorageError: the disk refused; the partition is held as before, or let go by the next open.
         """
         self._writable().let_go(self.name, partition)
@@ -527,8 +529,8 @@ class Topic(BoundToProcess, Sequence[Log]):
     def reopen(self, partition: int, *, accept_loss: bool = False) -> Log:
         """Open one partition again: after a failed fsync, or after its files were repaired or restored.
 
-        With ``accept_loss`` a partition whose durable data is damaged is cut where the damage begins; the
-        bytes behind are kept aside, all of them, in ``.torn-`` files.
+        With ``accept_loss``, a partition whose durable data is damaged is cut where the damage begins. All
+        bytes from there on are kept in ``.torn-`` files.
 
         Raises:
             UnknownTopicError: the directory does not hold it.

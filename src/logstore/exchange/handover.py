@@ -50,31 +50,31 @@ def handover(
     clock: Clock | None = None,
 ) -> HandoverReport:
     """Copy topics with all their records from one directory to another: from a store to the log directory of
-    a Kafka broker, from a broker to a store, or between two of a kind. The offsets stay what they are.
+    a Kafka broker, from a broker to a store, or between two of a kind. Offsets do not change.
 
     Neither directory may be open: stop the broker, close the store. The source is only read. A broker must
-    have the topics already, empty, since it alone can make them; a store is given those that it does not
-    have, with a broker's settings for them. When the call has returned, the target is opened or started as
-    ever.
+    already have the topics, empty, since only it can create them. In a store, missing topics are created,
+    with the broker's settings. After the call, open or start the target as usual.
 
-    A call that was killed, or that failed, leaves the source as it was; calling again finishes what it began.
+    A call that fails or is killed leaves the source as it was; call again to finish.
 
     Args:
-        source: a store, or one of a broker's ``log.dirs``.
-        target: the same; a path that does not exist becomes a store.
-        topics: names; all but a broker's internal ones unless given.
+        source: a store's directory, or one of a broker's ``log.dirs``.
+        target: the same. A path that does not exist becomes a store.
+        topics: their names. Default: all but a broker's internal ones.
         dry_run: check everything that can be checked without copying, change nothing, and report.
         abort_transactions: abort, in the copy, transactions that are open at the end of the log.
-        accept_settings: go on although the broker's topic would soon delete records by its settings.
-        source_metadata, target_metadata: where the broker keeps its metadata log, if not in that directory:
-            its ``metadata.log.dir``.
+        accept_settings: continue although the broker's topic has settings by which it would soon delete
+            records.
+        source_metadata, target_metadata: the broker's ``metadata.log.dir``, if its metadata log is not in the
+            given directory.
         on_progress: called while files are copied.
         files: another file system, for tests.
         clock: another clock, for tests.
 
     Raises:
-        UsageError: something speaks against it; the message names all of it. Nothing was changed.
-        LockedError: a broker or a writer has one of the directories open.
+        UsageError: the topics cannot be handed over; the message lists all reasons. Nothing was changed.
+        LockedError: a broker or another writer has one of the directories open.
         CorruptionError: the source is damaged.
         DiskFullError: the copies do not fit.
         StorageError: the disk refused.

@@ -29,13 +29,13 @@ class HandedPartition:
     log_start_offset: int
     log_end_offset: int
     size_bytes: int
-    """What there was to copy."""
+    """Bytes to copy."""
     lowered_epoch: int | None = None
-    """The broker's leader epoch, to which later ones of the source are lowered; None where none is later."""
+    """The broker's leader epoch, if the source has later ones: they are lowered to it. Else None."""
     aborted: tuple[int, ...] = ()
     """The producers whose open transactions are aborted in the copy."""
     was_placed: bool = False
-    """Whether an earlier call that was interrupted had placed it."""
+    """Whether an earlier, interrupted call had already put it in place."""
 
     def __str__(self) -> str:
         what = f"{self.partition}: offsets {self.log_start_offset} to {self.log_end_offset}"
@@ -51,7 +51,7 @@ class HandedPartition:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HandoverReport:
-    """What :func:`logstore.handover` has done, or with ``dry_run`` would do. ``print(report)`` shows it."""
+    """What :func:`logstore.handover` did; with ``dry_run``, what it would do. ``print(report)`` shows it."""
 
     source: str
     target: str
@@ -60,12 +60,13 @@ class HandoverReport:
     is_dry_run: bool
     partitions: tuple[HandedPartition, ...]
     created_topics: tuple[str, ...] = ()
-    """Topics that the target store did not have."""
+    """Topics that were created in the target store."""
     notes: tuple[str, ...] = ()
-    """What is not handed over, and what to know of it."""
+    """What is not handed over, and other remarks."""
 
     @property
     def size_bytes(self) -> int:
+        """Bytes to copy, without partitions that an earlier call had put in place."""
         return sum(each.size_bytes for each in self.partitions if not each.was_placed)
 
     def __str__(self) -> str:

@@ -39,11 +39,11 @@ _LONGEST_WAIT_MS: Final = 3_600_000
 
 
 class LogCleaner:
-    """What compacts the logs of a store by itself: :attr:`Store.cleaner`.
+    """Compacts the logs of a store in the background. Get it as :attr:`.Store.cleaner`.
 
-    It begins with the first topic whose ``cleanup_policy`` contains ``compact``, unless
-    ``log_cleaner_enable`` is false, and ends when the store is closed; what is under way then is called off
-    and leaves nothing behind. A log that was opened alone (:meth:`Log.open`) has none: call
+    It starts with the first topic whose ``cleanup_policy`` contains ``compact``, unless
+    ``log_cleaner_enable`` is false. It stops when the store is closed; a running compaction is then aborted
+    and leaves nothing behind. A log that was opened alone (:meth:`Log.open`) has no cleaner: call
     :meth:`Log.compact`. All methods may be called from many threads.
     """
 
@@ -67,8 +67,8 @@ class LogCleaner:
     # What users see
 
     def status(self) -> Mapping[TopicPartition, CleanerStatus]:
-        """How every compacted log fares, by partition: how dirty it is, whether it is being cleaned, what the
-        last compaction did, and what went wrong.
+        """The state of every compacted log, by partition: how dirty it is, whether it is being compacted,
+        what the last compaction did, and the last error.
 
         Cost: that of :meth:`Log.dirtiness` for each.
         """
@@ -83,8 +83,8 @@ class LogCleaner:
             }
 
     def wake(self) -> None:
-        """Look now for what to clean, instead of after ``log_cleaner_backoff_ms``. What failed still waits
-        for its time."""
+        """Look for logs to compact now, instead of after ``log_cleaner_backoff_ms``. Logs that failed still
+        wait until ``retry_at_ms``."""
         self._check_usable()
         with self._lock:
             self._wake_locked()
@@ -95,10 +95,10 @@ class LogCleaner:
     def compact(
         self, log: Log, *, now: bool, dry_run: bool, on_progress: OnCompactionProgress | None
     ) -> CompactionReport:
-        """:meth:`Log.compact` in the calling thread and at full speed; :meth:`status` shows what it did.
+        """Run :meth:`Log.compact` in the calling thread, at full speed. :meth:`status` shows its report.
 
         Raises:
-            UsageError: ``log`` is no log that is open for writing; and as :meth:`Log.compact`.
+            UsageError: ``log`` is not a log that is open for writing; and as :meth:`Log.compact`.
         """
         if not isinstance(log, Log):
             raise UsageError(f"log is {shown(log)}; it must be a Log, open for writing")

@@ -26,35 +26,36 @@ _MAX_WARNINGS = 10  # about one log, until it is cleaned again
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CleanerStatus:
-    """How one compacted log fares. Times are milliseconds since the epoch."""
+    """The state of one compacted log. Times are milliseconds since the epoch."""
 
     partition: TopicPartition
     state: CleanerState
     """``idle``: it is not dirty enough, or its turn will come."""
     progress: float | None
-    """From 0 to 1, while the cleaner is at it: of the present round. A log with more keys than fit into
-    memory takes several."""
+    """From 0 to 1 while the log is being compacted: the progress of the present round. A log with more keys
+    than fit in memory takes several rounds."""
     dirtiness: Dirtiness | None
-    """At this moment. None if it cannot be found out; that is an error of the next attempt, too."""
+    """The present dirtiness. None if it cannot be determined; the next attempt then fails with the reason."""
     last_report: CompactionReport | None
-    """Of the last compaction since the log was opened, by the cleaner or by :meth:`Store.compact`."""
+    """The report of the last compaction since the log was opened, by the cleaner or by
+    :meth:`.Store.compact`."""
     last_report_ms: int | None
     last_error: Exception | None
-    """Of the last attempt; None if it succeeded."""
+    """The error of the last attempt; None if it succeeded."""
     last_error_ms: int | None
     failed_attempt_count: int
-    """In a row."""
+    """How many attempts in a row have failed."""
     retry_at_ms: int | None
-    """Not before."""
+    """When the next attempt may start; None if there is nothing to wait for."""
 
     @property
     def dirty_ratio(self) -> float:
-        """The dirty share of what is clean or cleanable, 0 to 1."""
+        """The dirty share of the log's clean and cleanable bytes, 0 to 1."""
         return self.dirtiness.ratio if self.dirtiness is not None else 0.0
 
     @property
     def cleanable_bytes(self) -> int:
-        """What waits to be cleaned, and could be."""
+        """Bytes that wait to be compacted, and can be now."""
         return self.dirtiness.cleanable_bytes if self.dirtiness is not None else 0
 
 

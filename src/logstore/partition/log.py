@@ -92,10 +92,10 @@ class Log(CheckableLog):
     ) -> Log:
         """Open one partition's directory by itself, without a store around it.
 
-        The directory then keeps its own ``.lock``, checkpoints and clean-shutdown marker. A partition inside
-        a store's directory belongs to that store: open the store. Flushes and checkpoints run in the
-        background as in a store; retention and the expiry of producers do not: call
-        :meth:`enforce_retention` and :meth:`expire_producers`.
+        The directory has its own ``.lock``, checkpoints and clean-shutdown marker. A partition inside a
+        store's directory belongs to that store: open the store. Flushes and checkpoints run in the background
+        as in a store. Retention and the expiry of producers do not: call :meth:`enforce_retention` and
+        :meth:`expire_producers`.
 
         Args:
             timeout: how many seconds to wait while it is open elsewhere; see :func:`logstore.open`.
@@ -156,9 +156,9 @@ class Log(CheckableLog):
     ) -> int:
         """Append one record and return its offset at once.
 
-        Records gather into batches: they are written when ``batch_bytes`` have come together, after
-        ``linger_ms``, or when anybody reads, flushes or closes. With ``flush`` the call returns when the
-        record is durable. Cost: about 0.3 µs (2 in plain Python), and its share of a batch.
+        Records gather in memory into batches. A batch is written when it has ``batch_bytes``, after
+        ``linger_ms``, or before a read, a flush or a close. With ``flush`` the call returns when the record
+        is durable. Cost: about 0.3 µs (2 in plain Python), and its share of a batch.
 
         Args:
             value: bytes, or None for a tombstone.
@@ -195,40 +195,39 @@ class Log(CheckableLog):
     ) -> range:
         """Append many records and return their offsets.
 
-        They are checked as a whole before anything is written, and written in batches of about
-        ``batch_bytes`` with one call to the system. When the call returns they survive the death of the
-        process; with ``flush`` also a power cut. Cost: about 0.1 µs per record of 100 bytes (0.8 in plain
-        Python), 10 µs, and the codec.
+        All records are checked before any is written. They are written in batches of about ``batch_bytes``,
+        with one system call. When the call returns they survive the death of the process; with ``flush`` also
+        a power cut. Cost: about 0.1 µs per record of 100 bytes (0.8 in plain Python), 10 µs, and the codec.
 
         Args:
             records: an iterable of :class:`~logstore.model.NewRecord`, ``(key, value)``,
-                ``(key, value, timestamp_ms)``, ``(key, value, timestamp_ms, headers)`` or bare values. No
-                mapping: its ``items()``.
+                ``(key, value, timestamp_ms)``, ``(key, value, timestamp_ms, headers)`` or bare values. For a
+                mapping, pass its ``items()``.
             flush: wait until a power cut cannot take them.
-            producer: stamp them as one batch of an idempotent producer (KIP-98). A batch that the log has
-                already, among that producer's last five, is not appended again: its offsets are returned.
-                (After a reopen maybe its last only; those before it are refused.)
+            producer: stamp them as one batch of an idempotent producer (KIP-98). If the batch is one of that
+                producer's last five in the log, it is not appended again: its offsets are returned. (After a
+                reopen only the last one may be known; earlier ones are refused.)
 
         Raises:
-            UsageError: ``records`` is no iterable of records.
+            UsageError: ``records`` is not an iterable of records.
             InvalidRecordError, InvalidTimestampError, RecordTooLargeError: a record or ``producer`` is wrong;
                 nothing was appended.
             OutOfOrderError, ProducerFencedError: the producer's sequence or epoch is refused.
-            StorageError: the disk refused. Nothing was appended, except where the records fill more than a
-                segment: then those of the segments before stay.
+            StorageError: the disk refused. Nothing was appended, unless the records fill more than one
+                segment: then those in the earlier segments stay.
         """
         return self.writer.appending.extend(records, flush=flush, producer=producer)
 
     def extend_arrow(self, data: Any, *, flush: bool = False) -> range:
-        """Append the rows of Arrow columns and return their offsets. As :meth:`extend`: all rows are checked
-        before anything is written, and the batches are those that it would make of the same rows.
+        """Append the rows of Arrow columns and return their offsets. As with :meth:`extend`, all rows are
+        checked before any is written, and the batches are the same as for the same rows there.
 
-        Columns: ``value``, and if wanted ``key``, both binary or text; ``timestamp_ms``, whole numbers or any
-        Arrow timestamp, where null is the present; ``headers``, lists of (key, value) structs, or a map. Null
-        keys, values and header values stay null.
+        Columns: ``value``; optional are ``key``, ``timestamp_ms`` and ``headers``. Values and keys are binary
+        or text. Timestamps are whole numbers or any Arrow timestamp; null is the present. Headers are lists
+        of (key, value) structs, or a map. Null keys, values and header values stay null.
 
         Needs pyarrow: ``pip install 'embedded-logstore[arrow]'``. Cost: 0.07 µs per record of 100 bytes, and
-        the codec. Memory: the data, and its batches. Of more than fits, append a part at a time
+        the codec. Memory: the data and its batches. Append larger data a part at a time
         (``for batch in reader: log.extend_arrow(batch)``).
 
         Args:
@@ -237,7 +236,7 @@ class Log(CheckableLog):
             flush: wait until a power cut cannot take them.
 
         Raises:
-            UsageError: it is no such data.
+            UsageError: ``data`` is none of these.
             InvalidRecordError: a column is unknown, missing, or of the wrong type; or as :meth:`extend`.
             InvalidTimestampError, RecordTooLargeError, StorageError: as :meth:`extend`.
         """
@@ -250,27 +249,28 @@ class Log(CheckableLog):
         origin: AppendOrigin = AppendOrigin.CLIENT,
         leader_epoch: int | None = None,
     ) -> AppendResult | None:
-        """Append one encoded batch as the partition's leader: it gets its offsets here.
+        """Append one encoded batch as the partition's leader, which gives it its offsets. Returns None if
+        ``data`` holds no whole batch.
 
-        The records are held against the topic's rules, without a lock, so threads check side by side. The
-        bytes are kept, unless the topic's codec or gaps in the offsets make it necessary to encode them anew.
-        They are copied first: what was checked is written, also if another thread changes ``data`` meanwhile.
-        None if it holds no whole batch.
+        The records are checked against the topic's rules without a lock, so threads can check in parallel.
+        The bytes are kept as they are, unless the topic's codec or gaps in the offsets require encoding them
+        again. They are copied first, so that another thread that changes ``data`` meanwhile cannot change
+        what is written.
 
-        Cost: the copy, the checksum and the write, and compiled 0.01 µs per record of 100 bytes and 12 µs; of
-        a compressed batch decompressing, too. What must be encoded anew costs what decoding and encoding do,
-        and in plain Python all costs what decoding does. Under the lock are the write and 8 µs. Memory: the
-        copy, and what the batch decompresses to.
+        Cost: the copy, the checksum, the write, 12 µs, and 0.01 µs per record of 100 bytes; for a compressed
+        batch also the decompression. Encoding again costs a decode and an encode; plain Python always
+        decodes. The write and 8 µs are under the lock. Memory: the copy, and the decompressed batch.
 
         Args:
-            leader_epoch: the epoch in which the caller takes this log for the leader's (KIP-320). Nothing is
-                appended in another.
+            leader_epoch: the leader epoch that the caller expects (KIP-320). If the log is in another one,
+                nothing is appended.
 
         Raises:
             LeaderFencedError, UnknownLeaderEpochError: the log is in another epoch.
             CorruptionError: the batch's CRC or structure is wrong.
             InvalidRecordError, InvalidTimestampError, RecordTooLargeError: the topic's rules refuse it.
-            OutOfOrderError, ProducerFencedError, InvalidTransactionStateError: the producer's state does.
+            OutOfOrderError, ProducerFencedError, InvalidTransactionStateError: the producer's state refuses
+                it.
         """
         return self.writer.appending.append_batch(data, origin=origin, leader_epoch=leader_epoch)
 
@@ -286,28 +286,29 @@ class Log(CheckableLog):
         :meth:`RowEncoder.encode <logstore.partition.encoding.row_encoder.RowEncoder.encode>` or the like),
         and return their offsets.
 
-        They come as an encoder leaves them: base offset 0 each, no producer. Here they get offsets, leader
-        epoch, the producer with consecutive sequences, and the time of the append where the topic has
-        ``LogAppendTime``; they are changed in place and sealed anew. Records are not decoded. What a header
-        and a checksum tell is checked of all batches before anything is written; that a compacted topic has
-        keys everywhere, and what lies between first and largest timestamp, is for the encoder to see to.
+        The encoder leaves them with base offset 0 and without a producer. Here they get offsets, the leader
+        epoch, the producer with consecutive sequences, and the time of the append if the topic has
+        ``LogAppendTime``. They are changed in place, and their checksums computed again. Records are not
+        decoded: the headers and checksums of all batches are checked before anything is written, but the
+        encoder is responsible for keys in a compacted topic, and for timestamps other than the first and the
+        largest.
 
-        No batch is taken twice: one that does not follow the last of its producer is refused, be it newer or
-        there already. :meth:`last_of_producer` says where to go on. Cost: two checksums, the write
-        and 20 µs per batch. Memory: nothing but the batches.
+        No batch is appended twice: one that does not follow the last of its producer is refused, whether it
+        skips ahead or is there already. :meth:`last_of_producer` says where to continue. Cost: two checksums,
+        the write and 20 µs per batch. Memory: nothing but the batches.
 
         Args:
             batches: whole batches of magic 2, bytearrays or writable memoryviews.
-            producer: whose they are; ``base_sequence`` is the first record's. Not transactional.
+            producer: the producer; ``base_sequence`` is the first record's. Not transactional.
             flush: wait until a power cut cannot take them.
-            was_checked: they were held against the topic's settings before, and these may have changed since:
-                codec, size and timestamps pass as they are.
+            was_checked: they were checked against the topic's settings earlier, which may have changed since:
+                do not check codec, size and timestamps.
 
         Raises:
             UsageError: a buffer cannot be written to, or the producer is transactional.
             CorruptionError: a batch's checksum or structure is wrong.
-            InvalidRecordError, InvalidTimestampError, RecordTooLargeError: a batch, named by its number, is
-                none that an encoder by these rules makes; or ``producer`` is wrong.
+            InvalidRecordError, InvalidTimestampError, RecordTooLargeError: a batch, given by its number, does
+                not follow the topic's rules; or ``producer`` is wrong.
             OutOfOrderError, ProducerFencedError: the producer's sequence or epoch is refused.
             StorageError: as :meth:`extend`. In all other cases nothing was appended.
         """
@@ -317,12 +318,11 @@ class Log(CheckableLog):
         """Make a file of batches this log's newest segment, as it is, and return their offsets: what
         :meth:`adopt` does for the bytes of many, in the time of some fsyncs.
 
-        Whoever wrote the file has seen to everything that :meth:`adopt` sees to, and has placed the batches
-        there: their offsets follow the log end, their leader epoch is the present one, and their sequences
-        follow the last of their one producer. It is durable, and nobody writes to it any more. On return it
-        is a file of the log; its old name is gone, unless the disk refused to remove it, and then it is a
-        name of the log's file. Only headers are looked at. Cost: 10 µs per batch, and some ten fsyncs.
-        Memory: 0.6 KB per batch.
+        The file must hold what :meth:`adopt` would have written: the offsets follow the log end, the leader
+        epoch is the present one, and the sequences follow the last of their one producer. It must be durable,
+        and no longer written to. On return it is a file of the log. Its old name is gone, unless the disk
+        refused to remove it; it is then another name of the log's file. Only headers are read. Cost: 10 µs
+        per batch, and some ten fsyncs. Memory: 0.6 KB per batch.
 
         Raises:
             UsageError: the file is in the log's own directory.
@@ -339,7 +339,7 @@ class Log(CheckableLog):
         return self.writer.appending.adopt_file(path)
 
     def last_of_producer(self, producer_id: int) -> LastOfProducer | None:
-        """Where an idempotent producer stands in this log; None if the log knows none of that id, or has
+        """The last batch of an idempotent producer in this log; None if the log does not know the id, or has
         forgotten it (``producer_id_expiration_ms``).
 
         Raises:
@@ -348,23 +348,25 @@ class Log(CheckableLog):
         return self.writer.appending.last_of_producer(producer_id)
 
     def open_transactions(self) -> dict[int, tuple[int, int]]:
-        """The transactions that no marker has ended: producer id -> (producer epoch, first offset)."""
+        """The open transactions, which no marker has ended yet: producer id -> (producer epoch, first
+        offset)."""
         return self.writer.appending.open_transactions()
 
     def append_replicated(self, data: Bytes, *, leader_epoch: int | None = None) -> AppendResult | None:
-        """Append batches copied from a leader, offsets and bytes unchanged. None if there is no whole batch.
+        """Append batches copied from a leader, with offsets and bytes unchanged. Returns None if ``data``
+        holds no whole batch.
 
-        The offsets may leave gaps: compaction leaves some at the leader. A log whose role is follower's just
-        has them; any other is checkpointed past the gap before the call returns, since a gap above the
-        recovery point would look like lost data.
+        The offsets may have gaps, as compaction at the leader leaves them. If the log's role is not follower,
+        it is checkpointed past the gap before the call returns: a gap above the recovery point would look
+        like lost data.
 
-        Checksums are checked without a lock; records are not looked at. Anything but bytes is copied first.
-        Cost: the checksum, the write, and 10 µs; under the lock are the write and 7 µs.
+        Checksums are checked without a lock. Records are not decoded. ``data`` is copied first unless it is
+        ``bytes``. Cost: the checksum, the write, and 10 µs; under the lock are the write and 7 µs.
 
         Args:
-            leader_epoch: the epoch of the leader that sent them. An answer that comes when the log has heard
-                of a newer one is refused; batches that were written in a newer one, and all behind them, are
-                left out (the leader asked has lost its office meanwhile).
+            leader_epoch: the epoch of the leader that sent them. If the log knows a newer epoch, the call is
+                refused. Batches written in a newer epoch, and all after them, are left out: another leader
+                has taken over meanwhile.
 
         Raises:
             LeaderFencedError: the log has batches of a newer epoch than ``leader_epoch``.
@@ -390,14 +392,15 @@ class Log(CheckableLog):
     # Durability
 
     def flush(self, *, timeout: float | None = None) -> None:
-        """Return when everything appended before the call is durable. One fsync serves all who wait.
+        """Return when everything appended before the call is durable. One fsync serves all waiting threads.
 
         Args:
-            timeout: seconds to wait for the disk at most. The flush is then the background's, and goes on.
+            timeout: how many seconds to wait at most. The flush then runs in the background, and goes on
+                after a timeout.
 
         Raises:
             StorageError: the fsync failed. Nothing further is acknowledged until the log is reopened.
-            RetriableError: the time was over.
+            RetriableError: the flush took longer than ``timeout``.
         """
         if timeout is None:
             self.writer.durability.flush()
@@ -406,12 +409,13 @@ class Log(CheckableLog):
 
     @property
     def last_flush_seconds(self) -> float:
-        """What the last fsync took; 0 before the first."""
+        """How long the last fsync took; 0 before the first."""
         return self.writer.durability.commit.flush_seconds
 
     def checkpoint(self) -> None:
-        """Flush, make indexes and producer state durable, and store the recovery point: what the next open
-        need not read. Stores do it in the background; call it to bound the time of a recovery."""
+        """Flush, make indexes and producer state durable, and store the recovery point: the next open reads
+        only what comes after it. Stores do this in the background; call it to bound the time of a
+        recovery."""
         self.writer.durability.checkpoint()
 
     def prepare_checkpoint(self) -> None:
@@ -430,19 +434,20 @@ class Log(CheckableLog):
         timeout: float | None = None,
         flush: bool = False,
     ) -> Wait:
-        """Call ``done(True)`` once everything below ``offset`` is there for readers of the isolation, and
-        ``done(False)`` if the timeout, the log's end or its failure comes first. Takes no thread: what long
-        polls and acknowledgements wait with, however many there are.
+        """Call ``done(True)`` once readers of the isolation can see everything below ``offset``. Call
+        ``done(False)`` if the timeout passes, or the log closes or fails first. Takes no thread, so that any
+        number of long polls and acknowledgements can wait.
 
-        With :attr:`Isolation.DURABLE` that is when a power cut takes nothing below ``offset`` any more; the
-        background flushes within ``flush_ms``, or with ``flush`` at once, one fsync for all who wait.
+        With :attr:`Isolation.DURABLE`, ``done`` is called when a power cut can no longer take anything below
+        ``offset``. The background flushes within ``flush_ms``, or at once with ``flush``; one fsync serves
+        all waits.
 
-        ``done`` is called in the thread that changes the log, while that holds the log's lock, or in this one
-        if the log is there already: hand it on (``loop.call_soon_threadsafe``, ``queue.put``,
-        ``event.set``), and change no log. What it raises becomes a warning.
+        ``done`` runs in the thread that changes the log, under the log's lock; or in this thread, if the
+        offset is reached already. It must not wait or change a log: pass the news on
+        (``loop.call_soon_threadsafe``, ``queue.put``, ``event.set``). An exception in it becomes a warning.
 
         Returns:
-            The wait, to be cancelled.
+            The wait; its ``cancel()`` ends it.
 
         Raises:
             UsageError: an argument is wrong.
@@ -461,12 +466,12 @@ class Log(CheckableLog):
         )
 
     def on_change(self, callback: Callable[[], object]) -> Callable[[], None]:
-        """Have ``callback`` called after each change of what readers see: something was appended, became
-        durable, was replicated, deleted or replaced; and when the log is closed or has failed. Returns a
-        function that ends this. As for :meth:`when`, the callback must not wait, nor change a log.
+        """Call ``callback`` after each change that readers can see: records were appended, became durable,
+        were replicated, deleted or replaced; and when the log is closed or has failed. Returns a function
+        that stops the calls. As with :meth:`when`, the callback must not wait or change a log.
 
         Raises:
-            UsageError: it cannot be called.
+            UsageError: ``callback`` cannot be called.
             ClosedError, ForkedError: the log cannot be used.
         """
         check_callable(callback, "callback")
@@ -475,8 +480,8 @@ class Log(CheckableLog):
     # Removing
 
     def delete_before(self, offset: int) -> int:
-        """Delete the records below ``offset``: they can no longer be read, and segments that hold nothing
-        else are removed. Durable on return. Returns the log start offset.
+        """Delete the records below ``offset``: they can no longer be read, and segments that hold only such
+        records are removed. Durable on return. Returns the log start offset.
 
         Raises:
             OffsetOutOfRangeError: ``offset`` is above the high watermark.
@@ -485,11 +490,11 @@ class Log(CheckableLog):
         return self.writer.removal.delete_before(offset)
 
     def enforce_retention(self, *, dry_run: bool = False) -> int:
-        """Apply ``retention_ms``, ``retention_bytes`` and the log start offset now; returns how many segments
-        went (with ``dry_run``, would go). Stores do it in the background.
+        """Apply ``retention_ms``, ``retention_bytes`` and the log start offset now. Returns how many segments
+        were deleted (with ``dry_run``: would be). Stores do this in the background.
 
-        Records that are still gathered do not count. They are written before anything goes, if the disk takes
-        them: on a full one this is what makes room.
+        Records that still gather in memory do not count. They are written before anything is deleted, if the
+        disk takes them; on a full disk, deleting makes room.
         """
         return self.writer.removal.enforce_retention(dry_run=check_flag(dry_run, "dry_run"))
 
@@ -503,7 +508,7 @@ class Log(CheckableLog):
         return self.writer.removal.truncate_to(offset)
 
     def truncate_fully_and_start_at(self, offset: int, *, log_start_offset: int | None = None) -> None:
-        """Drop everything; the next append gets ``offset``. What a follower does that fell out of its
+        """Drop everything; the next append gets ``offset``. For a follower whose end is no longer in its
         leader's log.
 
         Raises:
@@ -526,27 +531,29 @@ class Log(CheckableLog):
         throttle: Throttle | None = None,
         on_progress: OnCompactionProgress | None = None,
     ) -> CompactionReport:
-        """Remove the records that a later one of the same key supersedes, as the background does when it is
-        time to: below the active segment, the last stable offset and ``min_compaction_lag_ms``. Offsets never
-        change. Tombstones go in the first compaction that is ``delete_retention_ms`` after the one that met
-        them first. Readers and appends go on meanwhile; a second compaction waits for the first.
+        """Remove records that have a later one with the same key, as the background does when the log is
+        dirty enough. The active segment, records from the last stable offset on, and those younger than
+        ``min_compaction_lag_ms`` are left alone. Offsets never change. Tombstones are removed by the first
+        compaction that runs ``delete_retention_ms`` after the one that first met them. Readers and appends go
+        on meanwhile; a second compaction waits for the first.
 
-        Does nothing where the log is not dirty enough (see :meth:`dirtiness`), unless ``now``.
+        Does nothing if the log is not dirty enough (see :meth:`dirtiness`), unless ``now``.
 
         Args:
-            now: roll the active segment and compact whatever the ratio is; the lag is kept all the same.
-            dry_run: change nothing, and report what would be saved. Where one round does not do, what the
-                first would save.
-            map_bytes: memory for the keys, 24 bytes each (without the compiled module 190); where it does not
-                do, there are several rounds, each of which reads the log again.
+            now: roll the active segment and compact whatever the ratio is. ``min_compaction_lag_ms`` still
+                applies.
+            dry_run: change nothing, and report what would be saved; if several rounds are needed, by the
+                first.
+            map_bytes: memory for the keys, 24 bytes each (without the compiled module 190). If it is not
+                enough, there are several rounds, and each reads the log again.
             throttle: called with the number of bytes after each step of about 1 MiB; may sleep.
-            on_progress: called after each step. What it raises, or ``throttle``, aborts the compaction: the
-                segments that it was about to replace stay as they are.
+            on_progress: called after each step. An exception in it, or in ``throttle``, aborts the
+                compaction; segments that were not yet replaced stay as they are.
 
         Raises:
             UsageError: the topic is not compacted, or ``map_bytes`` holds no key.
-            CorruptionError: a batch is damaged; it and all behind it stay as they are.
-            RetriableError: the log was truncated, or its beginning deleted, meanwhile.
+            CorruptionError: a batch is damaged. It and everything after it stay as they are.
+            RetriableError: meanwhile the log was truncated, or its beginning deleted.
             ClosedError: it was closed, or its topic deleted, meanwhile.
         """
         from logstore.partition.cleaning.compaction import Compaction  # few programs get here
@@ -568,7 +575,7 @@ class Log(CheckableLog):
             ).run()
 
     def dirtiness(self) -> Dirtiness:
-        """How much of the log compaction has been over, how much waits for it, and whether it is time to."""
+        """How much of the log was compacted, how much waits to be, and whether it is time to compact."""
         from logstore.partition.cleaning.compaction import find_dirtiness  # few programs get here
 
         return find_dirtiness(self.writer, self._published_view())
@@ -583,29 +590,29 @@ class Log(CheckableLog):
         dry_run: bool = False,
         on_progress: OnEraseProgress | None = None,
     ) -> EraseReport:
-        """Erase chosen records for good, whatever the topic's cleanup policy is: those with one of the keys,
-        tombstones too, and those at the offsets. All others keep their offsets; there is no record at the
-        erased ones any more. ``docs/erasing.md`` tells what is left of them, and what cannot be reached.
+        """Erase records permanently, under any cleanup policy: those with one of the keys, including
+        tombstones, and those at the offsets. Other records keep their offsets. ``docs/erasing.md`` says what
+        is left of erased records, and what cannot be reached.
 
-        On return it is durable, and the files that held the records are removed: those of replaced segments,
-        what other changes had left to be removed later, and all that recoveries have set aside (``.torn-``).
-        Records count that were appended before the call, also those of open and of aborted transactions,
-        above the high watermark, and below the log start while their segment is there; transaction markers
-        stay. Readers under way finish with what they have; appends go on. Waits for a compaction under way.
+        Durable on return. The files that held the records are removed: replaced segments, files that were
+        waiting to be removed, and all files that recoveries have kept (``.torn-``). Covers everything
+        appended before the call, including open and aborted transactions, records above the high watermark,
+        and records below the log start whose segment still exists. Transaction markers stay. Readers finish
+        with the files they have open; appends go on. Waits for a running compaction.
 
-        Segments are rewritten one after the other, each by itself whole before and after: what ends the call
-        early leaves some records erased, and the next call with the same arguments the rest.
+        Segments are rewritten one after the other, each atomically. If the call ends early, some records are
+        erased; call again with the same arguments to erase the rest.
 
-        Keys or offsets that are not there are no error. Cost: with keys a pass over the log that decodes
-        only batches which have one; with offsets one over their segments. Then the segments that lose
-        records are read again and written.
+        Keys or offsets that do not exist are no error. Cost: with keys, one read of the log that decodes only
+        batches with one of them; with offsets, one read of their segments. Then the segments that lose
+        records are read again and rewritten.
 
         Args:
-            dry_run: change nothing, remove nothing, and report what would be done.
-            on_progress: called after each step of about 1 MiB. What it raises ends the call early.
+            dry_run: change and remove nothing, and report what would be done.
+            on_progress: called after each step of about 1 MiB. An exception in it ends the call early.
 
         Raises:
-            UsageError: neither keys nor offsets are given, or they are something else.
+            UsageError: neither keys nor offsets are given, or they are of another kind.
             CorruptionError: a batch that might hold such a record is damaged. Nothing is changed.
             RetriableError: the log was truncated meanwhile.
             ClosedError: it was closed, or its topic deleted, meanwhile.
@@ -635,10 +642,10 @@ class Log(CheckableLog):
         return self._core.epochs.entries
 
     def assign_leader_epoch(self, epoch: int) -> None:
-        """Become the leader of a new epoch, which begins at the log end. Stored durably.
+        """Begin a new leader epoch at the log end, with this log as the leader. Stored durably.
 
         Raises:
-            UsageError: below the latest epoch, or beyond 32 bits.
+            UsageError: the epoch is below the latest one, or beyond 32 bits.
         """
         self.writer.replication.assign_leader_epoch(epoch)
 
@@ -654,31 +661,31 @@ class Log(CheckableLog):
 
     @property
     def role(self) -> Role:
-        """What the log is to other replicas of its partition, as :meth:`set_role` has stored it; alone if
-        nobody ever did."""
+        """What the log is to other replicas of its partition, as :meth:`set_role` stored it. Default:
+        alone."""
         return self._core.role
 
     def set_role(self, role: Role) -> None:
-        """Say what the log is to other replicas of its partition. Stored durably, with the high watermark:
-        the next open knows it before it shows or removes anything, and so do readers in other processes.
+        """Set what the log is to other replicas of its partition. Stored durably, with the high watermark:
+        the next open, and readers in other processes, know it before they show or remove anything.
 
-        As a leader or a follower the log has the high watermark that :meth:`update_high_watermark` gave it,
-        whatever its end is. Retention, :meth:`delete_before` and compaction stop there. After an open it is
-        the one that a checkpoint has stored (``replica_high_watermark_checkpoint_interval_ms``), or the log
-        start. A log that was alone begins with its end; one that was opened and has not grown since, as where
-        a broker wrote it, with what was stored.
+        A leader or a follower has the high watermark that :meth:`update_high_watermark` set. Retention,
+        :meth:`delete_before` and compaction stop there. After an open it is the one that was last stored
+        (``replica_high_watermark_checkpoint_interval_ms``), or the log start. A log that was alone starts
+        with its end as the high watermark; one that has not grown since it was opened, such as a broker's,
+        with the stored one.
 
-        Alone, the high watermark is the log end again. The log refuses nothing because of its role: who may
-        append is for its owner to see to. Cost: two fsyncs, two more if it was alone.
+        A log that becomes alone has the log end as its high watermark again. The role does not restrict
+        calls: the owner decides who may append. Cost: two fsyncs, two more if it was alone.
 
         Raises:
-            UsageError: it is no Role.
+            UsageError: ``role`` is not a Role.
             StorageError: it could not be stored; the log must be reopened, and has the old role or the new.
         """
         self.writer.replication.set_role(role)
 
     def update_high_watermark(self, offset: int) -> int:
-        """Move the high watermark; returns where it is. It stays within the log and never goes back.
+        """Move the high watermark forward. Returns where it is now: within the log, and never further back.
 
         Raises:
             UsageError: the log is alone: its high watermark is its end.
@@ -693,10 +700,10 @@ class Log(CheckableLog):
         return self._core.config
 
     def reconfigure(self, config: TopicConfig) -> None:
-        """Use other settings from the next append on; those of the index files from the next roll on.
+        """Use other settings: from the next append on, and for index files from the next roll on.
 
         Raises:
-            InvalidConfigError: it is no TopicConfig.
+            InvalidConfigError: ``config`` is not a TopicConfig.
         """
         self.writer.reconfigure(check_topic_config(config) or self.config)
 
@@ -706,7 +713,7 @@ class Log(CheckableLog):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it can no longer be used."""
+        """Whether the log is closed, and can no longer be used."""
         return self.writer.guard.is_closed
 
     def check_writable(self) -> None:
@@ -719,12 +726,12 @@ class Log(CheckableLog):
 
     @property
     def written_high_watermark(self) -> int:
-        """The high watermark without what is still gathering, as far as it is known; for checkpoints."""
+        """The high watermark, without records that still gather; for checkpoints."""
         return self._core.known_high_watermark
 
     @property
     def written_bytes(self) -> int:
-        """Bytes of the ``.log`` files, without what is still gathering."""
+        """Bytes of the ``.log`` files, without records that still gather."""
         return bytes_of(self._core.segments)
 
     @property
@@ -735,17 +742,17 @@ class Log(CheckableLog):
     # The end
 
     def close(self) -> None:
-        """Write, flush and checkpoint everything, then let go. Closing twice is fine.
+        """Write, flush and checkpoint everything, then release the files. You may call it again.
 
         Raises:
-            StorageError: it could not all be made durable. The log is closed all the same, and the next open
+            StorageError: not everything could be made durable. The log is still closed, and the next open
                 recovers it.
         """
         self.writer.close()
 
     def abandon(self) -> None:
-        """Let go without writing anything, as a crash would. What another thread is about to change is
-        changed before: afterwards the directory, and what is stored about it, may be another log's."""
+        """Release the files without writing anything, as a crash would. Waits for changes that other threads
+        have begun: afterwards another log may use the directory."""
         self.writer.abandon()
 
     def __enter__(self) -> Self:

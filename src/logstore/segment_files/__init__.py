@@ -1,8 +1,8 @@
-"""Segment files for people: look into a ``.log`` file, an offset index or a time index, wherever it lies.
+"""Single segment files: look into a ``.log`` file, an offset index or a time index by its path.
 
-For whoever has a file and no log around it: a broker's data directory, a copy in a bug report, a file that
-recovery kept aside. Above the engine's own segments and indexes, which know locks, caches and how a log
-grows; nothing here is needed to read or write a log.
+For files without a log around them: in a broker's data directory, a copy in a bug report, a file that
+recovery kept. Above the engine's own segments and indexes, which know locks, caches and how a log grows;
+nothing here is needed to read or write a log.
 """
 
 from logstore.segment_files.batches import SegmentBatch

@@ -11,35 +11,35 @@ from logstore.model import Bytes, TimestampType
 
 
 class SegmentBatch(NamedTuple):
-    """One batch of a segment file, as its header has it. -1 stands for what a batch does not have, as on
-    disk.
+    """One batch of a segment file, as its header describes it. As on disk, -1 stands for what the batch does
+    not have.
 
     ``pandas.DataFrame(segment.batches())`` makes a table of them.
     """
 
     base_offset: int
-    """Of its first record; of a compressed batch before magic 2, of its last."""
+    """The first record's offset; for a compressed batch before magic 2, the last record's."""
     last_offset: int
     record_count: int
-    """-1 of a compressed batch before magic 2: only decompressing it tells."""
+    """-1 for a compressed batch before magic 2: only decompressing it would tell."""
     position: int
-    """Where it begins in the file."""
+    """Where the batch begins in the file, in bytes."""
     size_bytes: int
     magic: int
     """2; 1 before Kafka 0.11, 0 before Kafka 0.10."""
     codec: str
-    """none, gzip, snappy, lz4 or zstd; a number that no codec has, in a damaged batch."""
+    """none, gzip, snappy, lz4 or zstd; in a damaged batch, the unknown codec's number."""
     base_timestamp_ms: int
     max_timestamp_ms: int
     is_log_append_time: bool
-    """Whether the broker set the timestamps, and not the producer."""
+    """Whether the broker set the timestamps, rather than the producer."""
     leader_epoch: int
     producer_id: int
     producer_epoch: int
     base_sequence: int
     is_transactional: bool
     is_control: bool
-    """Whether it holds a transaction marker, which no reader is shown."""
+    """Whether it holds a transaction marker, which readers do not see."""
     delete_horizon_ms: int
     """When compaction may drop its tombstones and markers (KIP-534)."""
     damage: str
@@ -47,8 +47,8 @@ class SegmentBatch(NamedTuple):
 
     @property
     def is_sound(self) -> bool:
-        """Whether its checksum holds, and its header can be. The checksum leaves out the base offset, the
-        size and the leader epoch."""
+        """Whether the checksum is right and the header is possible. The checksum does not cover the base
+        offset, the size and the leader epoch."""
         return not self.damage
 
 

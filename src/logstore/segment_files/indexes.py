@@ -45,7 +45,7 @@ _EntryT = TypeVar("_EntryT", OffsetPosition, TimestampOffset)
 
 
 class _IndexFile(BoundToProcess, Generic[_EntryT]):
-    """What both have in common: a file of entries of one size, which rise."""
+    """What both indexes have in common: a file of ascending entries of one size."""
 
     _layout: ClassVar[Layout]
     _suffix: ClassVar[str]
@@ -56,7 +56,7 @@ class _IndexFile(BoundToProcess, Generic[_EntryT]):
         self.path: str = path
         """Absolute path of the file."""
         self.base_offset: int = base_offset
-        """The offset that the entries count from."""
+        """The offset that the entries are relative to."""
         self.is_writable: bool = is_writable
         self._files = files
         self._file: File | None = files.open(path, write=is_writable, create=create)
@@ -73,26 +73,27 @@ class _IndexFile(BoundToProcess, Generic[_EntryT]):
         create: bool = False,
         files: Files | None = None,
     ) -> Self:
-        """Open an index file, to look into it or to append entries.
+        """Open an index file, to read it or to append entries.
 
-        Zeros behind the last entry are left out: a broker makes the indexes of a segment that it appends to
-        at their full size, 10 MiB.
+        Zeros after the last entry are left out: a broker preallocates the indexes of the active segment at
+        their full size, 10 MiB.
 
         Args:
-            path: of the file.
-            base_offset: that of the segment, which the entries count from; needed where the name of the file
-                does not begin with it as 20 digits.
-            writable: allow :meth:`append`. Never of an index that belongs to an open log.
-            create: the same, and make the file if there is none.
+            path: the index file.
+            base_offset: the segment's, which the entries are relative to. Needed only if the file's name does
+                not begin with it as 20 digits.
+            writable: allow ``append``. Never for an index of an open log.
+            create: also allow ``append``, and create the file if there is none.
             files: another file system, for tests.
 
-        Cost: reading the file once; its entries stay in memory, 10 MiB of the largest that a broker writes.
+        Cost: reading the file once. Its entries stay in memory: at most 10 MiB for a broker's.
 
         Raises:
             StorageError: there is no such file, or it may not be read: ``errno`` says which.
-            CorruptionError: it does not consist of whole entries, is larger than 256 MiB, or is no regular
+            CorruptionError: it does not consist of whole entries, is larger than 256 MiB, or is not a regular
                 file.
-            UsageError: ``path`` or ``base_offset`` is none, or the base offset is not known.
+            UsageError: ``path`` is not a path, ``base_offset`` is not an offset, or the base offset is not
+                known.
         """
         files = files or OsFiles()
         is_new = check_flag(create, "create")
@@ -107,7 +108,7 @@ class _IndexFile(BoundToProcess, Generic[_EntryT]):
         return cls(files, full_path, base_offset, is_writable=is_writable, create=is_new)
 
     def close(self) -> None:
-        """Close the file. What was read of it stays usable, and so do arrays."""
+        """Close the file. Entries that were read, and arrays, stay usable."""
         self._file = self._array = None
 
     def __enter__(self) -> Self:
@@ -146,7 +147,7 @@ class _IndexFile(BoundToProcess, Generic[_EntryT]):
         return len(self._entries) // self._layout.size_bytes
 
     def __getitem__(self, number: int) -> _EntryT:
-        """An entry by its number; from the end, if that is negative."""
+        """An entry by its number; negative numbers count from the end."""
         try:
             return self._entry(range(len(self))[operator.index(number)])
         except TypeError:
@@ -160,15 +161,15 @@ class _IndexFile(BoundToProcess, Generic[_EntryT]):
 
     @property
     def entries(self) -> NDArray[void]:
-        """All entries as one NumPy array over the mapped file: no byte is copied, and none read before it is
-        used. One-dimensional and structured, its fields big-endian as in the file and named below; read-only.
+        """All entries as one NumPy array over the mapped file: nothing is copied, and nothing read before it
+        is used. The array is one-dimensional, structured and read-only, with big-endian fields as in the
+        file.
 
-        Nobody may shorten the file while the array is used, and the disk must be able to read it: with a map
-        either ends the process (SIGBUS). Take :meth:`read_entries` where that may happen. Cost: a map of the
-        file, the first time.
+        If the file becomes shorter, or the disk fails to read it, using the array ends the process (SIGBUS).
+        Use :meth:`read_entries` where that may happen. Cost: mapping the file, the first time.
 
         Raises:
-            CorruptionError: the file is shorter than it was when it was opened.
+            CorruptionError: the file became shorter since it was opened.
             ClosedError: it is closed.
         """
         from logstore.format import entry_arrays  # numpy is slow to import
@@ -182,20 +183,20 @@ class _IndexFile(BoundToProcess, Generic[_EntryT]):
         return self._array
 
     def read_entries(self) -> NDArray[void]:
-        """The same as :attr:`entries`, in memory of its own."""
+        """Like :attr:`entries`, as a copy in memory."""
         from logstore.format import entry_arrays
 
         return entry_arrays.entries_of(bytes(self._entries), self._layout, len(self))
 
     @property
     def relative_offsets(self) -> NDArray[int32]:
-        """The offsets as the file has them, less the base offset: a column of :attr:`entries`, ``>i4``."""
+        """The offsets relative to the base offset, as in the file: a column of :attr:`entries`, ``>i4``."""
         column: NDArray[int32] = self.entries["relative_offset"]
         return column
 
     @property
     def offsets(self) -> NDArray[int64]:
-        """The offsets themselves, int64: computed anew each time."""
+        """The absolute offsets, int64; computed at each access."""
         made: NDArray[int64] = self.relative_offsets.astype("int64")
         made += self.base_offset
         return made
@@ -216,10 +217,10 @@ class _IndexFile(BoundToProcess, Generic[_EntryT]):
         self._entries += entry
 
     def flush(self) -> None:
-        """Make what was appended durable, and the name of the file.
+        """Make the appended entries durable, and the name of the file.
 
         Raises:
-            StorageError: it failed; write the index anew.
+            StorageError: it failed; write the index again.
         """
         file = self._opened
         if self.is_writable:
@@ -229,9 +230,9 @@ class _IndexFile(BoundToProcess, Generic[_EntryT]):
     # Checks
 
     def check(self) -> VerifyReport:
-        """Whether the entries rise, as they must, from the base offset on. True if they do; else it names the
-        first that does not. Whether they lead to the right batches says :meth:`.Segment.check`. Cost: 2 ns
-        for each entry."""
+        """Check that the entries ascend from the base offset on. The report is true if they do; else it names
+        the first that does not. :meth:`.Segment.check` also checks that they lead to the right batches. Cost:
+        2 ns for each entry."""
         started = time.monotonic()
         findings = Findings(partition_count=0)
         try:
@@ -247,8 +248,8 @@ class _IndexFile(BoundToProcess, Generic[_EntryT]):
 
 
 class OffsetIndex(_IndexFile[OffsetPosition]):
-    """An offset index, ``.index``: for some batches, about one in 4 KiB of log, the last offset and the
-    position where the batch begins in the ``.log`` file.
+    """An offset index (``.index``). For some batches, about one in 4 KiB of log, it has the last offset and
+    the position where the batch begins in the ``.log`` file.
 
     ::
 
@@ -257,8 +258,8 @@ class OffsetIndex(_IndexFile[OffsetPosition]):
             gaps = numpy.diff(index.positions)
 
     ``len``, iteration and ``index[number]`` give the entries as ``(offset, position)``. The fields of
-    :attr:`entries` are ``relative_offset`` and ``position``, both ``>i4``. An index is a hint: what it says
-    is checked against the log where it is used. One thread at a time may append; any may read.
+    :attr:`entries` are ``relative_offset`` and ``position``, both ``>i4``. An index is only a hint, which
+    readers check against the log. One thread at a time may append; any may read.
     """
 
     _layout = OFFSET_INDEX_ENTRY
@@ -275,8 +276,8 @@ class OffsetIndex(_IndexFile[OffsetPosition]):
         return column
 
     def lookup(self, offset: int) -> OffsetPosition:
-        """The entry with the largest offset at or below ``offset``: the record is in that batch or behind it.
-        The base offset and position 0 if there is none. Cost: a binary search, 3 µs in 300,000 entries.
+        """The entry with the largest offset at or below ``offset``: the record is in that batch or after it.
+        If there is none: the base offset and position 0. Cost: a binary search, 3 µs in 300,000 entries.
 
         Raises:
             UsageError: not a whole number.
@@ -289,8 +290,8 @@ class OffsetIndex(_IndexFile[OffsetPosition]):
         with :meth:`flush`.
 
         Raises:
-            UsageError: the index was not opened to be written; or offset or position is no whole number, does
-                not rise above the last entry's, or is more than 2^31 - 1 from the segment's beginning.
+            UsageError: the index was not opened with ``writable``; or offset or position is not a whole
+                number, is not above the last entry's, or is more than 2^31 - 1 from the segment's beginning.
             StorageError: the entry could not be written; the file is as it was.
         """
         check_offset(offset, "offset")
@@ -310,11 +311,11 @@ class OffsetIndex(_IndexFile[OffsetPosition]):
 
 
 class TimeIndex(_IndexFile[TimestampOffset]):
-    """A time index, ``.timeindex``: for a growing largest timestamp, the last offset of the batch that has
-    it.
+    """A time index (``.timeindex``). For a growing largest timestamp, it has the last offset of the batch
+    with that timestamp.
 
     ``len``, iteration and ``index[number]`` give the entries as ``(timestamp_ms, offset)``. The fields of
-    :attr:`entries` are ``timestamp``, ``>i8``, and ``relative_offset``, ``>i4``. Otherwise as
+    :attr:`entries` are ``timestamp``, ``>i8``, and ``relative_offset``, ``>i4``. Otherwise like
     :class:`OffsetIndex`.
     """
 
@@ -333,7 +334,7 @@ class TimeIndex(_IndexFile[TimestampOffset]):
 
     def lookup(self, timestamp_ms: int) -> TimestampOffset:
         """The entry with the largest timestamp at or below ``timestamp_ms``: up to its offset no record is
-        later. -1 and the base offset if there is none. Cost: a binary search.
+        later. If there is none: -1 and the base offset. Cost: a binary search.
 
         Raises:
             UsageError: not a whole number of milliseconds, 0 or above.
@@ -345,9 +346,9 @@ class TimeIndex(_IndexFile[TimestampOffset]):
         """Add an entry to the file: up to ``offset`` no timestamp is larger. Durable with :meth:`flush`.
 
         Raises:
-            UsageError: the index was not opened to be written; or a number is none, the timestamp does not
-                rise above the last entry's, the offset falls below it, or is more than 2^31 - 1 above the
-                base offset.
+            UsageError: the index was not opened with ``writable``; or an argument is not a whole number; or
+                the timestamp is not above the last entry's; or the offset is below the last entry's, or more
+                than 2^31 - 1 above the base offset.
             StorageError: the entry could not be written; the file is as it was.
         """
         _check_timestamp(timestamp_ms)

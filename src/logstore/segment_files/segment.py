@@ -50,8 +50,8 @@ the system in one write, which others see grow page by page."""
 
 
 class Segment(BoundToProcess):
-    """A segment file, ``.log``, of any origin: a broker's or logstore's, of any magic, in use or
-    ``.deleted``, with its indexes or without.
+    """A segment file (``.log``) from a broker or from logstore, of any magic, in use or ``.deleted``, with or
+    without its indexes.
 
     ::
 
@@ -60,11 +60,11 @@ class Segment(BoundToProcess):
                 print(batch.base_offset, batch.record_count, batch.codec)
             table = segment.read_arrow()
 
-    The file may be in use: what is added to it meanwhile belongs to later calls. Nothing is ever written; an
-    index that is missing or wrong is built in memory. Every batch that is read is checked as a log checks it.
-    What only the log around it could tell (whether batches are missing at either end, which records of a
-    transaction that ends in another segment were aborted) is written in ``docs/segment-files.md``. May be
-    used from many threads; closed by :meth:`close`, or at the end of a ``with`` block.
+    The file may be in use: later calls see what is added to it. Nothing is ever written; an index that is
+    missing or wrong is built in memory. Batches are checked when they are read, as in a log.
+    ``docs/segment-files.md`` says what only the log around the file could tell: whether batches are missing
+    at either end, and which records of a transaction that ends in another segment were aborted. All methods
+    may be called from many threads.
     """
 
     def __init__(self, files: Files, names: LoneNames, base_offset: int, file: File) -> None:
@@ -72,7 +72,7 @@ class Segment(BoundToProcess):
         self.path: str = names.path
         """Absolute path of the ``.log`` file."""
         self.base_offset: int = base_offset
-        """The offset that the indexes count from, and below which the file has no record."""
+        """The offset that the indexes count from. The file has no record below it."""
         self._files = files
         self._names = names
         self._segment: LoneSegment | None = LoneSegment(files, names, base_offset, file)
@@ -83,18 +83,19 @@ class Segment(BoundToProcess):
         """Open a segment file for reading.
 
         Args:
-            path: of the ``.log`` file. Its indexes are looked for beside it, under the same name with their
-                own suffixes.
-            base_offset: for a file whose name does not begin with its base offset as 20 digits. By default
-                that is then the first batch's, or 0 if no batch can be found at the beginning.
+            path: the ``.log`` file. Its indexes are found beside it, under the same name with their own
+                suffixes.
+            base_offset: only for a file whose name does not begin with its base offset as 20 digits. Default:
+                the first batch's, or 0 if there is no batch at the beginning.
             files: another file system, for tests.
 
-        Cost: opening the file, and one read where the name does not say the base offset.
+        Cost: opening the file, and one read if its name does not give the base offset.
 
         Raises:
             StorageError: there is no such file, or it may not be read: ``errno`` says which.
-            CorruptionError: it is no regular file, but a directory or a link. What is in it is not looked at.
-            UsageError: ``path`` or ``base_offset`` is none.
+            CorruptionError: it is not a regular file, but a directory or a link. The contents are not
+                checked.
+            UsageError: ``path`` is not a path, or ``base_offset`` not an offset.
         """
         files = files or OsFiles()
         names = LoneNames.of(files.absolute(check_path(path, "a .log file")))
@@ -106,7 +107,7 @@ class Segment(BoundToProcess):
         return cls(files, names, _first_offset(file) if base_offset is None else base_offset, file)
 
     def close(self) -> None:
-        """Close the file. Iterators that are not used up read on, and keep it open until they are dropped."""
+        """Close the file. Iterators that are in use can go on, and keep it open until they are dropped."""
         self._segment = None
 
     def __enter__(self) -> Self:
@@ -129,21 +130,20 @@ class Segment(BoundToProcess):
 
     @property
     def size_bytes(self) -> int:
-        """Of the ``.log`` file, now."""
+        """The present size of the ``.log`` file."""
         return self._opened.size_bytes
 
     @property
     def next_offset(self) -> int:
-        """The offset after the last whole batch. Cost: reading the batches behind the last index entry, once;
-        without an index that leads there, the headers of all. What was added to the file is read by the next
-        call."""
+        """The offset after the last whole batch. Cost: reading the batches after the last index entry, once;
+        without a usable index, all headers. Later calls read only what was added to the file."""
         return self._opened.find_end().offset
 
     @property
     def trailing_bytes(self) -> int:
-        """Bytes behind the last whole batch: 0 of a sound file that nobody is writing. A crash, or a copy of
-        a file in use, leaves a part of a batch; a broker that allocates files in advance leaves zeros. Cost:
-        that of :attr:`next_offset`."""
+        """Bytes after the last whole batch: 0 for a sound file that is not being written. A crash, or a copy
+        of a file in use, leaves part of a batch; a broker that preallocates files leaves zeros. Cost: that of
+        :attr:`next_offset`."""
         return self._opened.find_end().trailing_bytes
 
     def _check_end(self, segment: LoneSegment, end: SegmentEnd) -> None:
@@ -165,15 +165,15 @@ class Segment(BoundToProcess):
     # Batches
 
     def batches(self) -> Iterator[SegmentBatch]:
-        """The batches from the first on, as their headers have them; also those whose checksum is wrong,
-        which say so in :attr:`.SegmentBatch.damage`. Records are not decoded, and offsets not held against
-        each other: :meth:`check` does both.
+        """Iterate over the batches, as their headers describe them. Those with a wrong checksum are included,
+        with the reason in :attr:`.SegmentBatch.damage`. Records are not decoded, and offsets not compared
+        with each other: :meth:`check` does both.
 
         Cost: reading the file once, and 5 µs for each batch. Memory: 256 KiB, or one batch if it is larger.
 
         Raises:
-            CorruptionError: while iterating, after the last whole batch: what follows is none, and not just
-                being written. ``position`` says where.
+            CorruptionError: while iterating, after the last whole batch: the bytes that follow are not a
+                batch, and not just being written. ``position`` says where.
         """
         return self._batches(self._opened)
 
@@ -189,16 +189,18 @@ class Segment(BoundToProcess):
     # Records
 
     def records(self, start: int | None = None, stop: int | None = None) -> Iterator[Record]:
-        """The records from offset ``start`` (default: the first) up to ``stop`` (default: the end of the file
-        at the time of the call), without transaction markers; those of aborted transactions come, too.
+        """Iterate over the records from offset ``start`` (default: the first) up to ``stop`` (default: the
+        end of the file at the time of the call). Transaction markers are left out; records of aborted
+        transactions are included.
 
-        Cost and memory: as :meth:`.Log.read`. With no index to find ``start``, one is built in memory first.
+        Cost and memory: as :meth:`.Log.read`. If there is no index to find ``start`` with, one is built in
+        memory first.
 
         Raises:
-            OffsetOutOfRangeError: ``start`` is below the base offset or behind the last whole batch.
-            CorruptionError: while iterating: a batch is damaged, or its offsets do not fit between its
-                neighbours'; or, where ``stop`` does not end in front of that, there is more behind the last
-                whole batch. Everything in front was given.
+            OffsetOutOfRangeError: ``start`` is below the base offset or after the last whole batch.
+            CorruptionError: while iterating: a batch is damaged, or its offsets do not fit between those of
+                its neighbours; or there are bytes after the last whole batch, if the range reaches that far.
+                Everything before the damage was returned.
         """
         segment, view, end, start, stop = self._range(start, stop)
         lists = records.record_lists(view, start, stop, _ALL)
@@ -212,7 +214,7 @@ class Segment(BoundToProcess):
         :meth:`.Log.record_at`.
 
         Raises:
-            OffsetOutOfRangeError: the offset is below the base offset or behind the last whole batch.
+            OffsetOutOfRangeError: the offset is below the base offset or after the last whole batch.
             CorruptionError: the batch is damaged.
         """
         segment, view, end, start, _ = self._range(check_offset(offset, "offset"), None)
@@ -275,8 +277,8 @@ class Segment(BoundToProcess):
     def read_arrow(
         self, start: int | None = None, stop: int | None = None, *, columns: Iterable[str] | None = None
     ) -> pyarrow.Table:
-        """The records that :meth:`records` gives, as one table of Apache Arrow, with the columns and at the
-        cost of :meth:`.Log.read_arrow`. Needs pyarrow: ``pip install 'embedded-logstore[arrow]'``.
+        """Read the records that :meth:`records` gives into one table of Apache Arrow. Columns and cost are
+        those of :meth:`.Log.read_arrow`. Needs pyarrow: ``pip install 'embedded-logstore[arrow]'``.
 
         Raises:
             OffsetOutOfRangeError, CorruptionError: as :meth:`records`; nothing is returned.
@@ -293,11 +295,11 @@ class Segment(BoundToProcess):
         batch_rows: int = 16_384,
         batch_bytes: int = 4 * 1024 * 1024,
     ) -> pyarrow.RecordBatchReader:
-        """The same a bounded number of records at a time; see :meth:`.Log.iterate_arrow`.
+        """Like :meth:`read_arrow`, a bounded number of records at a time; see :meth:`.Log.iterate_arrow`.
 
         Raises:
             OffsetOutOfRangeError, UsageError: as :meth:`read_arrow`.
-            CorruptionError: while iterating; what is in front of the damage was given.
+            CorruptionError: while iterating. Everything before the damage was returned.
         """
         from logstore.partition.reading import arrow  # pyarrow is optional, and slow to import
 
@@ -310,7 +312,7 @@ class Segment(BoundToProcess):
 
     @property
     def offset_index(self) -> OffsetIndex | None:
-        """The offset index beside the file, read when it is asked for; None if there is none.
+        """The offset index beside the file, read at each access; None if there is none.
 
         Raises:
             CorruptionError: it does not consist of whole entries.
@@ -319,7 +321,7 @@ class Segment(BoundToProcess):
 
     @property
     def time_index(self) -> TimeIndex | None:
-        """The time index; as :attr:`offset_index`."""
+        """The time index beside the file; like :attr:`offset_index`."""
         return self._index(TimeIndex, TIME_INDEX_SUFFIX)
 
     def _index(self, kind: type[_IndexT], suffix: str) -> _IndexT | None:
@@ -328,8 +330,8 @@ class Segment(BoundToProcess):
 
     @property
     def transaction_index(self) -> AbortedTransactions | None:
-        """The aborted transactions whose markers lie in the file, in the order of these: a tuple of
-        :class:`~logstore.model.AbortedTransaction`; None if there is no such file.
+        """The aborted transactions whose markers are in the file, in the order of the markers: a tuple of
+        :class:`~logstore.model.AbortedTransaction`. None if there is no transaction index.
 
         Raises:
             CorruptionError: its entries are damaged.
@@ -344,13 +346,13 @@ class Segment(BoundToProcess):
     # Checks
 
     def check(self) -> VerifyReport:
-        """Check every batch, its records and its offsets, and the indexes against them. True if nothing is
-        wrong: ``assert segment.check()``. Nothing is raised for damage: each finding has path, position,
-        reason and next step; ``print(segment.check())`` shows them.
+        """Check every batch with its records and offsets, and the indexes against them. The report is true if
+        nothing is wrong: ``assert segment.check()``. Damage is not raised: each finding has path, position,
+        reason and next step, and ``print(segment.check())`` shows them.
 
-        A problem in a file that grows is reported only if two looks find it in the same place. Bytes behind
-        the last whole batch are a problem here: nobody can tell a torn end from a lost one. Cost: reading the
-        file once, twice if something is wrong; ``docs/verify.md`` has the rates.
+        A problem in a growing file is reported only if two looks find it in the same place. Bytes after the
+        last whole batch are a problem here: without the log, a torn end and lost data look the same. Cost:
+        reading the file once, twice if something is wrong; ``docs/verify.md`` has the rates.
         """
         self._opened  # noqa: B018  # or it is closed
         return verify_log(self._facts, SystemClock(), segments_alone=True)

@@ -33,13 +33,13 @@ class Scenario(Protocol):
     """A program that uses a disk, and what must be true of it after a power cut."""
 
     def session(self, files: MemoryFiles, said: Sequence[Any], rng: random.Random) -> None:
-        """Open what is there and work on it. ``said`` is what sessions in front of this one have noted before
-        they were cut; ``rng`` is where all choices come from."""
+        """Open what is there and work on it. ``said`` is what earlier sessions noted before they were cut.
+        Take all random choices from ``rng``."""
         ...
 
     def check(self, files: MemoryFiles, said: Sequence[Any]) -> None:
-        """Raise if the disk is not what it must be, given what was noted. It may be written to: nobody uses
-        it any more."""
+        """Raise if the disk is not as it must be, given what was noted. You may write to it: it is not used
+        afterwards."""
         ...
 
 
@@ -66,7 +66,7 @@ class Explored:
     stricter_count: int = 0
     """States that were also checked in front of a note, with less noted; they count in no other figure."""
     point_count: int = 0
-    """Operations behind which the power was cut."""
+    """Operations after which the power was cut."""
     session_count: int = 0
     deepest: int = 0
     """Power cuts one after another."""
@@ -177,12 +177,12 @@ def explore(
     """Check the states that power cuts leave of a scenario, beginning with an empty disk.
 
     Args:
-        seed: of everything that is left to chance.
-        states_per_point: all states behind an operation if they are no more, else so many of them; fewer if
-            ``max_states`` would not suffice for all operations.
+        seed: the seed of all random choices.
+        states_per_point: how many states to check after each operation, at most. Fewer if ``max_states``
+            would not suffice for all operations.
         max_states: when to stop.
         depth: how many power cuts may follow each other.
-        chained_share: how many of the states get another session, which is cut again.
+        chained_share: the share of the states that get another session, which is cut again.
 
     Raises:
         CrashError: for the first state that the scenario does not accept.

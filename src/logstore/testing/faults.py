@@ -96,7 +96,7 @@ class Moment(Enum):
     WITHIN = "within"
     """Half of the bytes of a write were written."""
     AFTER = "after"
-    """All was done, and an error is reported all the same."""
+    """Everything was done, and an error is still reported."""
 
 
 class Fault(NamedTuple):
@@ -186,7 +186,7 @@ class FaultyFiles:
         kinds: Collection[str] | None = None,
         path: str = "",
     ) -> None:
-        """From now on, let operations fail.
+        """Let operations fail from now on.
 
         Args:
             fault: how; one of :data:`FAULTS`, or your own.

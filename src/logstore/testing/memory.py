@@ -48,8 +48,8 @@ class Image:
     """The names in each directory, and the number of the file or directory that each is."""
     files: dict[int, bytes] = field(default_factory=dict)
     behind: dict[int, bytes] = field(default_factory=dict)
-    """What the disk holds behind the end of a file, in its last block: bytes that came there while the new
-    size did not. Nobody reads them, until another size takes them in."""
+    """What the disk holds after the end of a file, in its last block: bytes that were written while the new
+    size was not. They cannot be read until the file grows over them."""
 
     def reachable(self) -> Image:
         """Without the files and directories that no name leads to."""
@@ -229,7 +229,7 @@ class MemoryFiles:
         return Image(directories, {number: bytes(data) for number, data in self.contents.items()}).reachable()
 
     def note(self, said: Any) -> None:
-        """Put a remark into the trace, for whoever checks the states of a crash behind it."""
+        """Put a note into the trace, for the checks of the states of a crash after it."""
         self.trace.append(Note(said))
 
     # What files and operations share

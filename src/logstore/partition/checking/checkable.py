@@ -22,22 +22,24 @@ class CheckableLog(ReadableLog):
     """Reading and checking one partition."""
 
     def verify(self, *, on_progress: OnVerifyProgress | None = None) -> VerifyReport:
-        """Check everything that can be checked, and change nothing: each batch with all its records, its
-        place among the others, indexes, snapshots, checkpoints. The report is true if there is no problem;
-        each problem names file, position and offsets, and says what to do. ``docs/verify.md`` lists the
-        checks.
+        """Check everything that can be checked: each batch with all its records and its place among the
+        others, indexes, snapshots and checkpoints. Changes nothing. The report is true if there is no
+        problem. Each problem names file, position and offsets, and the next step. ``docs/verify.md`` lists
+        the checks.
 
-        Works beside appends, and takes the lock for a moment only. Damage is reported and never raised. Cost:
-        one read of the log, two where there is damage, 0.3 ms per MiB with records of 100 bytes and in large
-        batches (compressed ones must be decompressed, and small ones cost 3 µs each). Memory: a piece of 256
-        KiB, or one batch, and the index files of one segment.
+        Appends go on meanwhile; the lock is taken only for a moment. Damage is reported, never raised. Cost:
+        one read of the log, two if there is damage, and 0.3 ms per MiB for records of 100 bytes in large
+        batches (small batches cost 3 µs each; compressed ones are decompressed). Memory: 256 KiB or one
+        batch, and the index files of one segment.
 
         Args:
             on_progress: called after each piece with a
-                :class:`~logstore.partition.checking.findings.VerifyProgress`; what it raises stops the check.
+                :class:`~logstore.partition.checking.findings.VerifyProgress`; an exception in it aborts the
+                check.
 
         Raises:
-            ClosedError: the log is closed, or was while it was checked, as by the deletion of its topic.
+            ClosedError: the log is closed, or was closed during the check, for example because its topic was
+                deleted.
             UnknownTopicError: another process has deleted the topic.
         """
         from logstore.partition.checking.files import StoredCheckpoints  # few programs get here

@@ -23,33 +23,33 @@ class FindingKind(Enum):
     """What is wrong, or worth knowing."""
 
     BATCH = "batch"
-    """A batch whose checksum or structure is wrong, or bytes that are no batch."""
+    """A batch whose checksum or structure is wrong, or bytes that are not a batch."""
     RECORDS = "records"
-    """A batch whose checksum holds, but whose records do not decode or contradict its header."""
+    """A batch whose checksum is right, but whose records do not decode, or contradict its header."""
     OFFSETS = "offsets"
-    """Batches whose offsets do not follow each other."""
+    """Batches whose offsets are not in order."""
     GAP = "gap"
-    """Offsets that no batch has, where none may be missing; as a note, where some may."""
+    """Offsets that no batch has. A problem where none may be missing, else a note."""
     MISSING_SEGMENT = "missing segment"
     LEADER_EPOCH = "leader epoch"
-    """A batch whose leader epoch is not the one that the history names."""
+    """A batch whose leader epoch is not the one in the epoch history."""
     SIZE = "size"
-    """A file that is shorter or longer than it was left."""
+    """A file that is shorter or longer than the writer left it."""
     OFFSET_INDEX = "offset index"
     TIME_INDEX = "time index"
     TRANSACTION_INDEX = "transaction index"
     SNAPSHOT = "producer snapshot"
     PRODUCERS = "producers"
-    """What is known of the producers in memory is not what the batches tell."""
+    """The producers' state in memory does not agree with the batches."""
     CHECKPOINT = "checkpoint"
-    """A checkpoint file that does not parse, or an offset in it that cannot be."""
+    """A checkpoint file that does not parse, or has an impossible offset."""
     METADATA = "metadata"
     UNREADABLE = "unreadable"
     """The disk refused to read a file."""
     NOT_OPENED = "not opened"
     """A partition that could not be opened for writing."""
     TORN_END = "torn end"
-    """Only a note: bytes behind the last whole batch, above what was durable."""
+    """Only a note: bytes after the last whole batch, above what was durable."""
     MISSING_INDEX = "missing index"
     """Only a note: an index file that is not there."""
     SPARSE_INDEX = "sparse index"
@@ -61,10 +61,10 @@ class FindingKind(Enum):
     LEFTOVER = "leftover"
     """Only a note: a file that no log uses."""
     UNFINISHED = "unfinished"
-    """Only a note: whoever wrote the log has stopped amid a step that the next open for writing finishes, or
-    is still at it."""
+    """Only a note: the writer stopped in the middle of a step, or is still in it. The next open for writing
+    finishes it."""
     CHANGED = "changed"
-    """Only a note: the log was truncated, or its beginning deleted, again and again while it was checked."""
+    """Only a note: the log was truncated, or its beginning deleted, repeatedly while it was checked."""
 
 
 _RESTORE = (
@@ -122,7 +122,7 @@ class Finding:
     position: int | None = None
     """Where in the file, in bytes."""
     base_offset: int | None = None
-    """The first record that is affected, None where no record is or it is not known."""
+    """The first affected record; None if there is none or it is not known."""
     last_offset: int | None = None
 
     @property
@@ -132,7 +132,7 @@ class Finding:
 
     @property
     def place(self) -> Place:
-        """What two looks have in common that find the same. The reason may tell of a log that has grown."""
+        """What is equal when two looks find the same problem; the reason may differ in a log that grows."""
         return self.kind, self.path, self.position, self.base_offset
 
     def __str__(self) -> str:
@@ -147,14 +147,15 @@ class Finding:
 
 
 class VerifyProgress(NamedTuple):
-    """How far a check has come; given to the ``on_progress`` of the ``verify`` methods after each piece."""
+    """The progress of a check; passed to the ``on_progress`` of the ``verify`` methods after each piece."""
 
     partition: TopicPartition
-    """The one that is being checked."""
+    """The partition that is being checked."""
     done_bytes: int
-    """Of ``.log`` files, all partitions together."""
+    """Bytes of ``.log`` files that were checked, in all partitions together."""
     total_bytes: int
-    """What they had at the beginning; a log that grows or is checked again may pass it."""
+    """The size of these files at the beginning. ``done_bytes`` may exceed it if a log grows or is checked
+    again."""
 
 
 OnVerifyProgress = Callable[[VerifyProgress], object]
@@ -162,20 +163,20 @@ OnVerifyProgress = Callable[[VerifyProgress], object]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VerifyReport:
-    """What was checked and found. True if there is no problem: ``assert log.verify()``."""
+    """What was checked and what was found. True if there is no problem: ``assert log.verify()``."""
 
     problems: tuple[Finding, ...] = ()
-    """What is wrong; the first MAX_KEPT_FINDINGS."""
+    """The first 1,000 problems."""
     notes: tuple[Finding, ...] = ()
-    """What is no fault but worth knowing; as many of each kind at most."""
+    """What is not wrong but worth knowing: the first 1,000 of each kind."""
     problem_count: int = 0
-    """All, kept or not."""
+    """The number of all problems, also of those not listed."""
     partition_count: int = 1
     segment_count: int = 0
     batch_count: int = 0
-    """Batches that were found sound."""
+    """Sound batches."""
     record_count: int = 0
-    """Their records."""
+    """Records in sound batches."""
     log_bytes: int = 0
     """Bytes of ``.log`` files that were read."""
     duration_ms: int = 0

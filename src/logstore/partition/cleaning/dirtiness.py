@@ -32,33 +32,33 @@ class CleanableFacts(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dirtiness:
-    """What compaction would find in a log."""
+    """How much of a log waits for compaction."""
 
     first_dirty_offset: int
-    """Everything below it was cleaned before."""
+    """Everything below this offset was compacted before."""
     first_uncleanable_offset: int
-    """Nothing from here on may be touched now; at least ``first_dirty_offset``."""
+    """Nothing from this offset on may be compacted now; at least ``first_dirty_offset``."""
     clean_bytes: int
-    """Of the segments below the dirty part."""
+    """Bytes of the segments below the dirty part."""
     cleanable_bytes: int
-    """Of the segments that are dirty, wholly or in part, and lie wholly below the first uncleanable
+    """Bytes of the segments that are dirty, at least in part, and lie wholly below the first uncleanable
     offset."""
     is_overdue: bool
     """Whether a dirty record is older than ``max_compaction_lag_ms``."""
     min_ratio: float
     """The topic's ``min_cleanable_dirty_ratio``."""
     is_stored_offset_wrong: bool = False
-    """The stored offset lies outside of the log, so that the log counts as dirty from its start."""
+    """Whether the stored offset lies outside the log. The log then counts as dirty from its start."""
 
     @property
     def ratio(self) -> float:
-        """The dirty share of what is clean or cleanable, 0 to 1."""
+        """``cleanable_bytes`` as a share of ``clean_bytes`` and ``cleanable_bytes``, 0 to 1."""
         total_bytes = self.clean_bytes + self.cleanable_bytes
         return self.cleanable_bytes / total_bytes if total_bytes else 0.0
 
     @property
     def is_eligible(self) -> bool:
-        """Whether it is time to clean the log: it is dirty enough, or overdue."""
+        """Whether it is time to compact the log: it is dirty enough, or overdue."""
         return (self.is_overdue and self.cleanable_bytes > 0) or self.ratio > self.min_ratio
 
 

@@ -9,38 +9,38 @@ from typing import Final, NamedTuple
 from logstore.model import TopicPartition
 
 Throttle = Callable[[int], object]
-"""Called with the bytes that were read and written since the last call, after every step of at most some
-hundred KiB or one batch. It may sleep, or raise to abort the compaction."""
+"""Called after each step with the number of bytes read and written since the last call: at most some hundred
+KiB, or one batch. It may sleep, or raise to abort the compaction."""
 
 
 class CompactionProgress(NamedTuple):
-    """How far a compaction is."""
+    """The progress of a compaction."""
 
     partition: TopicPartition
     round: int
-    """From 1 on: one for each time that the offset map was filled."""
+    """The number of the round, from 1: the offset map is filled once in each."""
     done_bytes: int
-    """Of this round: of the log, read to fill the map, and read again to clean."""
+    """Bytes of the log that this round has read, to fill the map and again to compact."""
     total_bytes: int
-    """Of this round; may grow a little while the map is filled."""
+    """Bytes that this round has to read; may grow a little while the map is filled."""
 
 
 OnCompactionProgress = Callable[[CompactionProgress], object]
-"""What it raises aborts the compaction."""
+"""An exception in it aborts the compaction."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompactionReport:
-    """What a compaction did; with ``dry_run``, would do. Sums over all its rounds.
+    """What a compaction did; with ``dry_run``, what it would do. All rounds are added up.
 
-    *Read* is what was looked at, *kept* what is left of that in the log, *written* what had to be written for
-    it: a segment of which everything is kept stays as it is.
+    *Read* counts what was read, *kept* what is left of that in the log, *written* what was written for it. A
+    segment of which everything is kept is not rewritten.
     """
 
     partition: TopicPartition
     is_dry_run: bool
     round_count: int
-    """0: there was nothing to do, or not enough."""
+    """0 if there was nothing to do, or not enough."""
     key_count: int
     """Keys in the offset map, all rounds together."""
     first_dirty_offset_before: int
@@ -51,22 +51,22 @@ class CompactionReport:
     """Of the log."""
     size_bytes_after: int
     read_bytes: int
-    """Of the segments that were cleaned; not what was read to fill the map."""
+    """Bytes of the segments that were compacted; those read to fill the map do not count."""
     kept_bytes: int
     written_bytes: int
     read_batch_count: int
     kept_batch_count: int
-    """Empty ones, kept for their producer or their offset, among them."""
+    """Includes empty ones, which are kept for their producer or their offset."""
     rewritten_batch_count: int
-    """Kept with fewer records, with a delete horizon, or emptied."""
+    """Batches that lost records, got a delete horizon, or were emptied."""
     joined_batch_count: int
-    """Small ones of which larger ones were made; of ``kept_batch_count`` are those that were made."""
+    """Small batches that were joined into larger ones. ``kept_batch_count`` counts the larger ones."""
     read_record_count: int
-    """Control records do not count; neither do those of batches that were kept without a look."""
+    """Without control records, and without those in batches that were kept without decoding."""
     kept_record_count: int
     kept_tombstone_count: int
     removed_tombstone_count: int
-    """They were the latest of their keys, and their time was over."""
+    """Tombstones that were the latest of their keys, and whose time was over (``delete_retention_ms``)."""
     removed_marker_count: int
     removed_keyless_count: int
     removed_aborted_count: int
@@ -75,7 +75,7 @@ class CompactionReport:
 
     @property
     def saved_bytes(self) -> int:
-        """By how much the log is smaller."""
+        """By how many bytes the log became smaller."""
         return self.size_bytes_before - self.size_bytes_after
 
 
@@ -84,40 +84,39 @@ MAX_LISTED_OFFSETS: Final = 1_000
 
 
 class EraseProgress(NamedTuple):
-    """How far an erasure is."""
+    """The progress of an erasure."""
 
     partition: TopicPartition
     done_bytes: int
-    """Of the log, read to find the records, and read again to rewrite the segments that have any."""
+    """Bytes of the log that were read, to find the records and again to rewrite their segments."""
     total_bytes: int
-    """Grows once, when it is known which segments those are."""
+    """Bytes to read. Grows once, when it is known which segments to rewrite."""
 
 
 OnEraseProgress = Callable[[EraseProgress], object]
-"""What it raises aborts the erasure; segments that were rewritten before stay so."""
+"""An exception in it aborts the erasure; segments that were rewritten before stay so."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EraseReport:
-    """What an erasure did; with ``dry_run``, would do."""
+    """What an erasure did; with ``dry_run``, what it would do."""
 
     partition: TopicPartition
     is_dry_run: bool
     record_count: int
-    """Records erased. Those count too that nobody could read any more: of aborted transactions, and below the
-    log start."""
+    """Records that were erased, including those that could no longer be read: of aborted transactions, and
+    below the log start."""
     offsets: tuple[int, ...]
-    """Of the first :data:`MAX_LISTED_OFFSETS` of them, ascending."""
+    """The offsets of the first 1,000 of them (:data:`MAX_LISTED_OFFSETS`), ascending."""
     rewritten_batch_count: int
     """Batches that lost records."""
     emptied_batch_count: int
-    """Of those, the ones that lost all: their headers stay."""
+    """Those of them that lost all records; their headers stay."""
     rewritten_segment_count: int
     size_bytes_before: int
     """Of the log."""
     size_bytes_after: int
     removed_files: tuple[str, ...]
-    """Names of files that were no part of the log, and were removed because they might have held such a
-    record: what compaction, retention and truncation had left to be removed, and what recoveries had set
-    aside."""
+    """Files that were no longer part of the log, removed because they might have held such a record: those
+    that compaction, retention and truncation had left to be removed, and those that recoveries had kept."""
     elapsed_ms: int

@@ -66,10 +66,11 @@ _IS_LATEST = marks_of(Standing.LATEST)
 
 
 class LatestView:
-    """The current record of each key of one partition, as of :attr:`end_offset`. What ``Log.latest`` returns.
+    """The current record of each key of one partition, as of :attr:`end_offset`. Returned by
+    :meth:`.Log.latest`.
 
-    Iterating it reads the log; each iteration does so anew, as of the same offset. ``follow(end_offset)``
-    goes on from there without a gap and without a record twice.
+    Each iteration reads the log, as of the same offset. ``follow(end_offset)`` continues from there, without
+    a gap or a duplicate.
     """
 
     def __init__(
@@ -93,8 +94,9 @@ class LatestView:
                 f"map_bytes is {shown(map_bytes)}; it must be a whole number, {LEAST_MAP_BYTES} or above"
             )
         self.partition = partition
+        """The topic's name and the partition's number."""
         self.end_offset = max(view.limit_of(isolation), view.log_start_offset)
-        """The view knows of every record below this offset, and of none at or above it."""
+        """The view covers every record below this offset, and none at or above it."""
         self._newer_view = newer_view
         self._seed = seed
         self._view = view
@@ -102,7 +104,7 @@ class LatestView:
         self._map_bytes = map_bytes
 
     def __iter__(self) -> Iterator[Record]:
-        """The records, in the order of their offsets; see ``Log.latest`` for what it costs."""
+        """The records in the order of their offsets. :meth:`.Log.latest` has the costs."""
         return chain.from_iterable(self.record_lists())
 
     def record_lists(self) -> Iterator[list[Record]]:
@@ -125,7 +127,7 @@ class LatestView:
         batch_rows: int = 16_384,
         batch_bytes: int = 4 * 1024 * 1024,
     ) -> pyarrow.RecordBatchReader:
-        """The same records as columns of Apache Arrow; see ``Log.latest_arrow``."""
+        """The same records as columns of Apache Arrow; see :meth:`.Log.latest_arrow`."""
         from logstore.partition.reading import arrow  # pyarrow is optional, and slow to import
 
         plan = arrow.plan_columns(columns, batch_rows, batch_bytes, has_types=False)

@@ -70,12 +70,12 @@ class ReadableLog(BoundToProcess, ABC):
     """Reading one partition."""
 
     damaged_read_count: int = 0
-    """How many reads, in any way of reading, have ended with :class:`CorruptionError` since the log was
-    opened. Reads that meet the same damage again count again; checks and scrubbing do not count. For whoever
-    watches a program: 0 is the only good value."""
+    """How many reads of any kind have ended with :class:`CorruptionError` since the log was opened, repeated
+    ones included. Checks and scrubbing do not count. Alert on any value but 0."""
     directory: str
     """Absolute path of the partition's directory."""
     partition: TopicPartition
+    """The topic's name and the partition's number."""
     _context: LogContext
 
     @abstractmethod
@@ -133,8 +133,8 @@ class ReadableLog(BoundToProcess, ABC):
 
     @property
     def deleted_offsets(self) -> range:
-        """The offsets in front of the log start: what retention or :meth:`.Log.delete_before` has taken away.
-        A reader that is among them has missed those from there on."""
+        """The offsets below the log start, which retention or :meth:`.Log.delete_before` has deleted. A
+        reader whose next offset is among them has missed the records from there on."""
         return range(self.log_start_offset)
 
     @property
@@ -144,7 +144,8 @@ class ReadableLog(BoundToProcess, ABC):
 
     @property
     def high_watermark(self) -> int:
-        """The offset below which every in-sync replica has the records; on one replica the log end."""
+        """The offset below which every in-sync replica has the records; with a single replica, the log
+        end."""
         return self._known_view().high_watermark
 
     @property
@@ -153,15 +154,15 @@ class ReadableLog(BoundToProcess, ABC):
         return self._known_view().last_stable_offset
 
     def readable_offsets(self, isolation: Isolation = Isolation.HIGH_WATERMARK) -> range:
-        """From the first offset that can be read up to what the isolation shows, both as of one moment. A
-        read-only log looks at its files once, while two properties make it look twice."""
+        """The offsets from the log start up to what the isolation shows, both as of the same moment. A
+        read-only log looks at its files once for this; two properties would look twice."""
         check_isolation(isolation)
         view = self._known_view()
         return range(view.log_start_offset, max(view.log_start_offset, view.limit_of(isolation)))
 
     @property
     def durable_offset(self) -> int:
-        """The offset below which a power cut takes nothing."""
+        """The offset below which a power cut cannot take anything."""
         return self._known_view().durable_offset
 
     @property
@@ -185,28 +186,28 @@ class ReadableLog(BoundToProcess, ABC):
         isolation: Isolation = Isolation.HIGH_WATERMARK,
         on_demand: bool = False,
     ) -> Iterator[Record]:
-        """The records from offset ``start`` (default: the log start) up to ``stop``, or up to what the
-        isolation shows at the time of the call.
+        """Iterate over the records from offset ``start`` (default: the log start) up to ``stop`` (default:
+        what the isolation shows at the time of the call). The record at ``stop`` is not read.
 
-        Each of the two may be a time instead: a datetime with its time zone. The range then begins at the
-        first record at or after ``start``, and ends in front of the first record at or after ``stop``; of
-        what lies between, records with other times are left out. A record that arrived late, behind one that
-        is as new as ``stop``, is not found.
+        Both may also be times: datetimes with their time zone. The range then goes from the first record at
+        or after ``start`` to the first record at or after ``stop``; records in it with other times are left
+        out. A record that arrived late, after one that is as new as ``stop``, is not found.
 
-        Offsets rise but may have gaps (after compaction, around transaction markers). Cost: one index lookup,
-        the same in a log of any size; then about 0.1 µs per record (without the compiled module 1 µs).
-        Memory: 512 KiB, or one batch if it is larger, and the records of 64 KiB of the log or of one batch.
+        Offsets are ascending, with gaps after compaction and around transaction markers. Cost: one index
+        lookup, the same in a log of any size; then about 0.1 µs per record (without the compiled module 1
+        µs). Memory: 512 KiB, or one batch if it is larger, and the records of 64 KiB of the log or of one
+        batch.
 
-        With ``on_demand`` key, value and headers are made when they are first asked for: a record of 100
-        bytes that nobody looks into then takes half the time to decode, one of 1,000 bytes a fifth. Each
-        keeps the piece of the log that it was read from in memory, up to 512 KiB: not for records that are
-        kept. Without the compiled module, and for compressed batches, it does nothing.
+        With ``on_demand``, key, value and headers are decoded when they are first used. A record whose fields
+        are not used takes half the time if it has 100 bytes, a fifth if it has 1,000. Each record keeps the
+        piece of the log that it was read from in memory, up to 512 KiB, so do not use this for records that
+        you keep. It has no effect without the compiled module and for compressed batches.
 
         Raises:
             OffsetOutOfRangeError: ``start`` is below the log start or above the log end. While iterating:
                 what is next was deleted or cut off meanwhile.
             UsageError: ``start`` or ``stop`` is neither an offset nor a time.
-            CorruptionError: while iterating: a batch is damaged. Nothing of it is returned.
+            CorruptionError: while iterating: a batch is damaged. None of its records is returned.
         """
         on_demand = check_flag(on_demand, "on_demand")
         span = span_of(start, stop)
@@ -268,14 +269,13 @@ class ReadableLog(BoundToProcess, ABC):
                 stop = min(stop, view.limit_of(isolation))
 
     def record_at(self, offset: int, *, isolation: Isolation = Isolation.HIGH_WATERMARK) -> Record | None:
-        """The record at an offset; None if there is none and never will be: compaction or a truncation left a
-        gap there, or it is a transaction marker, or, for :attr:`Isolation.COMMITTED`, the record of an
-        aborted transaction.
+        """The record at an offset. None if there is no record and never will be: the offset is in a gap left
+        by compaction or truncation, or is a transaction marker's, or (with :attr:`Isolation.COMMITTED`) an
+        aborted transaction's.
 
-        Cost: a search in the offset index, a read of the batch that holds the offset and of its neighbours'
-        headers, and the checksum; the other records of the batch are skipped. Large batches and compressed
-        ones are kept decompressed in the store's ``batch_cache_bytes``, and cost the search alone while they
-        are there.
+        Cost: a search in the offset index, a read of the batch and of its neighbours' headers, and the
+        checksum; the batch's other records are skipped. Large and compressed batches are kept decompressed in
+        the store's cache (``batch_cache_bytes``), and cost only the search while they are there.
 
         Raises:
             OffsetOutOfRangeError: the offset is below the log start, or at or above what the isolation shows.
@@ -305,24 +305,24 @@ class ReadableLog(BoundToProcess, ABC):
         self, *, isolation: Isolation = Isolation.HIGH_WATERMARK, map_bytes: int | None = None
     ) -> LatestView:
         """The current record of each key, as if the log were fully compacted, whether compaction has run or
-        not: iterate what this returns. ``docs/tables.md`` explains it.
+        not. Iterate over the result. ``docs/tables.md`` explains it.
 
-        A key whose latest record has no value (a tombstone) is left out; so are records without a key, and
-        those of aborted transactions at any isolation. Everything is as of
+        Left out are keys whose latest record has no value (a tombstone), records without a key, and at any
+        isolation the records of aborted transactions. Everything is as of
         :attr:`~logstore.partition.reading.latest.LatestView.end_offset`, which is what the isolation shows at
-        the time of this call: ``follow(view.end_offset)`` gives what comes after, nothing twice. Where there
-        are transactions, take :attr:`Isolation.COMMITTED` for both: else a transaction that is still open
-        counts.
+        the time of this call; follow from there to see each change exactly once. With transactions, use
+        :attr:`Isolation.COMMITTED` for both; otherwise records of open transactions count.
 
-        The records come in the order of their offsets. The log is read twice, and only records that are
-        given are made: 0.25 µs per record of 100 bytes in all. Memory: 24 bytes for each distinct key
-        (without the compiled module 190), in steps, so up to five times that, but at most ``map_bytes`` (128
-        MiB, 5.7 million keys); and what :meth:`read` takes. If that does not hold all keys, they are divided
-        into classes by a hash, as many as it takes; the log is read twice for each class, and one class comes
-        after the other, each in the order of its offsets.
+        The records come in the order of their offsets. Cost: the log is read twice, and only the records
+        returned are decoded: 0.25 µs per record of 100 bytes in all. Memory: 24 bytes for each distinct key
+        (without the compiled module 190), allocated in steps, so up to five times that; at most ``map_bytes``
+        (128 MiB, 5.7 million keys); and what :meth:`read` takes. If the keys do not fit, they are divided
+        into classes by a hash. The log is then read twice for each class, and the classes come one after the
+        other, each in the order of its offsets.
 
-        Compaction and retention may run meanwhile. A record that they remove may be missed: its key has a
-        later record at or above ``end_offset``, or retention has taken it. No older value takes its place.
+        Compaction and retention may run meanwhile. A record that they remove may be missing. Its key then has
+        a later record at or above ``end_offset``, or retention has deleted it; an older value never takes its
+        place.
 
         Raises:
             UsageError: ``map_bytes`` is less than 4096.
@@ -351,10 +351,11 @@ class ReadableLog(BoundToProcess, ABC):
         batch_bytes: int = 4 * 1024 * 1024,
         map_bytes: int | None = None,
     ) -> pyarrow.RecordBatchReader:
-        """The same as columns of Apache Arrow, those of :meth:`iterate_arrow`, a bounded number of records at
-        a time; ``read_all()`` of it is one table. Needs pyarrow: ``pip install 'embedded-logstore[arrow]'``.
+        """Like :meth:`latest`, as columns of Apache Arrow: those of :meth:`iterate_arrow`, a bounded number
+        of records at a time. ``read_all()`` of the result gives one table. Needs pyarrow:
+        ``pip install 'embedded-logstore[arrow]'``.
 
-        To know the offset as well: ``view = log.latest()``, then ``view.iterate_arrow()`` and
+        If you need the end offset too: ``view = log.latest()``, then ``view.iterate_arrow()`` and
         ``view.end_offset``.
 
         Raises:
@@ -374,14 +375,14 @@ class ReadableLog(BoundToProcess, ABC):
         isolation: Isolation = Isolation.HIGH_WATERMARK,
         columns: Iterable[str] | None = None,
     ) -> pyarrow.Table:
-        """The records from ``start`` up to ``stop``, as :meth:`read` has them, as one table of Apache Arrow.
+        """Read the records from ``start`` up to ``stop``, as :meth:`read` does, into one table of Apache
+        Arrow.
 
         Columns: ``offset`` and ``timestamp_ms`` (int64), ``key`` and ``value`` (binary), ``headers`` (a list
-        of key, value for each record); and if it is named, ``timestamp_type`` (int32). ``columns`` names
-        those that are wanted, in order; the others cost nothing. Needs pyarrow:
-        ``pip install 'embedded-logstore[arrow]'``. Cost: 0.08 µs per record of 100 bytes if the log is not
-        compressed, half of it for new memory. Memory: all that is read; :meth:`iterate_arrow` takes a bounded
-        amount, uses it again, and so takes half the time.
+        of (key, value) for each record); and on request ``timestamp_type`` (int32). ``columns`` selects and
+        orders them; the others cost nothing. Needs pyarrow: ``pip install 'embedded-logstore[arrow]'``. Cost:
+        0.08 µs per record of 100 bytes if the log is not compressed, half of it for new memory. Memory:
+        everything read. :meth:`iterate_arrow` reuses a bounded amount, and so takes half the time.
 
         Raises:
             OffsetOutOfRangeError: ``start`` is below the log start or above the log end.
@@ -400,17 +401,16 @@ class ReadableLog(BoundToProcess, ABC):
         batch_rows: int = 16_384,
         batch_bytes: int = 4 * 1024 * 1024,
     ) -> pyarrow.RecordBatchReader:
-        """As :meth:`read_arrow`, a bounded number of records at a time: a reader that gives record batches
-        when it is iterated, and that DuckDB, polars and whatever else takes an Arrow stream read from
-        directly.
+        """Like :meth:`read_arrow`, a bounded number of records at a time. Iterating over the reader gives
+        record batches. DuckDB, polars and other tools that take an Arrow stream read from it directly.
 
         Args:
             batch_rows: the most records in a record batch.
-            batch_bytes: the most bytes of its columns, but one record at least.
+            batch_bytes: the most bytes in its columns; a larger record is a batch by itself.
 
         Raises:
             OffsetOutOfRangeError, UsageError: as :meth:`read_arrow`.
-            CorruptionError: while iterating: a batch is damaged. What is before it was given.
+            CorruptionError: while iterating: a batch is damaged. Everything before it was returned.
         """
         from logstore.partition.reading import arrow  # pyarrow is optional, and slow to import
 
@@ -434,10 +434,10 @@ class ReadableLog(BoundToProcess, ABC):
         return self._go_through(view, start, stop, isolation, parts)
 
     def split(self, start: int, stop: int, *, parts: int = 1, max_count: int | None = None) -> list[int]:
-        """Offsets that cut ``[start, stop)`` into about ``parts`` pieces of about as many bytes, for readers
-        beside each other: rising, between ``start`` and ``stop``. They lie where batches begin, so that no
-        batch is read twice; where there are fewer such places, there are fewer pieces. With ``max_count`` no
-        piece spans more offsets than that, and larger batches are cut, too.
+        """Offsets that cut ``[start, stop)`` into about ``parts`` pieces of similar size in bytes, for
+        parallel readers. They are ascending, and lie between ``start`` and ``stop`` where batches begin, so
+        that no batch is read twice; with few batches there are fewer pieces. With ``max_count``, no piece
+        spans more offsets than that; larger batches are then cut too.
 
         Cost: 30 µs for each piece; no record is read.
 
@@ -468,12 +468,12 @@ class ReadableLog(BoundToProcess, ABC):
         min_one_batch: bool = True,
         leader_epoch: int | None = None,
     ) -> Fetched:
-        """Raw batches from the one that holds ``offset`` on, as Kafka's fetch returns them: whole batches of
-        one segment, checked, the first of which may begin below ``offset``.
+        """Raw batches, as Kafka's fetch returns them: whole and checked batches of one segment, from the one
+        that holds ``offset`` on. That one may begin below ``offset``.
 
         Args:
-            leader_epoch: the epoch in which the caller takes this log for the leader's (KIP-320). Only its
-                writer knows the present one.
+            leader_epoch: the leader epoch that the caller expects (KIP-320). Only a log that is open for
+                writing knows the current one.
 
         Raises:
             OffsetOutOfRangeError, CorruptionError: as :meth:`read`.
@@ -499,15 +499,15 @@ class ReadableLog(BoundToProcess, ABC):
         timeout: float | None = None,
         isolation: Isolation = Isolation.HIGH_WATERMARK,
     ) -> Iterator[Record]:
-        """The records from ``start`` (default: the log end) on, waiting for more at the end. A ``start`` that
-        is a datetime stands for the first record at or after it.
+        """Iterate over the records from ``start`` (default: the log end) on, and wait for more at the end. If
+        ``start`` is a datetime with its time zone, begin at the first record at or after it.
 
-        Ends when no record came for ``timeout`` seconds; by default never. A follower in another process sees
-        a record within about 10 ms of its being written, and costs next to nothing while none comes
-        (``docs/waiting.md`` says when not).
+        Ends when no record has come for ``timeout`` seconds; by default never. A follower in another process
+        sees a record about 10 ms after it was written, and costs almost nothing while there are none
+        (``docs/waiting.md`` names the exceptions).
 
         Raises:
-            OffsetOutOfRangeError: ``start`` is outside the log, or what is next was deleted or cut off
+            OffsetOutOfRangeError: ``start`` is outside the log, or the next record was deleted or truncated
                 meanwhile.
             ClosedError: the log was closed meanwhile, or its topic deleted by this process.
             UnknownTopicError: the topic was deleted by another process.
@@ -520,8 +520,8 @@ class ReadableLog(BoundToProcess, ABC):
         return chain.from_iterable(self._follow(position, timeout, isolation))
 
     def position_at(self, start: OffsetOrTime | Literal["earliest", "latest"], isolation: Isolation) -> int:
-        """The offset at which a follower begins: the first that can be read, what the isolation shows, the
-        first record at or after a time, or the offset itself.
+        """The offset at which a follower begins: the log start (``"earliest"``), the end of what the
+        isolation shows (``"latest"``), the first record at or after a time, or the offset itself.
 
         Raises:
             OffsetOutOfRangeError: an offset outside the log.
@@ -595,13 +595,13 @@ class ReadableLog(BoundToProcess, ABC):
     def find_timestamp(self, timestamp_ms: Moment) -> OffsetAndTimestamp | None:
         """Offset, timestamp and leader epoch of the first record at or after a time.
 
-        As Kafka's ListOffsets answers, but for transaction markers: they are nobody's records here, while a
-        broker may answer with the offset of one.
+        The same answer as Kafka's ListOffsets, except that a broker may also answer with the offset of a
+        transaction marker.
 
         Raises:
             UsageError: the timestamp is not a whole number of milliseconds, 0 or above.
-            InvalidTimestampError: it looks like another unit, in which the log's newest record is not
-                (``message_timestamp_unit_check``).
+            InvalidTimestampError: it looks like another unit than milliseconds, and the log's newest record
+                is not in that unit (``message_timestamp_unit_check``).
         """
         if isinstance(timestamp_ms, datetime):
             when = timestamp_ms
@@ -625,7 +625,8 @@ class ReadableLog(BoundToProcess, ABC):
             )
 
     def find_max_timestamp(self) -> OffsetAndTimestamp | None:
-        """The first record that carries the largest timestamp; None if no record has one."""
+        """Offset, timestamp and leader epoch of the first record with the largest timestamp; None if no
+        record has a timestamp."""
         return self._look(records.find_max_timestamp)
 
     def __iter__(self) -> Iterator[Record]:

@@ -112,15 +112,15 @@ class FoundBatch(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """The answer of a fetch: whole batches as they are on disk, the first of which holds the offset asked for
-    (drop the records below it), and what a consumer needs to know beside them."""
+    """The answer of a fetch: whole batches as they are on disk, and what a consumer needs to know about them.
+    The first batch holds the offset asked for: drop its records below that."""
 
     data: bytes
     next_offset: int
-    """Where the next fetch begins."""
+    """The offset for the next fetch."""
     aborted: AbortedTransactions
-    """For :attr:`Isolation.COMMITTED`: transactions to leave out, in the order of their markers; empty
-    otherwise."""
+    """For :attr:`Isolation.COMMITTED`: the aborted transactions, whose records the consumer leaves out, in
+    the order of their markers. Empty otherwise."""
     log_start_offset: int
     high_watermark: int
     last_stable_offset: int

@@ -36,14 +36,14 @@ class _RollMustWaitError(RetriableError):
 
 
 class AppendResult(NamedTuple):
-    """Where an append ended up."""
+    """The offsets that an append got."""
 
     base_offset: int
     last_offset: int
     timestamp_ms: int
     """The largest timestamp of the batches as stored."""
     is_duplicate: bool = False
-    """Nothing was appended: these are the offsets that the same batch got the first time."""
+    """True if nothing was appended: these are the offsets that the same batch got the first time."""
 
 
 def _check_below_last(planned: PlannedAppend) -> None:

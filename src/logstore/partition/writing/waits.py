@@ -22,11 +22,12 @@ from logstore.schedule import Task
 from logstore.warning import warn
 
 Done = Callable[[bool], object]
-"""Told once whether the log got there: false if the time was over, or the log closed or failed."""
+"""Called once: with True if the log reached the offset, with False if the time was over, or the log closed or
+failed."""
 
 
 class Wait:
-    """One wait for the log to get to an offset. Made by :meth:`.Log.when`."""
+    """A wait for the log to reach an offset. Made by :meth:`.Log.when`."""
 
     __slots__ = ("_done", "_lock", "_task", "is_over", "isolation", "offset")
 
@@ -34,13 +35,13 @@ class Wait:
         self.offset = offset
         self.isolation = isolation
         self.is_over = False
-        """Whether it was told, or cancelled."""
+        """Whether ``done`` was called, or the wait cancelled."""
         self._done = done
         self._lock = lock
         self._task: Task | None = None
 
     def cancel(self) -> bool:
-        """Wait no longer; false if it is over already. Nothing is called."""
+        """Stop waiting; ``done`` is not called. Returns False if the wait was already over."""
         with self._lock:
             was_over, self.is_over = self.is_over, True
             if self._task is not None:
@@ -52,7 +53,7 @@ class Wait:
         self._task = task
 
     def tell(self, is_reached: bool) -> None:
-        """The end of it, whoever comes first."""
+        """End the wait, unless it is over already."""
         if self.cancel():
             _call(lambda: self._done(is_reached), "what waited for a log")
 
