@@ -106,7 +106,7 @@ def test_an_io_error_names_the_file_and_the_number(tmp_path, monkeypatch, call):
 def test_a_storage_error_is_an_os_error():
     error = storage_error(OSError(errno.EACCES, "denied"), "/x", "opening")
     assert isinstance(error, OSError)
-    assert str(error) == "[Errno 13] opening: denied: '/x'"
+    assert str(error) == "[Errno 13] opening: denied (this process's user needs the permission): '/x'"
 
 
 def test_a_small_file_above_its_limit_is_refused_unread(tmp_path):
