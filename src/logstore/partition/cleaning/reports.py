@@ -78,6 +78,12 @@ class CompactionReport:
         """By how much the log is smaller."""
         return self.size_bytes_before - self.size_bytes_after
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the fields, without those that are 0 or empty."""
+        from logstore.showing import show_report  # few programs get here
+
+        return show_report(self)
+
 
 MAX_LISTED_OFFSETS: Final = 1_000
 """How many offsets a report lists."""
@@ -121,3 +127,9 @@ class EraseReport:
     record: what compaction, retention and truncation had left to be removed, and what recoveries had set
     aside."""
     elapsed_ms: int
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the fields, without those that are 0 or empty."""
+        from logstore.showing import show_report  # few programs get here
+
+        return show_report(self)
