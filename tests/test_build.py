@@ -79,7 +79,9 @@ def load(path):
 
 def play(module):
     encoded = module.encode_records([b"k", None], [b"v", b"w"], 5, None, 5, None, 0)
-    records = module.decode_records(encoded, 0, len(encoded), 2, 10, 5, None, 1, False)
+    where = (encoded, 0, len(encoded), 2, 10, 5, None, 1, False)
+    records = module.decode_records(*where, 7, ("t", 3))
+    assert [(record.topic, record.partition, record.leader_epoch) for record in records] == [("t", 3, 7)] * 2
     assert [tuple(record) for record in records] == [(10, 5, b"k", b"v", ()), (11, 5, None, b"w", ())]
     assert type(records[0]) is module.Record
     offsets = module.OffsetMap(1000, bytes(16))
@@ -104,7 +106,7 @@ kept = play(first)
 del first
 gc.collect()
 play(second)
-assert kept[0][0].key == b"k" and kept[1].get(b"k") == 10
+assert kept[0][0].key == b"k" and kept[0][0].topic == "t" and kept[1].get(b"k") == 10
 """,
         build.compiled.__file__,
     )

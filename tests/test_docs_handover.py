@@ -23,7 +23,7 @@ def test_the_lines_run_and_show_what_they_promise(tmp_path, monkeypatch, capsys)
 @pytest.mark.parametrize("line", re.findall(r"^ *python -m logstore (.*)$", PAGE, re.MULTILINE))
 def test_the_commands_are_understood(line, tmp_path, capsys):
     arguments = line.replace("/var/lib", str(tmp_path)).split()
-    assert main(arguments) == 1
+    assert main(arguments) == 3
     assert "does not exist" in capsys.readouterr().err
 
 

@@ -18,8 +18,9 @@ def test_the_lines_run_and_show_what_they_promise(tmp_path, monkeypatch, capsys)
             exec(compile(block, "waiting.md", "exec"), names)
     finally:
         names["store"].close()
-    printed = capsys.readouterr().out.splitlines()
+    *printed, refusal = capsys.readouterr().out.splitlines()
     assert printed == ["True True 100", "a thread for each of 1,000 polls: False", "[]", "[101]"]
+    assert refusal.endswith("use what is open, close it first, or wait longer; waited 100 ms")
 
 
 @pytest.mark.parametrize("target", re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", PAGE))

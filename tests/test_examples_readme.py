@@ -1,5 +1,5 @@
-"""The Python in the README runs as it stands, from top to bottom in an empty directory. What is for Spark is
-run by tests/spark/test_readme.py."""
+"""The blocks of the README for others that run them, and its links. tests/test_docs_pages.py runs them, and
+tests/spark/test_readme.py what is for Spark."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,6 @@ import pytest
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 ALL_BLOCKS = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-BLOCKS = [block for block in ALL_BLOCKS if "spark" not in block]
 
 
 def run_blocks(blocks):
@@ -17,14 +16,6 @@ def run_blocks(blocks):
     for block in blocks:
         exec(compile(block, "README.md", "exec"), names)
     return names
-
-
-def test_the_examples_run_and_show_what_they_promise(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    run_blocks(BLOCKS)
-    printed = capsys.readouterr().out
-    for value in (b"paid", b"shipped", b"returned"):
-        assert printed.count(str(value)) == 2, "once by the writer, once by the reader"
 
 
 @pytest.mark.parametrize("target", re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", README))

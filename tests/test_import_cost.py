@@ -27,6 +27,8 @@ HEAVY = (
     "decimal",
     "hashlib",
     "logging",
+    "typer",
+    "rich",
 )
 LOADED = "import sys; before = set(sys.modules); {}; print(*sorted(set(sys.modules) - before))"
 

@@ -475,8 +475,8 @@ class _TracedFiles(QuickFiles):
             action()
         super().flush_directory(path)
 
-    def lock(self, path):
-        return _TracedLock(super().lock(path), self.steps)
+    def lock(self, path, *, timeout_ms=0):
+        return _TracedLock(super().lock(path, timeout_ms=timeout_ms), self.steps)
 
 
 class _TracedLock:

@@ -123,6 +123,17 @@ def test_reports_show_what_is_not_empty(store):
     assert page_of(store.verify()).text.startswith("VerifyReport: sound")
 
 
+def test_copies_show_their_partitions(store, tmp_path):
+    store.create_topic("t", partitions=2).extend([b"v"] * 5)
+    rows = page_of(store.backup(tmp_path / "backup")).rows
+    assert ["is_incremental", "False"] in rows
+    assert [row[0] for row in rows[-2:]] == ["t-0", "t-1"]
+    store.close()
+    rows = page_of(logstore.handover(store.path, tmp_path / "other")).rows
+    assert ["created_topics", "t"] in rows
+    assert [row[0] for row in rows[-2:]] == ["t-0", "t-1"]
+
+
 # Whatever is in it
 
 TEXT = st.text(st.characters(codec=None))

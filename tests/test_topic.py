@@ -69,7 +69,7 @@ def test_in_index_count_and_reversed_work(topic, store):
 @pytest.mark.parametrize("kind", [IndexError, KeyError, UnknownTopicError, LookupError, LogstoreError])
 @pytest.mark.parametrize("number", [4, -5, 2**70])
 def test_a_partition_that_is_not_there_is_an_index_error_and_ours(topic, number, kind):
-    with pytest.raises(kind, match="has 4 partitions; there is no"):
+    with pytest.raises(kind, match="has 4 partitions, numbered from 0; there is no"):
         topic[number]
 
 

@@ -174,3 +174,38 @@ def test_a_module_of_another_platform_is_told_and_plain_code_runs(wheel_without_
     assert not is_compiled
     assert "has no compiled module (" in reason
     assert "_compiled.abi3.so" in reason
+
+
+TYPED_OUT = """
+import os, sys
+from pathlib import Path
+import logstore
+from tests.pages import run_page
+assert logstore.__file__.startswith(sys.prefix), logstore.__file__
+for page in ("README.md", "docs/tutorial.md"):
+    directory = Path(sys.argv[1]) / page.replace("/", "-")
+    directory.mkdir()
+    os.chdir(directory)
+    run_page(page, directory, skips=("logstore.spark",))
+print("typed out")
+"""
+
+
+def test_readme_and_tutorial_run_in_a_fresh_environment(wheel, tmp_path):
+    """With nothing but what the install brings. 20 s, and the network; without one it is skipped."""
+    environment = tmp_path / "environment"
+    subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
+    python = environment / "bin" / "python"
+    install = [python, "-m", "pip", "install", "-q", "--no-compile", wheel]
+    done = subprocess.run(install, capture_output=True, text=True, check=False)
+    if done.returncode and "No matching distribution" in done.stderr:
+        pytest.skip("no package index here")
+    assert done.returncode == 0, done.stderr
+    typed = subprocess.run(
+        [python, "-c", TYPED_OUT, tmp_path],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "LOGSTORE_LOOPS": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert typed.stdout.endswith("typed out\n"), typed.stderr

@@ -128,8 +128,9 @@ read_timestamp_type(PyObject *self, void *unused)
                            : &source->state->timestamp_types[number - NO_TIMESTAMP_TYPE];
     if (known != NULL && *known != NULL)
         return Py_NewRef(*known);
-    PyObject *type = model_attribute("TimestampType");
-    PyObject *member = type == NULL ? NULL : PyObject_CallFunction(type, "i", (int)number);
+    PyObject *type = model_attribute("TimestampType"), *value = type == NULL ? NULL : PyLong_FromLong(number);
+    PyObject *member = value == NULL ? NULL : PyObject_CallFunctionObjArgs(type, value, NULL);
+    Py_XDECREF(value);
     Py_XDECREF(type);
     if (known != NULL && *known == NULL && member != NULL)
         *known = Py_NewRef(member);
@@ -664,7 +665,24 @@ static PyType_Spec on_demand_spec = {
 
 /* Records that were read --------------------------------------------------------------------------------------- */
 
-/* Gives the records of a list that were just made the source that is told. */
+/* Puts records with a source into a list, in place of those that were made by hand. -1 with the exception. */
+static int
+place_all(const ModuleState *state, RecordSource *source, PyObject *records)
+{
+    for (Py_ssize_t number = 0; number < PyList_Size(records); number++) {
+        const Record *record = (Record *)PyList_GetItem(records, number);
+        if (Py_TYPE((PyObject *)record) != state->record_type) {
+            PyErr_SetString(PyExc_TypeError, "a list of records is wanted");
+            return -1;
+        }
+        PyObject *made = make_record(source, record->offset, record->timestamp_ms, Py_NewRef(record->key),
+                                     Py_NewRef(record->value), Py_NewRef(record->headers));
+        if (made == NULL || PyList_SetItem(records, number, made) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 static PyObject *
 place_records(PyObject *module, PyObject *args)
 {
@@ -678,21 +696,9 @@ place_records(PyObject *module, PyObject *args)
         return NULL;
     }
     RecordSource *source = find_source(state, partition, leader_epoch, timestamp_type);
-    if (source == NULL)
-        return NULL;
-    for (Py_ssize_t number = 0; number < PyList_Size(records); number++) {
-        Record *record = (Record *)PyList_GetItem(records, number);
-        if (Py_TYPE((PyObject *)record) != state->record_type) {
-            release_source(source);
-            PyErr_SetString(PyExc_TypeError, "a list of records is wanted");
-            return NULL;
-        }
-        release_source(record->source);
-        record->source = source;
-        source->reference_count++;
-    }
+    int failed = source == NULL ? -1 : place_all(state, source, records);
     release_source(source);
-    return Py_NewRef(records);
+    return failed < 0 ? NULL : Py_NewRef(records);
 }
 
 static PyMethodDef functions[] = {

@@ -1,5 +1,5 @@
-"""The disk. No other module touches it (but :mod:`~logstore.lock` for this one), so everything above can run
-against another implementation.
+"""The disk. No other module touches it (but :mod:`~logstore.lock` and :mod:`~logstore.inotify` for this one),
+so everything above can run against another implementation.
 
 Two protocols, :class:`File` and :class:`Files`, and their implementation on the operating system. They are
 narrow on purpose: positioned reads and writes, truncate, flush, rename, remove, list. Every method raises
@@ -113,6 +113,28 @@ class Lock(Protocol):
     def release(self) -> None: ...
 
 
+class DirectoryWatch(Protocol):
+    """Waits until something changes in some directories: names come, go or lead to other files, or a file is
+    written to or cut. Which of it was, the caller finds out; some of what is told changes nothing for him.
+
+    A file system may tell nothing at all, as of what another machine does on a network's disk. So look now
+    and then, whatever :meth:`wait` says.
+    """
+
+    def wait(self, timeout_ms: int) -> bool:
+        """Whether something has changed since the last wait, as soon as it does, or false after the timeout.
+        Look behind it: what changes during the look is told by the next wait. One thread at a time."""
+        ...
+
+    def wake(self) -> None:
+        """Let the thread that waits return at once. From any thread."""
+        ...
+
+    def close(self) -> None:
+        """Watch no longer. By the thread that waits with it, and not while it does."""
+        ...
+
+
 class Files(Protocol):
     """A file system."""
 
@@ -154,6 +176,14 @@ class Files(Protocol):
         of them."""
         ...
 
+    def link_count(self, path: str) -> int:
+        """How many names a file has: what is written in place into one of several is in all of them."""
+        ...
+
+    def exchange(self, path: str, other: str) -> None:
+        """Let two names of one directory change places, in one step. Not every file system can."""
+        ...
+
     def remove(self, path: str) -> None: ...
 
     def make_directory(self, path: str) -> None:
@@ -164,8 +194,16 @@ class Files(Protocol):
 
     def flush_directory(self, path: str) -> None: ...
 
-    def lock(self, path: str) -> Lock:
-        """Take the exclusive lock on the file ``path``, creating it.
+    def watch(self, directories: Sequence[str]) -> DirectoryWatch:
+        """Be told of changes in these directories, not in those below them; for readers in other processes.
+
+        Raises:
+            StorageError: the system cannot (ENOSYS), or may not now: there are as many as allowed.
+        """
+        ...
+
+    def lock(self, path: str, *, timeout_ms: int = 0) -> Lock:
+        """Take the exclusive lock on the file ``path``, creating it; wait for it for so long at most.
 
         Raises:
             LockedError: another process, or this one, holds it; names the holder where the system tells.
@@ -380,6 +418,14 @@ class OsFiles:
         with _reported(path, "linking"):
             os.link(path, new)
 
+    def link_count(self, path: str) -> int:
+        with _reported(path, "looking at"):
+            return os.stat(path).st_nlink
+
+    def exchange(self, path: str, other: str) -> None:
+        with _reported(path, "exchanging"):
+            _exchange(os.fsencode(path), os.fsencode(other))
+
     def remove(self, path: str) -> None:
         with _reported(path, "removing"):
             os.unlink(path)
@@ -400,8 +446,26 @@ class OsFiles:
             finally:
                 os.close(descriptor)
 
-    def lock(self, path: str) -> Lock:
-        return OsLock(path, lambda: _open_descriptor(path, os.O_RDWR | os.O_CREAT))
+    def watch(self, directories: Sequence[str]) -> DirectoryWatch:
+        from logstore.inotify import InotifyWatch  # ctypes, and few programs get here
+
+        return InotifyWatch(directories)
+
+    def lock(self, path: str, *, timeout_ms: int = 0) -> Lock:
+        return OsLock(path, lambda: _open_descriptor(path, os.O_RDWR | os.O_CREAT), timeout_ms)
+
+
+def _exchange(path: bytes, other: bytes) -> None:
+    """``renameat2`` with ``RENAME_EXCHANGE``: Linux 3.15, and most of its file systems. Python has no name
+    for it."""
+    import ctypes  # 4 ms, and few programs get here
+
+    if sys.platform != "linux" or not hasattr(libc := ctypes.CDLL(None, use_errno=True), "renameat2"):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    here, is_exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    if libc.renameat2(here, path, here, other, is_exchange):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
 
 
 def _mode_of(path: str) -> int:
@@ -570,22 +634,36 @@ def copy_file(files: Files, path: str, new: str, on_bytes: Callable[[int], objec
     """Copy a file that nobody changes, and flush the copy; its name is not durable yet. The copy shares no
     block that a change of either would reach: a file system that can (XFS, Btrfs) shares them until then.
     ``on_bytes`` is told how many bytes were copied since it was called last."""
-    source, target = files.open(path), files.open(new, create=True)
+    source = files.open(path)
+    try:
+        copy_beginning(files, source, source.size_bytes(), new, on_bytes)
+    finally:
+        source.close()
+    files.set_modified_ms(new, files.modified_ms(path))
+
+
+def copy_beginning(
+    files: Files, source: File, size_bytes: int, new: str, on_bytes: Callable[[int], object] | None = None
+) -> None:
+    """As :func:`copy_file` for the first ``size_bytes`` of an open file, which may grow behind them.
+
+    Raises:
+        CorruptionError: the file is shorter.
+    """
+    target = files.open(new, create=True)
     try:
         target.truncate(0)
-        position, size = 0, source.size_bytes()
-        while position < size:
-            done = _copy_piece(source, target, position, min(_COPY_PIECE_BYTES, size - position))
+        position = 0
+        while position < size_bytes:
+            done = _copy_piece(source, target, position, min(_COPY_PIECE_BYTES, size_bytes - position))
             if not done:
-                raise CorruptionError(f"became shorter than {size} bytes", path=path)
+                raise CorruptionError(f"became shorter than {size_bytes} bytes", path=source.path)
             position += done
             if on_bytes is not None:
                 on_bytes(done)
         target.flush()
     finally:
-        source.close()
         target.close()
-    files.set_modified_ms(new, files.modified_ms(path))
 
 
 def _copy_piece(source: File, target: File, position: int, size_bytes: int) -> int:
@@ -599,6 +677,20 @@ def _copy_piece(source: File, target: File, position: int, size_bytes: int) -> i
     if data:
         target.write_at(position, [data])
     return len(data)
+
+
+def real_path(files: Files, path: str) -> str:
+    """The absolute path that a path leads to, through symbolic links."""
+    return os.path.realpath(path) if isinstance(files, OsFiles) else files.absolute(path)
+
+
+def are_on_one_disk(files: Files, path: str, other: str) -> bool:
+    """Whether two paths are on the same file system, as far as anybody can tell: the numbers of their files
+    can be compared then, and a link between them may be possible."""
+    if not isinstance(files, OsFiles):
+        return True
+    with _reported(path, "looking at"):
+        return os.stat(path).st_dev == os.stat(other).st_dev
 
 
 def free_bytes(files: Files, path: str) -> int | None:

@@ -19,10 +19,12 @@ import contextlib
 import errno
 import fcntl
 import os
+import random
 import struct
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 from logstore.errors import FencedError, LockedError, StorageError, storage_error
@@ -35,6 +37,35 @@ _TAKE_OPEN_FILE_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None) if _KNOWS
 """The command for a lock that is bound to the open file; None where the system has none."""
 _MAX_MARK_BYTES = 64
 _HELD = (errno.EAGAIN, errno.EACCES)
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.001, 0.05
+
+
+def tries(timeout_ms: int) -> Iterator[bool]:
+    """One item for each try at a lock, and whether it is the last: one at once, then others after pauses that
+    grow to 50 ms, until the time is over. The system can wait for a lock, but not for so long at most.
+
+    Pauses are shortened by chance, so that nobody who waits is always late. There is no queue: who has waited
+    longest need not be next. The time is the machine's, whatever clock a store has.
+    """
+    deadline = time.monotonic() + timeout_ms / 1000
+    pause = _FIRST_PAUSE_SECONDS
+    while (left := deadline - time.monotonic()) > 0:
+        yield False
+        time.sleep(min(pause * random.uniform(0.5, 1), left))  # noqa: S311 - jitter, not secrets
+        pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+    yield True
+
+
+def refused(path: str, holder: str, advice: str, timeout_ms: int) -> LockedError:
+    """The error of the last try."""
+    wait = f"wait longer; waited {timeout_ms} ms" if timeout_ms else "wait for it: open(timeout=30)"
+    return LockedError(f"{path} is held by {holder}: {advice}, or {wait}")
+
+
+HELD_HERE = "the directory is already open for writing; use what is open, close it first"
+_HELD_THERE = (
+    "the directory is open for writing there; open it with read_only=True, close it there, stop that process"
+)
 
 
 class OsLock:
@@ -47,10 +78,11 @@ class OsLock:
     """A fork waits for it, so that the child knows every descriptor. Reentrant: a signal's handler may
     fork."""
 
-    def __init__(self, path: str, open_file: Callable[[], int]) -> None:
+    def __init__(self, path: str, open_file: Callable[[], int], timeout_ms: int = 0) -> None:
         """
         Args:
             open_file: opens the file for reading and writing, making it if need be.
+            timeout_ms: how long to try.
 
         Raises:
             LockedError: another process, or this one, holds it; names the holder where the system tells.
@@ -61,35 +93,43 @@ class OsLock:
         self._mark: bytes | None = None
         self._lost: str | None = None
         self._descriptor = -1
-        with self._registry_lock:
-            self._check_not_held_here()
-            descriptor = open_file()
-            try:
-                if not self._try_take(descriptor):
-                    raise LockedError(
-                        f"{path} is held by {_holder_of(descriptor)}: the directory is open for writing "
-                        "there; open it with read_only=True, or close it there first"
-                    )
+        for is_last in tries(timeout_ms):
+            with self._registry_lock:
+                if self._take(open_file, timeout_ms, is_last=is_last):
+                    return
+
+    def _take(self, open_file: Callable[[], int], timeout_ms: int, *, is_last: bool) -> bool:
+        """Whether nobody else has it. The last try says who has: finding that out takes longer than a try."""
+        if self._is_held_here():
+            if is_last:
+                raise refused(self._path, "this process", HELD_HERE, timeout_ms)
+            return False
+        descriptor = open_file()
+        try:
+            is_taken = self._try_take(descriptor)
+            if is_taken:
                 self._key = _identity(self._ask(os.fstat, descriptor))
                 self._put_mark(descriptor)
-            except BaseException:
-                os.close(descriptor)
-                raise
-            self._descriptor = descriptor
-            self._held[self._key] = self
+            elif is_last:
+                raise refused(self._path, _holder_of(descriptor), _HELD_THERE, timeout_ms)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        if not is_taken:
+            os.close(descriptor)
+            return False
+        self._descriptor = descriptor
+        self._held[self._key] = self
+        return True
 
-    def _check_not_held_here(self) -> None:
+    def _is_held_here(self) -> bool:
         try:
             key = _identity(self._ask(os.stat, self._path))
         except StorageError as error:
             if error.errno != errno.ENOENT:
                 raise  # one more descriptor of the file, once closed, would end a record lock that is held
-            return
-        if key in self._held:
-            raise LockedError(
-                f"{self._path} is held by this process: the directory is already open for writing; "
-                "use what is open, or close it first"
-            )
+            return False
+        return key in self._held
 
     def _ask(self, ask: Callable[..., os.stat_result], what: str | int) -> os.stat_result:
         try:

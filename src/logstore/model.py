@@ -112,7 +112,8 @@ class Record(_RecordFields):
 
     Beside these fields it says where it was read: ``topic`` and ``partition``, None if it was made by hand or
     read from a lone file; ``timestamp_type``, a :class:`TimestampType`; and ``leader_epoch``, None if its
-    batch has none. Copies, pickles and ``_replace`` keep these four.
+    batch has none (no checksum covers it; ``verify`` checks it). Copies, pickles and ``_replace`` keep these
+    four.
 
     A record is immutable, and equal to the tuple of its five fields: it is compared, hashed, unpacked and
     shown as that tuple.

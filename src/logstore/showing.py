@@ -119,6 +119,12 @@ def table_of_findings(title: str, findings: Sequence[Any], count: int) -> Table:
     )
 
 
+def table_of_fields(values: Sequence[Any]) -> Table:
+    """Dataclasses of one type, a line for each."""
+    names = [field.name for field in fields(values[0])] if values else []
+    return Table(names, ([getattr(value, name) for name in names] for value in values), len(values))
+
+
 def _time_of(record: Any) -> object:
     try:
         return record.timestamp

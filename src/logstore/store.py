@@ -28,15 +28,17 @@ from logstore.logdir.directory import (
     check_partition_count,
 )
 from logstore.logdir.held import check_numbers, shown_numbers
-from logstore.logdir.watched import WatchedDirectory
 from logstore.model import (
     BoundToProcess,
     TopicPartition,
 )
+from logstore.partition.arguments import check_timeout
 from logstore.topic import Topic
 
 if TYPE_CHECKING:
+    from logstore.backup.report import BackupReport, OnBackupProgress
     from logstore.logdir.cleaner import LogCleaner
+    from logstore.logdir.watched import WatchedDirectory
     from logstore.partition.checking.findings import OnVerifyProgress, VerifyReport
     from logstore.partition.cleaning.reports import (
         CompactionReport,
@@ -54,6 +56,7 @@ def open_store(
     files: Files | None = None,
     clock: Clock | None = None,
     on_progress: OnProgress | None = None,
+    timeout: float | None = None,
 ) -> Store:
     """Open a directory of topics.
 
@@ -68,9 +71,14 @@ def open_store(
         clock: another clock, for tests; without the system's clock there is no background thread, and
             recovery takes one partition after the other.
         on_progress: called after each partition is opened; for recoveries that take long.
+        timeout: how many seconds to wait while the directory is open for writing elsewhere, in this process
+            or another; by default not at all. Real seconds, also with another clock. It tries again every 50
+            ms, which costs nothing to speak of, and has no queue: of several that wait, any may be next. Says
+            nothing of how long the opening itself takes. A read-only open never waits.
 
     Raises:
-        LockedError: the directory is open for writing, in this process or another; names the process.
+        LockedError: the directory is open for writing, in this process or another, and was so until the
+            timeout; names the process.
         UsageError: the path is not a store.
         RetriableError: the process may start no thread for the background work.
         CorruptionError: the catalogue is damaged. A damaged partition does not fail the open: it raises when
@@ -78,10 +86,21 @@ def open_store(
     """
     name = check_path(path)
     create, read_only = check_flag(create, "create"), check_flag(read_only, "read_only")
+    timeout = None if timeout is None else check_timeout(timeout)
     if read_only:
+        from logstore.logdir.watched import WatchedDirectory  # a writer needs none
+
         return Store(WatchedDirectory(name, config=config, files=files, clock=clock))
     return Store(
-        LogDirectory(name, config=config, create=create, files=files, clock=clock, on_progress=on_progress)
+        LogDirectory(
+            name,
+            config=config,
+            create=create,
+            files=files,
+            clock=clock,
+            on_progress=on_progress,
+            timeout=timeout,
+        )
     )
 
 
@@ -104,7 +123,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
     @property
     def is_read_only(self) -> bool:
         """Whether it was opened with ``read_only``."""
-        return isinstance(self._directory, WatchedDirectory)
+        return not isinstance(self._directory, LogDirectory)
 
     @property
     def was_clean(self) -> bool:
@@ -227,7 +246,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         self._topics.pop(name, None)
 
     def _writable(self) -> LogDirectory:
-        if isinstance(self._directory, WatchedDirectory):
+        if not isinstance(self._directory, LogDirectory):
             raise ReadOnlyError(f"{self.path} was opened read-only; open it without read_only to change it")
         self._directory.check_open()
         return self._directory
@@ -281,6 +300,55 @@ class Store(BoundToProcess, Mapping[str, Topic]):
 
         check_callback(on_progress, "on_progress")
         return verify_topics(self._directory, list(self), on_progress, with_store=True)
+
+    def backup(
+        self,
+        path: PathLike,
+        *,
+        links: bool = True,
+        accept_damage: bool = False,
+        on_progress: OnBackupProgress | None = None,
+    ) -> BackupReport:
+        """Copy the whole store to another directory, which is a store like this one then:
+        ``logstore.open(path)`` works. Appends and everything else go on meanwhile; of each partition the
+        backup has all that was appended before the call, and maybe the beginning of what was appended since.
+        ``docs/backup.md`` says what else holds, and how to restore.
+
+        Another call with the same path brings over what has changed, and takes out what is gone: the backup
+        is the earlier or the new one at any moment, whatever happens. What is new in it was read and
+        verified.
+
+        Args:
+            path: the directory of the backup. Not there, empty, or an earlier backup of this store.
+            links: sealed segments are not copied where the file system allows two names of one file. Neither
+                the store nor the backup ever changes such a file, but a disk may damage it for both; without,
+                everything is copied.
+            accept_damage: make the backup although something in the store is damaged, and say so in
+                :attr:`BackupReport.damaged`: it is copied as it is, unless the earlier backup has it sound.
+            on_progress: called with a :class:`~logstore.backup.report.BackupProgress` after each piece, by
+                one thread at a time.
+
+        Cost: what is new is read once, and written once if it is not linked; an fsync for each new file; some
+        system calls for each segment. The last segment of each partition is copied if it has changed at all.
+        Locks are held for single system calls.
+
+        Raises:
+            UsageError: the path holds something else, or lies in the store.
+            CorruptionError: the store is damaged; says where. No backup was made, an earlier one is as it
+                was.
+            LockedError: somebody has the backup open for writing, or is making one there.
+            DiskFullError, StorageError: the disk refused; an earlier backup is as it was.
+            ReopenRequiredError: what was appended to a partition cannot be made durable.
+            ReadOnlyError: the store was opened read-only.
+        """
+        from logstore.backup.store_backup import back_up  # few programs get here
+
+        name, links = check_path(path), check_flag(links, "links")
+        accept_damage = check_flag(accept_damage, "accept_damage")
+        check_callback(on_progress, "on_progress")
+        return back_up(
+            self._writable(), name, links=links, accept_damage=accept_damage, on_progress=on_progress
+        )
 
     def run_background(self) -> int:
         """Run the background tasks that are due, here and now; for stores on a clock set by hand. Returns how

@@ -23,18 +23,7 @@ from logstore.format.batch import NewBatch
 from logstore.logdir.directory import (
     LogDirectory,
 )
-from logstore.logdir.joining import (
-    Order,
-    Start,
-    Stop,
-    check_order,
-    check_start,
-    check_stop,
-    follow_logs,
-    read_logs,
-)
 from logstore.logdir.placement import Placement
-from logstore.logdir.watched import WatchedDirectory
 from logstore.model import (
     BoundToProcess,
     Bytes,
@@ -54,6 +43,8 @@ if TYPE_CHECKING:
 
     import pyarrow
 
+    from logstore.logdir.joining import Order, Start, Stop
+    from logstore.logdir.watched import WatchedDirectory
     from logstore.partition.checking.findings import OnVerifyProgress, VerifyReport
     from logstore.partition.cleaning.reports import (
         CompactionReport,
@@ -176,6 +167,8 @@ class Topic(BoundToProcess, Sequence[Log]):
             NotOpenedError, CorruptionError: a partition could not be opened; or while iterating, a batch is
                 damaged.
         """
+        from logstore.logdir.joining import check_order, check_start, check_stop, read_logs
+
         by_timestamp = check_order(order)
         count = len(self)
         return read_logs(
@@ -209,11 +202,21 @@ class Topic(BoundToProcess, Sequence[Log]):
             OffsetOutOfRangeError, ClosedError, UnknownTopicError, CorruptionError: while iterating, as
                 :meth:`Log.follow`.
         """
+        from logstore.logdir.joining import check_order, check_start, follow_logs
+
         by_timestamp = check_order(order)
         check_isolation(isolation)
         seconds = None if timeout is None else check_timeout(timeout)
         start = check_start(start, len(self))
-        return follow_logs(self._logs, start, isolation, seconds, by_timestamp=by_timestamp)
+        directory = self._directory
+        return follow_logs(
+            self._logs,
+            start,
+            isolation,
+            seconds,
+            by_timestamp=by_timestamp,
+            make_waiting=None if isinstance(directory, LogDirectory) else directory.waiting,
+        )
 
     def _logs(self) -> dict[int, ReadableLog]:
         return {number: self._log(number) for number in self.held_partitions}
@@ -537,7 +540,7 @@ class Topic(BoundToProcess, Sequence[Log]):
         return self._writable().reopen(TopicPartition(self.name, number), accept_loss=accept_loss)
 
     def _writable(self) -> LogDirectory:
-        if isinstance(self._directory, WatchedDirectory):
+        if not isinstance(self._directory, LogDirectory):
             raise ReadOnlyError(
                 f"{self._directory.path} was opened read-only; open it without read_only to change it"
             )
@@ -567,7 +570,7 @@ class Topic(BoundToProcess, Sequence[Log]):
             (attempt(number, partial(cells, number)) for number in held),
             len(held),
         )
-        if not isinstance(self._directory, WatchedDirectory):  # there a broker's metadata may have to be read
+        if isinstance(self._directory, LogDirectory):  # else a broker's metadata may have to be read
             settings = [(name, value) for name, _, value in TopicConfig().differences(self.config)]
             if settings:
                 yield Table(("setting", "value"), settings)

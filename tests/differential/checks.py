@@ -15,6 +15,7 @@ from logstore.partition.watching.pinned import Damage
 from logstore.partition.watching.read_only import ReadOnlyLog
 from tests.differential.history import Flip, History
 from tests.differential.readers import (
+    COLUMNS_ALONE,
     IN_ORDER,
     REACHING,
     SINGLE,
@@ -25,6 +26,7 @@ from tests.differential.readers import (
     records_of,
     rows,
 )
+from tests.whole_records import whole
 
 PREFIX_BYTES = 17
 """Of a batch: what the CRC does not cover, the length and the magic byte."""
@@ -65,6 +67,8 @@ def _check_log(history: History, log: ReadableLog) -> int:
                     found = _with_rest(log, found, expected, limit)
                 what = (type(log).__name__, name, isolation, start, stop)
                 assert found == expected, (*what, *difference(found, expected))
+                if name not in COLUMNS_ALONE:
+                    _check_sources(found.records, expected.records, what)
                 count += 1
             if isinstance(log, ReadOnlyLog):
                 found = outcome(lambda: pinned(log, start, stop, isolation))  # noqa: B023 - as above
@@ -75,6 +79,12 @@ def _check_log(history: History, log: ReadableLog) -> int:
     _check_times(history, log)
     _check_outside(history, log)
     return count
+
+
+def _check_sources(found: list[Record], expected: list[Record], what: tuple[object, ...]) -> None:
+    """What equal records say beside the fields that make them equal."""
+    for one, other in zip(found, expected, strict=True):
+        assert whole(one) == whole(other), (*what, whole(one), whole(other))
 
 
 def difference(found: Outcome, expected: Outcome) -> tuple[object, ...]:
@@ -108,7 +118,9 @@ def _with_rest(log: ReadableLog, found: Outcome, expected: Outcome, limit: int) 
 def _check_tables(history: History, log: ReadableLog, isolation: Isolation) -> int:
     view = log.latest(isolation=isolation)
     expected = history.model.latest(view.end_offset, isolation)
-    assert list(view) == expected, (type(log).__name__, "latest", isolation)
+    found, what = list(view), (type(log).__name__, "latest", isolation)
+    assert found == expected, what
+    _check_sources(found, expected, what)
     columns = [record for batch in view.iterate_arrow(batch_rows=4) for record in records_of(batch)]
     assert columns == expected, (type(log).__name__, "latest_arrow", isolation)
     return 2
@@ -257,6 +269,8 @@ def _check_damaged(history: History, log: ReadableLog, flip: Flip, damaged: Dama
                     assert found.records == right[: len(found.records)], (name, *what)
                 else:
                     assert found == said, (name, *what, *difference(found, said))
+                    if name not in COLUMNS_ALONE:
+                        _check_sources(found.records, said.records, (name, *what))
             if isinstance(log, ReadOnlyLog) and stop - start > 1:
                 found = outcome(lambda: pinned(log, start, stop, isolation))  # noqa: B023 - as above
                 assert found == said, ("pinned", *what, *difference(found, said))

@@ -14,7 +14,7 @@ from typing import Any
 
 import logstore
 from logstore.config import StoreConfig, TopicConfig
-from logstore.model import Isolation, NewRecord, ProducerIdentity, Record, Role
+from logstore.model import Isolation, NewRecord, ProducerIdentity, Record, Role, TimestampType
 from logstore.partition.log import Log
 from logstore.partition.watching.read_only import ReadOnlyLog
 from logstore.testing import ManualClock
@@ -31,6 +31,8 @@ class History:
 
     def __init__(self, seed: int, path: Path, *, manages_high_watermark: bool = False) -> None:
         self.chance = random.Random(seed)
+        self._source_chance = random.Random(-seed - 1)
+        """For what came later, so that what a seed found before is found again."""
         self.clock = ManualClock()
         self.model = Model()
         self.path = path
@@ -45,6 +47,7 @@ class History:
             retention_ms=60_000 if chance.random() < 0.5 else -1,
             delete_retention_ms=chance.choice([0, 10**9]),
             min_cleanable_dirty_ratio=0.01,
+            message_timestamp_type="LogAppendTime" if self._source_chance.random() < 0.3 else "CreateTime",
         )
         self.store_config = StoreConfig(
             linger_ms=chance.choice([0, 5]),
@@ -94,6 +97,8 @@ class History:
         self.log.writer.gathering.drain()  # for readers elsewhere
         if self.manages_high_watermark:
             self._move_high_watermark()
+        elif self._source_chance.random() < 0.1:
+            self.log.assign_leader_epoch(self.log.leader_epoch + self._source_chance.choice([1, 1, 5]))
         return str(name)
 
     def _new_records(self, most: int) -> list[NewRecord]:
@@ -111,9 +116,20 @@ class History:
         ]
 
     def _note(self, news: list[NewRecord], offsets: range, producer: int | None = None) -> None:
+        is_append_time = self.topic_config.message_timestamp_type == "LogAppendTime"
         for new, offset in zip(news, offsets, strict=True):
             assert new.timestamp_ms is not None
-            record = Record(offset, new.timestamp_ms, new.key, new.value, tuple(new.headers))
+            record = Record(
+                offset,
+                self.clock.now_ms() if is_append_time else new.timestamp_ms,
+                new.key,
+                new.value,
+                tuple(new.headers),
+                topic="t",
+                partition=0,
+                timestamp_type=TimestampType.LOG_APPEND_TIME if is_append_time else TimestampType.CREATE_TIME,
+                leader_epoch=self.log.leader_epoch,
+            )
             self.model.add(record, producer)
 
     def _append(self) -> None:

@@ -54,7 +54,7 @@ def rows(log: ReadableLog, start: int, stop: int, isolation: Isolation) -> Itera
 
 def rows_on_demand(log: ReadableLog, start: int, stop: int, isolation: Isolation) -> Iterator[list[Record]]:
     for record in log.read(start, stop, isolation=isolation, on_demand=True):
-        yield [Record(*record)]
+        yield [record._replace()]
 
 
 def columns(log: ReadableLog, start: int, stop: int, isolation: Isolation) -> Iterator[list[Record]]:
@@ -103,7 +103,7 @@ def fetches(
         for at, header in scan_batches(fetched.data, 0, len(fetched.data), check=True)[0]:
             while waiting and waiting[0].first_offset <= header.last_offset:
                 hiding.add(waiting.pop(0).producer_id)
-            found = decode_batch(fetched.data, at, header)
+            found = decode_batch(fetched.data, at, header, partition=log.partition)
             if header.is_control:
                 if (
                     found and decode_control_record(found[0]).control_type is ControlType.ABORT
@@ -176,6 +176,9 @@ IN_ORDER: dict[str, Way] = {
 
 WHOLE: dict[str, Way] = {"one table": one_table}
 """They give all or nothing."""
+
+COLUMNS_ALONE = {"columns", "one table", "pinned"}
+"""They make records of columns, which do not say where they were read."""
 
 SINGLE = {"single records", "single reads"}
 """They read each record by itself: what was kept of a batch may serve them, and an error may name its

@@ -1,9 +1,9 @@
 """Every bit of a segment changed in turn, and every length it may be cut to.
 
 The segment lies in memory (a disk of the test kit), under an open log, so that a change costs nothing and a
-look at what was hit is quick: the batch of the bit and its neighbours are read. What no reader can see is the
-leader epoch, 4 bytes of each header that no checksum covers and that says nothing about records; verifying a
-log, which holds it against ``leader-epoch-checkpoint``, does see it.
+look at what was hit is quick: the batch of the bit and its neighbours are read. What no reader notices is the
+leader epoch, 4 bytes of each header that no checksum covers, and that records only repeat; verifying a log,
+which holds it against ``leader-epoch-checkpoint``, does notice.
 """
 
 from __future__ import annotations

@@ -81,10 +81,17 @@ def test_messages_take_it_from_one_place():
     assert literal == ["src/logstore/_version.py"]
 
 
-@pytest.mark.parametrize("extra", ["arrow", "spark"])
+MODULES = {
+    "arrow": "logstore.partition.reading.arrow",
+    "spark": "logstore.spark.source",
+    "cli": "logstore.cli",
+}
+
+
+@pytest.mark.parametrize("extra", MODULES)
 def test_a_missing_package_says_what_to_install(extra):
-    module = {"arrow": "logstore.partition.reading.arrow", "spark": "logstore.spark.source"}[extra]
-    missing = {"arrow": "pyarrow", "spark": "pyspark"}[extra]
+    module = MODULES[extra]
+    missing = {"arrow": "pyarrow", "spark": "pyspark", "cli": "typer"}[extra]
     printed = run_python(
         f"import sys; sys.modules[{missing!r}] = None\n"
         "try:\n"
@@ -93,6 +100,15 @@ def test_a_missing_package_says_what_to_install(extra):
         "    print(error)"
     )
     assert f"pip install '{DISTRIBUTION}[{extra}]'" in printed
+
+
+def test_the_program_says_it_in_a_sentence():
+    printed = run_python(
+        "import sys; sys.modules['rich'] = None; sys.stderr = sys.stdout\n"
+        "from logstore.__main__ import main\n"
+        "print(main(['ls']))"
+    )
+    assert printed == f"the command line needs typer and rich: pip install '{DISTRIBUTION}[cli]'\n3\n"
 
 
 # A build without a compiler ---------------------------------------------------------------------------------

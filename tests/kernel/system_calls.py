@@ -73,11 +73,11 @@ class CountedFiles(OsFiles):
         file.counts = self.counts
         return file
 
-    def lock(self, path: str) -> Lock:
+    def lock(self, path: str, *, timeout_ms: int = 0) -> Lock:
         """Who takes the lock writes his mark and ends the file there, and empties it when he lets go."""
         self.counts["write"] += 1
         self.counts["truncate"] += 2
-        return super().lock(path)
+        return super().lock(path, timeout_ms=timeout_ms)
 
 
 def _count(method: str, name: str) -> None:

@@ -86,7 +86,7 @@ def test_a_partition_that_is_not_held_is_an_error_that_says_which_are(topic, num
 
 
 def test_a_number_beyond_the_topic_is_another_error(topic):
-    with pytest.raises(UnknownTopicError, match="has 8 partitions; there is no 8"):
+    with pytest.raises(UnknownTopicError, match="has 8 partitions, numbered from 0; there is no 8"):
         topic[8]
 
 

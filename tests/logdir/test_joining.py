@@ -90,7 +90,7 @@ def test_a_follower_gets_what_comes_also_in_new_partitions(tmp_path, is_elsewher
     """2 s."""
     with logstore.open(tmp_path) as store:
         topic = store.create_topic("t", partitions=2)
-        topic.append(b"before", partition=0)
+        topic.append(b"before", partition=0, flush=True)
         followed = logstore.open(tmp_path, read_only=True)["t"] if is_elsewhere else topic
         found, ready = [], threading.Event()
 

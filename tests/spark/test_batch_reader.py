@@ -31,7 +31,6 @@ from logstore.spark.columns import COLUMNS
 from tests.spark.reading import offsets, plan
 
 SMALL = TopicConfig(segment_bytes=2_000, index_interval_bytes=300, file_delete_delay_ms=0, retention_ms=-1)
-TYPES = {"CreateTime": 0, "LogAppendTime": 1, "NoTimestampType": -1}
 
 
 @pytest.fixture
@@ -58,7 +57,7 @@ def row_of(topic, partition, record):
         "partition": partition,
         "offset": record.offset,
         "timestamp": record.timestamp_ms * 1000,
-        "timestampType": TYPES[getattr(record, "timestamp_type", "CreateTime")],
+        "timestampType": int(record.timestamp_type),
         "headers": [{"key": name, "value": value} for name, value in record.headers] or None,
     }
 

@@ -34,7 +34,7 @@ def page_of(lines):
 def test_a_goal_is_the_ratio_of_the_rounds():
     ours = [line(number=number, seconds=seconds) for number, seconds in ((1, 1.0), (2, 4.0), (3, 1.0))]
     parquet = [line(source=spark_parts.PARQUET, number=number, seconds=0.25) for number in (1, 2, 3)]
-    row = row_of(page_of([*ours, *parquet]), f"Scan of {SMALL}, all columns, to Parquet")
+    row = row_of(page_of([*ours, *parquet]), f"Scan of {SMALL}, all columns, vs Parquet")
     assert row[1:] == ["**missed**", "0.25 x (0.06 x to 0.25 x)", "0.50 x", "1.00 x"]
 
 
@@ -48,11 +48,11 @@ def test_a_ceiling_is_met_from_below():
 
 def test_growth_is_the_cost_of_a_record():
     lines = [line("sizes", query="100", records=100), line("sizes", query="1000", records=1000, seconds=20.0)]
-    assert row_of(page_of(lines), "Time of a record")[1:3] == ["**missed**", "2.00 x"]
+    assert row_of(page_of(lines), "Time per record")[1:3] == ["**missed**", "2.00 x"]
 
 
 def test_what_was_not_measured_is_said():
-    assert row_of(page_of([line()]), "Values alone")[1] == "not measured"
+    assert row_of(page_of([line()]), "Read only values")[1] == "not measured"
 
 
 def test_new_lines_take_the_place_of_the_same_part(tmp_path):

@@ -31,6 +31,7 @@ from logstore.logdir.catalogue import MAX_PARTITIONS, TopicEntry
 from logstore.logdir.held import check_numbers, not_held
 from logstore.logdir.identity import (
     check_topic_id,
+    end_being_backup,
     ensure_identity,
     is_brokers_directory,
     missing_directory,
@@ -81,8 +82,10 @@ class LogDirectory:
         clock: Clock | None = None,
         seed: int | None = None,
         on_progress: OnProgress | None = None,
+        timeout: float | None = None,
     ) -> None:
-        """
+        """``timeout``: how many seconds to wait for whoever has it open.
+
         Raises:
             UsageError: the path is not a store and cannot become one.
             LockedError: it is open for writing elsewhere.
@@ -105,7 +108,7 @@ class LogDirectory:
         self._scrubber: Scrubber | None = None
         prepare_directory(self._files, self.path, create=create)
         try:
-            self.context.home.acquire()
+            self.context.home.acquire(timeout)
             self._load(on_progress)
             self._start_background()
         except BaseException:
@@ -149,6 +152,7 @@ class LogDirectory:
         self.context.home.load()
         self._topics.load()
         self.identity = ensure_identity(self._files, self.path)
+        end_being_backup(self._files, self.path)
         self.was_clean = self.context.home.take_clean_marker()
         self._topics.finish_interrupted()
         wanted = [
@@ -252,6 +256,11 @@ class LogDirectory:
     def topic_names(self) -> list[str]:
         self.check_open()
         return self._topics.names()
+
+    def topics(self) -> list[TopicEntry]:
+        """What the catalogue says of each topic now."""
+        self.check_open()
+        return self._topics.live()
 
     def topic(self, name: str) -> TopicEntry:
         """

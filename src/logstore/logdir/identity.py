@@ -31,6 +31,11 @@ from logstore.partition.state.sidecars import METADATA_NAME, read_topic_id
 from logstore.warning import warn
 
 MAX_META_BYTES = 64 * 1024
+BACKUP_NAME = "backup.json"
+"""What a store has that is a backup, and that nobody has opened for writing: what is in it, of which
+store."""
+UNFINISHED_BACKUP_NAME = "backup.unfinished"
+"""A directory with this file is none: it is about to become a backup, or was one."""
 _MISSING_DIRECTORY = (
     "the partition's directory is missing. Restore it from a copy; or make an empty one, and reopen the "
     "partition with accept_loss=True to begin an empty log; or, if another directory has the partition now, "
@@ -46,6 +51,14 @@ _HANDED_IN_PART = (
     "the partition's directory is missing, because a handover to this directory was interrupted. Close the "
     "store, and call logstore.handover() again: it finishes what it began"
 )
+_UNFINISHED = (
+    "{path} is an unfinished backup, of a call that was killed or is under way. The next store.backup() to "
+    "the same path removes it"
+)
+_EXCHANGED_IN_PART = (
+    "{path} does not exist, but {path}.previous does: store.backup() was killed between two renames. Call it "
+    "again; or rename {path}.previous, which is the last backup but one, to {path}"
+)
 _GUESSES = uuid.UUID("7f1cf2f0-9a5d-4d0e-a5f4-5bd1be0e6c1f")  # any; the guesses' name space
 _STORE_FILES = {*STORE_NAMES, LOCK_NAME}
 
@@ -60,26 +73,37 @@ def prepare_directory(files: Files, path: str, *, create: bool) -> None:
     if files.is_file(path):
         raise UsageError(f"{path} is a file; a store is a directory")
     if not files.is_directory(path):
+        if files.is_file(f"{path}.previous/{BACKUP_NAME}"):
+            raise UsageError(_EXCHANGED_IN_PART.format(path=path))
         if not create:
             raise UsageError(
                 f"{path} does not exist; logstore.open() makes it, for writing and with create=True"
             )
-        _make_durably(files, path)
+        make_durably(files, path)
         return
     entries = files.list_directory(path)
     names = {entry.name.removesuffix(".tmp") for entry in entries}  # a crash may leave only such a one
+    if UNFINISHED_BACKUP_NAME in names:
+        raise UsageError(_UNFINISHED.format(path=path))
     if any(parse_segment_file_name(name) is not None for name in names):
         raise UsageError(f"{path} is the directory of one partition; open its parent, or use Log.open()")
     if names and not names & _STORE_FILES and not unknown_partitions(files, path, ()):
         raise UsageError(f"{path} holds other files and no topics; give a store a directory of its own")
 
 
-def _make_durably(files: Files, path: str) -> None:
+def make_durably(files: Files, path: str) -> None:
     """Make the directory and its parents, so that a power cut cannot take their names."""
     if not files.is_directory(path):
-        _make_durably(files, parent_of(path))
+        make_durably(files, parent_of(path))
         files.make_directory(path)
         files.flush_directory(parent_of(path))
+
+
+def end_being_backup(files: Files, path: str) -> None:
+    """A backup that is opened for writing is a store like others from then on; :meth:`take_clean_marker`
+    makes that durable."""
+    if files.is_file(f"{path}/{BACKUP_NAME}"):
+        files.remove(f"{path}/{BACKUP_NAME}")
 
 
 def parse_name(name: str) -> DirectoryName | None:

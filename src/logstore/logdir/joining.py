@@ -9,9 +9,9 @@ from __future__ import annotations
 import heapq
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import chain
 from operator import attrgetter
 from typing import Any, Final, Literal
@@ -22,6 +22,7 @@ from logstore.model import Isolation, Record
 from logstore.partition.log import Log
 from logstore.partition.reading.readable import ReadableLog
 from logstore.partition.reading.times import OffsetOrTime
+from logstore.partition.watching.waiting import Waiting
 
 Order = Literal["timestamp", "partition"]
 Start = Literal["earliest", "latest"] | datetime | Mapping[int, OffsetOrTime]
@@ -32,9 +33,6 @@ Stop = datetime | Mapping[int, OffsetOrTime]
 
 _LOOK_EVERY_SECONDS: Final = 1.0
 """How long a follower waits at most before it asks for new partitions."""
-_FIRST_PAUSE_SECONDS: Final = 0.002
-_LONGEST_PAUSE_SECONDS: Final = 0.02
-"""Between the looks of a follower that nobody tells of changes."""
 
 Logs = Mapping[int, ReadableLog]
 """By partition."""
@@ -128,83 +126,133 @@ def follow_logs(
     timeout: float | None,
     *,
     by_timestamp: bool,
+    make_waiting: Callable[[Sequence[str]], Waiting] | None,
 ) -> Iterator[Record]:
-    """See :meth:`.Topic.follow`. ``held`` gives the logs that there are now. What is wrong about the start is
-    said at once."""
+    """See :meth:`.Topic.follow`. What is wrong about the start is said at once.
+
+    Args:
+        held: gives the logs that there are now.
+        make_waiting: how to wait for changes in directories; None if the logs tell of their changes, being
+            open for writing here.
+    """
     logs = held()
     positions = {number: log.position_at(offset_of(start, number), isolation) for number, log in logs.items()}
-    return _follow(held, logs, positions, isolation, timeout, by_timestamp)
+    growth = _ToldGrowth() if make_waiting is None else _WatchedGrowth(make_waiting)
+    return _follow(held, growth, _Followed(dict(logs), positions, isolation), timeout, by_timestamp)
+
+
+class _Followed:
+    """The logs of a follower, and where it is in each."""
+
+    def __init__(self, logs: dict[int, ReadableLog], positions: dict[int, int], isolation: Isolation) -> None:
+        self.logs = logs
+        self._positions = positions
+        self._isolation = isolation
+
+    def renew(self, logs: Logs) -> list[int]:
+        """Follow these logs from now on: new ones from their beginning. Returns which are new, or were opened
+        again."""
+        changed = [number for number, log in logs.items() if self.logs.get(number) is not log]
+        for number in changed:
+            self.logs[number] = logs[number]
+            self._positions.setdefault(number, logs[number].log_start_offset)
+        return changed
+
+    def advance(self, numbers: Iterable[int]) -> list[Iterator[Record]]:
+        """What can be read now of some logs; of those that have nothing, nothing."""
+        found = []
+        for number in numbers:
+            before = self._positions[number]
+            records, after = self.logs[number].advance(before, isolation=self._isolation)
+            if after > before:
+                self._positions[number] = after
+                found.append(records)
+        return found
+
+    def has_news(self) -> bool:
+        """Whether any log has more to read."""
+        isolation, positions = self._isolation, self._positions
+        return any(log.readable_offsets(isolation).stop > positions[n] for n, log in self.logs.items())
 
 
 def _follow(
     held: Callable[[], Logs],
-    logs: Logs,
-    positions: dict[int, int],
-    isolation: Isolation,
+    growth: _ToldGrowth | _WatchedGrowth,
+    followed: _Followed,
     timeout: float | None,
     by_timestamp: bool,
 ) -> Iterator[Record]:
-    with ExitStack() as stack:
-        growth = _Growth(stack)
-        for number, log in logs.items():
-            growth.watch(number, log)
+    try:
+        growth.watch(followed, followed.logs)
         waited_since = time.monotonic()
         while True:
-            found = []
-            for number in growth.take():
-                position = positions[number]
-                records, positions[number] = growth.logs[number].advance(position, isolation=isolation)
-                if positions[number] > position:
-                    found.append(records)
+            found = followed.advance(growth.take(followed))
             if found:
                 yield from join(found, by_timestamp=by_timestamp)
-                growth.pause_seconds = _FIRST_PAUSE_SECONDS
                 waited_since = time.monotonic()
                 continue
             left = _LOOK_EVERY_SECONDS if timeout is None else waited_since + timeout - time.monotonic()
             if left <= 0:
                 return
-            growth.wait(min(left, _LOOK_EVERY_SECONDS))
-            for number, log in held().items():
-                if growth.logs.get(number) is not log:  # it is new, or was reopened
-                    positions.setdefault(number, log.log_start_offset)
-                    growth.watch(number, log)
+            growth.wait(followed, min(left, _LOOK_EVERY_SECONDS))
+            changed = followed.renew(held())
+            if changed:
+                growth.watch(followed, changed)
+    finally:
+        growth.end()
 
 
-class _Growth:
-    """Which of several logs may have grown. A log that is open for writing says so; the others have to be
-    looked at."""
+class _ToldGrowth:
+    """Which logs have grown, where they are open for writing here and say so themselves."""
 
-    def __init__(self, stack: ExitStack) -> None:
-        self.logs: dict[int, ReadableLog] = {}
-        self.pause_seconds = _FIRST_PAUSE_SECONDS
-        self._stack = stack
-        self._looked_at: set[int] = set()
+    def __init__(self) -> None:
+        self._stops: list[Callable[[], None]] = []
         self._grown: set[int] = set()
         self._changed = threading.Event()
 
-    def watch(self, number: int, log: ReadableLog) -> None:
-        self.logs[number] = log
-        if isinstance(log, Log):
-            self._stack.callback(log.on_change(lambda: self._tell(number)))
-        else:
-            self._looked_at.add(number)
-        self._tell(number)
+    def watch(self, followed: _Followed, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            log = followed.logs[number]
+            if isinstance(log, Log):
+                self._stops.append(log.on_change(partial(self._tell, number)))
+            self._tell(number)
 
     def _tell(self, number: int) -> None:
         """Called in the thread that changes the log."""
         self._grown.add(number)
         self._changed.set()
 
-    def take(self) -> list[int]:
+    def take(self, followed: _Followed) -> list[int]:
         """The logs to look at. One that grows from now on is in the next list."""
         self._changed.clear()
         grown, self._grown = self._grown, set()
-        return sorted(grown | self._looked_at)
+        return sorted(grown)
 
-    def wait(self, seconds: float) -> None:
-        """Until a log has grown, or may have."""
-        if self._looked_at:
-            seconds = min(seconds, self.pause_seconds)
-            self.pause_seconds = min(self.pause_seconds * 1.5, _LONGEST_PAUSE_SECONDS)
+    def wait(self, followed: _Followed, seconds: float) -> None:
         self._changed.wait(seconds)
+
+    def end(self) -> None:
+        for stop in self._stops:
+            stop()
+
+
+class _WatchedGrowth:
+    """The same, where another process writes the logs, and their files tell."""
+
+    def __init__(self, make_waiting: Callable[[Sequence[str]], Waiting]) -> None:
+        self._make_waiting = make_waiting
+        self._waiting = make_waiting(())
+
+    def watch(self, followed: _Followed, numbers: Iterable[int]) -> None:
+        self._waiting.end()
+        self._waiting = self._make_waiting([log.directory for log in followed.logs.values()])
+
+    def take(self, followed: _Followed) -> list[int]:
+        """The logs to look at: any may have grown."""
+        return sorted(followed.logs)
+
+    def wait(self, followed: _Followed, seconds: float) -> None:
+        self._waiting.wait(followed.has_news, int(seconds * 1000) + 1)
+
+    def end(self) -> None:
+        self._waiting.end()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections.abc import Sequence
 
 from logstore.arguments import did_you_mean, plain_text, shown
 from logstore.clock import Clock
@@ -28,6 +29,7 @@ from logstore.partition.checking.findings import VerifyReport
 from logstore.partition.state.context import make_context
 from logstore.partition.watching.files import Watch, WatchedCheckpoints
 from logstore.partition.watching.read_only import ReadOnlyLog
+from logstore.partition.watching.waiting import Waiting
 
 
 class WatchedDirectory:
@@ -134,6 +136,11 @@ class WatchedDirectory:
             hint = did_you_mean(name, self.topic_names())
             raise UnknownTopicError(f"there is no topic {shown(name)} in {self.path}{hint}")
         return topic
+
+    def waiting(self, directories: Sequence[str]) -> Waiting:
+        """How a follower waits for changes in directories of partitions, and in this one, which has their
+        checkpoints."""
+        return Waiting(self._files, [self.path, *directories])
 
     def config_of(self, name: str) -> TopicConfig:
         """The settings of a topic; in a broker's directory, what was set for it in the broker.

@@ -30,6 +30,7 @@ from logstore.model import (
 from logstore.partition.arguments import check_count, check_isolation, check_offset, check_timeout
 from logstore.partition.checking.checkable import CheckableLog
 from logstore.partition.encoding.rows import NewRecords
+from logstore.partition.reading.readable import WaitForGrowth
 from logstore.partition.reading.view import LogView
 from logstore.partition.recovery.loader import RecoveryReport, load_log
 from logstore.partition.standalone import open_standalone
@@ -87,6 +88,7 @@ class Log(CheckableLog):
         clock: Clock | None = None,
         create: bool = True,
         accept_loss: bool = False,
+        timeout: float | None = None,
     ) -> Log:
         """Open one partition's directory by itself, without a store around it.
 
@@ -94,6 +96,9 @@ class Log(CheckableLog):
         a store's directory belongs to that store: open the store. Flushes and checkpoints run in the
         background as in a store; retention and the expiry of producers do not: call
         :meth:`enforce_retention` and :meth:`expire_producers`.
+
+        Args:
+            timeout: how many seconds to wait while it is open elsewhere; see :func:`logstore.open`.
 
         Raises:
             LockedError: it is open elsewhere.
@@ -109,6 +114,7 @@ class Log(CheckableLog):
             clock=clock,
             create=check_flag(create, "create"),
             accept_loss=check_flag(accept_loss, "accept_loss"),
+            timeout=timeout,
         )
 
     # Reading
@@ -122,8 +128,8 @@ class Log(CheckableLog):
     def _known_view(self) -> LogView:
         return self.writer.known_view()
 
-    def _wait_for_growth(self, seen: LogView, timeout_ms: int) -> None:
-        self.writer.wait_for_growth(seen, timeout_ms)
+    def _waiting(self) -> contextlib.AbstractContextManager[WaitForGrowth]:
+        return contextlib.nullcontext(self.writer.wait_for_growth)
 
     def _check_usable(self) -> None:
         self.writer.guard.check_usable()

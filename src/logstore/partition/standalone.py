@@ -18,6 +18,7 @@ from logstore.errors import ClosedError, InvalidTopicError, UsageError
 from logstore.files import Files, PathLike, check_path
 from logstore.format.names import parse_directory_name
 from logstore.model import Role, TopicPartition
+from logstore.partition.arguments import check_timeout
 from logstore.partition.recovery.loader import load_log
 from logstore.partition.state.context import LogContext, make_context
 from logstore.partition.state.home import LOCK_NAME, STORE_NAMES
@@ -40,14 +41,16 @@ def open_standalone(
     clock: Clock | None,
     create: bool,
     accept_loss: bool,
+    timeout: float | None,
 ) -> T:
     """See :meth:`Log.open`. ``face`` is put before the writer here: until there is something to close,
     an interrupt must let go of the lock."""
     check_topic_config(config)
+    timeout = None if timeout is None else check_timeout(timeout)
     context = make_context(check_path(path), config=store_config, files=files, clock=clock)
     _check_place(context, create)
     try:
-        context.home.acquire()
+        context.home.acquire(timeout)
         return face(_open_held(context, config or context.config.topic, accept_loss))
     except BaseException:
         try:

@@ -25,14 +25,12 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
 from logstore.clock import Clock, SystemClock
 from logstore.config import StoreConfig
 from logstore.errors import (
-    LockedError,
     LogstoreError,
     StorageError,
     UnknownTopicError,
@@ -52,7 +50,6 @@ from logstore.warning import inform, warn
 STRAY_AFTER_MS: Final = 2 * 24 * 3600 * 1000
 """A staged file that was last written so long ago belongs to a job that is dead."""
 
-_RETRY_SECONDS: Final = 0.02
 
 reached: Callable[[str], None] = lambda step: None  # noqa: E731
 """Called at each step with its name; tests end the process there."""
@@ -75,16 +72,10 @@ def opened(
     Raises:
         LockedError: somebody had it open all the time; names the process.
     """
-    deadline = time.monotonic() + lock_timeout_ms / 1000
     config = StoreConfig(log_cleaner_enable=False)  # no threads for a moment
-    while True:
-        try:
-            store = open_store(path, create=False, config=config, files=files, clock=clock)
-            break
-        except LockedError as error:
-            if time.monotonic() >= deadline:
-                raise LockedError(f"{error}; waited {lock_timeout_ms} ms") from None
-            time.sleep(_RETRY_SECONDS)
+    store = open_store(
+        path, create=False, config=config, files=files, clock=clock, timeout=lock_timeout_ms / 1000
+    )
     with store:
         yield store
 

@@ -30,6 +30,7 @@ from typing import Final, NamedTuple
 from logstore.testing.memory import Image
 from logstore.testing.operations import (
     Create,
+    Exchange,
     FileOperation,
     FlushDirectory,
     FlushFile,
@@ -228,6 +229,10 @@ def apply_to_names(names: dict[str, int], operation: NameOperation) -> None:
     elif isinstance(operation, Rename):
         if operation.name in names:
             names[operation.new_name] = names.pop(operation.name)
+    elif isinstance(operation, Exchange):
+        if operation.name in names and operation.other_name in names:
+            one, other = names[operation.name], names[operation.other_name]
+            names[operation.name], names[operation.other_name] = other, one
     else:
         names.pop(operation.name, None)
 

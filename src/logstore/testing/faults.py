@@ -28,7 +28,7 @@ from enum import Enum
 from typing import Final, NamedTuple, NoReturn
 
 from logstore.errors import storage_error
-from logstore.files import DirectoryEntry, File, Files, FileStamp, Lock, MappedBytes
+from logstore.files import DirectoryEntry, DirectoryWatch, File, Files, FileStamp, Lock, MappedBytes
 from logstore.model import Bytes
 
 ACTIONS: Final = {
@@ -44,21 +44,46 @@ ACTIONS: Final = {
     "list": "listing",
     "rename": "renaming",
     "link": "linking",
+    "exchange": "exchanging",
     "remove": "removing",
     "mkdir": "creating",
     "rmdir": "removing",
     "flush directory": "flushing",
     "set time": "setting the time of",
+    "watch": "watching",
 }
 """The kinds of operations, and what errors call them."""
 
 _EVERY = frozenset(ACTIONS)
 _TAKE_SPACE = frozenset(
-    {"create", "write", "truncate", "flush", "rename", "link", "mkdir", "flush directory"}
+    {
+        "create",
+        "write",
+        "truncate",
+        "flush",
+        "rename",
+        "link",
+        "exchange",
+        "mkdir",
+        "flush directory",
+        "watch",
+    }
 )
-_TAKE_DESCRIPTORS = frozenset({"lock", "open", "create", "map", "list", "flush directory"})
+_TAKE_DESCRIPTORS = frozenset({"lock", "open", "create", "map", "list", "flush directory", "watch"})
 _CHANGE = frozenset(
-    {"lock", "create", "write", "truncate", "rename", "link", "remove", "mkdir", "rmdir", "set time"}
+    {
+        "lock",
+        "create",
+        "write",
+        "truncate",
+        "rename",
+        "link",
+        "exchange",
+        "remove",
+        "mkdir",
+        "rmdir",
+        "set time",
+    }
 )
 _NEED_PERMISSION = _EVERY - {"read", "write", "flush"}
 
@@ -265,6 +290,15 @@ class FaultyFiles:
         self.files.link(path, new)
         self.end(fault, "link", path)
 
+    def link_count(self, path: str) -> int:
+        self.begin("stat", path)
+        return self.files.link_count(path)
+
+    def exchange(self, path: str, other: str) -> None:
+        fault = self.begin("exchange", path)
+        self.files.exchange(path, other)
+        self.end(fault, "exchange", path)
+
     def remove(self, path: str) -> None:
         fault = self.begin("remove", path)
         self.files.remove(path)
@@ -285,11 +319,15 @@ class FaultyFiles:
         self.files.flush_directory(path)
         self.end(fault, "flush directory", path)
 
-    def lock(self, path: str) -> Lock:
+    def watch(self, directories: Sequence[str]) -> DirectoryWatch:
+        self.begin("watch", directories[0])
+        return self.files.watch(directories)
+
+    def lock(self, path: str, *, timeout_ms: int = 0) -> Lock:
         fault = self.begin("lock", path)
         if fault is not None:  # nobody would hold what was taken
             _fail(fault, "lock", path)
-        return self.files.lock(path)
+        return self.files.lock(path, timeout_ms=timeout_ms)
 
 
 class FaultyFile:

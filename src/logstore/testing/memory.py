@@ -10,15 +10,18 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from logstore.errors import FencedError, LockedError, StorageError, storage_error
+from logstore.errors import FencedError, StorageError, storage_error
 from logstore.files import DirectoryEntry, FileStamp
+from logstore.lock import HELD_HERE, refused, tries
 from logstore.model import Bytes
 from logstore.testing.operations import (
     Create,
+    Exchange,
     FlushDirectory,
     FlushFile,
     Link,
@@ -150,6 +153,33 @@ class _MemoryLock:
         self._held.discard(self._inode)
 
 
+class _MemoryWatch:
+    """Told of every change on the disk, wherever it is."""
+
+    def __init__(self, files: MemoryFiles) -> None:
+        self._files = files
+        self._seen = files._change_count
+        self._is_woken = False
+
+    def wait(self, timeout_ms: int) -> bool:
+        with self._files._change_lock:
+            self._files._changing.wait_for(self._has_news, timeout_ms / 1000)
+            has_news = self._has_news()
+            self._seen, self._is_woken = self._files._change_count, False
+        return has_news
+
+    def _has_news(self) -> bool:
+        return self._is_woken or self._files._change_count != self._seen
+
+    def wake(self) -> None:
+        with self._files._change_lock:
+            self._is_woken = True
+            self._files._changing.notify_all()
+
+    def close(self) -> None:
+        pass
+
+
 class MemoryFiles:
     """A file system in memory; implements :class:`~logstore.files.Files`.
 
@@ -179,9 +209,14 @@ class MemoryFiles:
         self._modified_ms: dict[int, int] = {}
         self._change_count = 0
         self._changed: dict[int, int] = {}
+        self._name_counts = Counter(inode for names in self._directories.values() for inode in names.values())
+        """How many names each has that is there."""
         self._next_number = max([*self._directories, *self.contents]) + 1
         self._held: set[int] = set()
         self._lock = threading.Lock()
+        self._change_lock = threading.RLock()
+        """Guards the count of changes."""
+        self._changing = threading.Condition(self._change_lock)
 
     @property
     def image(self) -> Image:
@@ -213,8 +248,10 @@ class MemoryFiles:
 
     def touch(self, number: int) -> None:
         self._modified_ms[number] = self._now_ms()
-        self._change_count += 1
-        self._changed[number] = self._change_count
+        with self._change_lock:
+            self._change_count += 1
+            self._changed[number] = self._change_count
+            self._changing.notify_all()
 
     def _new_number(self) -> int:
         with self._lock:
@@ -261,6 +298,7 @@ class MemoryFiles:
             self.begin(Create(path, directory, name, inode))
             self.contents[inode] = b""
             self._directories[directory][name] = inode
+            self._name_counts[inode] += 1
             self.touch(directory)
             self.touch(inode)
         elif inode in self._directories:
@@ -304,6 +342,8 @@ class MemoryFiles:
         if new_directory != directory:
             raise _error(errno.EXDEV, old, "renaming")
         self.begin(Rename(old, directory, name, new_name))
+        if new_name in names and new_name != name:
+            self._name_counts[names[new_name]] -= 1
         names[new_name] = names.pop(name)
         self.touch(directory)
 
@@ -314,8 +354,22 @@ class MemoryFiles:
             raise _error(errno.EPERM if inode in self._directories else errno.EEXIST, new, "linking")
         self.begin(Link(new, directory, name, inode))
         self._directories[directory][name] = inode
+        self._name_counts[inode] += 1
         self.touch(directory)
         self.touch(inode)
+
+    def link_count(self, path: str) -> int:
+        return self._name_counts[self._find(path, "looking at")]
+
+    def exchange(self, path: str, other: str) -> None:
+        directory, name = self._parent(path, "exchanging")
+        other_directory, other_name = self._parent(other, "exchanging")
+        names = self._directories[directory]
+        if other_directory != directory or name not in names or other_name not in names:
+            raise _error(errno.EXDEV if other_directory != directory else errno.ENOENT, path, "exchanging")
+        self.begin(Exchange(path, directory, name, other_name))
+        names[name], names[other_name] = names[other_name], names[name]
+        self.touch(directory)
 
     def remove(self, path: str) -> None:
         directory, name = self._parent(path, "removing")
@@ -324,6 +378,7 @@ class MemoryFiles:
             raise _error(errno.ENOENT if inode is None else errno.EISDIR, path, "removing")
         self.begin(Remove(path, directory, name))
         del self._directories[directory][name]
+        self._name_counts[inode] -= 1
         self.touch(directory)
 
     def make_directory(self, path: str) -> None:
@@ -350,13 +405,19 @@ class MemoryFiles:
     def flush_directory(self, path: str) -> None:
         self.begin(FlushDirectory(path, self._find(path, "flushing")))
 
-    def lock(self, path: str) -> _MemoryLock:
-        inode = self.open(path, create=True)._inode
-        with self._lock:
-            if inode in self._held:
-                raise LockedError(f"{path} is held: the directory is already open for writing")
-            self._held.add(inode)
-        return _MemoryLock(self, self._held, path, inode)
+    def watch(self, directories: Sequence[str]) -> _MemoryWatch:
+        for path in directories:
+            self._find(path, "watching")
+        return _MemoryWatch(self)
+
+    def lock(self, path: str, *, timeout_ms: int = 0) -> _MemoryLock:
+        for _ in tries(timeout_ms):
+            inode = self.open(path, create=True)._inode
+            with self._lock:
+                if inode not in self._held:
+                    self._held.add(inode)
+                    return _MemoryLock(self, self._held, path, inode)
+        raise refused(path, "this process", HELD_HERE, timeout_ms)
 
 
 def _error(number: int, path: str, action: str) -> StorageError:

@@ -102,6 +102,18 @@ class Rename(NamedTuple):
         return f"rename {self.path} -> {self.new_name}"
 
 
+class Exchange(NamedTuple):
+    """Two names of a directory that change places in one step."""
+
+    path: str
+    directory: int
+    name: str
+    other_name: str
+
+    def __str__(self) -> str:
+        return f"exchange {self.path} <-> {self.other_name}"
+
+
 class Remove(NamedTuple):
     """A name gone, of a file or of an empty directory."""
 
@@ -135,7 +147,7 @@ class Note(NamedTuple):
 FileOperation = Write | Truncate
 """What changes the contents of a file."""
 
-NameOperation = Create | Link | MakeDirectory | Rename | Remove
+NameOperation = Create | Link | MakeDirectory | Rename | Exchange | Remove
 """What changes the names of a directory."""
 
 Operation = FileOperation | NameOperation | FlushFile | LoseUnflushed | FlushDirectory

@@ -337,8 +337,8 @@ def test_following_does_not_spin_while_the_disk_refuses_what_is_gathered(log):
     log.append(b"a")
     log.writer.gathering.rows.has_failed = True
     waits = []
-    wait = log._wait_for_growth
-    log._wait_for_growth = lambda view, ms: (waits.append(ms), wait(view, ms))
+    wait = log.writer.wait_for_growth
+    log.writer.wait_for_growth = lambda view, ms: (waits.append(ms), wait(view, ms))
     assert list(log.follow(timeout=0.05)) == []
     assert len(waits) < 5
 

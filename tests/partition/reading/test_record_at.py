@@ -101,7 +101,7 @@ def test_outside_the_log_is_out_of_range(ten, loops):
     ten.roll()
     ten.delete_before(3)
     for offset in (0, 2, 10, 11, 2**62):
-        with pytest.raises(OffsetOutOfRangeError, match="3 up to 10"):
+        with pytest.raises(OffsetOutOfRangeError, match="3 to 10"):
             ten.record_at(offset)
     assert [ten.record_at(offset).value for offset in (3, 9)] == [b"3", b"9"]
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, TypeVar
@@ -59,6 +60,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+WaitForGrowth = Callable[[LogView, int], None]
+"""Returns when the log may have changed since a view, or after so many milliseconds."""
+
 MAX_FETCH_BYTES = 1024 * 1024
 """What :meth:`ReadableLog.fetch` returns at most, unless asked for more."""
 
@@ -95,8 +99,8 @@ class ReadableLog(BoundToProcess, ABC):
         """
 
     @abstractmethod
-    def _wait_for_growth(self, seen: LogView, timeout_ms: int) -> None:
-        """Return when the log may have changed since ``seen``, or after the timeout."""
+    def _waiting(self) -> AbstractContextManager[WaitForGrowth]:
+        """What one follower waits with."""
 
     def _newer_view(self, seen: LogView, error: LogstoreError) -> LogView:
         """What is there now, if a file that ``seen`` names is gone because other segments took its place;
@@ -500,7 +504,8 @@ class ReadableLog(BoundToProcess, ABC):
         is a datetime stands for the first record at or after it.
 
         Ends when no record came for ``timeout`` seconds; by default never. A follower in another process sees
-        a record within about 10 ms of its being written.
+        a record within about 10 ms of its being written, and costs next to nothing while none comes
+        (``docs/waiting.md`` says when not).
 
         Raises:
             OffsetOutOfRangeError: ``start`` is outside the log, or what is next was deleted or cut off
@@ -551,21 +556,22 @@ class ReadableLog(BoundToProcess, ABC):
 
     def _follow(self, position: int, timeout: float | None, isolation: Isolation) -> Iterator[list[Record]]:
         waited_since = time.monotonic()
-        while True:
-            view = self._published_view()
-            limit = view.limit_of(isolation)
-            view.check_in_range(position)
-            if position < limit:
-                yield from self._record_lists(view, position, limit, isolation)
-                position = limit
-                waited_since = time.monotonic()
-                continue
-            left = None if timeout is None else waited_since + timeout - time.monotonic()
-            if left is not None and left <= 0:
-                return
-            self._wait_for_growth(
-                view, _MAX_WAIT_MS if left is None else min(int(left * 1000) + 1, _MAX_WAIT_MS)
-            )
+        with self._waiting() as wait_for_growth:
+            while True:
+                view = self._published_view()
+                limit = view.limit_of(isolation)
+                view.check_in_range(position)
+                if position < limit:
+                    yield from self._record_lists(view, position, limit, isolation)
+                    position = limit
+                    waited_since = time.monotonic()
+                    continue
+                left = None if timeout is None else waited_since + timeout - time.monotonic()
+                if left is not None and left <= 0:
+                    return
+                wait_for_growth(
+                    view, _MAX_WAIT_MS if left is None else min(int(left * 1000) + 1, _MAX_WAIT_MS)
+                )
 
     # Time
 

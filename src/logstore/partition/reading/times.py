@@ -67,7 +67,7 @@ def offset_from(view: LogView, when: OffsetOrTime, name: str) -> int:
         return check_offset(when, name)
     if not isinstance(when, datetime):
         raise UsageError(
-            f"{name} is {shown(when)}; it must be an offset or a datetime{how_to_make_int(when)}"
+            f"{name} is {shown(when)}; it must be a whole number, or a datetime{how_to_make_int(when)}"
         )
     found = find_timestamp(view, first_ms_from(when, name))
     return view.log_end_offset if found is None else found.offset

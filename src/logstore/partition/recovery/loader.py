@@ -349,7 +349,7 @@ class Loader:
             self._is_doubtful_cut |= kept is not None and not is_torn_end
             if kept is not None:
                 self.report.kept_aside.append(kept)
-        segment.log_file.truncate(segment.size_bytes)
+        segment.cut_to_size()
 
     def _set_aside(self, bases: list[int]) -> None:
         """Take the segments behind a cut out of the log: their records no longer follow anything. The last

@@ -14,12 +14,18 @@ import threading
 from collections.abc import Sequence
 
 from logstore.errors import CorruptionError, StorageError
-from logstore.files import File, Files
+from logstore.files import File, Files, read_small_file, write_small_file
 from logstore.format.header import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, BatchHeader, decode_header
 from logstore.format.index import TimestampOffset
-from logstore.format.names import INDEX_SUFFIX, TEMPORARY_SUFFIX, TIME_INDEX_SUFFIX
+from logstore.format.names import (
+    INDEX_SUFFIX,
+    TEMPORARY_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+)
 from logstore.model import AbortedTransaction
 from logstore.partition.segments.indexes import (
+    MAX_TRANSACTION_INDEX_BYTES,
     IndexBuilder,
     IndexEntries,
     OffsetIndex,
@@ -58,7 +64,8 @@ class ActiveSegment(Segment):
         self._kept_log: File | None = None
         self._is_flushed = True
         self._has_rest = False
-        """Bytes of a failed append may lie behind the end of the file."""
+        """Bytes of a failed append may lie behind the end of the file; or it has another name."""
+        self._is_shared = False
         self._transactions: TransactionIndex | None = None
         self._index_lock = threading.RLock()
         self._index_limit_bytes = index_limit_bytes
@@ -121,6 +128,29 @@ class ActiveSegment(Segment):
         self._size_bytes = size_bytes
         if size_bytes >= HEADER_BYTES:
             self.rolling_timestamp_ms = decode_header(self.read_at(0, HEADER_BYTES)).max_timestamp_ms
+
+    def look_for_other_names(self) -> None:
+        """Find out whether the file has another name, as one has that is part of a backup. Then it is not
+        changed in place: in front of the first change a copy takes this name. The caller keeps everybody from
+        giving it another name from now on."""
+        self._is_shared = self._has_rest = self._files.link_count(self.path) > 1
+        if self._is_shared:
+            self.indexes.distrust_files()
+
+    def cut_to_size(self) -> None:
+        """Cut off what the file has behind the end."""
+        self._cut(self.size_bytes)
+
+    def _cut(self, size_bytes: int) -> None:
+        """Cut the file to the segment's size, and leave it to this segment alone."""
+        if not self._is_shared:
+            self.log_file.truncate(size_bytes)
+            return
+        path = self.path_of(TRANSACTION_INDEX_SUFFIX)
+        transactions = read_small_file(self._files, path, MAX_TRANSACTION_INDEX_BYTES)
+        if transactions is not None:
+            write_small_file(self._files, path, transactions)
+        self.rewrite()
 
     @property
     def log_file(self) -> File:
@@ -214,7 +244,7 @@ class ActiveSegment(Segment):
         """
         position = self.size_bytes
         if self._has_rest:
-            self.log_file.truncate(position)
+            self._cut(position)
         self._has_rest = True
         self._is_flushed = False
         try:
@@ -242,8 +272,8 @@ class ActiveSegment(Segment):
         any."""
         has_rest = self.log_file.size_bytes() > self.size_bytes
         if has_rest:
-            self.log_file.truncate(self.size_bytes)
-        self._has_rest = False
+            self.cut_to_size()
+        self._has_rest = self._is_shared
         return has_rest
 
     def append_aborted(self, aborted: AbortedTransaction) -> None:
@@ -304,7 +334,7 @@ class ActiveSegment(Segment):
         with self._index_lock:
             self.indexes.truncate_to(offset)
             self.read_transaction_index().truncate_to(offset)
-            self.log_file.truncate(cut)
+            self._cut(cut)
             self._flush_file(self.log_file)
             self._has_rest = False
             if not self.confirms(self.time_index.last_entry, cut):
@@ -338,6 +368,7 @@ class ActiveSegment(Segment):
         self._files.flush_directory(self.directory)
         self.forget_files()
         self.indexes.distrust_files()
+        self._is_shared = False
 
     def _copy_log(self, path: str) -> None:
         copy = self._files.open(path, create=True)
@@ -390,4 +421,5 @@ def open_active(segment: ActiveSegment) -> ActiveSegment:
         )
     except (CorruptionError, StorageError):
         indexes.clear()
+    segment.look_for_other_names()
     return segment

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from logstore.errors import CorruptionError, NotOpenedError, StorageError
-from logstore.files import File, Files
+from logstore.files import File, Files, FileStamp
 from logstore.format.header import HEADER_BYTES, decode_header
 from logstore.format.index import TimestampOffset
 from logstore.format.names import (
@@ -241,6 +241,15 @@ class Segment:
     @property
     def modified_ms(self) -> int:
         return self._of_log(self._files.modified_ms)
+
+    def file_stamp(self) -> FileStamp:
+        """Of the .log file, whatever its name is now."""
+        return self._of_log(self._files.stamp)
+
+    def link_log(self, new: str) -> None:
+        """Give the .log file another name. The caller holds the log's lock, and knows that the segment is a
+        sealed one of it: whoever changes the file later looks for other names first."""
+        self._files.link(self.path, new)
 
     def read_at(self, position: int, size_bytes: int) -> bytes:
         """Bytes of the .log file; fewer than asked only at its end."""

@@ -67,13 +67,14 @@ class LogHome:
 
     # Ownership
 
-    def acquire(self) -> None:
-        """Become the one writer of the directory.
+    def acquire(self, timeout: float | None = None) -> None:
+        """Become the one writer of the directory; wait up to ``timeout`` seconds for another one to end.
 
         Raises:
             LockedError: somebody else is.
         """
-        self._held = self._files.lock(f"{self.path}/{LOCK_NAME}")
+        timeout_ms = round((timeout or 0) * 1000)
+        self._held = self._files.lock(f"{self.path}/{LOCK_NAME}", timeout_ms=timeout_ms)
 
     def check_held(self) -> None:
         """Before anything is changed that another writer would rely on, and before anything is acknowledged

@@ -11,7 +11,7 @@ that is in the middle of what went finds a file missing or bytes that do not fit
 only what two looks agree on is an error. Compaction and erasures replace segments by others of the same
 names: what is read of a segment counts only if the file is still the one that was found with the others.
 
-Waiting is by looking, every few milliseconds: three system calls. Lock: ``_lock`` guards the refresh.
+Lock: ``_lock`` guards the refresh. How a follower waits: :mod:`~logstore.partition.watching.waiting`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import errno
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from logstore.config import TopicConfig
@@ -44,6 +45,7 @@ from logstore.format.names import (
 from logstore.model import Isolation, Role, TopicPartition
 from logstore.partition.arguments import check_isolation, check_offset
 from logstore.partition.checking.checkable import CheckableLog
+from logstore.partition.reading.readable import WaitForGrowth
 from logstore.partition.reading.view import LogView
 from logstore.partition.recovery.leftovers import (
     Names,
@@ -58,7 +60,7 @@ from logstore.partition.state.context import LogContext
 from logstore.partition.state.home import RECOVERY_POINTS_NAME, LogHome
 from logstore.partition.state.producer_replay import ProducerSource, producer_batches, replay_batch
 from logstore.partition.state.producer_state import CompletedTransaction, ProducerStates
-from logstore.partition.state.sidecars import read_role, read_topic_id, replicated_below
+from logstore.partition.state.sidecars import read_epochs, read_role, read_topic_id, replicated_below
 from logstore.partition.watching.files import (
     StampedSegment,
     TailRules,
@@ -66,20 +68,22 @@ from logstore.partition.watching.files import (
     WatchedCheckpoints,
     WatchedSegment,
 )
+from logstore.partition.writing.retention import PlannedDeletion, SegmentFacts, plan_retention
 from logstore.warning import warn
 
 if TYPE_CHECKING:
     from logstore.partition.checking.facts import LogFacts
     from logstore.partition.checking.files import StoredCheckpoints
     from logstore.partition.watching.pinned import PinnedRange
+    from logstore.partition.watching.stored import StoredState
+    from logstore.partition.watching.waiting import Waiting
 
-POLL_MS = 2
-"""How often a waiting follower looks."""
 _WHAT_TO_DO = (
     "Restore the files, or open the store for writing and reopen the partition with accept_loss=True "
     "to cut the log there"
 )
-_MOST_LOOKS = 1_000  # at a log that is never at rest, POLL_MS or more after each other
+_MOST_LOOKS = 1_000  # at a log that is never at rest,
+_BETWEEN_LOOKS_MS = 2  # or more, after each other
 
 T = TypeVar("T")
 
@@ -115,6 +119,7 @@ class ReadOnlyLog(CheckableLog):
         self._is_begun = False
         """Whether the log's end was found, so that looks may go on from there."""
         self._is_closed = False
+        self._followers: set[Waiting] = set()
         self.passes_damage = False
         """Whether to look for what is behind damage at the end of a log of which the checkpoints say that it
         was longer, and to warn of what is missing. Else that is an error."""
@@ -176,6 +181,8 @@ class ReadOnlyLog(CheckableLog):
     def close(self) -> None:
         """Refuse further reads. Iterators under way go on; files are closed when nobody uses them."""
         self._is_closed = True
+        for follower in tuple(self._followers):
+            follower.wake()
         self.let_go()
 
     def let_go(self) -> None:
@@ -238,6 +245,65 @@ class ReadOnlyLog(CheckableLog):
 
     # Refreshing
 
+    # What a writer would say or do
+
+    def plan_retention(self) -> PlannedDeletion:
+        """What :meth:`.Log.enforce_retention` of a writer would delete now. Nothing where nobody knows the
+        topic's settings, but for what lies below the log start. Cost: a look at the files, and where
+        ``retention_ms`` is set, at the time indexes of the oldest segments.
+
+        Raises:
+            CorruptionError: the log cannot be read.
+        """
+        now_ms = self._context.clock.now_ms()
+
+        def plan(view: LogView) -> PlannedDeletion:
+            facts = [
+                SegmentFacts(
+                    segment.base_offset, view.next_base(number), view.size_of(number), segment.newest_ms
+                )
+                for number, segment in enumerate(view.segments)
+            ]
+            count = plan_retention(
+                facts,
+                config=self.config,
+                log_start_offset=view.log_start_offset,
+                high_watermark=view.high_watermark,
+                now_ms=now_ms,
+            )
+            ends = [view.log_start_offset, *(each.next_base_offset for each in facts[:count])]
+            return PlannedDeletion(count, sum(each.size_bytes for each in facts[:count]), max(ends))
+
+        return self._look(plan)
+
+    def stored_state(self) -> StoredState:
+        """What the log's files say besides its records: checkpoints, leader epochs, producers, segments. As
+        of the last look, which this call makes. Cost: that of a look, and a read of the leader epochs.
+
+        Raises:
+            CorruptionError: the log cannot be read.
+            UnsupportedVersionError: a file is from a newer version.
+        """
+        from logstore.partition.watching.stored import StoredState  # few programs get here
+
+        view = self._current_view()
+        epochs = read_epochs(self._files, self.directory)
+        with self._lock:
+            home = self._checkpoints.current()
+            has_point = home.has_recovery_point(self.partition)
+            return StoredState(
+                role=self._role,
+                recovery_point=home.recovery_point(self.partition) if has_point else None,
+                log_start_offset=home.log_start(self.partition),
+                high_watermark=home.high_watermark(self.partition),
+                cleaner_offset=home.cleaner_offset(self.partition),
+                epochs=() if epochs is None else epochs.entries,
+                producers=tuple(self._producers.snapshot_entries()),
+                segments=tuple(
+                    (segment.path, view.size_of(number)) for number, segment in enumerate(view.segments)
+                ),
+            )
+
     def _check_usable(self) -> None:
         self._context.fork_flag.check_usable(self.partition, is_closed=self._is_closed)
 
@@ -254,7 +320,7 @@ class ReadOnlyLog(CheckableLog):
                     self._check_there(error)
                     if looks.agree(error, is_complete=before == self._mark()):
                         raise _settled(error) from error.__cause__
-                time.sleep(POLL_MS / 1000)
+                time.sleep(_BETWEEN_LOOKS_MS / 1000)
                 self._check_usable()
                 before = self._mark()
 
@@ -548,10 +614,20 @@ class ReadOnlyLog(CheckableLog):
                 done.index_entry for done in completed if done.is_aborted
             )
 
-    def _wait_for_growth(self, seen: LogView, timeout_ms: int) -> None:
-        deadline = time.monotonic() + timeout_ms / 1000
-        while self._current_view() is seen and (left := deadline - time.monotonic()) > 0:
-            time.sleep(min(POLL_MS / 1000, left))
+    # Waiting
+
+    @contextmanager
+    def _waiting(self) -> Iterator[WaitForGrowth]:
+        from logstore.partition.watching.waiting import Waiting  # few programs get here
+
+        directories = dict.fromkeys((self.directory, self._context.home.path))  # the checkpoints are in home
+        waiting = Waiting(self._files, list(directories))
+        self._followers.add(waiting)
+        try:
+            yield lambda seen, timeout_ms: waiting.wait(lambda: self._current_view() is not seen, timeout_ms)
+        finally:
+            self._followers.discard(waiting)
+            waiting.end()
 
 
 def _ends_log(watched: WatchedSegment, next_base: int, rules: TailRules) -> bool:

@@ -25,6 +25,16 @@ class SegmentFacts(NamedTuple):
     other rules do not decide: it may open the segment."""
 
 
+class PlannedDeletion(NamedTuple):
+    """What retention would delete from the front of a log."""
+
+    segment_count: int
+    size_bytes: int
+    """Of their ``.log`` files."""
+    log_start_offset: int
+    """Behind it."""
+
+
 def plan_retention(
     segments: Sequence[SegmentFacts],
     *,

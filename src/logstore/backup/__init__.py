@@ -1,0 +1,1 @@
+"""Backups: a copy of a whole store, made while it is written."""

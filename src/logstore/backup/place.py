@@ -1,0 +1,200 @@
+"""The directory of a backup: what may be there, how a new one comes into its place, and what a crash leaves.
+
+For a backup in ``b``, step by step:
+
+1. *begin*: the directory ``b.partial`` is made beside it, locked, and gets the file ``backup.unfinished``: no
+   store is opened there. Whatever an earlier call has left in it is removed.
+2. *fill*: the copy is made in there. Files of the earlier backup that serve again are linked.
+3. *finish*: everything is flushed, then the file is removed: ``b.partial`` is a whole backup.
+4. *place*: ``b`` and ``b.partial`` change their names in one step, or where there is no ``b``, it is a
+   rename. Where the system cannot exchange names, ``b`` becomes ``b.previous`` first.
+5. *remove*: the earlier backup gets the file ``backup.unfinished``, and goes.
+
+A crash up to 3 leaves the earlier backup, from 4 on the new one. The exception is a system that cannot
+exchange names: between its two renames there is no ``b``; opening it then says so, and the next call takes
+the first rename back. What is beside ``b`` is removed by the next call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Iterator
+
+from logstore.backup.manifest import Manifest, read_manifest
+from logstore.errors import LogstoreError, StorageError, UsageError
+from logstore.files import Files, parent_of, real_path, remove_tree, write_new_file
+from logstore.format.metadata import MetaProperties, encode_base64_uuid
+from logstore.logdir.identity import BACKUP_NAME, UNFINISHED_BACKUP_NAME, make_durably
+from logstore.partition.state.home import LOCK_NAME
+from logstore.warning import warn
+
+_CANNOT_EXCHANGE = frozenset({errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EXDEV})
+_UNFINISHED_TEXT = b"store.backup() was at work here; its next call to the same path removes this directory\n"
+
+
+def identity_of(identity: MetaProperties, path: str) -> str:
+    """What tells a store from others, and stays the same where its directory is moved. A directory that a
+    broker made before 3.7 has no id: of that, its path."""
+    directory = identity.directory_id
+    return f"{identity.cluster_id}/{encode_base64_uuid(directory) if directory is not None else path}"
+
+
+class BackupPlace:
+    """Where one backup is made. Used once."""
+
+    def __init__(self, files: Files, store_path: str, path: str) -> None:
+        """
+        Raises:
+            UsageError: the path is the store's, in it, or around it.
+        """
+        self._files = files
+        self.path = real_path(files, path)
+        self.staging = f"{self.path}.partial"
+        self._aside = f"{self.path}.previous"
+        self._is_placing = False
+        """While nobody knows which of the two is in its place after a power cut."""
+        store = real_path(files, store_path)
+        for inner, outer in ((self.path, store), (store, self.path)):
+            if f"{inner}/".startswith(f"{outer.rstrip('/')}/"):
+                raise UsageError(
+                    f"{path} and the store {store_path} must lie beside each other: a backup is a directory "
+                    "of its own"
+                )
+
+    @contextlib.contextmanager
+    def held(self, store: str) -> Iterator[Manifest | None]:
+        """Begin; gives what is known of the earlier backup, if there is one. At the end what is not finished
+        is removed, and so is an earlier backup whose place was taken.
+
+        Raises:
+            UsageError: something else is there.
+            LockedError: the backup is open for writing, or another call is making one there.
+            StorageError: the disk refused.
+        """
+        files = self._files
+        with contextlib.ExitStack() as stack:
+            self._check_kind()
+            make_durably(files, parent_of(self.path))
+            self._check_beside(self.staging)
+            files.make_directory(self.staging)
+            stack.callback(files.lock(f"{self.staging}/{LOCK_NAME}").release)
+            files.flush_directory(parent_of(self.path))  # first: what was exchanged stays exchanged
+            self._take_back_rename()
+            earlier = self._read_earlier(store)
+            if earlier is not None:
+                stack.callback(files.lock(f"{self.path}/{LOCK_NAME}").release)
+            elif files.is_directory(self.path):
+                files.remove_directory(self.path)  # it is empty; one that something is mounted on stays
+            stack.callback(self._clear)
+            self._empty(self.staging)
+            yield earlier
+
+    # What is there
+
+    def _check_kind(self) -> None:
+        if self._files.is_file(self.path):
+            raise UsageError(f"{self.path} is a file; a backup is a directory")
+
+    def _check_beside(self, path: str) -> None:
+        """Nothing is removed that no backup has left."""
+        files = self._files
+        if files.is_file(path):
+            raise UsageError(f"{path} is in the way: a backup is made there first. Move it away")
+        names = {e.name for e in files.list_directory(path)} if files.is_directory(path) else set()
+        if names - {LOCK_NAME} and names.isdisjoint({UNFINISHED_BACKUP_NAME, BACKUP_NAME}):
+            raise UsageError(
+                f"{path} is in the way: a backup is made there first, and this was left by none. Move it away"
+            )
+
+    def _take_back_rename(self) -> None:
+        files = self._files
+        self._check_beside(self._aside)
+        if files.is_directory(self._aside) and not files.is_directory(self.path):
+            files.rename(self._aside, self.path)
+            files.flush_directory(parent_of(self.path))
+
+    def _read_earlier(self, store: str) -> Manifest | None:
+        """
+        Raises:
+            UsageError: what is there is no backup, or one of another store.
+        """
+        files = self._files
+        if not files.is_directory(self.path):
+            return None
+        earlier = read_manifest(files, self.path)
+        if earlier is None:
+            if files.list_directory(self.path):
+                raise UsageError(
+                    f"{self.path} is no backup: it holds something else, or a backup that was opened for "
+                    "writing since and is a store of its own. Give another path, or move it away"
+                )
+            return None
+        if earlier.store != store:
+            raise UsageError(
+                f"{self.path} is the backup of another store, {earlier.source} ({earlier.store}; this one is "
+                f"{store}). Give another path, or move it away"
+            )
+        return earlier
+
+    # The steps
+
+    def finish(self) -> None:
+        """Steps 3 and 4; everything in the staging directory is flushed but the directory itself."""
+        files, parent = self._files, parent_of(self.path)
+        files.flush_directory(self.staging)
+        files.remove(f"{self.staging}/{UNFINISHED_BACKUP_NAME}")
+        files.flush_directory(self.staging)
+        self._is_placing = True
+        if files.is_directory(self.path):
+            self._exchange()
+        else:
+            files.rename(self.staging, self.path)
+        files.flush_directory(parent)
+        self._is_placing = False
+
+    def _exchange(self) -> None:
+        files = self._files
+        try:
+            files.exchange(self.path, self.staging)
+        except StorageError as error:
+            if error.errno not in _CANNOT_EXCHANGE:
+                raise
+            self._rename_twice()
+
+    def _rename_twice(self) -> None:
+        files = self._files
+        files.rename(self.path, self._aside)
+        try:
+            files.rename(self.staging, self.path)
+        except BaseException:
+            with contextlib.suppress(StorageError):
+                if not files.is_directory(self.path):
+                    files.rename(self._aside, self.path)
+            raise
+
+    def _clear(self) -> None:
+        """Step 5; also what a call that failed has made. What cannot be removed is left to the next call."""
+        if self._is_placing:
+            return
+        for path in (self.staging, self._aside):
+            try:
+                if self._files.is_directory(path):
+                    self._empty(path)
+                    remove_tree(self._files, path)
+            except LogstoreError as error:
+                warn("%s is left, and the next backup removes it: %s", path, error)
+
+    def _empty(self, path: str) -> None:
+        """Make sure, durably, that a directory is no store, then remove what is in it."""
+        files = self._files
+        mark = f"{path}/{UNFINISHED_BACKUP_NAME}"
+        if not files.is_file(mark):
+            write_new_file(files, mark, _UNFINISHED_TEXT)
+            files.flush_directory(path)
+        for entry in files.list_directory(path):
+            if entry.is_directory:
+                remove_tree(files, f"{path}/{entry.name}")
+            elif entry.name not in (UNFINISHED_BACKUP_NAME, LOCK_NAME):
+                files.remove(f"{path}/{entry.name}")
+        files.flush_directory(path)

@@ -1,0 +1,247 @@
+"""A backup of a whole store, from the first check to the report.
+
+Which directory is filled and how it gets its place is the business of :mod:`~logstore.backup.place`, one
+partition that of :mod:`~logstore.backup.copying`. Here is what a store has around its partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from logstore.backup.copying import BackupSteps, BackupTask, PartitionCopy
+from logstore.backup.manifest import Manifest, StoredPartition, encode_manifest
+from logstore.backup.place import BackupPlace, identity_of
+from logstore.backup.report import BackedUpPartition, BackupReport, OnBackupProgress
+from logstore.errors import ClosedError, ForkedError, LogstoreError, UnknownTopicError
+from logstore.files import are_on_one_disk, copy_file, read_small_file, write_new_file
+from logstore.format.checkpoint import encode_offset_checkpoint
+from logstore.format.metadata import encode_base64_uuid, encode_clean_shutdown, encode_meta_properties
+from logstore.format.names import partition_directory_name
+from logstore.logdir.catalogue import TopicEntry, encode_catalogue
+from logstore.logdir.directory import LogDirectory
+from logstore.logdir.identity import BACKUP_NAME, MAX_META_BYTES
+from logstore.model import TopicPartition
+from logstore.partition.checking.findings import Finding, FindingKind
+from logstore.partition.state.home import (
+    CATALOGUE_NAME,
+    CLEAN_MARKER_NAME,
+    CLEANER_OFFSETS_NAME,
+    HIGH_WATERMARKS_NAME,
+    LOG_STARTS_NAME,
+    META_PROPERTIES_NAME,
+    RECOVERY_POINTS_NAME,
+)
+from logstore.turns import flushed_at_a_time, take_turns
+
+
+def back_up(
+    directory: LogDirectory,
+    path: str,
+    *,
+    links: bool,
+    accept_damage: bool,
+    on_progress: OnBackupProgress | None,
+) -> BackupReport:
+    """See :meth:`.Store.backup`."""
+    files, clock = directory.context.files, directory.context.clock
+    started_ms = clock.monotonic_ms()
+    identity = identity_of(directory.identity, directory.path)
+    place = BackupPlace(files, directory.path, path)
+    with place.held(identity) as earlier:
+        topics = directory.topics()
+        task = BackupTask(
+            files=files,
+            clock=clock,
+            staging=place.staging,
+            earlier=place.path if earlier is not None else None,
+            are_comparable=are_on_one_disk(files, directory.path, place.staging),
+            links=links,
+            accept_damage=accept_damage,
+            steps=BackupSteps(on_progress, sum(log.written_bytes for log in directory.logs())),
+        )
+        backup = _Backup(directory, task, topics, earlier)
+        backup.copy_partitions()
+        backup.write_store_files(identity)
+        place.finish()
+    return BackupReport(
+        path=place.path,
+        is_incremental=earlier is not None,
+        partitions=tuple(backup.told[partition] for partition in sorted(backup.told)),
+        damaged=tuple(backup.damaged),
+        elapsed_ms=clock.monotonic_ms() - started_ms,
+    )
+
+
+@dataclass(slots=True)
+class _Backup:
+    """What has come together of one backup."""
+
+    directory: LogDirectory
+    task: BackupTask
+    topics: list[TopicEntry]
+    """As they were when it began."""
+    earlier: Manifest | None
+    stored: dict[TopicPartition, StoredPartition] = field(default_factory=dict)
+    told: dict[TopicPartition, BackedUpPartition] = field(default_factory=dict)
+    damaged: list[Finding] = field(default_factory=list)
+    _unread: set[TopicPartition] = field(default_factory=set)
+    """Those that could not be opened: nobody knows where they end."""
+
+    # Partitions
+
+    def copy_partitions(self) -> None:
+        """All of them, several at a time; after the first failure no more."""
+        steps = self.task.steps
+        wanted = [(topic, number) for topic in self.topics for number in topic.held_partitions]
+
+        def copy(each: tuple[TopicEntry, int]) -> None:
+            if steps.failure is None:
+                try:
+                    self._copy(each[0], TopicPartition(each[0].name, each[1]))
+                except BaseException as error:
+                    steps.failure = steps.failure or error
+                    raise
+
+        try:
+            take_turns(copy, wanted, at_a_time=flushed_at_a_time(self.task.files))
+        except Exception as error:  # that of the first partition, which may only say that another failed
+            if steps.failure is None or steps.failure is error:
+                raise
+            raise steps.failure from steps.failure.__cause__
+
+    def _copy(self, topic: TopicEntry, partition: TopicPartition) -> None:
+        """One partition; nothing, if it was deleted since the backup began."""
+        old = None if self.earlier is None else self.earlier.partitions.get(partition)
+        if old is not None and old.topic_id != encode_base64_uuid(topic.topic_id):
+            old = None  # that one was deleted
+        while self._is_there(topic, partition):
+            try:
+                log = self.directory.log(partition)
+            except (UnknownTopicError, ClosedError, ForkedError):
+                self.directory.check_open()
+                continue
+            except LogstoreError as error:
+                self._copy_unread(topic, partition, old, error)
+                return
+            copy = PartitionCopy(self.task, topic, partition, log, old)
+            try:
+                copy.run()
+            except ClosedError:  # deleted, or opened again; or the store is closed
+                self.directory.check_open()
+                self._remove(partition)
+                continue
+            self.stored[partition], self.told[partition] = copy.stored, copy.told
+            self.damaged += copy.damaged
+            return
+
+    def _is_there(self, topic: TopicEntry, partition: TopicPartition) -> bool:
+        """Whether the directory holds it, and it is of the same topic."""
+        try:
+            now = self.directory.topic(topic.name)
+        except UnknownTopicError:
+            return False
+        return now.topic_id == topic.topic_id and now.holds(partition.partition)
+
+    def _remove(self, partition: TopicPartition) -> None:
+        files, staged = self.task.files, f"{self.task.staging}/{partition_directory_name(*partition)}"
+        for entry in files.list_directory(staged):
+            files.remove(f"{staged}/{entry.name}")
+        files.remove_directory(staged)
+
+    def _copy_unread(
+        self,
+        topic: TopicEntry,
+        partition: TopicPartition,
+        old: StoredPartition | None,
+        error: LogstoreError,
+    ) -> None:
+        """A partition that could not be opened stays as the earlier backup has it; if that has none, its
+        files are copied as they are.
+
+        Raises:
+            LogstoreError: why it could not be opened, if damage is not accepted.
+        """
+        if not self.task.accept_damage:
+            raise error
+        files, name = self.task.files, partition_directory_name(*partition)
+        source = f"{self.directory.path}/{name}"
+        self.damaged.append(Finding(kind=FindingKind.NOT_OPENED, path=source, reason=str(error)))
+        if old is not None and old.segments:
+            source = f"{self.task.earlier}/{name}"
+            self.stored[partition] = old
+        else:
+            self._unread.add(partition)
+        if not files.is_directory(source):
+            return
+        staged, size_bytes = f"{self.task.staging}/{name}", 0
+        files.make_directory(staged)
+        for entry in files.list_directory(source):
+            if not entry.is_directory:
+                copy_file(files, f"{source}/{entry.name}", f"{staged}/{entry.name}")
+                size_bytes += files.size_bytes(f"{staged}/{entry.name}") * entry.name.endswith(".log")
+        files.flush_directory(staged)
+        start, end = (0, 0) if old is None else (old.log_start_offset, old.log_end_offset)
+        self.told[partition] = BackedUpPartition(
+            partition=partition, log_start_offset=start, log_end_offset=end, copied_bytes=size_bytes
+        )
+
+    # What is around them
+
+    def write_store_files(self, identity: str) -> None:
+        """Catalogue, identity, checkpoints; and what says that nothing has to be recovered."""
+        files, staging = self.task.files, self.task.staging
+        contents = {
+            META_PROPERTIES_NAME: self._identity_file(),
+            CATALOGUE_NAME: encode_catalogue(self._live_topics()),
+            BACKUP_NAME: encode_manifest(
+                Manifest(
+                    store=identity,
+                    source=self.directory.path,
+                    made_ms=self.task.clock.now_ms(),
+                    partitions=self.stored,
+                )
+            ),
+            **self._checkpoints(),
+        }
+        if not self._unread:
+            contents[CLEAN_MARKER_NAME] = encode_clean_shutdown()
+        for name, data in contents.items():
+            write_new_file(files, f"{staging}/{name}", data)
+
+    def _identity_file(self) -> bytes:
+        """As it stands in the store: a broker's has a comment with the date, by which it is known."""
+        path = f"{self.directory.path}/{META_PROPERTIES_NAME}"
+        data = read_small_file(self.task.files, path, MAX_META_BYTES)
+        return encode_meta_properties(self.directory.identity) if data is None else data
+
+    def _live_topics(self) -> Iterable[TopicEntry]:
+        """The topics as they were, without partitions that were deleted since."""
+        for topic in self.topics:
+            there = [
+                number
+                for number in topic.held_partitions
+                if (at := TopicPartition(topic.name, number)) in self.stored or at in self._unread
+            ]
+            if there:
+                held = topic if len(there) == len(topic.held_partitions) else topic.holding(there)
+                yield replace(held, letting_go=())
+
+    def _checkpoints(self) -> dict[str, bytes]:
+        home = self.directory.context.home
+
+        def encode(
+            of: Callable[[StoredPartition], int | None], known: Callable[[TopicPartition], int | None]
+        ) -> bytes:
+            table = {at: of(each) for at, each in self.stored.items()}
+            table |= {at: known(at) for at in self._unread}
+            return encode_offset_checkpoint(
+                {at: offset for at, offset in table.items() if offset is not None}
+            )
+
+        return {
+            RECOVERY_POINTS_NAME: encode(lambda each: each.log_end_offset, home.recovery_point),
+            LOG_STARTS_NAME: encode(lambda each: each.log_start_offset or None, home.log_start),
+            HIGH_WATERMARKS_NAME: encode(lambda each: each.high_watermark, home.high_watermark),
+            CLEANER_OFFSETS_NAME: encode(lambda each: each.cleaner_offset, home.cleaner_offset),
+        }

@@ -1,0 +1,183 @@
+"""``logstore cat`` and ``logstore tail``: the records of a topic."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from heapq import merge
+from typing import Annotated, Final
+
+import typer
+
+from logstore.cli import streams
+from logstore.cli.commands import Command
+from logstore.cli.errors import CommandError
+from logstore.cli.opening import logs_of, reading, topic_of
+from logstore.cli.options import Directory, Format, From, Json, Partitions, Quiet, RecordFormat, To, TopicName
+from logstore.cli.output import Output
+from logstore.cli.records import RECORD, WriteRecord, record_writer
+from logstore.cli.times import Place
+from logstore.model import Isolation, Record
+from logstore.partition.watching.read_only import ReadOnlyLog
+from logstore.topic import Topic
+
+_LOOK_S: Final = 0.05
+"""How often a follower looks for more: a look is a few calls to the system for each partition."""
+
+ReadIsolation = Annotated[Isolation, typer.Option("--isolation", help="how far to see")]
+Key = Annotated[str | None, typer.Option("--key", "-k", metavar="KEY", help="records with this key only")]
+Limit = Annotated[int | None, typer.Option("--limit", "-n", metavar="N", min=0, help="at most so many")]
+Last = Annotated[int, typer.Option("--lines", "-n", metavar="N", min=0, help="how many of the last records")]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="then wait for more, until interrupted")]
+
+
+def cat(
+    directory: Directory,
+    topic: TopicName,
+    partition: Partitions = None,
+    start: From = None,
+    stop: To = None,
+    key: Key = None,
+    limit: Limit = None,
+    isolation: ReadIsolation = Isolation.HIGH_WATERMARK,
+    form: RecordFormat = Format.TEXT,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write the records of a topic.
+
+    One partition comes after the other. In text a line has partition, offset, time, key, value and headers;
+    what is not printable is escaped, and \\N is null.
+    """
+    out = Output(json=json, quiet=quiet)
+    write = record_writer(out, Format.JSON if json else form)
+    wanted = None if key is None else streams.argument_bytes(key)
+    left = limit
+    with reading(directory) as store:
+        logs = logs_of(topic_of(store, topic), partition)
+        for log in logs:
+            offsets = _range_of(log, start, stop, isolation)
+            if not offsets and len(logs) == 1:
+                readable = log.readable_offsets(isolation)
+                out.remark(
+                    f"nothing there: {log.partition} has offsets {readable.start} up to {readable.stop}"
+                )
+            if left == 0 or not offsets:
+                continue
+            records = log.read(offsets.start, offsets.stop, isolation=isolation, on_demand=key is not None)
+            for record in records:
+                if key is not None and record.key != wanted:
+                    continue
+                write(*log.partition, record)
+                if left is not None:
+                    left -= 1
+                    if left == 0:
+                        break
+
+
+def _range_of(log: ReadOnlyLog, start: Place | None, stop: Place | None, isolation: Isolation) -> range:
+    """The offsets from one place up to another, of those that can be read."""
+    readable = log.readable_offsets(isolation)
+    first = readable.start if start is None else _offset_at(log, start, readable.stop)
+    last = readable.stop if stop is None else _offset_at(log, stop, readable.stop)
+    return range(max(first, readable.start), min(last, readable.stop))
+
+
+def _offset_at(log: ReadOnlyLog, place: Place, end: int) -> int:
+    if place.offset is not None:
+        return place.offset
+    assert place.timestamp_ms is not None
+    offset = log.offset_at(place.timestamp_ms)
+    return end if offset is None else offset
+
+
+def tail(
+    directory: Directory,
+    topic: TopicName,
+    lines: Last = 10,
+    follow: Follow = False,
+    partition: Partitions = None,
+    isolation: ReadIsolation = Isolation.HIGH_WATERMARK,
+    form: RecordFormat = Format.TEXT,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write the last records of a topic, and follow it.
+
+    They are the last of all partitions together, by their times; those of a partition stay in order. Reads
+    only the end of each.
+    """
+    out = Output(json=json, quiet=quiet)
+    write = record_writer(out, Format.JSON if json else form)
+    with reading(directory) as store:
+        found = topic_of(store, topic)
+        logs = logs_of(found, partition)
+        ends = {log.partition.partition: log.readable_offsets(isolation).stop for log in logs}
+        of_each = [_last_records(log, ends[log.partition.partition], lines, isolation) for log in logs]
+        for number, record in deque(merge(*of_each, key=_time_of), lines):
+            write(topic, number, record)
+        streams.flush()
+        if follow:
+            _follow(out, found, ends, partition, isolation, write)
+
+
+def _time_of(found: tuple[int, Record]) -> int:
+    return found[1].timestamp_ms
+
+
+def _last_records(log: ReadOnlyLog, end: int, count: int, isolation: Isolation) -> list[tuple[int, Record]]:
+    """The last ``count`` records in front of ``end``: reads that many offsets, and where there are gaps twice
+    as many again and again."""
+    found: deque[Record] = deque()
+    start = log.readable_offsets(isolation).start
+    step = count
+    while len(found) < count and end > start:
+        begin = max(end - step, start)
+        part = deque(log.read(begin, end, isolation=isolation), count - len(found))
+        found.extendleft(reversed(part))
+        end, step = begin, step * 2
+    return [(log.partition.partition, record) for record in found]
+
+
+def _follow(
+    out: Output,
+    topic: Topic,
+    ends: dict[int, int],
+    numbers: Sequence[int] | None,
+    isolation: Isolation,
+    write: WriteRecord,
+) -> None:
+    """Write what comes, for ever. Partitions that are new are followed from their beginning."""
+    while True:
+        count = 0
+        for log in logs_of(topic, numbers):
+            number = log.partition.partition
+            for record in _new_records(out, log, ends, isolation):
+                write(topic.name, number, record)
+                count += 1
+        if count:
+            streams.flush()
+        else:
+            time.sleep(_LOOK_S)
+
+
+def _new_records(
+    out: Output, log: ReadOnlyLog, ends: dict[int, int], isolation: Isolation
+) -> Iterator[Record]:
+    number = log.partition.partition
+    readable = log.readable_offsets(isolation)
+    start = ends.get(number, readable.start)
+    if start < readable.start:
+        out.remark(
+            f"{log.partition}: offsets {start} to {readable.start - 1} were deleted before they were read"
+        )
+        start = readable.start
+    if start > log.log_end_offset:
+        raise CommandError(f"{log.partition} was cut at offset {readable.stop}, behind which it was read")
+    if start < readable.stop:
+        yield from log.read(start, readable.stop, isolation=isolation)
+        ends[number] = readable.stop
+
+
+COMMANDS: Final = (Command("cat", cat, (RECORD,)), Command("tail", tail, (RECORD,)))

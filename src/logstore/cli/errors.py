@@ -1,0 +1,86 @@
+"""What a command ends with: exit codes, and errors in one or two sentences with the next step."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Final
+
+import typer
+
+from logstore.cli import streams
+from logstore.errors import (
+    CorruptionError,
+    LockedError,
+    LogstoreError,
+    ReadOnlyError,
+    UnknownTopicError,
+    UnsupportedVersionError,
+    UsageError,
+)
+
+FINE: Final = 0
+FOUND: Final = 1
+WRONG: Final = 2
+CANNOT: Final = 3
+INTERRUPTED: Final = 130
+PIPE_CLOSED: Final = 141
+
+EXIT_CODES: Final = {
+    FINE: "done; a check found nothing wrong",
+    FOUND: "damage was found",
+    WRONG: "the command line is wrong: an unknown option, or an argument that does not fit",
+    CANNOT: "it cannot be done: something is missing, locked, refused, or the disk failed",
+    INTERRUPTED: "interrupted by Ctrl-C",
+    PIPE_CLOSED: "the program that read the output has ended, as `head` does",
+}
+"""What the exit codes mean; the documentation's table is held to this."""
+
+
+class CommandError(Exception):
+    """A command ends with a message and an exit code."""
+
+    def __init__(self, message: str, code: int = CANNOT) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def guarded(function: Callable[..., int | None]) -> Callable[..., None]:
+    """The function of a command, which returns its exit code, as Typer calls it: errors are told on standard
+    error and become exit codes."""
+
+    @functools.wraps(function)
+    def run(*arguments: Any, **options: Any) -> None:
+        try:
+            code = function(*arguments, **options) or FINE
+            streams.flush()
+        except KeyboardInterrupt:
+            code = INTERRUPTED
+        except BrokenPipeError:
+            streams.abandon()
+            code = PIPE_CLOSED
+        except (CommandError, LogstoreError, OSError) as error:
+            code, message = explain(error)
+            lines = message.split("\n") if isinstance(error, CommandError) else [message]
+            for number, line in enumerate(lines):
+                streams.tell(line if number else f"error: {line}")
+        raise typer.Exit(code)
+
+    return run
+
+
+def explain(error: Exception) -> tuple[int, str]:
+    """The exit code for an error, and what to say."""
+    if isinstance(error, CommandError):
+        return error.code, str(error)
+    if isinstance(error, LockedError):
+        held = str(error).partition(": the directory")[0]
+        return CANNOT, f"{held}, which has the directory open for writing. Close it there first"
+    if isinstance(error, CorruptionError):
+        return FOUND, f"{error}. `logstore verify` shows all that is wrong"
+    if isinstance(error, UsageError):
+        cannot = isinstance(error, UnknownTopicError | ReadOnlyError | UnsupportedVersionError)
+        return CANNOT if cannot else WRONG, str(error)
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return CANNOT, f"{error.strerror} ({error.filename})"
+    return CANNOT, str(error)

@@ -1,0 +1,132 @@
+"""Opening stores, topics and partitions for a command, and saying what is there instead of what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from difflib import get_close_matches
+from typing import Final, cast
+
+from logstore.cli.errors import CommandError
+from logstore.config import UNLIMITED, StoreConfig
+from logstore.errors import InvalidTopicError, LogstoreError
+from logstore.files import OsFiles
+from logstore.format.names import CLUSTER_METADATA_NAME, parse_directory_name, parse_segment_file_name
+from logstore.logdir.cluster import ClusterTopic, read_cluster_topics
+from logstore.logdir.identity import is_brokers_directory
+from logstore.partition.watching.read_only import ReadOnlyLog
+from logstore.store import Store, open_store
+from logstore.topic import Topic
+
+_MOST_NAMES = 10
+_ALONE: Final = StoreConfig(log_cleaner_enable=False, log_retention_check_interval_ms=UNLIMITED)
+"""A command does what it was told to, and no background work."""
+
+
+@contextmanager
+def reading(path: str) -> Iterator[Store]:
+    """The store, read-only: no lock, nothing written.
+
+    Raises:
+        CommandError: there is none.
+    """
+    check_store(path)
+    with open_store(path, read_only=True) as store:
+        yield store
+
+
+@contextmanager
+def writing(path: str) -> Iterator[Store]:
+    """The store, open for writing and without background deletion and compaction.
+
+    Raises:
+        CommandError: there is none.
+        LockedError: somebody else has it open.
+    """
+    check_store(path)
+    with open_store(path, create=False, config=_ALONE) as store:
+        yield store
+
+
+def check_store(path: str) -> None:
+    """
+    Raises:
+        CommandError: the path is no directory, or one partition's.
+    """
+    files = OsFiles()
+    full = files.absolute(path)
+    if files.is_file(full):
+        raise CommandError(f"{path} is a file; `logstore info` shows what is in a segment or an index")
+    if not files.is_directory(full):
+        raise CommandError(f"there is no directory {path}")
+    if any(parse_segment_file_name(entry.name) for entry in files.list_directory(full)):
+        parent, _, name = full.rpartition("/")
+        try:
+            topic, number, _ = parse_directory_name(name)
+        except InvalidTopicError:
+            raise CommandError(
+                f"{path} is the directory of one partition, without a store around it"
+            ) from None
+        raise CommandError(
+            f"{path} is the directory of one partition: name the store and the topic, {parent} {topic}, "
+            f"and where a command takes it, --partition {number}"
+        )
+
+
+def topic_of(store: Store, name: str) -> Topic:
+    """
+    Raises:
+        CommandError: there is no such topic; names similar ones.
+    """
+    names = list(store)
+    if name in names:
+        return store[name]
+    close = get_close_matches(name, names, 3)
+    if close:
+        hint = f"did you mean {' or '.join(close)}?"
+    elif not names:
+        hint = "the store has no topics"
+    else:
+        more = ", ..." if len(names) > _MOST_NAMES else ""
+        hint = f"there are {', '.join(names[:_MOST_NAMES])}{more}"
+    raise CommandError(f"there is no topic {name} in {store.path}; {hint}")
+
+
+def logs_of(topic: Topic, numbers: Sequence[int] | None = None) -> list[ReadOnlyLog]:
+    """The partitions of a topic of a store that was opened for reading; all that are held, unless some are
+    named.
+
+    Raises:
+        UnknownTopicError: there is no such partition, or it is not held.
+        CorruptionError: one is missing.
+    """
+    wanted = topic.held_partitions if not numbers else sorted(set(numbers))
+    return [cast(ReadOnlyLog, topic[number]) for number in wanted]
+
+
+class Settings:
+    """The settings of topics: a store's from its catalogue, a broker's from its metadata log."""
+
+    def __init__(self, path: str) -> None:
+        files = OsFiles()
+        full = files.absolute(path)
+        self.is_brokers = is_brokers_directory(files, full)
+        """Whether a broker has made the directory."""
+        self._topics: dict[str, ClusterTopic] = {}
+        if self.is_brokers:
+            with suppress(LogstoreError):  # they are then not known
+                self._topics = read_cluster_topics(files, f"{full}/{CLUSTER_METADATA_NAME}") or {}
+
+    def of(self, topic: Topic) -> dict[str, str] | None:
+        """What differs from the defaults, in Kafka's spelling; None where it is not known: of a broker whose
+        metadata is not in the directory or cannot be read."""
+        if not self.is_brokers:
+            return topic.config.to_properties()
+        found = self._topics.get(topic.name)
+        return None if found is None else found.settings
+
+    def cleanup_policy_of(self, topic: Topic) -> str | None:
+        """None where it is a broker's default, which is not in its directory."""
+        if not self.is_brokers:
+            return topic.config.cleanup_policy
+        return (self.of(topic) or {}).get("cleanup.policy")

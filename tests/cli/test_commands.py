@@ -1,0 +1,447 @@
+"""What the commands say of a store, what they change, and how they end."""
+
+import importlib
+import os
+import shlex
+import signal
+import subprocess
+import threading
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import logstore
+from logstore import NewRecord, ProducerIdentity, TopicConfig
+from logstore.cli import times
+from logstore.cli.app import COMMANDS
+from logstore.cli.records import ENCODINGS
+from tests.cli.helpers import PROGRAM, QUIET, TIME_MS, answer, make_store, numbered, program, read, run, start
+from tests.logdir.helpers import flip_byte, open_store, run_python, snapshot
+from tests.permissions import let_others_in
+
+ROOT = Path(__file__).parents[2]
+
+# What is there ----------------------------------------------------------------------------------------------
+
+
+def test_topics_and_partitions(tmp_path):
+    path = make_store(tmp_path / "s")
+    with logstore.open(path) as store:
+        store.create_topic("empty", config=TopicConfig(cleanup_policy="compact"))
+        sizes = [log.size_bytes for log in store["orders"]]
+        segments = [log.segment_count for log in store["orders"]]
+    empty, orders = answer("ls", path, "--json").rows
+    assert (empty["newest_ms"], empty["cleanup_policy"], empty["offsets"]) == (None, "compact", 0)
+    newest_ms = TIME_MS + 1019 * 1000
+    assert orders == {
+        "topic": "orders",
+        "partitions": 2,
+        "held": 2,
+        "offsets": 40,
+        "size_bytes": sum(sizes),
+        "newest_ms": newest_ms,
+        "cleanup_policy": "delete",
+        "errors": [],
+    }
+    rows = answer("ls", path, "orders", "--json").rows
+    assert [(row["size_bytes"], row["segments"], row["log_end_offset"]) for row in rows] == [
+        (size, count, 20) for size, count in zip(sizes, segments, strict=True)
+    ]
+    heading, _, line = answer("ls", path).lines
+    assert line.split() == ["orders", "2", "40", str(sum(sizes)), times.format_time(newest_ms), "delete"]
+    assert [line.index(word) for word in ("orders", "delete")] == [
+        heading.index(word) for word in ("TOPIC", "CLEANUP")
+    ]
+
+
+def test_what_is_known_of_a_partition(tmp_path):
+    with logstore.open(tmp_path / "s", config=QUIET) as store:
+        topic = store.create_topic("t", config=TopicConfig(retention_ms=5, segment_bytes=500))
+        log = topic[0]
+        log.extend([b"a"] * 3, producer=ProducerIdentity(7, 1, 0))
+        log.assign_leader_epoch(4)
+        log.extend([b"b"] * 2, producer=ProducerIdentity(8, 0, 0, transactional=True))
+        topic_id = str(topic.topic_id)
+    found = answer("info", tmp_path / "s", "t", "--json").rows[0]
+    assert found["topic_id"] == topic_id
+    assert found["settings"] == {"retention.ms": "5", "segment.bytes": "500"}
+    [log] = found["logs"]
+    assert log["leader_epochs"] == [{"epoch": 0, "start_offset": 0}, {"epoch": 4, "start_offset": 3}]
+    assert log["checkpoints"]["recovery_point"] == log["log_end_offset"] == 5
+    assert log["last_stable_offset"] == 3
+    producers = {each["producer_id"]: each for each in log["producers"]}
+    assert (producers[7]["last_sequence"], producers[7]["producer_epoch"]) == (2, 1)
+    assert producers[8]["transaction_first_offset"] == 3
+    batch = log["last_batch"]
+    assert (batch["base_offset"], batch["last_offset"], batch["leader_epoch"]) == (3, 4, 4)
+    text = answer("info", tmp_path / "s", "t").out
+    assert "8 (epoch 0, last sequence 1, last offset 4, transaction open from offset 3)" in text
+    assert "retention.ms=5, segment.bytes=500" in text or "segment.bytes=500, retention.ms=5" in text
+
+
+def test_a_store_and_what_kind_it_is(tmp_path):
+    path = make_store(tmp_path / "s")
+    found = answer("info", path, "--json").rows[0]
+    assert (found["kind"], found["topics"], found["partitions"], found["was_clean"]) == ("store", 1, 2, True)
+    assert found["directory_id"] in (path / "meta.properties").read_text() or found["cluster_id"]
+    with logstore.open(path):
+        assert answer("info", path, "--json").rows[0]["was_clean"] is False
+
+
+def test_files_of_a_segment(tmp_path):
+    path = make_store(tmp_path / "s", partitions=1)
+    log = sorted((path / "orders-0").glob("*.log"))[0]
+    with logstore.Segment.open(log) as segment:
+        batches, index, time_index = list(segment.batches()), segment.offset_index, segment.time_index
+        found = answer("info", log, "--json").rows[0]
+        assert (found["batches"], found["records"]) == (len(batches), len(list(segment)))
+        assert (found["next_offset"], found["size_bytes"]) == (segment.next_offset, segment.size_bytes)
+    assert answer("info", log, "--all", "--json").rows == [batch._asdict() for batch in batches]
+    assert len(answer("info", log, "--all").lines) == 1 + len(batches)
+    for suffix, entries in ((".index", index), (".timeindex", time_index)):
+        file = log.with_suffix(suffix)
+        assert answer("info", file, "--all", "--json").rows == [entry._asdict() for entry in entries]
+        assert answer("info", file, "--json").rows[0]["entries"] == len(entries)
+    with logstore.open(path) as store:
+        store["orders"][0].extend([b"v"], producer=ProducerIdentity(3, 0, 0))
+    newest = sorted((path / "orders-0").glob("*.snapshot"))[-1]
+    [producer] = answer("info", newest, "--all", "--json").rows
+    assert (producer["producer_id"], producer["last_offset"]) == (3, 20)
+
+
+def test_many_rows_come_aligned_in_blocks(tmp_path):
+    with logstore.open(tmp_path / "s") as store:
+        log = store.create_topic("t")[0]
+        for _ in range(2_500):
+            log.extend([b"v"])
+    file = tmp_path / "s" / "t-0" / "00000000000000000000.log"
+    lines = answer("info", file, "--all").lines
+    assert [line.split()[0] for line in lines[1:]] == [str(n) for n in range(2_500)]
+
+
+# What may go -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [{"retention_ms": 1000}, {"retention_bytes": 900}, {"retention_bytes": 900, "retention_ms": 10**15}, {}],
+    ids=str,
+)
+def test_a_plan_is_what_is_then_deleted(tmp_path, limits):
+    path = make_store(tmp_path / "s", file_delete_delay_ms=0)
+    with logstore.open(path, config=QUIET) as store:
+        store["orders"].configure(**limits)
+        store["orders"][1].delete_before(7)
+        before = read(path)
+        planned = answer("retain", path, "--dry-run", "--json")  # beside a writer
+        writers = store.enforce_retention(dry_run=True)
+    assert {row["partition"]: row["segment_count"] for row in planned.rows} == {
+        partition.partition: count for partition, count in writers.items() if count
+    }
+    assert read(path) == before
+    done = answer("retain", path, "orders", "--json")
+    assert done.rows == [row | {"is_dry_run": False} for row in planned.rows]
+    assert bool(done.rows) == bool(limits)
+    after = read(path)
+    for row in done.rows:
+        offsets = [record.offset for partition, record in after if partition == row["partition"]]
+        assert offsets == list(range(row["log_start_offset"], 20))
+    if not limits:
+        assert after == before
+        assert "nothing to delete" in done.err
+
+
+def test_a_topic_is_compacted(tmp_path):
+    path = make_store(tmp_path / "s", cleanup_policy="compact")
+    before = read(path)
+    planned = answer("compact", path, "orders", "--now", "--dry-run", "--json").rows
+    assert read(path) == before
+    done = answer("compact", path, "orders", "--now", "--json").rows
+    assert [row["kept_record_count"] for row in done] == [row["kept_record_count"] for row in planned]
+    kept = {(partition, record.key): record for partition, record in before}
+    assert sorted(read(path)) == sorted((partition, record) for (partition, _), record in kept.items())
+    again = answer("compact", path, "orders")
+    assert "nothing to compact" in again.err
+
+
+def test_a_backup_is_a_store_and_is_brought_up_to_date(tmp_path):
+    path, copy = make_store(tmp_path / "s"), tmp_path / "copy"
+    first = answer("backup", path, copy, "--json").rows[0]
+    assert read(copy) == read(path)
+    with logstore.open(path, config=QUIET) as store:
+        store["orders"][0].extend(numbered(3))
+        refused = run("backup", path, copy)
+        assert (refused.code, "is held by" in refused.err) == (3, True)
+    again = answer("backup", path, copy, "--no-links", "--json").rows[0]
+    assert (first["is_incremental"], again["is_incremental"]) == (False, True)
+    assert [each["log_end_offset"] for each in again["partitions"]] == [23, 20]
+    assert again["size_bytes"] == sum(again[f"{how}_bytes"] for how in ("copied", "linked", "kept"))
+    assert read(copy) == read(path)
+    assert answer("backup", path, copy).out.startswith("incremental backup to ")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").touch()
+    assert run("backup", path, tmp_path / "other").code == 3
+
+
+@pytest.mark.damaged
+def test_damage_is_found_and_told(tmp_path):
+    path = make_store(tmp_path / "s")
+    assert answer("verify", path).out.startswith("sound: 40 records in ")
+    assert answer("verify", path, "orders", "--json").rows[0]["problems"] == []
+    before = snapshot(path)
+    file = sorted((path / "orders-1").glob("*.log"))[1]
+    flip_byte(file, 70)
+    done = run("verify", path, "--json")
+    [problem] = done.rows[0]["problems"]
+    assert done.code == 1
+    assert (problem["path"], problem["kind"], problem["position"]) == (str(file), "batch", 0)
+    assert problem["next_step"]
+    assert str(file) in run("verify", path).out
+    assert run("info", file).code == run("info", file, "--all").code == 1
+    flip_byte(file, 70)
+    assert {name: each[3] for name, each in snapshot(path).items()} == {n: e[3] for n, e in before.items()}
+
+
+@pytest.mark.damaged
+def test_a_partition_that_cannot_be_read_leaves_the_others(tmp_path):
+    path = make_store(tmp_path / "s")
+    for file in (path / "orders-0").iterdir():
+        file.unlink()
+    (path / "orders-0").rmdir()
+    for topic in ([], ["orders"]):
+        done = run("ls", path, *topic, "--json")
+        assert done.code == 1
+        assert "orders-0" in done.err
+    assert [row["error"] is None for row in done.rows] == [False, True]
+    assert run("ls", path, "orders").lines[1].split() == ["0", *"-------"]
+
+
+# How it ends -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["ls", "DIR/nowhere"], 3, "there is no directory"),
+        (["ls", "DIR/s/orders-0"], 3, "name the store and the topic"),
+        (["ls", "DIR/s/topics.json"], 3, "is a file"),
+        (["cat", "DIR/s", "order"], 3, "did you mean orders?"),
+        (["cat", "DIR/s", "zzz"], 3, "there are orders"),
+        (["cat", "DIR/s", "orders", "-p", "9"], 3, "there is no 9"),
+        (["cat", "DIR/s", "orders", "--from", "yesterday"], 2, "neither an offset nor a time"),
+        (["cat", "DIR/s", "orders", "--from", "1700000000"], 0, ""),
+        (["cat", "DIR/s", "orders", "--from", "1700000000ms"], 2, "seconds"),
+        (["cat", "DIR/s", "orders", "--from", "9" * 18 + "ms"], 2, "nanoseconds"),
+        (["cat", "DIR/s", "orders", "--from", "9" * 19 + "ms"], 0, ""),
+        (["cat", "DIR/s", "orders", "--from", "9" * 19], 0, ""),
+        (["cat", "DIR/s", "orders", "--to", "9" * 40], 2, "neither an offset nor a time"),
+        (["cat", "DIR/s", "orders", "--from", "-" + "9" * 400 + "w"], 2, "neither an offset nor a time"),
+        (["cat", "DIR/s", "orders", "--to", "-" + "9" * 15 + "w"], 0, ""),
+        (["cat", "DIR/s", "orders", "--to", "1969-12-31"], 2, "before 1970"),
+        (["cat", "DIR/s", "orders", "--format", "xml"], 2, "'raw'"),
+        (["compact", "DIR/s", "orders"], 2, "cleanup.policy is delete"),
+        (["info", "DIR/s/topics.json"], 2, ".timeindex"),
+        (["handover", "DIR/s", "DIR/s"], 3, "beside each other"),
+        (["verfy", "DIR/s"], 2, "--help"),
+        (["ls"], 2, "logstore ls --help"),
+        (["ls", "DIR/s", "--jsno"], 2, "--json"),
+        ([], 2, ""),
+        (["--version"], 0, ""),
+        (["cat", "--help"], 0, ""),
+    ],
+    ids=str,
+)
+def test_errors_are_a_line_and_a_code(tmp_path, arguments, code, said):
+    make_store(tmp_path / "s", count=2)
+    done = run(*[each.replace("DIR", str(tmp_path)) for each in arguments])
+    assert (done.code, said in done.err) == (code, True), done
+    assert len(done.err.splitlines()) == (1 if said else 0)
+    assert "Traceback" not in done.err
+
+
+def test_who_holds_the_lock_is_named(tmp_path):
+    path = make_store(tmp_path / "s", cleanup_policy="compact")
+    with logstore.open(path):
+        for command in (["compact", path, "orders"], ["retain", path]):
+            done = program(*command)
+            assert done.code == 3
+            assert f"is held by process {os.getpid()}, " in done.err
+            assert "read_only" not in done.err
+
+
+def test_commands_that_read_work_beside_a_writer_and_change_nothing(tmp_path):
+    path = make_store(tmp_path / "s")
+    with open_store(path) as store:
+        store["orders"][0].extend(numbered(3))
+        store.flush()
+        before = snapshot(path)
+        for command in (["ls"], ["info"], ["verify"], ["retain", "--dry-run"]):
+            answer(command[0], path, *command[1:])
+        for command in ("ls", "info", "cat", "tail", "verify"):
+            assert answer(command, path, "orders").out
+        assert snapshot(path) == before
+        assert len(answer("cat", path, "orders").lines) == 43
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_without_permission_to_write(tmp_path):
+    path = make_store(tmp_path / "s")
+    for folder, _, files in os.walk(path):
+        os.chmod(folder, 0o555)
+        for name in files:
+            os.chmod(os.path.join(folder, name), 0o444)
+    let_others_in(path)
+    printed = run_python(
+        """
+        import os, sys
+        from logstore.__main__ import main
+
+        main(["ls", sys.argv[1]])  # imports what it needs, from where the other user may not look
+        main(["verify", sys.argv[1]])
+        main(["retain", sys.argv[1], "--dry-run"])
+        os.setuid(65534)
+        sys.stderr = sys.stdout
+        for command in ("ls", "info", "cat", "tail", "verify"):
+            print(main([command, sys.argv[1], "orders"]), flush=True)
+        print(main(["retain", sys.argv[1]]))
+        """,
+        path,
+    )
+    codes = [line for line in printed.splitlines() if line.isdigit()]
+    assert codes == ["0"] * 5 + ["3"]
+    assert "Permission denied" in printed
+
+
+def test_an_interrupt(tmp_path):
+    with logstore.open(tmp_path / "s") as store:
+        store.create_topic("t")[0].extend([bytes(100)] * 10_000)
+    child = start("cat", tmp_path / "s", "t")
+    watchdog = threading.Timer(60, child.kill)
+    watchdog.start()
+    child.stdout.readline()  # now it waits until more is read
+    child.send_signal(signal.SIGINT)
+    assert b"Traceback" not in child.communicate()[1]
+    watchdog.cancel()
+    assert child.returncode == 130
+
+
+def test_a_disk_that_is_full_behind_the_output(tmp_path):
+    path = make_store(tmp_path / "s")
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([*PROGRAM, "ls", path], stdout=full, stderr=subprocess.PIPE, timeout=60)
+    assert done.returncode == 3
+    assert done.stderr.startswith(b"error: ")
+    assert b"No space left" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_streams_that_are_closed(tmp_path, closed):
+    path = make_store(tmp_path / "s")
+    for topic, code in (("orders", 0), ("nothing", 3)):
+        line = f"{shlex.join(PROGRAM)} cat {path} {topic} {closed}"
+        done = subprocess.run(["sh", "-c", line], capture_output=True, timeout=60)
+        assert done.returncode == code
+        assert b"Traceback" not in done.stderr
+
+
+def test_what_the_engine_warns_of_is_told_and_can_be_silenced(tmp_path):
+    path = make_store(tmp_path / "s")
+    (path / "recovery-point-offset-checkpoint").write_text("nonsense\n")
+    done = answer("ls", path)
+    assert "warning: ignoring a damaged checkpoint" in done.err
+
+
+# The shape -------------------------------------------------------------------------------------------------
+
+
+def test_json_has_the_fields_that_are_documented(tmp_path):
+    """Every command's, on a store that has some of everything."""
+    path = tmp_path / "s"
+    with logstore.open(path, config=QUIET) as store:
+        config = TopicConfig(
+            cleanup_policy="compact,delete", segment_bytes=300, retention_bytes=1, index_interval_bytes=0
+        )
+        log = store.create_topic("t", config=config)[0]
+        for number in range(6):
+            log.extend([(b"k", b"\xff")], producer=ProducerIdentity(1, 0, number, transactional=True))
+            log.append_end_marker(1, 0, committed=False)
+        log.extend([NewRecord(b"v", b"\xff", (("h", b"\xff"),))])
+    written = [(command, run(*line, "--json").rows) for command, line in lines_for(path)]
+    known = {frozenset(shape.fields): shape.title for command in COMMANDS for shape in command.shapes}
+    met = set()
+
+    def check(value):
+        if isinstance(value, list):
+            for each in value:
+                check(each)
+        elif isinstance(value, dict):
+            names = frozenset(value) - set(ENCODINGS)
+            if names in known:
+                met.add(known[names])
+            for each in value.values():
+                check(each)
+
+    for command, rows in written:
+        for row in rows:
+            assert frozenset(row) - set(ENCODINGS) in known, (command, row)
+            check(row)
+    assert met == {shape.title for command in COMMANDS for shape in command.shapes}
+    assert {each.name for each in COMMANDS} == {command for command, _ in written}
+
+
+def lines_for(path):
+    files = sorted((path / "t-0").iterdir())
+    torn = path / "t-0" / "00000000000000000000.index.tmp"
+    torn.write_bytes(b"")  # something for verify to note
+    yield "ls", ["ls", path]
+    yield "ls", ["ls", path, "t"]
+    yield "info", ["info", path]
+    yield "info", ["info", path, "t"]
+    for file in files:
+        if file.name[0] == "0" and file.stat().st_size:
+            yield "info", ["info", file]
+            yield "info", ["info", file, "--all"]
+    yield "cat", ["cat", path, "t"]
+    yield "tail", ["tail", path, "t"]
+    yield "verify", ["verify", path]
+    yield "retain", ["retain", path, "--dry-run"]
+    yield "compact", ["compact", path, "t", "--now", "--dry-run"]
+    yield "backup", ["backup", path, path.with_name("backup")]
+    yield "handover", ["handover", path, path.with_name("copy"), "--dry-run"]
+
+
+def test_the_script_that_is_installed_is_the_program():
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    module, _, name = scripts["logstore"].partition(":")
+    assert getattr(importlib.import_module(module), name)(["--version"]) == 0
+
+
+def test_each_command_says_what_it_does():
+    for command in COMMANDS:
+        done = answer(command.name, "--help")
+        assert command.function.__doc__.splitlines()[0] in done.out
+        for option in ("--json", "--quiet"):
+            assert option in done.out
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0", (0, None)),
+        ("17", (17, None)),
+        ("1700000000000ms", (None, TIME_MS)),
+        ("2023-11-14T22:13:20Z", (None, TIME_MS)),
+        ("2023-11-14T22:13:20", (None, TIME_MS)),
+        ("2023-11-14 23:13:20.000+01:00", (None, TIME_MS)),
+        ("2023-11-14", (None, TIME_MS - 80_000_000)),
+    ],
+)
+def test_places(text, expected):
+    assert tuple(times.parse_place(text)) == expected
+
+
+@pytest.mark.parametrize("timestamp_ms", [0, 999, TIME_MS, 253_402_300_799_999, 2**62])
+def test_a_time_that_is_shown_can_be_typed(timestamp_ms):
+    assert times.parse_place(times.format_time(timestamp_ms)).timestamp_ms == timestamp_ms

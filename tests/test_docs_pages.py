@@ -1,0 +1,37 @@
+"""README, tutorial and how-tos, typed out."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.pages import ROOT, check_output, run_page
+
+PAGES = [
+    "README.md",
+    "docs/tutorial.md",
+    *sorted(f"docs/howto/{page.name}" for page in ROOT.glob("docs/howto/*.md")),
+]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_page_runs_and_prints_what_it_shows(page, tmp_path, monkeypatch):
+    """3 s."""
+    if "arrow" in (ROOT / page).read_text(encoding="utf-8"):
+        pytest.importorskip("pyarrow")
+    monkeypatch.chdir(tmp_path)
+    run_page(page, tmp_path, skips=("logstore.spark", "importorskip"))
+
+
+@pytest.mark.parametrize("page", PAGES[1:])
+def test_links_lead_somewhere(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+        assert ((ROOT / page).parent / target).exists(), target
+
+
+def test_other_output_is_noticed():
+    check_output("1 ... 3\n", "1 2 3\n")
+    with pytest.raises(AssertionError, match="the page shows"):
+        check_output("1\n", "2\n")
