@@ -5,10 +5,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: help demo test test-spark-oldest check lint compiled wheel docs bench soak mutants clean
+.PHONY: help demo demo-spark test test-spark-oldest check lint compiled wheel docs bench soak mutants clean
 
 help:
-	@echo "make demo    load real flights, kill the writer, recover, read; then a pipeline on Spark"
+	@echo "make demo    load real flights, kill the writer, recover, read, compact (under a minute)"
+	@echo "make demo-spark    the same flights through a pipeline on Spark that is stopped and killed (some minutes)"
 	@echo "make check   lint, types, import contracts and the fast tests (under a minute)"
 	@echo "make test    all tests, of the long ones the part that the commit chooses (under ten minutes)"
 	@echo "make test-spark-oldest    the tests with Spark, with the oldest PySpark that is supported"
@@ -29,11 +30,15 @@ $(VENV)/.base: pyproject.toml setup.py $(COMPILED)
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.base
-	$(BIN)/pip install -q --no-compile -e '.[test,bench,demo]'
+	$(BIN)/pip install -q --no-compile -e '.[test,bench,demo-spark]'
 	@touch $@
 
 $(VENV)/.demo: $(VENV)/.base
 	$(BIN)/pip install -q --no-compile -e '.[demo]'
+	@touch $@
+
+$(VENV)/.demo-spark: $(VENV)/.base
+	$(BIN)/pip install -q --no-compile -e '.[demo-spark]'
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.base
@@ -42,6 +47,8 @@ $(VENV)/.bench: $(VENV)/.base
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/flights/demo.py
+
+demo-spark: $(VENV)/.demo-spark
 	$(BIN)/python examples/pipeline/run.py
 
 # The compiled module anew, without an install; put in place in one step, for processes that have it open.

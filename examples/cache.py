@@ -1,59 +1,52 @@
-"""A key-value cache that is warm again right after a restart, and never stale.
+"""A key-value cache that is warm again right after a restart, and a copy of it in another process.
 
-Each change is a record of a compacted topic. A process that starts takes the table view, the latest value of
-each key, and goes on from exactly where that ends: no change is missed, none comes twice. Others may keep a
-copy of the cache at the same time, in any process. Run: python examples/cache.py
+Each change is a record of a compacted topic. A process that starts takes the table, the latest value of each
+key, and follows the changes from there on. Run: python examples/cache.py
 """
 
 import tempfile
-import time
+from collections.abc import Iterable
+from contextlib import suppress
+from threading import Condition, Thread
+from typing import Any
 
 import logstore
+from logstore.errors import ClosedError
 
-TOPIC = "prices"
 COMPACTED = logstore.TopicConfig(cleanup_policy="compact")
 
 
 class Cache:
-    """The value of each key, as the log has it up to ``next_offset``."""
+    """The value of each key. ``prices.append(value, key=...)`` changes one; None deletes it."""
 
-    def __init__(self, log: logstore.Log) -> None:
-        view = log.latest()
-        self.log = log
-        self.values = {record.key: record.value for record in view}
-        self.next_offset = view.end_offset
+    def __init__(self, topic: logstore.Topic) -> None:
+        self.prices = topic.serialized(key="text", value="json")
+        changes = self.prices.follow()  # before the table is read, so that no change lies between the two
+        self.values, self.changed = self.prices.latest(), Condition()
+        Thread(target=self._follow, args=(changes,), daemon=True).start()
 
-    def set(self, key: bytes, value: bytes | None) -> None:
-        """None deletes the key."""
-        self.log.append(value, key=key)
-        self.catch_up()
-
-    def catch_up(self, timeout: float = 0) -> None:
-        """Take in all changes, whoever made them; returns when none came for ``timeout`` seconds."""
-        for record in self.log.follow(self.next_offset, timeout=timeout):
-            self.next_offset = record.offset + 1
-            if record.value is None:
-                self.values.pop(record.key, None)
-            else:
-                self.values[record.key] = record.value
+    def _follow(self, changes: Iterable[Any]) -> None:
+        with suppress(ClosedError):  # the store was closed
+            for record in changes:
+                with self.changed:
+                    self.values[record.key] = record.value
+                    if record.value is None:
+                        del self.values[record.key]
+                    self.changed.notify_all()
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as directory:
         with logstore.open(directory) as store:
-            log = store.create_topic(TOPIC, config=COMPACTED)[0]
-            log.extend([(b"item %d" % (number % 1_000), b"%d" % number) for number in range(100_000)])
-        with logstore.open(directory) as store:
-            started = time.perf_counter()
-            cache = Cache(store[TOPIC][0])
-            milliseconds = (time.perf_counter() - started) * 1e3
-            print(f"warm: {len(cache.values)} keys of {cache.next_offset} records in {milliseconds:.0f} ms")
-            with logstore.open(directory, read_only=True) as elsewhere:
-                copy = Cache(elsewhere[TOPIC][0])
-                cache.set(b"item 7", b"99")
-                cache.set(b"item 8", None)
-                copy.catch_up(timeout=0.2)
-                print("the copy:", copy.values[b"item 7"], b"item 8" in copy.values, len(copy.values))
-            report, is_same = cache.log.compact(now=True), Cache(cache.log).values == cache.values
-            sizes = f"{report.size_bytes_before} to {report.size_bytes_after} bytes"
-            print(f"compacted: {sizes}, the same table: {is_same}")
+            prices = store.create_topic("prices", partitions=4, config=COMPACTED)
+            prices.extend([(b"item %d" % (number % 1_000), b"%d" % number) for number in range(100_000)])
+        with logstore.open(directory) as store, logstore.open(directory, read_only=True) as elsewhere:
+            cache, copy = Cache(store["prices"]), Cache(elsewhere["prices"])
+            print(f"warm: {len(cache.values)} keys, item 7 costs {cache.values['item 7']}")
+            cache.prices.append(99, key="item 7")
+            cache.prices.append(None, key="item 8")
+            with copy.changed:
+                copy.changed.wait_for(lambda: copy.values["item 7"] == 99 and "item 8" not in copy.values, 20)
+                print(f"the copy: {len(copy.values)} keys, item 7 costs {copy.values['item 7']}")
+            saved_bytes = sum(report.saved_bytes for report in store["prices"].compact(now=True).values())
+            print(f"compacted: {saved_bytes} bytes less, same table: {cache.prices.latest() == copy.values}")

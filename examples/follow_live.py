@@ -14,22 +14,20 @@ import logstore
 def follow(directory: str) -> None:
     """The reader: no lock, nothing written; it ends when nothing came for a second."""
     with logstore.open(directory, read_only=True) as store:
-        for record in store["ticks"][0].follow(0, timeout=1.0):
-            late_ms = (time.time_ns() - int(record.value or 0)) / 1e6
-            print(
-                f"reader: offset {record.offset} arrived {late_ms:.1f} ms after it was appended", flush=True
-            )
+        for record in store["ticks"].follow("earliest", timeout=1.0):
+            late_ms = time.time() * 1000 - record.timestamp_ms
+            print(f"reader: {record.value!r} arrived {late_ms:.0f} ms after it was appended", flush=True)
 
 
 def append(directory: str) -> None:
     with logstore.open(directory) as store:
-        log = store.create_topic("ticks")[0]
+        ticks = store.create_topic("ticks", partitions=4)
         reader = subprocess.Popen([sys.executable, __file__, directory])
-        for _ in range(8):
+        for number in range(8):
             time.sleep(0.1)
-            log.append(b"%d" % time.time_ns())
+            ticks.append(b"tick %d" % number)
         reader.wait()
-        print(f"writer: appended {log.log_end_offset} records")
+        print("writer: appended 8 records")
 
 
 if __name__ == "__main__":

@@ -4,17 +4,17 @@ Run: python examples/inspect_kafka_dir.py /var/lib/kafka/data
 """
 
 import sys
-from datetime import UTC, datetime
 
 import logstore
 
 
 def describe(log: logstore.Log) -> str:
-    newest = log.find_max_timestamp()
-    time = datetime.fromtimestamp(newest.timestamp_ms / 1000, UTC) if newest else None
+    found = log.find_max_timestamp()
+    newest = log.record_at(found.offset, isolation=logstore.Isolation.LOG_END) if found else None
+    time = f"{newest.timestamp:%Y-%m-%d %H:%M:%S}" if newest else "-"
     return (
         f"{log.partition!s:32} {log.log_start_offset:12,} {log.log_end_offset:12,} "
-        f"{log.segment_count:8,} {log.size_bytes:15,}  {f'{time:%Y-%m-%d %H:%M:%S}' if time else '-'}"
+        f"{log.segment_count:8,} {log.size_bytes:15,}  {time}"
     )
 
 

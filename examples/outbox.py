@@ -13,8 +13,7 @@ import logstore
 TABLES = """
 create table orders (id integer primary key, amount integer);
 create table outbox (id integer primary key autoincrement, event blob);
-create table revenue (amount integer, next_offset integer);
-insert into revenue values (0, 0);
+create table revenue (amount integer, next_offset integer); insert into revenue values (0, 0);
 """
 
 

@@ -1,8 +1,8 @@
 """A pipeline on Spark, topic to topic to Parquet: stopped midway, killed midway, right to the last record.
 
-Run it with ``make demo``, or ``python examples/pipeline/run.py`` after ``pip install
-'embedded-logstore[demo]'``. It leaves everything in ``demo-output/pipeline``. ``--rows 5000`` takes a sample
-of the year. Where Spark cannot run, it says in one line what is missing, and ends well.
+Run it with ``make demo-spark``, or ``python examples/pipeline/run.py`` after ``pip install
+'embedded-logstore[demo-spark]'``. It leaves everything in ``demo-output/pipeline``. ``--rows 5000`` takes a
+sample of the year. Where Spark cannot run, it says in one line what is missing, and ends well.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def what_is_missing() -> str | None:
     """Why there can be no Spark here, and what to install."""
     for package in ("pyspark", "pyarrow", "pandas"):
         if find_spec(package) is None:
-            return f"there is no {package}: pip install 'embedded-logstore[demo]'"
+            return f"there is no {package}: pip install 'embedded-logstore[demo-spark]'"
     from logstore.spark.java import find_java
 
     try:

@@ -201,6 +201,12 @@ class Record(_RecordFields):
             return Record, tuple(self)
         return restore_record, (*self, topic, partition, int(timestamp_type), leader_epoch)
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows; long values are shortened."""
+        from logstore.showing import show_record  # few programs get here
+
+        return show_record(self)
+
     def __repr__(self) -> str:
         """Takes a record of any class; long values are shortened."""
         headers = ", ".join(f"({key!r}, {_shown(value)})" for key, value in self.headers[:_SHOWN_HEADERS])
@@ -267,7 +273,15 @@ _set_dictionary = vars(PlainRecord)["__dict__"].__set__
 
 if not TYPE_CHECKING and compiled is not None:
     Record = compiled.Record
-    for _name in ("__doc__", "__annotations__", "__match_args__", "_fields", "_field_defaults", "timestamp"):
+    for _name in (
+        "__doc__",
+        "__annotations__",
+        "__match_args__",
+        "_fields",
+        "_field_defaults",
+        "_repr_html_",
+        "timestamp",
+    ):
         setattr(Record, _name, getattr(PlainRecord, _name))
     Sequence.register(Record)  # as a tuple is one: for ``match`` statements too
 

@@ -7,6 +7,7 @@ A thin face over :class:`~logstore.logdir.directory.LogDirectory` (open for writ
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from logstore.arguments import check_callback, check_flag, plain_text
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
         CompactionReport,
         OnCompactionProgress,
     )
+    from logstore.showing import Table
 
 
 def open_store(
@@ -380,3 +382,40 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         except LogstoreError as error:  # closed, for one
             contents = type(error).__name__
         return f"<Store {self.path!r}{mode}: {contents}>"
+
+    def _ipython_key_completions_(self) -> list[str]:
+        """What completes ``store["``: the topics; none if they cannot be listed."""
+        try:
+            return list(self)
+        except LogstoreError:
+            return []
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the topics with their sizes, and what is damaged. Never raises; reads no
+        record and changes nothing. Cost: that of :attr:`Log.size_bytes` for up to 200 partitions."""
+        from logstore.showing import show  # few programs get here
+
+        mode = " (read-only)" if self.is_read_only else ""
+        return show(f"Store {self.path}{mode}", self._parts_to_show())
+
+    def _parts_to_show(self) -> Iterator[Table]:
+        from logstore.showing import MOST_LOGS, Table, attempt, describe_error
+
+        names = list(self)
+        log_count = 0
+
+        def cells(name: str) -> tuple[object, ...]:
+            nonlocal log_count
+            topic = self[name]
+            log_count += len(topic.held_partitions)
+            if log_count > MOST_LOGS:
+                return len(topic), "too many partitions to look at all"
+            offset_count = sum(len(log.readable_offsets()) for log in topic)
+            return len(topic), offset_count, sum(log.size_bytes for log in topic)
+
+        rows = (attempt(name, partial(cells, name)) for name in names)
+        yield Table(("topic", "partitions", "offsets", "bytes"), rows, len(names))
+        damaged = [(partition, describe_error(error)) for partition, error in self.damaged.items()]
+        damaged += [(partition, repr(report)) for partition, report in self.damage_found.items()]
+        if damaged:
+            yield Table(("damaged", "what"), damaged)

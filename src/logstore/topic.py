@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast, overload
 
 from logstore.arguments import check_callback, check_flag, shown
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     )
     from logstore.partition.reading.latest import LatestView
     from logstore.serializing import SerializedTopic, SerializerChoice
+    from logstore.showing import Table
 
 
 class Topic(BoundToProcess, Sequence[Log]):
@@ -549,3 +551,28 @@ class Topic(BoundToProcess, Sequence[Log]):
 
     def __repr__(self) -> str:
         return f"<Topic {self.name!r} in {self._directory.path!r}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the partitions, and the settings that are not the defaults. Never raises;
+        reads no record and changes nothing."""
+        from logstore.showing import show  # few programs get here
+
+        return show(f"Topic {self.name}", self._parts_to_show())
+
+    def _parts_to_show(self) -> Iterator[Table]:
+        from logstore.showing import Table, attempt
+
+        def cells(number: int) -> tuple[int, ...]:
+            log = self._log(number)
+            return log.log_start_offset, log.log_end_offset, log.segment_count, log.size_bytes
+
+        held = self.held_partitions
+        yield Table(
+            ("partition", "log start", "log end", "segments", "bytes"),
+            (attempt(number, partial(cells, number)) for number in held),
+            len(held),
+        )
+        if isinstance(self._directory, LogDirectory):  # else a broker's metadata may have to be read
+            settings = [(name, value) for name, _, value in TopicConfig().differences(self.config)]
+            if settings:
+                yield Table(("setting", "value"), settings)

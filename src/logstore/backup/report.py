@@ -98,3 +98,13 @@ class BackupReport:
         ]
         lines += [f"  damaged in the store: {finding}" for finding in self.damaged]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the partitions, and what is to be known of them."""
+        from logstore.showing import show_report, table_of_fields, table_of_findings  # few programs get here
+
+        return show_report(
+            self,
+            partitions=table_of_fields(self.partitions),
+            damaged=table_of_findings("damaged", self.damaged, len(self.damaged)),
+        )

@@ -77,3 +77,9 @@ class HandoverReport:
         lines += [f"  topic {name} is created in the target" for name in self.created_topics]
         lines += [f"  note: {note}" for note in self.notes]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the partitions, and what is to be known of them."""
+        from logstore.showing import show_report, table_of_fields  # few programs get here
+
+        return show_report(self, partitions=table_of_fields(self.partitions))

@@ -213,6 +213,17 @@ class VerifyReport:
         found = f"{self.problem_count} problems: {kinds}" if self.problem_count else "sound"
         return f"<VerifyReport {found}; {self.batch_count} batches, {self.log_bytes} bytes>"
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the counts, and what was found."""
+        from logstore.showing import show_report, table_of_findings  # few programs get here
+
+        return show_report(
+            self,
+            "VerifyReport: " + ("sound" if self.is_sound else f"{self.problem_count} problems"),
+            problems=table_of_findings("problem", self.problems, self.problem_count),
+            notes=table_of_findings("note", self.notes, len(self.notes)),
+        )
+
 
 @dataclass(slots=True)
 class Findings:

@@ -61,6 +61,12 @@ class Dirtiness:
         """Whether it is time to compact the log: it is dirty enough, or overdue."""
         return (self.is_overdue and self.cleanable_bytes > 0) or self.ratio > self.min_ratio
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the fields, without those that are 0 or empty."""
+        from logstore.showing import show_report  # few programs get here
+
+        return show_report(self)
+
 
 def plan_cleaning(
     segments: Sequence[CleanableFacts],

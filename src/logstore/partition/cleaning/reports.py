@@ -78,6 +78,12 @@ class CompactionReport:
         """By how many bytes the log became smaller."""
         return self.size_bytes_before - self.size_bytes_after
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the fields, without those that are 0 or empty."""
+        from logstore.showing import show_report  # few programs get here
+
+        return show_report(self)
+
 
 MAX_LISTED_OFFSETS: Final = 1_000
 """How many offsets a report lists."""
@@ -120,3 +126,9 @@ class EraseReport:
     """Files that were no longer part of the log, removed because they might have held such a record: those
     that compaction, retention and truncation had left to be removed, and those that recoveries had kept."""
     elapsed_ms: int
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the fields, without those that are 0 or empty."""
+        from logstore.showing import show_report  # few programs get here
+
+        return show_report(self)

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
     from logstore.partition.reading.arrow import ColumnPlan
     from logstore.partition.reading.latest import LatestView
+    from logstore.showing import Table
 
 T = TypeVar("T")
 
@@ -634,6 +635,37 @@ class ReadableLog(BoundToProcess, ABC):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.partition} in {self.directory!r}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the offsets, and the last records that are written. Never raises; changes
+        nothing, and leaves appends that gather to gather."""
+        from logstore.showing import show  # few programs get here
+
+        return show(f"{type(self).__name__} {self.partition}", self._parts_to_show())
+
+    def _parts_to_show(self) -> Iterator[Table | str]:
+        from logstore.showing import LAST_RECORDS, Table, table_of_records
+
+        yield self.directory
+        known = self._known_view()
+        yield Table(
+            ("log start", "log end", "high watermark", "last stable", "durable", "segments", "bytes"),
+            [
+                (
+                    known.log_start_offset,
+                    known.log_end_offset,
+                    known.high_watermark,
+                    known.last_stable_offset,
+                    known.durable_offset,
+                    len(known.segments),
+                    sum(map(known.size_of, range(len(known.segments)))),
+                )
+            ],
+        )
+        view = self._published_view()
+        start = max(view.log_start_offset, view.high_watermark - LAST_RECORDS)
+        found = records.record_lists(view, start, view.high_watermark, _HIGH_WATERMARK)
+        yield table_of_records(chain.from_iterable(found))
 
 
 _HIGH_WATERMARK = Isolation.HIGH_WATERMARK  # Python 3.11 takes 70 ns to find a member of an enum

@@ -60,6 +60,12 @@ class RecoveryReport:
     """Files that hold what was cut."""
     split_segments: int = 0
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the fields, without those that are 0 or empty."""
+        from logstore.showing import show_report  # few programs get here
+
+        return show_report(self)
+
 
 @dataclass(slots=True)
 class LoadedLog:
