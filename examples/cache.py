@@ -5,10 +5,8 @@ key, and follows the changes from there on. Run: python examples/cache.py
 """
 
 import tempfile
-from collections.abc import Iterable
 from contextlib import suppress
 from threading import Condition, Thread
-from typing import Any
 
 import logstore
 from logstore.errors import ClosedError
@@ -21,13 +19,12 @@ class Cache:
 
     def __init__(self, topic: logstore.Topic) -> None:
         self.prices = topic.serialized(key="text", value="json")
-        changes = self.prices.follow()  # before the table is read, so that no change lies between the two
         self.values, self.changed = self.prices.latest(), Condition()
-        Thread(target=self._follow, args=(changes,), daemon=True).start()
+        Thread(target=self._follow, daemon=True).start()
 
-    def _follow(self, changes: Iterable[Any]) -> None:
+    def _follow(self) -> None:
         with suppress(ClosedError):  # the store was closed
-            for record in changes:
+            for record in self.prices.follow(self.values.end_offsets):
                 with self.changed:
                     self.values[record.key] = record.value
                     if record.value is None:

@@ -52,7 +52,11 @@ def test_text_and_json_go_through_every_call(topic):
     assert carol.headers == (("h", b"x"),)
     assert (carol.topic, carol.timestamp_ms) == ("t", 1_700_000_000_000)
     assert "alice" in {record.key for record in orders.follow({partition: offset}, timeout=0)}
-    assert orders.latest() == {"alice": {"status": "paid"}, "carol": 5, "dave": "plain"}
+    table = orders.latest()
+    assert table == {"alice": {"status": "paid"}, "carol": 5, "dave": "plain"}
+    assert table.end_offsets == {number: log.log_end_offset for number, log in enumerate(topic)}
+    orders.append("later", key="erin")
+    assert [record.key for record in orders.follow(table.end_offsets, timeout=0)] == ["erin"]
     assert topic[partition].record_at(offset).value == b'{"status":"paid"}'
     assert orders.topic is topic
     assert repr(orders) == "<SerializedTopic 't': key text, value json>"

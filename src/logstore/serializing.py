@@ -133,6 +133,17 @@ class TopicOfBytes(Protocol):
 T = TypeVar("T", bound=TopicOfBytes)
 
 
+class LatestTable(dict[Any, Any]):
+    """The current value of each key. It is a dictionary, and yours to change."""
+
+    end_offsets: dict[int, int]
+    """For each partition, the offset up to which the table has everything: where to follow from."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.end_offsets = {}
+
+
 class SerializedTopic(Generic[T]):
     """A topic whose keys and values are encoded when appended and decoded when read. Made by
     :meth:`.Topic.serialized`."""
@@ -226,15 +237,17 @@ class SerializedTopic(Generic[T]):
         found = self.topic.follow(start, timeout=timeout, order=order, isolation=isolation)
         return map(self._decode, found)
 
-    def latest(self, *, isolation: Isolation = Isolation.HIGH_WATERMARK) -> dict[Any, Any]:
+    def latest(self, *, isolation: Isolation = Isolation.HIGH_WATERMARK) -> LatestTable:
         """The current value of each key, as a dictionary: the table that the topic describes. It must fit in
-        memory; :meth:`.Topic.latest` iterates over larger tables.
+        memory; :meth:`.Topic.latest` iterates over larger tables. ``follow(table.end_offsets)`` gives every
+        change that comes after it, exactly once.
 
         Raises:
             InvalidRecordError: a key or value cannot be decoded, or a key is not hashable.
         """
-        table = {}
+        table = LatestTable()
         for view in self.topic.latest(isolation=isolation):
+            table.end_offsets[view.partition.partition] = view.end_offset
             for found in view:
                 record = self._decode(found)
                 try:
