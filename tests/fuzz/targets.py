@@ -87,7 +87,15 @@ def any_arguments(chance):
     return True
 
 
-UNTOUCHED = {"__class__", "__new__", "__init_subclass__", "__subclasshook__", "__setattr__", "__delattr__"}
+UNTOUCHED = {
+    "__class__",
+    "__new__",
+    "__init_subclass__",
+    "__subclasshook__",
+    "__setattr__",
+    "__delattr__",
+    "timestamp",  # in Python, and refuses what no datetime can be
+}
 NEW = {
     "OffsetMap": lambda chance: compiled.OffsetMap(chance.choice((336, 700, 5000)), chance.randbytes(16)),
     "GatheredRows": lambda chance: compiled.GatheredRows(

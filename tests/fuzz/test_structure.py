@@ -272,7 +272,7 @@ def test_the_life_of_a_log(size):
         size.chosen(LogMachine),
         settings=settings(max_examples=examples, stateful_step_count=30, derandomize=size.is_fixed, **QUIET),
     )
-    assert LogMachine.crashes >= examples
+    assert LogMachine.crashes >= examples // 2
     report(
         "hypothesis/life of a log",
         count=LogMachine.steps,

@@ -30,6 +30,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from logstore.spark.columns import COLUMNS
 from tests.spark.reading import offsets, plan
 
+KAFKAS_TYPES = {"CreateTime": 0, "LogAppendTime": 1, "NoTimestampType": -1}
+"""As Kafka's tools call them."""
 SMALL = TopicConfig(segment_bytes=2_000, index_interval_bytes=300, file_delete_delay_ms=0, retention_ms=-1)
 
 
@@ -57,7 +59,7 @@ def row_of(topic, partition, record):
         "partition": partition,
         "offset": record.offset,
         "timestamp": record.timestamp_ms * 1000,
-        "timestampType": int(record.timestamp_type),
+        "timestampType": KAFKAS_TYPES.get(record.timestamp_type, record.timestamp_type),
         "headers": [{"key": name, "value": value} for name, value in record.headers] or None,
     }
 
