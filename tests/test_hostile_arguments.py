@@ -281,8 +281,14 @@ def _elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-ENDLESS = {("split", "parts", "huge"), ("split", "parts", "digits")}
-"""Calls that do what they are asked to, one part after another, and would go on for ages."""
+ENDLESS = {
+    ("split", "parts", "huge"),
+    ("split", "parts", "digits"),
+    ("open", "timeout", "huge"),
+    ("open", "timeout", "digits"),
+    ("open", "timeout", "infinity"),
+}
+"""Calls that do what they are asked to, and would go on, or wait, for ages."""
 
 
 def check_all(kind, name, kinds_of_values):
