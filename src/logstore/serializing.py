@@ -71,7 +71,7 @@ def check_serializer(choice: Any, name: str) -> Serializer:
         return choice
     if isinstance(choice, str) and plain_text(choice) in _BY_NAME:
         return _BY_NAME[plain_text(choice)]
-    if isinstance(choice, tuple) and len(choice) == 2 and all(map(callable, choice)):
+    if type(choice) is tuple and len(choice) == 2 and all(map(callable, choice)):
         encode, decode = choice
         return Serializer(getattr(encode, "__name__", "a function"), encode, decode)
     raise UsageError(

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from logstore.build import compiled
+from logstore.errors import InvalidRecordError
 from logstore.format.loops import divide_rows, partition_for_key
 from logstore.model import Bytes
 from logstore.partition.encoding.rows import check_payload, columns_of, copied
@@ -87,6 +88,8 @@ class Placement:
         Raises:
             InvalidRecordError: the key is not bytes-like.
         """
+        if key is None:
+            raise InvalidRecordError("key is None; a record without a key may go to any partition")
         if not isinstance(key, bytes | bytearray | memoryview):
             check_payload("key", key)  # says what it must be
         return self._of_key(copied(key, "key"), partition_count)
