@@ -89,8 +89,8 @@ BUGS = (
         (
             Change(
                 "partition.recovery.loader:Loader._cut",
-                "segment.log_file.truncate(segment.size_bytes)",
-                "segment.log_file.truncate(segment.size_bytes) if file_size > segment.size_bytes else None",
+                "segment.cut_to_size()",
+                "segment.cut_to_size() if file_size > segment.size_bytes else None",
             ),
         ),
         _partition("append", "append"),
@@ -122,7 +122,7 @@ BUGS = (
     ),
     Bug(
         "a torn end that is not cut",
-        (Change("partition.recovery.loader:Loader._cut", "segment.log_file.truncate(segment.size_bytes)"),),
+        (Change("partition.recovery.loader:Loader._cut", "segment.cut_to_size()"),),
         _partition("append", "append"),
     ),
     Bug(

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import logstore
 from logstore.clock import SystemClock
 from logstore.config import StoreConfig, TopicConfig
+from logstore.errors import OffsetOutOfRangeError
 from logstore.files import Files
 from logstore.format.header import BatchHeader
 from logstore.model import ProducerIdentity
@@ -210,7 +211,11 @@ class PartitionWriter:
     def read(self) -> None:
         """A reader makes the log write what gathers, unless the disk refuses."""
         start = max(self.end - 1, self._log.log_start_offset)
-        if len(list(self._log.read(start))) != self.end - start:
+        try:
+            is_written = len(list(self._log.read(start))) == self.end - start
+        except OffsetOutOfRangeError:
+            is_written = False
+        if not is_written:
             self._log.flush()  # says why
         assert len(list(self._log.read(start))) == self.end - start
         self._say_stored()
