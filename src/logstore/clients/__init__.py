@@ -1,0 +1,1 @@
+"""What sends to a broker and receives from it: producers and consumers."""
