@@ -194,6 +194,13 @@ class TopicConfig(_Checked):
 
     Kafka: never, because it relies on replicas. One machine has none: a power cut would take everything since
     the last roll."""
+    acks_all_durable: bool = True
+    """What ``acks="all"`` means for a partition with a single replica. True: the batch is durable, which
+    costs a flush, shared by all who wait for one. False: the batch is in the log, as with ``acks=1``, and a
+    power cut within ``flush_ms`` can take it. To make every append durable whatever its acks, set
+    ``flush_messages`` to 1.
+
+    Kafka: has no such setting. Its ``acks=all`` means all replicas, and none of them flushes."""
 
     # What is accepted
 
@@ -228,6 +235,7 @@ class TopicConfig(_Checked):
         _check_choice(self, "compression_type", _COMPRESSION_TYPES)
         _check_choice(self, "message_timestamp_type", _TIMESTAMP_TYPES)
         _check_flag(self, "message_timestamp_unit_check")
+        _check_flag(self, "acks_all_durable")
         _check_flag(self, "preallocate")
         _check_flag(self, "unclean_leader_election_enable")
         if self.compression_gzip_level == 0:

@@ -48,6 +48,7 @@ is read by [`TopicConfig.from_properties`](#topicconfigfrom_properties).
 
 _OF_PRODUCER = {"linger_ms": "linger.ms", "batch_bytes": "batch.size"}
 _OURS = {
+    "acks_all_durable",
     "message_timestamp_unit_check",
     "topic",
     "max_open_segments",
