@@ -75,7 +75,7 @@ _STORE_RANGES = (
 )
 
 
-def _check_range(config: object, setting: str, low: float, high: float) -> None:
+def check_range(config: object, setting: str, low: float, high: float) -> None:
     value = getattr(config, setting)
     may_be_fraction = setting.endswith("_ratio")
     if type(value) is not int and not (may_be_fraction and type(value) is float):
@@ -86,13 +86,13 @@ def _check_range(config: object, setting: str, low: float, high: float) -> None:
         raise InvalidConfigError(f"{setting} is {value}; it must be from {low} to {high}")
 
 
-def _check_choice(config: object, setting: str, choices: set[str]) -> None:
+def check_choice(config: object, setting: str, choices: set[str]) -> None:
     value = getattr(config, setting)
     if not isinstance(value, str) or value not in choices:
         raise InvalidConfigError(f"{setting} is {shown(value)}{did_you_mean(value, choices)}")
 
 
-def _check_flag(config: object, setting: str) -> None:
+def check_flag(config: object, setting: str) -> None:
     value = getattr(config, setting)
     if not isinstance(value, bool):
         raise InvalidConfigError(f"{setting} is {shown(value)}; it must be True or False")
@@ -110,7 +110,7 @@ def _check_names(cls: type[Any], settings: Iterable[str]) -> None:
             raise InvalidConfigError(f"unknown setting {name!r}{hint}")
 
 
-class _Checked:
+class Checked:
     """Names the setting that an unknown one probably means; Python's own message would not."""
 
     __slots__ = ()
@@ -123,7 +123,7 @@ class _Checked:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TopicConfig(_Checked):
+class TopicConfig(Checked):
     """The settings of one topic. Limits on sizes and times hold for each partition by itself.
 
     Raises:
@@ -230,14 +230,14 @@ class TopicConfig(_Checked):
 
     def __post_init__(self) -> None:
         for setting, low, high in _TOPIC_RANGES:
-            _check_range(self, setting, low, high)
-        _check_choice(self, "cleanup_policy", _POLICIES)
-        _check_choice(self, "compression_type", _COMPRESSION_TYPES)
-        _check_choice(self, "message_timestamp_type", _TIMESTAMP_TYPES)
-        _check_flag(self, "message_timestamp_unit_check")
-        _check_flag(self, "acks_all_durable")
-        _check_flag(self, "preallocate")
-        _check_flag(self, "unclean_leader_election_enable")
+            check_range(self, setting, low, high)
+        check_choice(self, "cleanup_policy", _POLICIES)
+        check_choice(self, "compression_type", _COMPRESSION_TYPES)
+        check_choice(self, "message_timestamp_type", _TIMESTAMP_TYPES)
+        check_flag(self, "message_timestamp_unit_check")
+        check_flag(self, "acks_all_durable")
+        check_flag(self, "preallocate")
+        check_flag(self, "unclean_leader_election_enable")
         if self.compression_gzip_level == 0:
             raise InvalidConfigError("compression_gzip_level is 0; it must be -1 or 1 to 9")
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
@@ -292,7 +292,7 @@ class TopicConfig(_Checked):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StoreConfig(_Checked):
+class StoreConfig(Checked):
     """The settings of one open store.
 
     Raises:
@@ -379,8 +379,8 @@ class StoreConfig(_Checked):
 
     def __post_init__(self) -> None:
         for setting, low, high in _STORE_RANGES:
-            _check_range(self, setting, low, high)
-        _check_flag(self, "log_cleaner_enable")
+            check_range(self, setting, low, high)
+        check_flag(self, "log_cleaner_enable")
         if self.log_cleaner_dedupe_buffer_size // self.log_cleaner_threads < LEAST_CLEANER_MAP_BYTES:
             raise InvalidConfigError(
                 f"log_cleaner_dedupe_buffer_size ({self.log_cleaner_dedupe_buffer_size}) must be at least "
