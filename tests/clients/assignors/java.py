@@ -11,19 +11,10 @@ from typing import Any, NamedTuple
 from logstore.clients.assignors import Subscription
 from logstore.format.messages.consumer_protocol import decode_assignment, ungrouped
 from logstore.model import TopicPartition
+from tests.clients.assignors.world import Group
 from tests.interop.kafka import require_kafka, run_java
 
 _PROGRAM = Path(__file__).with_name("Assignors.java")
-
-
-class Group(NamedTuple):
-    """What an assignor gets."""
-
-    assignor: str
-    counts: Mapping[str, int]
-    members: Mapping[str, Subscription]
-    rounds: int = 1
-    """How often members join: each time with what they got, and nothing else."""
 
 
 class Encoded(NamedTuple):

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from logstore.clients.assignors import ASSIGNORS, Subscription
 from logstore.model import TopicPartition
-from tests.clients.assignors.java import Group
-from tests.clients.assignors.world import World
+from tests.clients.assignors.world import Group, World
 
 EAGER = ["range", "roundrobin", "sticky"]
 _random = st.randoms(use_true_random=False)

@@ -49,7 +49,7 @@ def test_assignors_are_chosen_by_name_or_brought_along():
     [
         (["rangy"], "there is no assignor 'rangy'; there are range, roundrobin, sticky, cooperative-sticky"),
         (["sticky", StickyAssignor()], "two assignors with the name 'sticky'"),
-        ([], "needs an assignor at least"),
+        ([], "needs at least one assignor"),
         (["range", FirstTakesAll()], "range, first-takes-all have no rebalance protocol in common"),
     ],
 )

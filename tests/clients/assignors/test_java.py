@@ -20,8 +20,8 @@ from logstore.format.messages.consumer_protocol import (
     ungrouped,
 )
 from logstore.model import TopicPartition
-from tests.clients.assignors.java import Encoded, Group, ask_java
-from tests.clients.assignors.world import NAMES, World
+from tests.clients.assignors.java import Encoded, ask_java
+from tests.clients.assignors.world import NAMES, Group, World
 
 pytestmark = pytest.mark.interop
 

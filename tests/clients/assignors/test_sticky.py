@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from logstore.clients.assignors import ASSIGNORS, StickyAssignor, Subscription
 from logstore.model import TopicPartition
-from tests.clients.assignors.java import Group
 from tests.clients.assignors.test_assignors import check_owners, wanted
-from tests.clients.assignors.world import World
+from tests.clients.assignors.world import Group, World
 
 _random = st.randoms(use_true_random=False)
 
@@ -154,6 +153,13 @@ def test_the_newest_claim_is_right():
         "one": {0, 1},
         "two": {2, 3},
     }
+
+
+def test_partitions_that_are_gone_are_not_kept():
+    """The topic was deleted, and created with fewer partitions."""
+    members = {"one": _claiming(0, 1, 2, 3, 7, generation=1), "two": _claiming(-1, 4, 5, 6, generation=1)}
+    assigned = StickyAssignor().assign({"t": 4}, members)
+    assert assigned == {"one": [("t", 0), ("t", 1)], "two": [("t", 2), ("t", 3)]}
 
 
 def test_user_data_of_version_0_has_no_generation_and_counts_less():

@@ -8,12 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from random import Random
+from typing import NamedTuple
 
 from logstore.clients.assignors import ASSIGNORS, RebalanceProtocol, Subscription
 from logstore.model import TopicPartition
-from tests.clients.assignors.java import Group
 
 NAMES = "@ABCDEFGHIJKLMNO"
+
+
+class Group(NamedTuple):
+    """What an assignor gets."""
+
+    assignor: str
+    counts: Mapping[str, int]
+    members: Mapping[str, Subscription]
+    rounds: int = 1
+    """How often members join: each time with what they got, and nothing else."""
 
 
 class Member:

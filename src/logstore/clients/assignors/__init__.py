@@ -80,7 +80,7 @@ def common_protocol(assignors: Iterable[Assignor]) -> RebalanceProtocol:
     """
     offered = list(assignors)
     if not offered:
-        raise InvalidConfigError("a consumer needs an assignor at least; the default is range")
+        raise InvalidConfigError("a consumer needs at least one assignor, such as cooperative-sticky")
     common = set.intersection(*(set(each.protocols) for each in offered))
     if not common:
         names = ", ".join(each.name for each in offered)

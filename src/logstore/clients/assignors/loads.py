@@ -105,7 +105,11 @@ class Loads:
         return [], steps
 
     def keep_more(self) -> None:
-        """Swap partitions in cycles, which leaves the loads as even as they are, until none gains."""
+        """Swap partitions in cycles, which leaves the loads as even as they are, until none gains.
+
+        To be called when the loads are even: with no path down by two, no cycle changes more than who has one
+        more than others.
+        """
         while cycle := _gaining_cycle(list(self._swaps())):
             for source, target in cycle:
                 if source.kind == "topic":
