@@ -148,4 +148,6 @@ def test_errors_name_the_message_and_the_field():
         MESSAGE.encode(Outer(data=None), 0)
     with pytest.raises(UsageError, match="Outer version 0 cannot be encoded"):
         MESSAGE.encode(Outer(small=128), 0)
+    with pytest.raises(UsageError, match=r"Outer version 0 cannot be encoded: .*surrogates not allowed"):
+        MESSAGE.encode(Outer(text="\ud800"), 0)
     assert MESSAGE.decode(MESSAGE.encode(Outer(identity=uuid.UUID(int=5)), 0), 0)[0].identity.int == 5
