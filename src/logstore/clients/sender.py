@@ -4,8 +4,8 @@ Knows brokers and their error codes; has no thread. Somebody calls :meth:`Sender
 when something is due or was answered, and any thread whose records have filled a batch.
 
 With idempotence each batch has a sequence, and a broker that has the batch already says where it is. So a
-batch can be sent again when its fate is unknown. A broker that misses an earlier sequence refuses a batch: then
-neither it nor a later one is in the log. If nothing earlier is on its way, they are stamped anew, with a
+batch can be sent again when its fate is unknown. A broker that misses an earlier sequence refuses a batch;
+then neither it nor a later one is in the log. If nothing earlier is on its way, they are stamped anew, with a
 producer id that the partition has not seen.
 
 Lock: ``_driving`` is held by the one thread that drives. It is never waited for. Callbacks run under it.
