@@ -255,7 +255,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         name = plain_text(name)
         self._writable().delete_topic(name)
         self._topics.pop(name, None)
-        if OFFSETS_TOPIC in self:
+        if OFFSETS_TOPIC in self._directory.topic_names():
             self._forget_offsets_of(name)
 
     def _forget_offsets_of(self, topic: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar, overload
 
 from logstore.arguments import check_flag, plain_text, shown
 from logstore.broker.offsets.committed import CommittedOffsets
@@ -13,6 +13,8 @@ from logstore.logdir.directory import LogDirectory
 from logstore.logdir.watched import WatchedDirectory
 from logstore.model import BoundToProcess, OffsetAndMetadata, TopicPartition, how_to_make_int
 from logstore.partition.log import Log
+
+T = TypeVar("T")
 
 _MAX_NAME_BYTES: Final = 32_767
 _MAX_INT32: Final = 2**31 - 1
@@ -63,6 +65,18 @@ class Offsets(BoundToProcess, Mapping[TopicPartition, OffsetAndMetadata]):
         if value is None:
             raise KeyError(f"group {self._group!r} has committed no offset for {name}")
         return _as_given(value)
+
+    @overload
+    def get(self, partition: PartitionName, default: None = None, /) -> OffsetAndMetadata | None: ...
+    @overload
+    def get(self, partition: PartitionName, default: T, /) -> OffsetAndMetadata | T: ...
+    def get(self, partition: PartitionName, default: T | None = None, /) -> OffsetAndMetadata | T | None:
+        """What the group has committed for a partition; ``default`` if that is nothing.
+
+        Raises:
+            UsageError: it is no name of a partition.
+        """
+        return super().get(check_partition(partition), default)
 
     def __iter__(self) -> Iterator[TopicPartition]:
         """In the order of their names, as of now."""

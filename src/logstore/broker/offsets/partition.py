@@ -135,7 +135,8 @@ class OffsetsPartition:
         if len(batch) > limit_bytes:
             raise RecordTooLargeError(
                 f"{what} would take {len(batch)} bytes in one batch, and topic {OFFSETS_TOPIC} allows "
-                f"{limit_bytes} (max_message_bytes): commit fewer partitions at a time, or shorter metadata"
+                f"{limit_bytes} (max_message_bytes, segment_bytes): commit fewer partitions at a time, or "
+                "shorter metadata"
             )
         return batch
 

@@ -60,6 +60,7 @@ class OffsetsTopic:
     def __init__(self, directory: LogDirectory | WatchedDirectory) -> None:
         self._directory = directory
         self._new_count = directory.config.offsets_topic_num_partitions
+        self._was_there = False
 
     @property
     def is_there(self) -> bool:
@@ -73,10 +74,15 @@ class OffsetsTopic:
 
     def find_count(self) -> int | None:
         """How many partitions the topic has; None if it is not there."""
+        if not self._was_there and OFFSETS_TOPIC not in self._directory.topic_names():
+            return None  # which costs less than the error
         try:
-            return self._directory.topic(OFFSETS_TOPIC).partition_count
+            count = self._directory.topic(OFFSETS_TOPIC).partition_count
         except UnknownTopicError:
+            self._was_there = False
             return None
+        self._was_there = True
+        return count
 
     def require(self) -> None:
         """Make the topic, durably, if it is not there.

@@ -90,7 +90,7 @@ Key = OffsetCommitKey | GroupMetadataKey
 
 
 def encode_offset_key(group: str, partition: TopicPartition) -> bytes:
-    """The key of a group's offset for a partition, as Kafka 3.9 and 4.x write it (version 1).
+    """The key of a group's offset for a partition (version 1).
 
     Raises:
         UsageError: the group or the topic has more than 32,767 bytes, or is no text.
@@ -99,7 +99,8 @@ def encode_offset_key(group: str, partition: TopicPartition) -> bytes:
 
 
 def encode_offset_value(value: OffsetCommitValue) -> bytes:
-    """The value, as Kafka 3.9 and 4.x write it: version 3, or 1 if it has a time of expiry.
+    """The value, as Kafka 3.9 writes it: version 3, or 1 if it has a time of expiry. Later brokers read it;
+    4.4 itself adds the topic's id (version 4).
 
     Raises:
         UsageError: a number does not fit, or the metadata is too long or no text.
@@ -118,7 +119,7 @@ def encode_group_key(group: str) -> bytes:
 
 
 def encode_group_value(value: GroupMetadataValue) -> bytes:
-    """The value, as Kafka 3.9 and 4.x write it (version 3).
+    """The value, as Kafka 3.9 and 4.4 write it (version 3).
 
     Raises:
         UsageError: a number or a text does not fit.
