@@ -197,7 +197,7 @@ class CommittedOffsets:
             producer: they are part of this producer's transaction, and count once its marker is in the
                 group's partition.
 
-        Cost: 25 µs, and 5 µs for each partition. The first commit of all makes the topic.
+        Cost: 25 µs, and 5 µs for each further partition. The first commit of all makes the topic.
 
         Raises:
             UsageError: metadata is longer than ``offset_metadata_max_bytes``; or a name or number does not
