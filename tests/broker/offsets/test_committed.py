@@ -266,6 +266,28 @@ def test_the_later_record_counts_not_the_later_marker(world, reopens):
     assert world.offsets("billing") == {ORDERS: 6, OTHER: 5}
 
 
+def test_what_comes_while_it_is_read_counts_once(world, monkeypatch):
+    """The next transaction of a producer must not be taken for the one whose marker is read again."""
+    transaction = ProducerIdentity(8, 0, -1, True)
+    world.commit("billing", {ORDERS: 5}, producer=transaction)
+    world.reopen()
+    log = world.log()
+    fetch = log.fetch
+    beside = CommittedOffsets(world.store._directory)
+
+    def fetch_late(*arguments, **options):
+        monkeypatch.setattr(log, "fetch", fetch)
+        log.append_end_marker(8, 0, committed=True)
+        beside.commit("billing", {ORDERS: OffsetAndMetadata(6)}, producer=transaction)
+        return fetch(*arguments, **options)
+
+    monkeypatch.setattr(log, "fetch", fetch_late)
+    for number in range(3):
+        log.extend([(encode_offset_key("other", BILLS), encode_offset_value(OffsetCommitValue(number)))])
+        assert world.offsets("billing") == {ORDERS: 5}
+        assert world.committed.unstable("billing") == {ORDERS}
+
+
 # Removing ---------------------------------------------------------------------------------------------------
 
 

@@ -159,8 +159,8 @@ class OffsetsPartition:
         if log is not self._log or end < self._next_offset or is_late:
             self._table, self._next_offset = OffsetTable(), 0
         self._log = None  # until all went well
-        replay(log, self._table, self._next_offset, end)
-        self._log, self._next_offset, self._looked_ms = log, end, now_ms
+        self._next_offset = replay(log, self._table, self._next_offset, end)
+        self._log, self._looked_ms = log, now_ms
 
 
 def _parts(keys: Sequence[bytes]) -> Iterable[list[bytes]]:

@@ -15,8 +15,9 @@ from logstore.partition.reading.readable import ReadableLog
 _FETCH_BYTES: Final = 4 * 1024 * 1024
 
 
-def replay(log: ReadableLog, table: OffsetTable, start: int, stop: int) -> None:
-    """Apply what the log has in ``[start, stop)``. A table that has met an error is to be thrown away.
+def replay(log: ReadableLog, table: OffsetTable, start: int, stop: int) -> int:
+    """Apply what the log has from ``start`` to ``stop``, and maybe what was appended since. Returns the
+    offset to go on from: no batch may be applied twice. A table that has met an error is to be thrown away.
 
     Cost: 2.5 µs for each offset, 4 µs for each batch. Memory: some pieces of 4 MiB.
 
@@ -29,13 +30,14 @@ def replay(log: ReadableLog, table: OffsetTable, start: int, stop: int) -> None:
     while start < stop:
         fetched = log.fetch(start, max_bytes=_FETCH_BYTES, isolation=Isolation.LOG_END)
         if not fetched.data:
-            return  # compaction has left nothing up to the end
+            return stop  # compaction has left nothing up to the end
         found, _, fault = scan_batches(fetched.data, 0, len(fetched.data), check=False)
         if fault is not None:
             raise fault
         for position, header in found:
             _apply_batch(table, fetched.data, position, header, start)
         start = fetched.next_offset
+    return start
 
 
 def _apply_batch(table: OffsetTable, data: bytes, position: int, header: BatchHeader, start: int) -> None:
