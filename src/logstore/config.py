@@ -72,6 +72,9 @@ _STORE_RANGES = (
     ("log_cleaner_backoff_ms", 1, UNLIMITED),
     ("producer_id_expiration_ms", 1, UNLIMITED),
     ("producer_id_expiration_check_interval_ms", 1, UNLIMITED),
+    ("offsets_topic_num_partitions", 1, 100_000),
+    ("offsets_retention_minutes", -1, _MAX_INT32),
+    ("offset_metadata_max_bytes", 0, 32_767),
 )
 
 
@@ -376,6 +379,24 @@ class StoreConfig(Checked):
     """Forget a producer that has been idle for this long."""
     producer_id_expiration_check_interval_ms: int = 600_000
     """How often idle producers are looked for."""
+
+    # Committed offsets
+
+    offsets_topic_num_partitions: int = 1
+    """How many partitions ``__consumer_offsets`` gets when the first commit makes it. Of a topic that is
+    there, its own number counts.
+
+    Kafka: 50, to divide the groups among brokers. One process gains nothing from more than one, and each is a
+    directory with files of its own. A broker that takes the directory over goes by what is there."""
+    offsets_retention_minutes: int = -1
+    """How long the committed offsets of a group are kept after its last member has left (KIP-211). Offsets
+    that were committed without a group, as by :meth:`.Store.offsets`, are kept for this long after each
+    commit. -1 keeps them until they are deleted.
+
+    Kafka: 10080, a week. A reader that pauses for longer would begin anew, and a library deletes nothing
+    unless told to."""
+    offset_metadata_max_bytes: int = 4_096
+    """The longest metadata that a committed offset may have, in UTF-8."""
 
     def __post_init__(self) -> None:
         for setting, low, high in _STORE_RANGES:

@@ -33,7 +33,16 @@ def received_records(fetched: FetchedPartition, start: int) -> Iterator[list[Rec
     while position < len(data):
         if read_run is not None:
             found, position, previous_last, _ = read_run(
-                data, position, previous_last, _NO_END, start, _NO_END, RUN_BYTES, aborted.has_any, False, partition
+                data,
+                position,
+                previous_last,
+                _NO_END,
+                start,
+                _NO_END,
+                RUN_BYTES,
+                aborted.has_any,
+                False,
+                partition,
             )
             if found:
                 yield found

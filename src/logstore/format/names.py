@@ -30,6 +30,8 @@ HANDOVER_MARK_NAME = "handover.json"
 """In a partition's directory that a handover has made and not finished."""
 INTERNAL_PREFIX = "__"
 """Of the topics in which a broker keeps its own state."""
+OFFSETS_TOPIC = "__consumer_offsets"
+"""The topic of committed offsets."""
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
