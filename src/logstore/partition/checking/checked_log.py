@@ -83,8 +83,7 @@ class CheckedLog:
     def _was_segment(self, start: int, stop: int) -> bool:
         if any(start <= offset < stop and offset not in self._bases for offset in self._snapshots):
             return True
-        # Deleting the log's beginning moves the beginning of an epoch with it, so an entry there proves
-        # nothing.
+        # Deleting the log's beginning moves the beginning of an epoch too: an entry there proves nothing.
         start = max(start, self.facts.log_start_offset)
         entries = self.facts.epochs.entries if self.facts.epochs is not None else ()
         return any(start < entry.start_offset < stop for entry in entries)

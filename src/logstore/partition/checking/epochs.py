@@ -34,9 +34,7 @@ class EpochCheck:
         if header.base_offset >= self._complete_to and epoch > (entries[-1].epoch if entries else NO_EPOCH):
             return self._meet_unknown(epoch)
         if not entries:
-            is_deleted = (
-                header.last_offset < self._log_start_offset
-            )  # the history of deleted batches is not kept
+            is_deleted = header.last_offset < self._log_start_offset  # their history is not kept
             return None if is_deleted else f"leader epoch {epoch}; the history has none"
         covering = self._history.epoch_for_offset(header.last_offset)
         if covering is None:  # below the log start, where the history does not reach

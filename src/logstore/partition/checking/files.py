@@ -87,8 +87,7 @@ def _meet_orphan(facts: LogFacts, findings: Findings, name: str, base: int, name
 
 
 def read_epoch_file(files: Files, directory: str) -> tuple[LeaderEpochs | None, list[Finding]]:
-    """The stored history of leader epochs (None if there is none or it cannot be read), and the problems with
-    it."""
+    """The stored history of leader epochs, None if it is missing or unreadable, and the problems with it."""
     path = f"{directory}/{EPOCHS_NAME}"
     try:
         data = read_small_file(files, path, MAX_EPOCHS_BYTES)

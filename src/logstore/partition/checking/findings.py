@@ -16,8 +16,7 @@ MAX_KEPT_FINDINGS: Final = 1000
 """How many problems a report holds, and how many notes of each kind. This bounds its memory."""
 
 _SHOWN_NOTES = 10
-"""How many notes of one kind the text of a report shows: a log that was just compacted has hundreds of
-leftovers."""
+"""Notes of one kind in the text of a report: a log that was just compacted has hundreds of leftovers."""
 
 
 class FindingKind(Enum):

@@ -30,8 +30,7 @@ class ProducerCheck:
     def __init__(
         self, findings: Findings, files: Files, directory: str, base_offset: int, snapshots: Sequence[int]
     ) -> None:
-        """``snapshots`` are the offsets of the snapshots to check, ascending; ``base_offset`` is the
-        log's."""
+        """``snapshots``: the offsets of those to check, ascending. ``base_offset``: the log's."""
         self.next_snapshot = _NONE_LEFT
         """The offset of the next snapshot: call :meth:`meet_snapshots` at the first batch at or behind it."""
         self.is_complete = base_offset == 0
@@ -134,7 +133,7 @@ class ProducerCheck:
             )
 
     def _difference(self, stored: Mapping[int, ProducerState], *, is_exact: bool) -> str | None:
-        """What contradicts the replay, or None. ``is_exact`` compares not only the last batches."""
+        """What contradicts the replay, or None. ``is_exact``: not only of the last batches."""
         if not self.is_complete:
             return None
         replayed = self._states.active_producers()

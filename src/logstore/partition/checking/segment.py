@@ -334,8 +334,7 @@ class SegmentCheck:
         self._check_transactions()
 
     def _finish_indexes(self) -> None:
-        """Check the index entries behind the last batch: they may name lost batches. Behind damage nothing
-        can be said."""
+        """Check the index entries behind the last batch, which may name lost batches. Not behind damage."""
         if self._is_behind_damage:
             return
         end_offset, next_base = self._log.end_offset, self._segment.next_base

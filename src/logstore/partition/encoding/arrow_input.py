@@ -58,8 +58,8 @@ def encode(data: Any, encoder: RowEncoder, now_ms: int) -> Sequence[NewBatch]:
     """The rows of ``data`` in batches at base offset 0.
 
     Raises:
-        UsageError: it is not Arrow data. InvalidRecordError, InvalidTimestampError, RecordTooLargeError: a
-            column or a row is refused.
+        UsageError: it is not Arrow data.
+        InvalidRecordError, InvalidTimestampError, RecordTooLargeError: a column or a row is refused.
     """
     parts = [rows_of(batch) for batch in record_batches_of(data)]
     if all(_has_wanted_keys(part, encoder) for part in parts):
@@ -254,8 +254,7 @@ def _timestamp_slice(array: Any, now_ms: int) -> tuple[int, Any] | None:
     return array.offset, array.buffers()[1]
 
 
-# Rows that are not ordinary
-# --------------------------------------------------------------------------------------
+# Rows that are not ordinary ---------------------------------------------------------------------------------
 
 
 def _columns_of(parts: list[ArrowRows], now_ms: int) -> Columns:

@@ -280,9 +280,7 @@ def sizes_of(columns: Columns) -> list[int]:
 
 def _lengths(column: Sequence[bytes | None]) -> list[int]:
     try:
-        return list(
-            map(len, cast("Sequence[bytes]", column))
-        )  # a None raises: cheaper than searching for one
+        return list(map(len, cast("Sequence[bytes]", column)))  # a None raises: cheaper than to search
     except TypeError:
         return [0 if payload is None else len(payload) for payload in column]
 

@@ -261,8 +261,7 @@ class _ColumnReader:
         return room[: segment.read_into(position, room)]
 
     def _first_piece_bytes(self, position: int, end: int) -> int:
-        """The size of the first piece: for a short read all it needs, by the index; for a long read a whole
-        piece."""
+        """The size of the first piece: for a short read all it needs, by the index; else a whole piece."""
         index = self._place.segment.offset_index
         wanted = index.end_position(self._stop - 1, end) - position + PREFIX_BYTES
         return max(min(wanted, PIECE_BYTES), HEADER_BYTES)
@@ -465,14 +464,12 @@ def names_of_topic(columns: Iterable[str] | None) -> list[str]:
 
 
 def names_of_log(names: list[str]) -> list[str]:
-    """The columns to read from each partition for those of a topic: at least one, which gives the number of
-    rows."""
+    """The columns to read from each partition for those of a topic; at least one, to count the rows."""
     return [name for name in names if name != PARTITION.name] or [FIELDS[0][0].name]
 
 
 def joined(readers: Sequence[tuple[int, Any]], names: list[str]) -> Any:
-    """One reader over pairs of a partition and its reader, one after the other, with the partition as a
-    column."""
+    """One reader over (partition, its reader), one after the other, with the partition as a column."""
     known = {field.name: field for field in (PARTITION, *(field for field, _ in _ALL_FIELDS))}
     schema = pa.schema([known[name] for name in names])
     return pa.RecordBatchReader.from_batches(schema, _joined(readers, schema))

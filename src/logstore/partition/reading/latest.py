@@ -190,8 +190,7 @@ class _Scan:
 
 
 class _Batch:
-    """A checked batch: its records section as bytes, or its records if only part of it is wanted or it is
-    legacy."""
+    """A checked batch: its records section as bytes, or its records if it is legacy or wanted in part."""
 
     __slots__ = ("_found", "_records", "_section", "header", "start")
 
@@ -301,8 +300,7 @@ class _KeyTable:
         return True
 
     def put(self, batch: _Batch, most_keys: int) -> bool:
-        """Take in the next batch, of a log with at most ``most_keys`` keys from here on. False if the memory
-        is full."""
+        """Take in a batch; at most ``most_keys`` keys follow from here on. False if the memory is full."""
         while not batch.put_into(self._maps[-1]):
             if not self._add_map(most_keys):
                 return False
@@ -310,8 +308,7 @@ class _KeyTable:
 
     @property
     def put_run(self) -> Any:
-        """Like :meth:`put`, for a run of batches as far as there is room. None if batches must come one by
-        one."""
+        """Like :meth:`put`, for a run of batches, as far as there is room. None if it must be one by one."""
         return self._put_run if put_run is not None and self._has_window else None
 
     def _put_run(self, *arguments: Any) -> Any:
@@ -327,14 +324,11 @@ class _KeyTable:
         standings = [batch.classify(offset_map) for offset_map in self._maps]
         if len(standings) == 1:
             return standings[0]
-        return bytes(
-            map(min, zip(*standings, strict=True))
-        )  # superseded is the least value, beyond a map the largest
+        return bytes(map(min, zip(*standings, strict=True)))  # superseded is least, beyond a map is most
 
     @property
     def latest_run(self) -> Any:
-        """A function for the records of a run that are the latest of their keys; None if batches must come
-        one by one."""
+        """Finds the records of a run that are the latest of their keys. None if it must be one by one."""
         return self._latest_run if latest_run is not None and self._has_window else None
 
     def _latest_run(self, *arguments: Any) -> Any:

@@ -39,8 +39,7 @@ KEPT_FROM_BYTES: Final = 32 * 1024
 cache takes hardly longer than looking after many of them."""
 
 _SMALL_INTERVAL_BYTES = 8 * 1024
-"""Index entries further apart than this have one batch between them, since the index interval is 4 KiB by
-default."""
+"""Index entries further apart have one batch between them: the index interval is 4 KiB by default."""
 
 _QUICK_BYTES = 4 * 1024 * 1024
 """The most bytes read at once on trust in an index."""

@@ -73,16 +73,14 @@ class Place:
         )
 
     def check_contents(self, header: BatchHeader, buffer: Bytes, at: int, piece_position: int) -> None:
-        """Check the checksum of a batch at ``at`` in a piece of the file that begins at
-        ``piece_position``."""
+        """Check the checksum of a batch at ``at`` in a piece that begins at ``piece_position``."""
         try:
             check_batch(buffer, at, header)
         except CorruptionError as error:
             raise error.located(self.segment.path, piece_position) from None
 
     def base_behind(self, buffer: Bytes, at: int, piece_position: int) -> int:
-        """The base offset of the batch at ``at`` in such a piece or right behind it, or of the next
-        segment."""
+        """The base offset of the batch at ``at`` in or right behind a piece, or of the next segment."""
         in_file = piece_position + at
         if self.end - in_file < PREFIX_BYTES:
             return self.next_segment

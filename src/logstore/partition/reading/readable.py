@@ -61,8 +61,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 WaitForGrowth = Callable[[LogView, int], None]
-"""Takes a view and a number of milliseconds. Returns when the log may have changed since the view, or after
-that time."""
+"""Takes a view and milliseconds. Returns when the log may have changed since, or after that time."""
 
 MAX_FETCH_BYTES = 1024 * 1024
 """The most bytes :meth:`ReadableLog.fetch` returns, unless you ask for more."""
@@ -104,8 +103,7 @@ class ReadableLog(BoundToProcess, ABC):
         """The function with which one follower waits."""
 
     def _newer_view(self, seen: LogView, error: LogstoreError) -> LogView:
-        """The current view, if a file of ``seen`` is gone because other segments replaced it. Otherwise
-        raises the error."""
+        """The current view, if a file of ``seen`` is gone because it was replaced. Else raises the error."""
         view = self._published_view()
         if not isinstance(error, StorageError) or not view.explains(error, seen):
             raise self._counted(error)
@@ -292,8 +290,7 @@ class ReadableLog(BoundToProcess, ABC):
         return self._record_at(view, offset, isolation)
 
     def _record_at(self, view: LogView, offset: int, isolation: Isolation) -> Record | None:
-        """The record of a view at an offset that it shows. If a file of the view is gone, it asks a newer
-        view."""
+        """The record of a view at an offset that it shows. If a file is gone, it asks a newer view."""
         while True:
             try:
                 return lookup.record_at(view, offset, isolation, self._context.batches)

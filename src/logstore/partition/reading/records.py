@@ -147,8 +147,7 @@ def _iterate_segment(view: LogView, number: int, start: int, stop: int) -> Itera
 
 
 def start_position(segment: Segment, start: int) -> int:
-    """A position from which a walk meets the batch in front of the one that holds ``start``, if there is
-    one."""
+    """A position from which a walk meets the batch in front of the one with ``start``, if there is one."""
     if start <= segment.base_offset:
         return 0
     return segment.position_before(segment.offset_index.lookup(start).offset - 1)
@@ -221,8 +220,7 @@ class _SegmentReader:
     # Pieces
 
     def _first_piece_bytes(self, stop: int) -> int:
-        """The size of the first piece: for a short read all it needs, by the index; a long read begins
-        small."""
+        """The size of the first piece: for a short read all it needs, by the index; else a small one."""
         index = self._segment.offset_index
         wanted = index.end_position(stop - 1, self._end) - self._position + PREFIX_BYTES
         return max(wanted, HEADER_BYTES) if wanted <= _SHORT_READ_BYTES else FIRST_PIECE_BYTES
@@ -367,8 +365,7 @@ def record_lists(
 
 @contextmanager
 def telling_of_truncation(view: LogView) -> Iterator[None]:
-    """Turn errors that come from a truncation during the read into OffsetOutOfRangeError: they are no
-    damage."""
+    """Turn errors due to a truncation during the read into OffsetOutOfRangeError: they are no damage."""
     try:
         yield
     except (CorruptionError, StorageError) as error:
@@ -388,8 +385,7 @@ def truncated_meanwhile() -> OffsetOutOfRangeError:
 
 
 def aborted_for(view: LogView, start: int, stop: int, isolation: Isolation) -> AbortedTransactions:
-    """The transactions that a reader of ``[start, stop)`` leaves out; none unless it reads committed
-    records."""
+    """The transactions that a reader of ``[start, stop)`` leaves out; none unless it reads committed."""
     if isolation is Isolation.COMMITTED:
         return aborted_transactions(view, start, stop)
     return AbortedTransactions()
@@ -439,8 +435,7 @@ def fetch(view: LogView, start: int, max_bytes: int, isolation: Isolation, *, mi
 def _collect_batches(
     view: LogView, start: int, limit: int, max_bytes: int, min_one_batch: bool
 ) -> tuple[bytes, int]:
-    """Joined batches of the first segment that has any (a segment may end in a gap), and the offset after
-    them."""
+    """Joined batches of the first segment that has any (one may end in a gap), and the offset after them."""
     for number in range(view.floor(start), len(view.segments)):
         if view.bases[number] >= limit:
             break

@@ -41,8 +41,7 @@ class LogView(NamedTuple):
     truncations: Truncations = Truncations()
     truncation_count: int = 0
     aborted: AbortedTransactions | None = None
-    """All aborted transactions of the view, if already known; otherwise they are read from the segments'
-    indexes."""
+    """All aborted transactions of the view, if known; else they are read from the segments' indexes."""
     partition: TopicPartition | None = None
     """The partition that is noted in the records."""
 

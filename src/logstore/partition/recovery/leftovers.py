@@ -148,8 +148,7 @@ def remove_strays(files: Files, directory: str, finished: Collection[str]) -> No
 
 
 def _finish_swap(files: Files, directory: str, names: Names) -> None:
-    """Repeat steps 3 and 4: remove the plain files that the outputs replace, then give the outputs their
-    names."""
+    """Repeat steps 3 and 4: remove the plain files that the outputs replace, then rename the outputs."""
     swapped = {name: parsed for name, parsed in names.items() if parsed.state == SWAP_SUFFIX}
     logs = sorted(name for name, parsed in swapped.items() if parsed.suffix == LOG_SUFFIX)
     if logs:

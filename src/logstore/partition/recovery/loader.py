@@ -92,8 +92,7 @@ class LoadedLog:
 
 @dataclass(slots=True)
 class Loader:
-    """Opens one partition directory. Use it once, by calling :meth:`load`; the other methods are its
-    steps."""
+    """Opens one partition directory. Use it once: :meth:`load`. The other methods are its steps."""
 
     files: Files
     directory: str
@@ -169,8 +168,7 @@ class Loader:
         )
 
     def _tell_deletion(self) -> None:
-        """Log one line about everything removed from the log or its directory; as a warning, if cut bytes may
-        have been durable."""
+        """Log one line about everything removed; a warning, if cut bytes may have been durable."""
         report, told = self.report, []
         if report.cut_bytes:
             names = [path.rpartition("/")[2] for path in report.kept_aside]
@@ -211,8 +209,8 @@ class Loader:
             bases = segment_bases(clean_leftovers(self._left.files, self.directory))
 
     def _find_overflow(self, bases: list[int]) -> int | None:
-        """The base of a sealed segment whose offsets are out of reach of its indexes (very old brokers wrote
-        such), or None."""
+        """The base of a sealed segment with offsets out of its indexes' reach (from very old brokers), or
+        None."""
         for base, next_base in pairwise(bases):
             if (
                 next_base - base - 1 > MAX_RELATIVE_OFFSET
@@ -356,7 +354,7 @@ class Loader:
 
     def _set_aside(self, bases: list[int]) -> None:
         """Take the segments behind a cut out of the log, because their records no longer follow on anything.
-        The last one goes first: a crash in between leaves segments without a hole in front."""
+        The last one goes first: a crash in between leaves no hole."""
         for base in reversed(bases):
             segment = self._sealed(base)
             if segment.size_bytes:
@@ -435,8 +433,7 @@ class Loader:
     # Epochs
 
     def _rebuild_epochs(self, segments: list[Segment]) -> None:
-        """Rebuild the epoch history from the batches, because its file is missing. Cost: all headers of the
-        log are read."""
+        """Rebuild the missing epoch history from the batches. Cost: all headers of the log are read."""
         self.epochs.clear()
         for segment in segments:
             for piece in segment.walk(0, segment.size_bytes, check=False, piece_bytes=PIECE_BYTES):

@@ -108,8 +108,7 @@ class Tail:
         self.scan(self.position)
 
     def skip_to(self, position: int, offset: int) -> None:
-        """Go on at a batch further behind, with records from ``offset`` on, and leave out what lies
-        between."""
+        """Go on at a later batch, with records from ``offset`` on, and leave out what lies between."""
         self.position, self.end_offset, self._previous_last = position, offset, offset - 1
         self._before_gap = None
 
@@ -190,9 +189,7 @@ class Tail:
         if header.producer_id >= 0 and self._producer_position is None:
             self._producer_position = position
         self._segment.indexes.add(header, position)
-        is_first = (
-            position != self.position
-        )  # of a walk that begins in the middle: the batch before is unknown
+        is_first = position != self.position  # of a walk from the middle: the batch before is unknown
         has_gap = header.base_offset > self.end_offset and not is_first
         self._before_gap = (self.position, self.end_offset) if has_gap else None
         self._previous_last = header.last_offset
@@ -217,8 +214,7 @@ class Tail:
         return header.base_offset == offset + last.next_offset - last.base_offset
 
     def _take_back_last(self, reason: str) -> None:
-        """Take the last batch back: it contradicts what follows and has a gap in front, so its offset
-        changed."""
+        """Take the last batch back: it contradicts the next and has a gap in front, so its offset changed."""
         assert self._before_gap is not None
         self.position, self.end_offset = self._before_gap
         self.fault = CorruptionError(f"offset {self._previous_last} {reason}", position=self.position)

@@ -31,8 +31,7 @@ _MARK_BYTES = 80  # two numbers and their slots
 
 
 Place = tuple[int, int]
-"""Where a kept batch was read from: the number of the segment object, and the truncation count of the
-view."""
+"""Where a kept batch was read: the number of the segment object, and the view's truncation count."""
 
 
 class VerifiedBatch:

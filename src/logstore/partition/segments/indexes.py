@@ -566,8 +566,7 @@ class IndexBuilder:
         return offset >= self._least_offset and not self.is_full and reach <= MAX_RELATIVE_OFFSET
 
     def close(self) -> None:
-        """Add the closing entry of a sealed segment, so that its largest timestamp is known without a
-        scan."""
+        """Add a sealed segment's closing entry, so that its largest timestamp is known without a scan."""
         if self.largest.offset - self.time_index.base_offset <= MAX_RELATIVE_OFFSET:
             self.time_index.maybe_append(*self.largest, is_closing=True)
             self._note_ends()

@@ -365,8 +365,7 @@ class Segment:
                 file.close()
 
     def _flush_file(self, file: File | TransactionIndex) -> None:
-        """Flush the log or its transaction index. A failure is remembered here and noted for the next
-        recovery."""
+        """Flush the log or its transaction index. A failure is remembered, also for the next recovery."""
         try:
             file.flush()
         except StorageError as error:
@@ -379,8 +378,7 @@ class Segment:
             raise self._flush_error
 
     def take_over_failure(self, other: Segment) -> None:
-        """Take over the flush failure of another object with the same files: they are not durable here
-        either."""
+        """Take over the flush failure of an object with the same files: they are not durable here either."""
         self._flush_error = other._flush_error
 
     def rename_files(self, suffix: str) -> list[str]:
@@ -400,8 +398,7 @@ class Segment:
         return renamed
 
     def remember_former(self, former: Segment) -> None:
-        """Note the active segment that this one was. Its readers must find these files even after a
-        rename."""
+        """Note the active segment that this one was. Its readers must find the files even after a rename."""
         self._former = ref(former)
         self.take_over_failure(former)
 
@@ -546,8 +543,7 @@ class Segment:
 
 
 def _try_to_store(builder: IndexBuilder) -> None:
-    """Store rebuilt indexes for the next reader. This reader has them already, so a full disk must not stop
-    it."""
+    """Store rebuilt indexes for the next reader. This one has them, so a full disk must not stop it."""
     try:
         builder.offset_index.replace_file()
         builder.time_index.replace_file()

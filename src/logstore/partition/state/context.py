@@ -68,8 +68,7 @@ _has_told: set[str] = set()
 
 
 def _tell_fallback() -> None:
-    """Warn once in a process that the compiled module is missing: pip hides that the build went on without a
-    compiler."""
+    """Warn once per process that the compiled module is missing: pip hides a build without a compiler."""
     if build.is_fallback and not _has_told:
         reason = build.build_info().reason
         _has_told.add(reason)
@@ -81,8 +80,7 @@ def _tell_fallback() -> None:
 
 
 def _open_segments(config: StoreConfig) -> OpenSegments:
-    """As many open segments as the configuration allows and the process can open; half of them for active
-    segments."""
+    """As many open segments as the configuration and the process allow; half of them active ones."""
     spare = max(open_file_limit() - _RESERVED_DESCRIPTORS, 2 * _DESCRIPTORS_PER_SEGMENT)
     sealed = min(config.max_open_segments, spare // 2 // _DESCRIPTORS_PER_SEGMENT)
     return OpenSegments(sealed, spare - sealed * _DESCRIPTORS_PER_SEGMENT)

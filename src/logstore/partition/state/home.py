@@ -32,8 +32,7 @@ from logstore.warning import warn
 META_PROPERTIES_NAME = "meta.properties"
 CATALOGUE_NAME = "topics.json"
 STORE_NAMES = frozenset({META_PROPERTIES_NAME, CATALOGUE_NAME})
-"""Files that a store's or a broker's directory has, but not a partition's; both have a lock and
-checkpoints."""
+"""Files of a store's or a broker's directory, not of a partition's. Both have a lock and checkpoints."""
 LOCK_NAME = ".lock"
 CLEAN_MARKER_NAME = ".kafka_cleanshutdown"
 RECOVERY_POINTS_NAME = "recovery-point-offset-checkpoint"
@@ -232,8 +231,7 @@ class LogHome:
             self._store_locked({HIGH_WATERMARKS_NAME: self._high_watermarks})
 
     def lower_recovery_point(self, partition: TopicPartition, offset: int) -> None:
-        """Make sure, durably, that the recovery point is not above ``offset``. Call it before cutting
-        there."""
+        """Make sure, durably, that the recovery point is not above ``offset``, before cutting there."""
         with self._lock:
             if self._recovery_points.get(partition, 0) > offset:
                 changed = {**self._recovery_points, partition: offset}
@@ -279,7 +277,7 @@ class LogHome:
         self._cleaner_offsets = changed
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Drop deleted partitions from every checkpoint: new ones with the same names must not inherit
+        """Drop deleted partitions from every checkpoint: new ones with these names must not inherit
         anything."""
         gone = frozenset(partitions)
         with self._lock:

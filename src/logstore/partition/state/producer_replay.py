@@ -38,8 +38,7 @@ class ProducerSource(NamedTuple):
     """By a segment's base offset: the positions between which recovery has just found all batches sound and
     without a producer. They are not read again."""
     high_watermark: int | None = None
-    """Transactions that end at or above it are still undecided for readers of committed data. None means the
-    log end."""
+    """Transactions that end at or above it are undecided for committed reads. None means the log end."""
 
     def rebuild(
         self, snapshots: Sequence[int], *, store_found: bool, on_completed: OnCompleted | None = None

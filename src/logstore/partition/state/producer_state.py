@@ -133,16 +133,14 @@ class ProducerState(NamedTuple):
 
 
 class CompletedTransaction(NamedTuple):
-    """A transaction that a marker ended: the fields of a transaction index entry, and whether it was
-    aborted."""
+    """A transaction ended by a marker: the fields of its index entry, and whether it was aborted."""
 
     producer_id: int
     first_offset: int
     last_offset: int
     """The offset of the marker."""
     last_stable_offset: int
-    """First offset of the oldest open transaction of another producer; if there is none, the offset after the
-    marker."""
+    """First offset of the oldest open transaction of another producer, else the one after the marker."""
     is_aborted: bool
 
     @property
@@ -379,8 +377,7 @@ class ProducerStates:
         return [_to_entry(producer_id, state) for producer_id, state in self._producers.items()]
 
     def load_snapshot(self, entries: Iterable[ProducerSnapshotEntry], end_offset: int, now_ms: int) -> None:
-        """Replace everything by a snapshot taken at ``end_offset``. If an id comes twice, the last entry
-        counts."""
+        """Replace everything by a snapshot taken at ``end_offset``. If an id comes twice, the last counts."""
         self._producers = {entry.producer_id: _from_entry(entry, now_ms) for entry in entries}
         self._opened = {
             producer_id: state.transaction_first_offset

@@ -108,8 +108,7 @@ class LogCore(LogGrowth):
             return self._rename_away(gone)
 
     def tell_deletion(self, start: int, stop: int, size_bytes: int, reason: str) -> None:
-        """Log a deletion: call it when the deletion can no longer be undone, before anything else can
-        fail."""
+        """Log a deletion, once it can no longer be undone and before anything else can fail."""
         inform(
             "%s: deleted offsets %d to %d, %d bytes: %s", self.partition, start, stop - 1, size_bytes, reason
         )
@@ -209,8 +208,7 @@ class LogCore(LogGrowth):
         return renamed
 
     def _begin_swap(self, old: Sequence[Segment], paths: Sequence[str]) -> None:
-        """Rename ``.cleaned`` to ``.swap``, the log last. A failure before the last rename undoes the
-        rest."""
+        """Rename ``.cleaned`` to ``.swap``, the log last. A failure before that undoes the others."""
         try:
             for segment in old:
                 segment.keep_open()

@@ -120,7 +120,7 @@ class Gathering:
         return offset
 
     def _append_closely(self, value: Any, key: Any, headers: Any, timestamp_ms: Any, now_ms: int) -> int:
-        """Append a record that is not ordinary: it is wrong, or of a type that is copied, or the batch is
+        """Append a record that is not ordinary: it is wrong, its type must be copied, or the batch is
         full."""
         value = check_payload("value", value)
         key = check_payload("key", key)

@@ -143,8 +143,7 @@ class GroupCommit:
                 signal.release()
 
     def _hand_over_locked(self, place: _Place) -> None:
-        """Wake the first thread that is not served yet, so that the disk is busy again, then the served
-        ones."""
+        """Wake the first thread not served yet, so that the disk is busy again, then the served ones."""
         durable_offset = self._durable_offset()
         present_count = len(self._waiting) + 1
         served = [waiting for waiting in self._waiting if waiting.offset <= durable_offset]

@@ -154,8 +154,8 @@ class LogGrowth(LogState):
     def _plan_producers(
         self, planned: PlannedAppend, origin: AppendOrigin, now_ms: int
     ) -> tuple[ProducerAppend | None, RememberedBatch | None]:
-        """Check the batches against the producer state. For a duplicate, the second value is the batch
-        appended first."""
+        """Check the batches against the producer state. The second value is the stored batch of a
+        duplicate."""
         append = self.producers.begin(origin, now_ms)
         for header, buffer in zip(planned.headers, planned.buffers, strict=True):
             if header.producer_id < 0:
@@ -284,8 +284,7 @@ class LogGrowth(LogState):
                 old.flush()
 
     def draw_jitter(self) -> None:
-        """Give the segment that the log was opened with a jitter, or logs opened together would roll
-        together."""
+        """Draw the jitter of the opened segment: logs opened together would otherwise roll together."""
         self.active.jitter_ms = self._new_jitter_ms()
 
     def _new_jitter_ms(self) -> int:

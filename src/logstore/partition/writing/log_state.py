@@ -59,12 +59,10 @@ class LogState:
         self._are_epochs_stored = True
         """False while the epoch file may differ: the next checkpoint writes it first."""
         self._is_epoch_file_unknown = False
-        """Whether the epoch file may have epochs in which nothing was written: the next append writes it
-        first."""
+        """Whether the epoch file may have epochs without records: the next append writes it first."""
         self._poison = poison
         self.role = loaded.role
-        """Known before anything is done to the log: records that other replicas lack are neither shown nor
-        removed."""
+        """Known before the log is used: records that other replicas lack are neither shown nor removed."""
         stored = context.home.high_watermark(partition)
         ends = loaded.log_start_offset, loaded.log_end_offset
         self._opened_high_watermark = sidecars.replicated_below(Role.LEADER, stored, *ends)
@@ -177,8 +175,7 @@ class LogState:
             segment.forget_files()
 
     def lose_files(self) -> None:
-        """Like :meth:`forget_files`, when another log's files may take the names: no reader opens them
-        again."""
+        """Like :meth:`forget_files`, if another log's files may take the names: no reader reopens them."""
         for segment in (*self.segments, *self._retired):
             segment.lose_files()
         self.forget_files()

@@ -130,8 +130,7 @@ class Removal:
         )
 
     def remove(self, paths: list[str]) -> None:
-        """Remove those of the files that still exist. If the disk refuses one, closing the log and the next
-        open try again."""
+        """Remove the files that still exist. If the disk refuses, the close and the next open try again."""
         failure: StorageError | None = None
         with self.lock:
             for path in [path for path in paths if path in self.waiting]:

@@ -23,8 +23,8 @@ from logstore.schedule import Task
 from logstore.warning import warn
 
 Done = Callable[[bool], object]
-"""Called once: with True if the log reached the offset, with False if the time ran out or the log was closed
-or failed."""
+"""Called once: with True if the log reached the offset, with False after the timeout, or if the log closed or
+failed."""
 
 
 class Wait:
@@ -159,8 +159,7 @@ class Waits:
         view: Callable[[], LogView],
         timeout_ms: int | None,
     ) -> Wait:
-        """See :meth:`.Log.when`. ``view`` returns the present view; it is called when no change can be missed
-        any more."""
+        """See :meth:`.Log.when`. ``view`` returns the current view, called once no change can be missed."""
         entry = Wait(offset, isolation, done, self._lock)
         with self._lock:
             self.is_watched = True  # before reading the view: a later change then calls notify
