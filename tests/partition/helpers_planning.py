@@ -58,7 +58,7 @@ def plan_leader_append(
 
 def _check_single_batch(batches: Sequence[tuple[int, BatchHeader]]) -> None:
     if len(batches) > 1 and any(header.magic >= 2 or header.codec is not Codec.NONE for _, header in batches):
-        raise InvalidRecordError(f"an append takes exactly one batch; {len(batches)} were given")
+        raise InvalidRecordError(f"an append takes exactly one batch, not {len(batches)}")
     if len(batches) > 1:
         raise InvalidRecordError("records of magic 0 and 1 are appended one entry at a time")
 
