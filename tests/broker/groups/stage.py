@@ -14,14 +14,14 @@ from logstore.broker.groups.coordinator import GroupCoordinator
 from logstore.broker.groups.requests import Done, GroupProtocol
 from logstore.broker.groups.snapshots import GroupSnapshot
 from logstore.broker.groups.timers import ScheduledTimers
+from logstore.format.messages.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
 from logstore.schedule import Scheduler, Task
 from logstore.testing import ManualClock
 
 
 def subscription(*topics: str) -> bytes:
-    """What a consumer says of itself: version 0 of Kafka's ConsumerProtocolSubscription."""
-    names = b"".join(len(topic).to_bytes(2, "big") + topic.encode() for topic in topics)
-    return b"\0\0" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff"
+    """What a consumer says of itself."""
+    return encode_subscription(ConsumerProtocolSubscription(topics))
 
 
 def protocols(text: str) -> tuple[GroupProtocol, ...]:

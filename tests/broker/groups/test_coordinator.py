@@ -202,7 +202,7 @@ def test_metadata_that_is_no_subscription_tells_nothing(stage, metadata):
 
 
 def test_later_versions_of_a_subscription_say_more(stage):
-    assert decode_topics(b"\0\3" + subscription("a", "b")[2:] + b"whatever follows") == {"a", "b"}
+    assert decode_topics(b"\0\x63" + subscription("a", "b")[2:] + b"whatever follows") == {"a", "b"}
 
 
 def test_of_other_kinds_of_groups_no_topics_are_known(stage):

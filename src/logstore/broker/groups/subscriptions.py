@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
 
 from logstore.errors import CorruptionError
-from logstore.format.messages.fields import Int16, String
-from logstore.format.messages.message import Message
+from logstore.format.messages.consumer_protocol import SUBSCRIPTION
 
-CONSUMER: Final = "consumer"
-"""The protocol type of consumers."""
-
-
-class _Subscription(NamedTuple):
-    """How Kafka's ConsumerProtocolSubscription begins, in each version; more fields follow."""
-
-    version: Int16 = 0
-    topics: tuple[String, ...] = ()
-
-
-_SUBSCRIPTION: Final = Message(_Subscription, 0, 0)
+_VERSION_BYTES = 2
 
 
 def decode_topics(metadata: bytes) -> frozenset[str] | None:
-    """The topics of a consumer's subscription; None if it is no such thing."""
+    """The topics of a consumer's subscription; None if it is no such thing. It is read as version 0, with
+    which all versions begin, so that clients may use newer ones than are known here; so does Kafka."""
     try:
-        return frozenset(_SUBSCRIPTION.decode(metadata, 0)[0].topics)
+        return frozenset(SUBSCRIPTION.decode(metadata, 0, _VERSION_BYTES)[0].topics)
     except CorruptionError:
         return None
 
