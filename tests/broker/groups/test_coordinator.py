@@ -8,10 +8,12 @@ import threading
 import pytest
 
 from logstore.broker.codes import ErrorCode
+from logstore.broker.groups.config import GroupConfig
 from logstore.broker.groups.coordinator import random_member_id
 from logstore.broker.groups.requests import Heartbeat, JoinGroup, LeaveGroup, LeavingMember, SyncGroup
 from logstore.broker.groups.snapshots import GroupSnapshot, MemberSnapshot
 from logstore.broker.groups.subscriptions import decode_topics
+from logstore.errors import InvalidConfigError
 from tests.broker.groups.stage import Stage, protocols, subscription
 
 NOW_MS = 1_700_000_000_000
@@ -333,3 +335,37 @@ def test_many_threads_join_and_leave(stage):
     assert errors == []
     assert not stage.timers.armed
     assert call(stage, "describe_groups", ["g"])[0].members == ()
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"group_max_size": -1}, "group_max_size is -1; it must be"),
+        ({"group_initial_rebalance_delay_ms": 0.5}, "is 0.5; it must be a whole number"),
+        ({"group_min_session_timeout_ms": 2, "group_max_session_timeout_ms": 1}, "no member could join"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(config, message):
+    with pytest.raises(InvalidConfigError, match=message):
+        GroupConfig(**config)
+
+
+def test_a_storage_that_answers_and_then_raises_has_answered(stage):
+    def store_and_fail(_snapshot, done):
+        done(ErrorCode.NONE)
+        raise OSError("too late")
+
+    joined = join(stage)
+    stage.storage.store = store_and_fail
+    assert sync(stage, joined).error is ErrorCode.NONE
+    leave(stage, joined.member_id)
+
+    def delete_and_fail(_group_id, done):
+        done(ErrorCode.NONE)
+        raise OSError("too late")
+
+    stage.storage.delete = delete_and_fail
+    assert call(stage, "delete_groups", ["g"]) == {"g": ErrorCode.NONE}

@@ -72,8 +72,8 @@ def test_a_timer_that_was_cancelled_too_late_does_not_count(stage, ended):
     countdown.start(100)
     stage.wait(100)  # it waits for the lock
     countdown.stop()
-    countdown.start(100)
     late.pop()()
+    countdown.start(100)
     assert ended == []
     stage.wait(100)
     late.pop()()

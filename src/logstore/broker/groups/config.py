@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+
+from logstore.errors import InvalidConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,3 +22,19 @@ class GroupConfig:
     saves rebalances where hundreds start together. An embedded broker has few members."""
     new_member_join_timeout_ms: int = 300_000
     """How long a new member waits in its first JoinGroup. Kafka's value, which cannot be set there."""
+
+    def __post_init__(self) -> None:
+        """
+        Raises:
+            InvalidConfigError: a value is no whole number or below 0, or the bounds contradict each other.
+        """
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if type(value) is not int or value < 0:
+                raise InvalidConfigError(f"{field.name} is {value!r}; it must be a whole number, 0 or above")
+        shortest_ms, longest_ms = self.group_min_session_timeout_ms, self.group_max_session_timeout_ms
+        if shortest_ms > longest_ms:
+            raise InvalidConfigError(
+                f"group_min_session_timeout_ms is {shortest_ms}, above group_max_session_timeout_ms, "
+                f"which is {longest_ms}: no member could join"
+            )

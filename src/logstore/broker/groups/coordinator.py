@@ -15,11 +15,11 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from logstore.broker.codes import ErrorCode
+from logstore.broker.groups.active import ActiveGroup
 from logstore.broker.groups.config import GroupConfig
 from logstore.broker.groups.group import Group
 from logstore.broker.groups.joining import check_join, join
 from logstore.broker.groups.outbox import Outbox
-from logstore.broker.groups.rebalance import Rebalance
 from logstore.broker.groups.requests import (
     NO_MEMBER_ID,
     DescribedGroup,
@@ -64,7 +64,7 @@ class GroupCoordinator:
         self._timers = timers
         self._config = config
         self._new_member_id = new_member_id
-        self._groups: dict[str, Rebalance] = {}
+        self._groups: dict[str, ActiveGroup] = {}
         self._is_closed = False
         self._lock = threading.Lock()
 
@@ -76,8 +76,8 @@ class GroupCoordinator:
         committed offsets are known."""
         for snapshot in snapshots:
             with self._lock:
-                group = self._restore_locked(snapshot)
-            group.outbox.send()
+                active = self._restore_locked(snapshot)
+            active.outbox.send()
 
     def close(self) -> None:
         """Answer what waits with NOT_COORDINATOR, stop all timers, and answer every later request with
@@ -86,10 +86,10 @@ class GroupCoordinator:
             self._is_closed = True
             groups = list(self._groups.values())
             self._groups.clear()
-            for group in groups:
-                group.close()
-        for group in groups:
-            group.outbox.send()
+            for active in groups:
+                active.close()
+        for active in groups:
+            active.outbox.send()
 
     # Requests of members
 
@@ -109,36 +109,36 @@ class GroupCoordinator:
     def sync_group(self, syncs: SyncGroup, done: Done[SyncGroupResult]) -> None:
         """Answers when the leader's assignment is stored, or at once if it is, or with an error."""
 
-        def change(group: Rebalance) -> None:
-            refusal = _check_sync(group.group, syncs)
+        def change(active: ActiveGroup) -> None:
+            refusal = _check_sync(active.group, syncs)
             if refusal is ErrorCode.NONE:
-                group.sync(group.group.members[syncs.member_id], syncs.assignments, done)
+                active.sync(active.group.members[syncs.member_id], syncs.assignments, done)
             else:
-                group.answer(done, SyncGroupResult(refusal))
+                active.answer(done, SyncGroupResult(refusal))
 
         self._change(syncs.group_id, change, lambda error: done(SyncGroupResult(error)))
 
     def heartbeat(self, beat: Heartbeat, done: Done[ErrorCode]) -> None:
         """Answers at once. REBALANCE_IN_PROGRESS tells the member to join again."""
 
-        def change(group: Rebalance) -> None:
-            error = _check_generation(group.group, beat.generation, beat.member_id, beat.instance_id)
+        def change(active: ActiveGroup) -> None:
+            error = _check_generation(active.group, beat.generation, beat.member_id, beat.instance_id)
             if error is ErrorCode.NONE:
-                group.keep_alive(group.group.members[beat.member_id])
-                error = ANSWERS[group.group.state].heartbeat
-            group.answer(done, error)
+                active.keep_alive(active.group.members[beat.member_id])
+                error = ANSWERS[active.group.state].heartbeat
+            active.answer(done, error)
 
         self._change(beat.group_id, change, done)
 
     def leave_group(self, leaves: LeaveGroup, done: Done[LeaveGroupResult]) -> None:
         """Answers at once, with a result for each member."""
 
-        def change(group: Rebalance) -> None:
-            if group.group.state is State.DEAD:
-                group.answer(done, LeaveGroupResult(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        def change(active: ActiveGroup) -> None:
+            if active.group.state is State.DEAD:
+                active.answer(done, LeaveGroupResult(ErrorCode.COORDINATOR_NOT_AVAILABLE))
                 return
-            left = tuple(LeftMember(_leave(group, member), *member) for member in leaves.members)
-            group.answer(done, LeaveGroupResult(ErrorCode.NONE, left))
+            left = tuple(LeftMember(_leave(active, member), *member) for member in leaves.members)
+            active.answer(done, LeaveGroupResult(ErrorCode.NONE, left))
 
         def without_group(error: ErrorCode) -> None:
             if error is ErrorCode.UNKNOWN_MEMBER_ID:
@@ -163,9 +163,9 @@ class GroupCoordinator:
         wanted = {state.lower() for state in states}
         with self._lock:
             found = tuple(
-                ListedGroup(group_id, group.group.protocol_type or "", group.group.state.value)
-                for group_id, group in self._groups.items()
-                if not wanted or group.group.state.value.lower() in wanted
+                ListedGroup(group_id, active.group.protocol_type or "", active.group.state.value)
+                for group_id, active in self._groups.items()
+                if not wanted or active.group.state.value.lower() in wanted
             )
         done(found)
 
@@ -207,8 +207,8 @@ class GroupCoordinator:
         """
         answer: list[ErrorCode] = []
 
-        def change(group: Rebalance) -> None:
-            answer.append(_check_commit(group, generation, member_id, instance_id, is_transactional))
+        def change(active: ActiveGroup) -> None:
+            answer.append(_check_commit(active, generation, member_id, instance_id, is_transactional))
 
         def without_group(error: ErrorCode) -> None:
             is_stale = error is ErrorCode.UNKNOWN_MEMBER_ID and not is_transactional
@@ -221,27 +221,30 @@ class GroupCoordinator:
         """Since when a group has no members, in milliseconds since the epoch; None if it has some. 0 if that
         is not known, or if it never had any: then the time of a commit says how old that is (KIP-211)."""
         with self._lock:
-            group = self._groups.get(group_id)
-            if group is None or group.group.protocol_type is None:
-                return 0 if group is None or group.group.state is State.EMPTY else None
-            return max(group.group.since_ms, 0) if group.group.state is State.EMPTY else None
+            active = self._groups.get(group_id)
+            if active is None:
+                return 0
+            group = active.group
+            if group.state is not State.EMPTY:
+                return None
+            return 0 if group.protocol_type is None else max(group.since_ms, 0)
 
     def subscribed_topics(self, group_id: str) -> frozenset[str] | None:
         """The topics that a group of consumers subscribes to. None if that is not known: during a rebalance,
         or when its members are no consumers; take all topics for subscribed then. Empty if it has no
         members."""
         with self._lock:
-            group = self._groups.get(group_id)
-            if group is None or group.group.state is State.EMPTY:
+            active = self._groups.get(group_id)
+            if active is None or active.group.state is State.EMPTY:
                 return frozenset()
-            return None if group.group.state is State.PREPARING_REBALANCE else group.group.topics
+            return None if active.group.state is State.PREPARING_REBALANCE else active.group.topics
 
     # Groups by id
 
     def _change(
         self,
         group_id: str,
-        change: Callable[[Rebalance], None],
+        change: Callable[[ActiveGroup], None],
         without_group: Callable[[ErrorCode], object],
         *,
         creates: bool = False,
@@ -251,31 +254,31 @@ class GroupCoordinator:
         none. ``may_be_nameless``: Kafka's oldest clients commit for the group ``""``."""
         error = ErrorCode.UNKNOWN_MEMBER_ID
         with self._lock:
-            group = self._groups.get(group_id)
+            active = self._groups.get(group_id)
             if not (group_id or may_be_nameless):
                 error = ErrorCode.INVALID_GROUP_ID
             elif self._is_closed:
                 error = ErrorCode.COORDINATOR_NOT_AVAILABLE
-            elif group is None and creates:
-                group = self._add_locked(Group(group_id, self._timers.now_ms()))
-            if group is not None:
-                group.change(functools.partial(change, group))
-        if group is None:
+            elif active is None and creates:
+                active = self._add_locked(Group(group_id, self._timers.now_ms()))
+            if active is not None:
+                active.change(functools.partial(change, active))
+        if active is None:
             without_group(error)
         else:
-            group.outbox.send()
+            active.outbox.send()
 
-    def _add_locked(self, group: Group) -> Rebalance:
+    def _add_locked(self, group: Group) -> ActiveGroup:
         outbox = Outbox(self._lock)
-        added = Rebalance(group, self._config, self._timers, self._storage, outbox, self._forget_locked)
+        added = ActiveGroup(group, self._config, self._timers, self._storage, outbox, self._forget_locked)
         self._groups[group.group_id] = added
         return added
 
-    def _restore_locked(self, snapshot: GroupSnapshot) -> Rebalance:
-        group = self._add_locked(Group(snapshot.group_id, self._timers.now_ms()))
-        group.has_commits = True  # so that it is kept until it is deleted
-        group.restore(snapshot)
-        return group
+    def _restore_locked(self, snapshot: GroupSnapshot) -> ActiveGroup:
+        active = self._add_locked(Group(snapshot.group_id, self._timers.now_ms()))
+        active.has_commits = True  # so that it is kept until it is deleted
+        active.restore(snapshot)
+        return active
 
     def _forget_locked(self, group: Group) -> None:
         known = self._groups.get(group.group_id)
@@ -287,30 +290,30 @@ class GroupCoordinator:
             return group_id in self._groups
 
     def _describe_locked(self, group_id: str) -> DescribedGroup:
-        group = self._groups.get(group_id)
+        active = self._groups.get(group_id)
         if self._is_closed:
             return DescribedGroup(ErrorCode.COORDINATOR_NOT_AVAILABLE, group_id, "")
-        if group is None:
+        if active is None:
             return DescribedGroup(ErrorCode.NONE, group_id, State.DEAD.value)
-        return group.group.describe()
+        return active.group.describe()
 
     def _delete(self, group_id: str, done: Done[ErrorCode]) -> None:
-        def change(group: Rebalance) -> None:
-            if group.group.state is State.DEAD:  # another request is deleting it
-                group.answer(done, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            elif group.group.state is not State.EMPTY:
-                group.answer(done, ErrorCode.NON_EMPTY_GROUP)
+        def change(active: ActiveGroup) -> None:
+            if active.group.state is State.DEAD:  # another request is deleting it
+                active.answer(done, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            elif active.group.state is not State.EMPTY:
+                active.answer(done, ErrorCode.NON_EMPTY_GROUP)
             else:
-                snapshot = group.group.snapshot({})
+                snapshot = active.group.snapshot({})
 
                 def deleted(error: ErrorCode) -> None:
                     if not self._is_closed:
-                        self._forget_locked(group.group)
+                        self._forget_locked(active.group)
                         if error is not ErrorCode.NONE:
                             self._restore_locked(snapshot)
-                    group.answer(done, error)
+                    active.answer(done, error)
 
-                group.delete(deleted)
+                active.delete(deleted)
 
         def without_group(error: ErrorCode) -> None:
             is_unknown = error is ErrorCode.UNKNOWN_MEMBER_ID
@@ -337,36 +340,36 @@ def _check_sync(group: Group, syncs: SyncGroup) -> ErrorCode:
     return ErrorCode.NONE if has_type and has_protocol else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def _leave(group: Rebalance, leaving: LeavingMember) -> ErrorCode:
+def _leave(active: ActiveGroup, leaving: LeavingMember) -> ErrorCode:
     if leaving.member_id == NO_MEMBER_ID:
-        static = group.group.static_member(leaving.instance_id)
+        static = active.group.static_member(leaving.instance_id)
         if static is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        group.remove(static)
+        active.remove(static)
         return ErrorCode.NONE
-    if leaving.member_id in group.group.pending:
-        group.remove_pending(leaving.member_id)
+    if leaving.member_id in active.group.pending:
+        active.remove_pending(leaving.member_id)
         return ErrorCode.NONE
-    error = group.group.check_member(leaving.member_id, leaving.instance_id)
+    error = active.group.check_member(leaving.member_id, leaving.instance_id)
     if error is ErrorCode.NONE:
-        group.remove(group.group.members[leaving.member_id])
+        active.remove(active.group.members[leaving.member_id])
     return error
 
 
 def _check_commit(
-    group: Rebalance, generation: int, member_id: str, instance_id: str | None, is_transactional: bool
+    active: ActiveGroup, generation: int, member_id: str, instance_id: str | None, is_transactional: bool
 ) -> ErrorCode:
-    state = group.group.state
+    state = active.group.state
     if state is State.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     names_nobody = generation < 0 and member_id == NO_MEMBER_ID and instance_id is None
     if generation < 0 and (state is State.EMPTY or (names_nobody and is_transactional)):
-        group.has_commits = True
+        active.has_commits = True
         return ErrorCode.NONE
     if names_nobody:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    error = _check_generation(group.group, generation, member_id, instance_id)
+    error = _check_generation(active.group, generation, member_id, instance_id)
     if error is not ErrorCode.NONE or is_transactional:
         return error
-    group.keep_alive(group.group.members[member_id])
+    active.keep_alive(active.group.members[member_id])
     return ANSWERS[state].commit

@@ -1,7 +1,7 @@
 """A group and its members: who is in it, who leads, which protocol they have in common.
 
 Knows the rules of membership and the generation. Does not know what a change leads to: answers, timers and
-storage are the business of :mod:`~logstore.broker.groups.rebalance`.
+storage are the business of :mod:`~logstore.broker.groups.active`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """JoinGroup: who may join, and how.
 
 A request is first held against the group, which changes nothing, and then carried out by
-:class:`~logstore.broker.groups.rebalance.Rebalance`.
+:class:`~logstore.broker.groups.active.ActiveGroup`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from logstore.broker.codes import ErrorCode
+from logstore.broker.groups.active import ActiveGroup
 from logstore.broker.groups.config import GroupConfig
 from logstore.broker.groups.group import Group
-from logstore.broker.groups.rebalance import Rebalance
 from logstore.broker.groups.requests import NO_MEMBER_ID, Done, JoinGroup, JoinGroupResult
 from logstore.broker.groups.states import State
 
@@ -27,27 +27,27 @@ def check_join(config: GroupConfig, joins: JoinGroup) -> ErrorCode:
 
 
 def join(
-    group: Rebalance, joins: JoinGroup, new_member_id: Callable[[str], str], done: Done[JoinGroupResult]
+    active: ActiveGroup, joins: JoinGroup, new_member_id: Callable[[str], str], done: Done[JoinGroupResult]
 ) -> None:
     """Let a member join, new or known. Answers at once or when the next generation begins."""
-    if not _has_room(group.group, joins, group.config.group_max_size):
-        member = group.group.members.get(joins.member_id)
+    if not _has_room(active.group, joins, active.config.group_max_size):
+        member = active.group.members.get(joins.member_id)
         if member is not None:
-            group.drop(member)
-        elif joins.member_id in group.group.pending:
-            group.remove_pending(joins.member_id)
-        group.answer(done, JoinGroupResult(ErrorCode.GROUP_MAX_SIZE_REACHED))
-        group.begin_if_all_joined()
+            active.drop(member)
+        elif joins.member_id in active.group.pending:
+            active.remove_pending(joins.member_id)
+        active.answer(done, JoinGroupResult(ErrorCode.GROUP_MAX_SIZE_REACHED))
+        active.begin_if_all_joined()
         return
-    refusal = _refusal(group.group, joins)
+    refusal = _refusal(active.group, joins)
     if refusal is not ErrorCode.NONE:
-        group.answer(done, JoinGroupResult(refusal, joins.member_id))
+        active.answer(done, JoinGroupResult(refusal, joins.member_id))
     elif joins.member_id == NO_MEMBER_ID:
-        _join_new(group, joins, new_member_id(joins.instance_id or joins.client_id), done)
-    elif joins.member_id in group.group.pending:
-        group.add(joins, joins.member_id, done)
+        _join_new(active, joins, new_member_id(joins.instance_id or joins.client_id), done)
+    elif joins.member_id in active.group.pending:
+        active.add(joins, joins.member_id, done)
     else:
-        _join_known(group, joins, done)
+        _join_known(active, joins, done)
 
 
 def _has_room(group: Group, joins: JoinGroup, max_size: int) -> bool:
@@ -74,25 +74,25 @@ def _refusal(group: Group, joins: JoinGroup) -> ErrorCode:
     return group.check_member(joins.member_id, joins.instance_id)
 
 
-def _join_new(group: Rebalance, joins: JoinGroup, member_id: str, done: Done[JoinGroupResult]) -> None:
-    former = group.group.static_member(joins.instance_id)
+def _join_new(active: ActiveGroup, joins: JoinGroup, member_id: str, done: Done[JoinGroupResult]) -> None:
+    former = active.group.static_member(joins.instance_id)
     if former is not None:
-        group.restart(former, joins, member_id, done)
+        active.restart(former, joins, member_id, done)
     elif joins.instance_id is None and joins.requires_member_id:
-        group.add_pending(member_id, joins.session_timeout_ms)
-        group.answer(done, JoinGroupResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+        active.add_pending(member_id, joins.session_timeout_ms)
+        active.answer(done, JoinGroupResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
     else:
-        group.add(joins, member_id, done)
+        active.add(joins, member_id, done)
 
 
-def _join_known(group: Rebalance, joins: JoinGroup, done: Done[JoinGroupResult]) -> None:
+def _join_known(active: ActiveGroup, joins: JoinGroup, done: Done[JoinGroupResult]) -> None:
     """A member that has nothing new to say hears of the generation again, as after a lost answer. The leader
     of a stable group is different: it joins because topics have changed, which its metadata does not show."""
-    state = group.group.state
-    member = group.group.members[joins.member_id]
-    leads_stable = state is State.STABLE and member.member_id == group.group.leader_id
+    state = active.group.state
+    member = active.group.members[joins.member_id]
+    leads_stable = state is State.STABLE and member.member_id == active.group.leader_id
     has_changed = joins.protocols != member.joins.protocols
     if state is State.PREPARING_REBALANCE or leads_stable or has_changed:
-        group.rejoin(member, joins, done)
+        active.rejoin(member, joins, done)
     else:
-        group.answer(done, group.group.joined(member))
+        active.answer(done, active.group.joined(member))

@@ -1,8 +1,8 @@
 """One group at work: what each event leads to.
 
 Knows how a rebalance begins, goes on and ends, what is answered then, what is stored and what expires. Who
-may join, and how, is decided in :mod:`~logstore.broker.groups.joining`. All methods but ``turn``
-are called with the coordinator's lock held. Answers leave through the outbox when it is released.
+may join, and how, is decided in :mod:`~logstore.broker.groups.joining`. All methods but ``turn`` are called
+with the coordinator's lock held. Answers leave through the outbox when it is released.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PAUSE_MS: Final = 100
 """Before another try at a rebalance for which no member has come."""
 
 
-class Rebalance:
+class ActiveGroup:
     """A group, its timers, and what it has to tell others."""
 
     def __init__(
@@ -128,9 +128,9 @@ class Rebalance:
                 if error is ErrorCode.NONE:
                     self._answer_join(member, group.rejoined(member, old_leader))
                 else:
-                    self._answer_join(member, JoinGroupResult(error))
                     group.update(member, old_joins)
                     group.rename(member, old_id)
+                    self._answer_join(member, JoinGroupResult(error))
 
             self._store(group.snapshot(group.assignments()), stored)
 
@@ -177,7 +177,6 @@ class Rebalance:
     def _prepare(self, before: State) -> None:
         if before is State.COMPLETING_REBALANCE:
             for member in self.group.members.values():
-                member.assignment = b""
                 self._answer_sync(member, SyncGroupResult(ErrorCode.REBALANCE_IN_PROGRESS))
         self._unsynced.clear()
         self._sync_timer.stop()
@@ -331,14 +330,19 @@ class Rebalance:
     def _ask_storage(
         self, ask: Callable[[Done[ErrorCode]], object], then: Callable[[ErrorCode], None]
     ) -> None:
-        """Call the storage when the lock is released, and go on with its answer. What it raises is an answer,
-        too."""
+        """Call the storage when the lock is released, and go on with its first answer. What it raises is an
+        answer, too."""
+        waiting = [then]
+
+        def answered(error: ErrorCode) -> None:
+            if waiting:
+                waiting.pop()(error)
 
         def call() -> None:
             try:
-                ask(lambda error: self.turn(lambda: then(error)))
+                ask(lambda error: self.turn(lambda: answered(error)))
             except Exception as error:
                 warn("group %s could not be stored: %s", self.group.group_id, error)
-                self.turn(lambda: then(ErrorCode.UNKNOWN_SERVER_ERROR))
+                self.turn(lambda: answered(ErrorCode.UNKNOWN_SERVER_ERROR))
 
         self.outbox.add(call)
