@@ -23,6 +23,12 @@ from tests.interop.kafka import OLD, KafkaBroker, require_kafka, wait_for
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka.protocol.admin import (
+        DeleteGroupsRequest,
+        DeleteGroupsResponse,
+        DescribeGroupsRequest,
+        DescribeGroupsResponse,
+    )
     from kafka.protocol.consumer.group import (
         HeartbeatRequest,
         HeartbeatResponse,
@@ -198,6 +204,32 @@ SCRIPTS = {
         sync a a=0
         join a v5 new protocols=sticky:orders,range:orders
         sync a a=0
+        """,
+    "described and deleted": """
+        describe a
+        delete a
+        join a v5
+        describe a
+        delete a
+        join a v5
+        describe a
+        join b v5 instance=x
+        describe a
+        join a v5
+        describe a
+        delete a
+        sync b
+        sync a a=0 b=1
+        describe a
+        leave a
+        describe a
+        remove x
+        describe a
+        commit a
+        delete a
+        describe a
+        delete a
+        heartbeat a
         """,
     "a full group": """
         join a v3
@@ -380,6 +412,20 @@ class Theirs:
         request = LeaveGroupRequest(group_id=leaves.group_id, members=members, version=3)
         self.call(name, request, LeaveGroupResponse, 3, lambda response: response)
 
+    def _describe_groups(self, name, version, group_ids):
+        request = DescribeGroupsRequest(groups=group_ids, include_authorized_operations=False, version=4)
+        self.call(name, request, DescribeGroupsResponse, 4, lambda response: response.groups[0])
+
+    def _delete_groups(self, name, version, group_ids):
+        request = DeleteGroupsRequest(groups_names=group_ids, version=1)
+        self.call(
+            name,
+            request,
+            DeleteGroupsResponse,
+            1,
+            lambda response: ErrorCode(response.results[0].error_code),
+        )
+
     def _commit(self, name, version, commit):
         group_id, generation, member_id, instance_id = commit
         topic = OffsetCommitRequest.OffsetCommitRequestTopic
@@ -401,6 +447,16 @@ class Theirs:
             7,
             lambda response: ErrorCode(response.topics[0].partitions[0].error_code),
         )
+
+
+_CALLS = {
+    "join": "join_group",
+    "sync": "sync_group",
+    "leave": "leave_group",
+    "remove": "leave_group",
+    "describe": "describe_groups",
+    "delete": "delete_groups",
+}
 
 
 class Player:
@@ -457,13 +513,20 @@ class Player:
             request = LeaveGroup(self._group_id, (LeavingMember(member_id, instance_id),))
         elif verb == "remove":
             request = LeaveGroup(self._group_id, (LeavingMember(instance_id=name),))
+        elif verb in ("describe", "delete"):
+            request = [self._group_id]
         else:
             request = (self._group_id, generation, member_id, instance_id)
-        calls = {"join": "join_group", "sync": "sync_group", "leave": "leave_group", "remove": "leave_group"}
-        self.side.send(name, calls.get(verb, verb), version, request)
+        self.side.send(name, _CALLS.get(verb, verb), version, request)
 
     def hear(self, name: str, answer: Any) -> Any:
         """An answer, without what differs by chance."""
+        if isinstance(answer, tuple) and hasattr(answer[0], "state"):
+            return self._hear_description(answer[0])
+        if hasattr(answer, "group_state"):
+            return self._hear_description(answer)
+        if isinstance(answer, dict):
+            (answer,) = answer.values()
         if hasattr(answer, "leader_id") or hasattr(answer, "leader"):
             return self._hear_join(name, answer)
         if hasattr(answer, "assignment"):
@@ -471,6 +534,15 @@ class Player:
         if hasattr(answer, "members"):
             return "left", _error(answer).name, [_error(member).name for member in answer.members]
         return answer if isinstance(answer, str) else answer.name
+
+    def _hear_description(self, group: Any) -> Any:
+        state = group.state if hasattr(group, "state") else group.group_state
+        protocol = group.protocol if hasattr(group, "protocol") else group.protocol_data
+        members = sorted(
+            (member.client_id, _instance(member) or "", *map(bytes, _said(member)))
+            for member in group.members
+        )
+        return state, _error(group).name, group.protocol_type, protocol, members
 
     def _hear_join(self, name: str, answer: Any) -> Any:
         error = _error(answer)
@@ -496,6 +568,12 @@ class Player:
 
 def _error(answer: Any) -> ErrorCode:
     return answer.error if hasattr(answer, "error") else ErrorCode(answer.error_code)
+
+
+def _said(member: Any) -> tuple[Any, Any]:
+    if hasattr(member, "metadata"):
+        return member.metadata, member.assignment
+    return member.member_metadata, member.member_assignment
 
 
 def _instance(member: Any) -> str | None:
