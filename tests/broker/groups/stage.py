@@ -103,8 +103,8 @@ class MemoryStorage:
 class Stage:
     """One coordinator and its surroundings."""
 
-    def __init__(self, **config: int) -> None:
-        self.clock = ManualClock()
+    def __init__(self, *, clock: ManualClock | None = None, **config: int) -> None:
+        self.clock = clock or ManualClock()
         self.scheduler = Scheduler(self.clock)
         self.storage = MemoryStorage()
         self.config = GroupConfig(**config)

@@ -13,8 +13,10 @@ from logstore.broker.groups.coordinator import random_member_id
 from logstore.broker.groups.requests import Heartbeat, JoinGroup, LeaveGroup, LeavingMember, SyncGroup
 from logstore.broker.groups.snapshots import GroupSnapshot, MemberSnapshot
 from logstore.broker.groups.subscriptions import decode_topics
+from logstore.broker.offsets.expiry import NO_GROUP
 from logstore.errors import InvalidConfigError
 from tests.broker.groups.stage import Stage, protocols, subscription
+from tests.broker.offsets.helpers import MINUTE_MS, ORDERS, World
 
 NOW_MS = 1_700_000_000_000
 
@@ -163,9 +165,9 @@ def test_the_oldest_clients_commit_for_a_group_without_a_name(stage):
 
 def test_since_when_a_group_is_empty(stage):
     coordinator = stage.coordinator
-    assert coordinator.empty_since("g") == 0
+    assert coordinator.empty_since("g") == NO_GROUP
     commit(stage, -1, "")
-    assert coordinator.empty_since("g") == 0
+    assert coordinator.empty_since("g") == NO_GROUP
     joined = join(stage)
     assert coordinator.empty_since("g") is None
     stage.wait(7)
@@ -212,6 +214,29 @@ def test_of_other_kinds_of_groups_no_topics_are_known(stage):
     assert stage.coordinator.subscribed_topics("g") is None
 
 
+def test_committed_offsets_expire_by_what_the_coordinator_knows():
+    """Those of a group with members stay; those of an empty one go by its time, all others by their own."""
+    world = World(offsets_retention_minutes=1)
+    stage = Stage(clock=world.clock)
+    world.empty_since = stage.coordinator.empty_since
+    world.reopen()
+    assert commit(stage, -1, "") is ErrorCode.NONE
+    joined = join(stage, "joined")
+    sync(stage, joined, group_id="joined")
+    for group_id in ("g", "joined", "unknown"):
+        world.commit(group_id, {ORDERS: 1})
+    world.clock.advance(MINUTE_MS - 1)
+    assert world.committed.expire() == {}
+    world.clock.advance(1)
+    assert world.committed.expire() == {"g": (ORDERS,), "unknown": (ORDERS,)}
+    leave(stage, joined.member_id, "joined")
+    world.clock.advance(MINUTE_MS - 1)
+    assert world.committed.expire() == {}
+    world.clock.advance(1)
+    assert world.committed.expire() == {"joined": (ORDERS,)}
+    world.store.close()
+
+
 # Restored groups
 
 
@@ -231,7 +256,7 @@ def test_a_restored_group_goes_on(stage):
 
 def test_a_group_of_which_only_offsets_are_known_is_restored(stage):
     stage.coordinator.restore([GroupSnapshot("g", "", 0, None, None, -1, ())])
-    assert stage.coordinator.empty_since("g") == 0
+    assert stage.coordinator.empty_since("g") == NO_GROUP
     assert [group.state for group in call(stage, "list_groups", ["EMPTY"])] == ["Empty"]
     assert call(stage, "heartbeat", Heartbeat("g", 0, "m")) is ErrorCode.UNKNOWN_MEMBER_ID
     assert call(stage, "list_groups", ()) != ()

@@ -218,16 +218,16 @@ class GroupCoordinator:
         return answer[0]
 
     def empty_since(self, group_id: str) -> int | None:
-        """Since when a group has no members, in milliseconds since the epoch; None if it has some. 0 if that
+        """Since when a group has no members, in milliseconds since the epoch; None if it has some. -1 if that
         is not known, or if it never had any: then the time of a commit says how old that is (KIP-211)."""
         with self._lock:
             active = self._groups.get(group_id)
             if active is None:
-                return 0
+                return -1
             group = active.group
             if group.state is not State.EMPTY:
                 return None
-            return 0 if group.protocol_type is None else max(group.since_ms, 0)
+            return -1 if group.protocol_type is None else group.since_ms
 
     def subscribed_topics(self, group_id: str) -> frozenset[str] | None:
         """The topics that a group of consumers subscribes to. None if that is not known: during a rebalance,
