@@ -13,7 +13,7 @@ import typer
 from logstore.cli import streams
 from logstore.cli.commands import Command
 from logstore.cli.errors import CommandError
-from logstore.cli.opening import logs_of, reading, topic_of
+from logstore.cli.opening import logs_of, reading
 from logstore.cli.options import Directory, Format, From, Json, Partitions, Quiet, RecordFormat, To, TopicName
 from logstore.cli.output import Output
 from logstore.cli.records import RECORD, WriteRecord, record_writer
@@ -55,7 +55,7 @@ def cat(
     wanted = None if key is None else streams.argument_bytes(key)
     left = limit
     with reading(directory) as store:
-        logs = logs_of(topic_of(store, topic), partition)
+        logs = logs_of(store[topic], partition)
         for log in logs:
             offsets = _range_of(log, start, stop, isolation)
             if not offsets and len(logs) == 1:
@@ -111,7 +111,7 @@ def tail(
     out = Output(json=json, quiet=quiet)
     write = record_writer(out, Format.JSON if json else form)
     with reading(directory) as store:
-        found = topic_of(store, topic)
+        found = store[topic]
         logs = logs_of(found, partition)
         ends = {log.partition.partition: log.readable_offsets(isolation).stop for log in logs}
         of_each = [_last_records(log, ends[log.partition.partition], lines, isolation) for log in logs]

@@ -10,7 +10,7 @@ import typer
 
 from logstore.cli.commands import Command
 from logstore.cli.commands.files import FILE_SHAPES, file_info
-from logstore.cli.opening import Settings, logs_of, reading, topic_of
+from logstore.cli.opening import Settings, logs_of, reading
 from logstore.cli.options import Json, OptionalTopic, Partitions, Quiet
 from logstore.cli.output import Cell, Output, Shape
 from logstore.cli.times import format_time
@@ -93,7 +93,7 @@ def info(
         if topic is None:
             _show_store(out, store, settings)
         else:
-            found = topic_of(store, topic)
+            found = store[topic]
             _show_topic(out, found, settings.of(found), logs_of(found, partition))
     return None
 
