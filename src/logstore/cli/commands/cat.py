@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from heapq import merge
+from operator import attrgetter
 from typing import Annotated, Final
 
 import typer
@@ -69,7 +70,7 @@ def cat(
             for record in records:
                 if key is not None and record.key != wanted:
                     continue
-                write(*log.partition, record)
+                write(record)
                 if left is not None:
                     left -= 1
                     if left == 0:
@@ -115,18 +116,14 @@ def tail(
         logs = logs_of(found, partition)
         ends = {log.partition.partition: log.readable_offsets(isolation).stop for log in logs}
         of_each = [_last_records(log, ends[log.partition.partition], lines, isolation) for log in logs]
-        for number, record in deque(merge(*of_each, key=_time_of), lines):
-            write(topic, number, record)
+        for record in deque(merge(*of_each, key=attrgetter("timestamp_ms")), lines):
+            write(record)
         streams.flush()
         if follow:
             _follow(out, found, ends, partition, isolation, write)
 
 
-def _time_of(found: tuple[int, Record]) -> int:
-    return found[1].timestamp_ms
-
-
-def _last_records(log: ReadOnlyLog, end: int, count: int, isolation: Isolation) -> list[tuple[int, Record]]:
+def _last_records(log: ReadOnlyLog, end: int, count: int, isolation: Isolation) -> deque[Record]:
     """The last ``count`` records in front of ``end``: reads that many offsets, and where there are gaps twice
     as many again and again."""
     found: deque[Record] = deque()
@@ -137,7 +134,7 @@ def _last_records(log: ReadOnlyLog, end: int, count: int, isolation: Isolation) 
         part = deque(log.read(begin, end, isolation=isolation), count - len(found))
         found.extendleft(reversed(part))
         end, step = begin, step * 2
-    return [(log.partition.partition, record) for record in found]
+    return found
 
 
 def _follow(
@@ -152,9 +149,8 @@ def _follow(
     while True:
         count = 0
         for log in logs_of(topic, numbers):
-            number = log.partition.partition
             for record in _new_records(out, log, ends, isolation):
-                write(topic.name, number, record)
+                write(record)
                 count += 1
         if count:
             streams.flush()
