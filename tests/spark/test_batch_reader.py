@@ -351,7 +351,7 @@ def test_without_fail_on_data_loss_what_is_there_is_read(store, log):
         ),
         (
             {"subscribe": "t", "kafka.bootstrap.servers": "x:1"},
-            "reading from a listening process is not there yet",
+            "logstore reads the files, not from a broker",
         ),
         ({"subscribe": "t", "paths": '["a"]'}, "option paths is .*: a store is one directory"),
         ({"subscribe": "t", "path": ""}, "option path is missing"),

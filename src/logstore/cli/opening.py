@@ -39,7 +39,7 @@ def writing(path: str) -> Iterator[Store]:
 
     Raises:
         CommandError: there is none.
-        LockedError: somebody else has it open.
+        LockedError: another process has it open.
     """
     check_store(path)
     with open_store(path, create=False, config=_ALONE) as store:

@@ -10,7 +10,7 @@ from logstore.errors import OffsetOutOfRangeError, UsageError
 from logstore.model import Bytes, Isolation, how_to_make_int
 
 LONGEST_TIMEOUT = 1e9
-"""In seconds: whoever waits for longer waits for ever."""
+"""In seconds: a longer wait never ends."""
 
 MAX_EPOCH = 2**31 - 1
 """Of a leader."""

@@ -103,8 +103,8 @@ def check_names(raw: Mapping[str, str]) -> None:
         lower = name.lower()
         if lower == "kafka.bootstrap.servers":
             raise InvalidConfigError(
-                f"option kafka.bootstrap.servers is {value!r}: reading from a listening process is not there "
-                "yet; name the directory with option path"
+                f"option kafka.bootstrap.servers is {value!r}: logstore reads the files, not from a "
+                "broker; name the directory with option path"
             )
         if lower == "paths":
             raise InvalidConfigError(f"option paths is {value!r}: a store is one directory")

@@ -145,7 +145,7 @@ def _follow(
     isolation: Isolation,
     write: WriteRecord,
 ) -> None:
-    """Write what comes, for ever. Partitions that are new are followed from their beginning."""
+    """Write records as they come, until interrupted, and those of new partitions from their beginning."""
     while True:
         count = 0
         for log in logs_of(topic, numbers):

@@ -70,7 +70,7 @@ def compact(
 ) -> None:
     """Compact a topic: keep the last record of each key.
 
-    Nobody else may have the store open for writing, for a dry run either. Without --now, partitions that
+    No other process may have the store open for writing, for a dry run either. Without --now, partitions that
     are not dirty enough stay as they are.
     """
     out = Output(json=json, quiet=quiet)

@@ -42,7 +42,7 @@ TOPIC: Final = Shape(
     topic_id="its id",
     partitions="how many it has, here and elsewhere",
     held="the numbers of those that the directory holds",
-    settings="what differs from the defaults, in Kafka's spelling; null where nobody knows",
+    settings="what differs from the defaults, in Kafka's spelling; null if it is not known",
     logs="the partitions, each as below",
 )
 LOG: Final = Shape(

@@ -75,9 +75,9 @@ _REBUILT = "No record is lost: remove the file while the store is closed, and it
 
 _NEXT_STEPS: Final = {
     FindingKind.BATCH: _RESTORE,
-    FindingKind.RECORDS: "It was written like that: look at whoever wrote it. fetch() gives the bytes.",
+    FindingKind.RECORDS: "It was written like that: look at its writer. fetch() gives the bytes.",
     FindingKind.OFFSETS: _RESTORE,
-    FindingKind.GAP: "If nobody cut or replicated the log there, records were lost: compare it with a copy.",
+    FindingKind.GAP: "Unless it was truncated or replicated there, records were lost: compare with a copy.",
     FindingKind.MISSING_SEGMENT: "Restore the segment's files from a copy.",
     FindingKind.LEADER_EPOCH: (
         "The records are right, but a follower might cut its log at a wrong offset. Restore the file."
@@ -90,7 +90,7 @@ _NEXT_STEPS: Final = {
     ),
     FindingKind.SNAPSHOT: "No record is lost: remove it while the store is closed; an older one serves.",
     FindingKind.PRODUCERS: "Close the store and open it again: the state is then read from the log.",
-    FindingKind.CHECKPOINT: "The next checkpoint writes it anew; a crash before that costs more reading.",
+    FindingKind.CHECKPOINT: "The next checkpoint replaces it; a crash before that costs more reading.",
     FindingKind.METADATA: "Restore the file from a copy.",
     FindingKind.UNREADABLE: "Look at the disk and its errors, and copy what can be read to another one.",
     FindingKind.NOT_OPENED: (

@@ -157,8 +157,8 @@ class LogCheck:
                 return
             self._lose(
                 FindingKind.MISSING_SEGMENT,
-                f"the history of leader epochs begins at {entries[0].start_offset}, which nobody deleted, "
-                f"but the first segment at {base}",
+                f"the history of leader epochs begins at {entries[0].start_offset}, the first segment at "
+                f"{base}, and nothing below it was deleted",
             )
 
     def _check_end(self) -> None:

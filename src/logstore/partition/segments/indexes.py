@@ -157,7 +157,7 @@ class _SparseIndex(ABC):
 
     def _give_up(self, error: StorageError) -> bytearray:
         """Go on with entries in memory, since those of the file cannot be read."""
-        warn("an index is built anew from the log: %s", error)
+        warn("an index is rebuilt from the log: %s", error)
         self._entries = entries = bytearray(self._rebuild())
         return entries
 

@@ -308,7 +308,7 @@ class ReadOnlyLog(CheckableLog):
         self._context.fork_flag.check_usable(self.partition, is_closed=self._is_closed)
 
     def _current_view(self) -> LogView:
-        self._check_usable()  # first: in a forked child the lock may be held for ever
+        self._check_usable()  # first: in a forked child the lock may never be released
         with self._lock:
             looks = _Looks()
             before: object = ()  # of the first look nothing is remembered: most find what they look for

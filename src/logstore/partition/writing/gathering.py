@@ -230,7 +230,7 @@ class Gathering:
 
     def write_at_exit(self) -> None:
         """Write what was gathered, since the program ends and the log was not closed."""
-        if not self._fork_flag.is_forked:  # in a forked child the lock may be held for ever
+        if not self._fork_flag.is_forked:  # in a forked child the lock may never be released
             self._linger_behind_flush()
 
     # Going out

@@ -93,7 +93,7 @@ class GroupCommit:
             try:
                 self._leave(place)
             except BaseException:
-                self._leave(place)  # interrupted: the rest, or everybody would wait for ever
+                self._leave(place)  # interrupted: wake the others, or they would hang
                 raise
 
     def _leads_or_lines_up(self, place: _Place) -> bool:

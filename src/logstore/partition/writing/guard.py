@@ -69,7 +69,7 @@ class Guard:
         """The lock, which goes in front of the guard in a ``with`` statement. The interpreter releases it
         there by itself: an interrupt cannot come first, as it can in a function of ours."""
         if self.is_closed or self._fork_flag.is_forked:
-            self.check_usable()  # first: in a forked child the lock may be held for ever
+            self.check_usable()  # first: in a forked child the lock may never be released
         return self.lock
 
     def __enter__(self) -> LogCore:
