@@ -7,7 +7,7 @@ it writes what lingers, which a kill would take, and no fsync may stand in front
 
 Locks: ``_lock`` guards the queues, in the scheduler and in :class:`_Prompt`; it is never held while an
 action runs. ``_changed`` is its condition, and no ``with`` enters that: ``Condition.__enter__`` is Python,
-and an interrupt inside it leaves the lock held for ever.
+and an interrupt inside it leaves the lock held.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Latch:
     """Is opened once, and whoever waits goes on.
 
     Not :class:`threading.Event`: an interrupt inside its ``set`` or ``wait``, which are Python, can leave its
-    lock held, and then every thread that comes to it waits for ever.
+    lock held, and then every thread that comes to it hangs.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """The groups of a directory: their coordinator, and the topic that it keeps them in.
 
-The members that run in this process end with it. What was stored of them is dropped when the next process takes
-the groups over, so that nobody waits for their session timeouts; static members (KIP-345) are expected back.
+The members that run in this process end with it. The next process that opens the directory removes them from
+their groups, instead of waiting for their session timeouts. Static members (KIP-345) are expected back.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from logstore.broker.groups.snapshots import GroupSnapshot, MemberSnapshot
 from logstore.broker.groups.timers import ScheduledTimers
 from logstore.broker.offsets.committed import CommittedOffsets
 from logstore.errors import LogstoreError
-from logstore.format.messages.group_records import GroupMember, GroupMetadataValue
+from logstore.format.messages.group_records import GroupMetadataValue, MemberMetadata
 from logstore.schedule import Scheduler
 
 HERE: Final = "in-process"
@@ -89,7 +89,7 @@ def _value_of(snapshot: GroupSnapshot) -> GroupMetadataValue:
         leader=snapshot.leader_id,
         current_state_timestamp_ms=snapshot.state_timestamp_ms,
         members=tuple(
-            GroupMember(
+            MemberMetadata(
                 member_id=each.member_id,
                 group_instance_id=each.instance_id,
                 client_id=each.client_id,

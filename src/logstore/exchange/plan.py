@@ -362,7 +362,7 @@ def _check_target_partition(target: Place, planned: PlannedPartition) -> None:
             raise _RefusedError(
                 f"{planned.partition} was placed in the target by a handover that was interrupted, from "
                 f"another log, or from this one when it ended at offset {mark.source_end_offset} (now "
-                f"{planned.log_end_offset}). Delete the topic in the target, and begin anew"
+                f"{planned.log_end_offset}). Delete the topic in the target, and start again"
             )
         return
     planned.was_placed = _holds_log(files, planned)
@@ -410,9 +410,9 @@ def _refuse_open_transactions(plan: Plan) -> None:
 def describe_open_transactions(partition: TopicPartition, producer_ids: Iterable[int]) -> str:
     """Why a partition with open transactions is refused."""
     return (
-        f"{partition} has open transactions, of producers {', '.join(map(str, producer_ids))}, which nobody "
-        "would end in the target: readers of committed data would wait for ever. End them first, or abort "
-        "them in the copy with abort_transactions"
+        f"{partition} has open transactions, of producers {', '.join(map(str, producer_ids))}, and "
+        "they would never end in the target: readers of committed data would stand still there. End them "
+        "first, or abort them in the copy with abort_transactions"
     )
 
 

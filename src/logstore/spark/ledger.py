@@ -29,7 +29,7 @@ SEQUENCE_COUNT: Final = 2**31
 COMPACT_ABOVE_BYTES: Final = 1024 * 1024
 """Reading the topic is part of each commit: so much takes about 2 ms, compacting it some 20."""
 FORGET_JOBS_MS: Final = 7 * 24 * 3600 * 1000
-"""How long a batch job's id is remembered. A stream's is remembered for ever."""
+"""How long a batch job's id is remembered. A stream's is never forgotten."""
 
 _CONFIG = TopicConfig(
     cleanup_policy="compact", max_message_bytes=64 * 1024 * 1024, segment_bytes=128 * 1024 * 1024

@@ -150,10 +150,10 @@ def check_produced(
     if not batches:
         return None
     _, header = batches[0]
-    _check_single_batch(batches)
+    check_single_batch(batches)
     check_batch_size(header.size_bytes, config)
     if origin is AppendOrigin.CLIENT:
-        _check_client_batch(header)
+        check_client_batch(header)
     del batch[header.size_bytes :]
     largest_ms = _largest_timestamp_in_place(batch, header, config, now_ms)
     if largest_ms is None:
@@ -172,14 +172,14 @@ def place_produced(batch: bytearray, *, base_offset: int, leader_epoch: int) -> 
     return PlannedAppend([batch], [place_batch(batch, base_offset, leader_epoch)])
 
 
-def _check_single_batch(batches: Sequence[tuple[int, BatchHeader]]) -> None:
+def check_single_batch(batches: Sequence[tuple[int, BatchHeader]]) -> None:
     if len(batches) > 1 and any(header.magic >= 2 or header.codec is not Codec.NONE for _, header in batches):
         raise InvalidRecordError(f"an append takes exactly one batch, not {len(batches)}")
     if len(batches) > 1:
         raise InvalidRecordError("records of magic 0 and 1 are appended one entry at a time")
 
 
-def _check_client_batch(header: BatchHeader) -> None:
+def check_client_batch(header: BatchHeader) -> None:
     if header.magic < 2:
         return
     if header.base_offset != 0:
@@ -227,15 +227,15 @@ def _check_each_record(
     """Check a batch against the rules record by record, and encode it again if its bytes cannot stay. Returns
     the batch to store with its header, and the largest timestamp of the records."""
     records = decode_batch(batch, 0, header)
-    _check_records(header, records, config, now_ms)
+    check_records(header, records, config, now_ms)
     codec = target_codec(config, header.codec)
     if not header.is_control and not _fits_in_place(header, codec, config):
-        batch = _rebuild(header, records, codec, config)
+        batch = rebuild(header, records, codec, config)
         header = decode_header(batch)
     return batch, header, max((record.timestamp_ms for record in records), default=NO_TIMESTAMP_MS)
 
 
-def _check_records(header: BatchHeader, records: Sequence[Record], config: TopicConfig, now_ms: int) -> None:
+def check_records(header: BatchHeader, records: Sequence[Record], config: TopicConfig, now_ms: int) -> None:
     if header.is_control:
         return
     appends_time = config.message_timestamp_type == "LogAppendTime"
@@ -279,7 +279,7 @@ def _has_no_gap(header: BatchHeader) -> bool:
     return header.record_count == header.last_offset_delta + 1
 
 
-def _rebuild(header: BatchHeader, records: Sequence[Record], codec: Codec, config: TopicConfig) -> bytearray:
+def rebuild(header: BatchHeader, records: Sequence[Record], codec: Codec, config: TopicConfig) -> bytearray:
     """Encode the records again, with offsets 0, 1, 2 and so on."""
     dense = [record._replace(offset=number) for number, record in enumerate(records)]
     like = header._replace(
@@ -325,7 +325,7 @@ def check_replicated(data: Bytes) -> PlannedAppend | None:
     batches = split_batches(view)
     if not batches:
         return None
-    _check_rising(batches)
+    check_rising(batches)
     return PlannedAppend(
         [view[position : position + header.size_bytes] for position, header in batches],
         [header for _, header in batches],
@@ -347,7 +347,7 @@ def check_follows(planned: PlannedAppend, log_end_offset: int) -> None:
         )
 
 
-def _check_rising(batches: Sequence[tuple[int, BatchHeader]]) -> None:
+def check_rising(batches: Sequence[tuple[int, BatchHeader]]) -> None:
     previous = -1
     for position, header in batches:
         if header.base_offset <= previous:

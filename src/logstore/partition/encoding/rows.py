@@ -65,7 +65,7 @@ def columns_of(records: NewRecords, now_ms: int) -> Columns:
         keys, values, *rest = zip(*rows, strict=True)
         return _columns(keys, values, rest[1] if len(rest) > 1 else (), rest[0] if rest else None, now_ms)
     if kinds != {NewRecord}:
-        rows = [_new_record(number, row) for number, row in enumerate(rows)]
+        rows = [new_record(number, row) for number, row in enumerate(rows)]
     return _transpose(cast("list[NewRecord]", rows), now_ms)
 
 
@@ -115,18 +115,24 @@ def columns_of_gathered(rows: Sequence[Row]) -> Columns:
     )
 
 
-def _new_record(number: int, row: Any) -> NewRecord:
+def new_record(number: int, row: Any, *, takes_value: bool = True) -> NewRecord:
+    """The record that a row means, its fields as they were given. ``takes_value``: a row may be the bytes of
+    a value alone.
+
+    Raises:
+        InvalidRecordError: it has none of the shapes; names the record by its ``number``.
+    """
     if isinstance(row, NewRecord):
         return row
-    if isinstance(row, bytes | bytearray | memoryview):
+    if takes_value and isinstance(row, bytes | bytearray | memoryview):
         return NewRecord(row)
     if isinstance(row, tuple) and 2 <= len(row) <= 4:
         key, value, *rest = row
         return NewRecord(value, key, rest[1] if len(rest) > 1 else (), rest[0] if rest else None)
+    value, hint = (" bytes,", _how_to_make_bytes("value", row)) if takes_value else ("", "")
     raise InvalidRecordError(
-        f"record {number} is a {type(row).__name__}; it must be a NewRecord, (key, value), "
-        "(key, value, timestamp_ms), (key, value, timestamp_ms, headers), or bytes"
-        + _how_to_make_bytes("value", row)
+        f"record {number} is a {type(row).__name__}; it must be{value} a NewRecord, (key, value), "
+        f"(key, value, timestamp_ms), or (key, value, timestamp_ms, headers){hint}"
     )
 
 

@@ -73,11 +73,15 @@ FIELDS: Final = (
 
 _TIMESTAMP: Final = FIELDS[1]
 
-TIMESTAMP_TYPE: Final = (pa.field("timestamp_type", pa.int32(), nullable=False), Wanted.TIMESTAMP_TYPE)
-"""A column that a read returns only by name, because few need it."""
+TIME: Final = (pa.field("timestamp", pa.timestamp("ms", "UTC")), Wanted.TIMESTAMP)
+"""A column of a read that must be named: ``timestamp_ms`` in Arrow's type for times; null if a record has
+none. It shares the memory of the numbers."""
 
-_ALL_FIELDS: Final = (*FIELDS, TIMESTAMP_TYPE)
-"""All columns, in the order of buffers and rows."""
+TIMESTAMP_TYPE: Final = (pa.field("timestamp_type", pa.int32(), nullable=False), Wanted.TIMESTAMP_TYPE)
+"""Another: what few ask for."""
+
+_STORED_FIELDS: Final = (*FIELDS, TIMESTAMP_TYPE)
+"""In the order in which buffers and rows have them."""
 
 
 class ColumnPlan(NamedTuple):
@@ -103,6 +107,7 @@ def plan_columns(
     check_count(batch_bytes, "batch_bytes")
     known = {field.name: (field, wanted) for field, wanted in FIELDS}
     names = list(known)
+    known[TIME[0].name] = TIME
     if has_types:
         known[TIMESTAMP_TYPE[0].name] = TIMESTAMP_TYPE
     if columns is not None:
@@ -433,7 +438,7 @@ def reader_of(plan: ColumnPlan, batches: Iterator[Any]) -> Any:
 def with_timestamps(plan: ColumnPlan) -> ColumnPlan:
     """The plan with a timestamp column, which a read by times needs even if the caller does not."""
     field, wanted = _TIMESTAMP
-    if plan.wanted & wanted:
+    if field.name in plan.schema.names:
         return plan
     return plan._replace(schema=plan.schema.append(field), wanted=plan.wanted | wanted)
 
@@ -460,7 +465,9 @@ def names_of_topic(columns: Iterable[str] | None) -> list[str]:
         UsageError: as :func:`plan_columns`.
     """
     names = [PARTITION.name, *(field.name for field, _ in FIELDS)]
-    return names if columns is None else _column_names(columns, [*names, TIMESTAMP_TYPE[0].name])
+    return (
+        names if columns is None else _column_names(columns, [*names, TIME[0].name, TIMESTAMP_TYPE[0].name])
+    )
 
 
 def names_of_log(names: list[str]) -> list[str]:
@@ -469,8 +476,8 @@ def names_of_log(names: list[str]) -> list[str]:
 
 
 def joined(readers: Sequence[tuple[int, Any]], names: list[str]) -> Any:
-    """One reader over (partition, its reader), one after the other, with the partition as a column."""
-    known = {field.name: field for field in (PARTITION, *(field for field, _ in _ALL_FIELDS))}
+    """One reader of (partition, its reader), one after the other, with the partition as a column."""
+    known = {field.name: field for field in (PARTITION, TIME[0], *(field for field, _ in _STORED_FIELDS))}
     schema = pa.schema([known[name] for name in names])
     return pa.RecordBatchReader.from_batches(schema, _joined(readers, schema))
 
@@ -491,7 +498,9 @@ def record_batch(finished: tuple[Any, ...], schema: Any) -> Any:
     """A record batch from :class:`.FinishedBuffers`. This needs no Python list: ``pa.array`` of a list
     imports pandas if it is installed, which takes a new process 1.5 s."""
     arrays = _arrays_of_buffers(FinishedBuffers._make(finished))
-    columns = dict(zip([field.name for field, _ in _ALL_FIELDS], arrays, strict=True))
+    columns = dict(zip([field.name for field, _ in _STORED_FIELDS], arrays, strict=True))
+    if TIME[0].name in schema.names:
+        columns[TIME[0].name] = _times_of(columns[_TIMESTAMP[0].name])
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
@@ -509,6 +518,14 @@ def _arrays_of_buffers(finished: FinishedBuffers) -> list[Any]:
 
 def _number_array(kind: Any, row_count: int, buffer: Bytes | None) -> Any:
     return None if buffer is None else pa.Array.from_buffers(kind, row_count, [None, pa.py_buffer(buffer)], 0)
+
+
+def _times_of(stamps: Any) -> Any:
+    """Milliseconds as times, in the same memory; those below 0 are none."""
+    are_times = pc.greater_equal(stamps, 0)
+    null_count = len(stamps) - (are_times.true_count or 0)
+    validity = are_times.buffers()[1] if null_count else None
+    return pa.Array.from_buffers(TIME[0].type, len(stamps), [validity, stamps.buffers()[1]], null_count)
 
 
 def _binary_array(kind: Any, row_count: int, column: tuple[Any, ...] | None) -> Any:

@@ -378,8 +378,9 @@ class ReadableLog(BoundToProcess, ABC):
         Arrow.
 
         Columns: ``offset`` and ``timestamp_ms`` (int64), ``key`` and ``value`` (binary), ``headers`` (a list
-        of (key, value) for each record); and on request ``timestamp_type`` (int32). ``columns`` selects and
-        orders them; the others cost nothing. Needs pyarrow: ``pip install 'embedded-logstore[arrow]'``. Cost:
+        of (key, value) for each record); and if you name them ``timestamp`` (``timestamp[ms, UTC]``, null for
+        a record without one) and ``timestamp_type`` (int32). ``columns`` selects and orders them; the others
+        cost nothing. Needs pyarrow: ``pip install 'embedded-logstore[arrow]'``. Cost:
         0.08 µs per record of 100 bytes if the log is not compressed, half of it for new memory. Memory:
         everything read. :meth:`iterate_arrow` reuses a bounded amount, and so takes half the time.
 
