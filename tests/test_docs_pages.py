@@ -12,6 +12,8 @@ PAGES = [
     "README.md",
     "docs/tutorial.md",
     "docs/offsets.md",
+    "docs/producers.md",
+    "docs/consumers.md",
     *sorted(f"docs/howto/{page.name}" for page in ROOT.glob("docs/howto/*.md")),
 ]
 ALL_PAGES = sorted(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from logstore.arguments import did_you_mean, shown
 from logstore.errors import InvalidConfigError
@@ -432,6 +432,23 @@ def check_store_config(config: StoreConfig | None) -> StoreConfig | None:
             "whose field topic takes the TopicConfig of new topics"
         )
     return config
+
+
+ConfigT = TypeVar("ConfigT")
+
+
+def choose_settings(cls: type[ConfigT], config: ConfigT | None, settings: Mapping[str, Any]) -> ConfigT:
+    """A whole configuration, with single settings changed.
+
+    Raises:
+        InvalidConfigError: ``config`` is something else, a name is unknown, or a value is bad.
+    """
+    if config is None:
+        return cls(**settings)
+    if not isinstance(config, cls):
+        raise InvalidConfigError(f"config is a {type(config).__name__}; it must be a {cls.__name__}")
+    _check_names(cls, settings)
+    return replace(config, **settings)  # type: ignore[type-var]
 
 
 def _parse_properties(cls: type[Any], properties: Mapping[str, str]) -> dict[str, Any]:

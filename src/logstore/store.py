@@ -7,13 +7,14 @@ A thin face over :class:`~logstore.logdir.directory.LogDirectory` (open for writ
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from logstore.arguments import check_callback, check_flag, plain_text
 from logstore.clock import Clock
-from logstore.config import StoreConfig, TopicConfig, check_topic_config
+from logstore.config import StoreConfig, TopicConfig, check_topic_config, choose_settings
 from logstore.errors import (
     LogstoreError,
     ReadOnlyError,
@@ -31,6 +32,7 @@ from logstore.logdir.directory import (
 from logstore.logdir.held import check_numbers, shown_numbers
 from logstore.model import (
     BoundToProcess,
+    Isolation,
     TopicPartition,
 )
 from logstore.partition.arguments import check_timeout
@@ -39,8 +41,13 @@ from logstore.warning import warn
 
 if TYPE_CHECKING:
     from logstore.backup.report import BackupReport, OnBackupProgress
+    from logstore.broker.local import LocalBroker
     from logstore.broker.offsets.committed import CommittedOffsets
-    from logstore.clients.offsets import Offsets
+    from logstore.clients.assignors import Assignor
+    from logstore.clients.consumer import Consumer, OnRebalance
+    from logstore.clients.offsets import Offsets, PartitionName
+    from logstore.clients.producer import Partitioner, Producer
+    from logstore.clients.settings import ConsumerConfig, ProducerConfig
     from logstore.logdir.cleaner import LogCleaner
     from logstore.logdir.watched import WatchedDirectory
     from logstore.partition.checking.findings import OnVerifyProgress, VerifyReport
@@ -49,6 +56,10 @@ if TYPE_CHECKING:
         OnCompactionProgress,
     )
     from logstore.showing import Table
+
+
+_DELIVERY_SECONDS = 10
+"""How long a store that is closed waits for its producers."""
 
 
 def open_store(
@@ -120,7 +131,9 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         self._directory = directory
         self._topics: dict[str, Topic] = {}
         self._committed: CommittedOffsets | None = None
-        self._committed_lock = threading.Lock()
+        self._broker: LocalBroker | None = None
+        self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
+        self._broker_lock = threading.Lock()
         """Guards its making."""
 
     @property
@@ -270,6 +283,92 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         self._directory.check_open()
         return self._directory
 
+    # Producers and consumers
+
+    def producer(
+        self, config: ProducerConfig | None = None, *, partitioner: Partitioner | None = None, **settings: Any
+    ) -> Producer:
+        """A producer: its ``send()`` returns at once, batches form by size and time, and each record's result
+        tells where it is, or why it was refused. ``docs/producers.md`` says more.
+
+        Args:
+            config: a whole :class:`~logstore.clients.settings.ProducerConfig`; or give single settings by
+                name: ``store.producer(acks=1, linger_ms=20)``.
+            partitioner: called with topic, key, value and the number of partitions of the topic; returns a
+                partition's number. By default the key decides, as in Kafka's Java client.
+
+        Raises:
+            InvalidConfigError: an unknown name or a bad value.
+            ReadOnlyError: the store was opened read-only.
+            ClosedError: it is closed.
+        """
+        from logstore.clients.producer import Producer  # many programs never get here
+        from logstore.clients.settings import ProducerConfig
+
+        directory = self._writable()
+        producer = Producer(
+            self._open_broker(directory),
+            config=choose_settings(ProducerConfig, config, settings),
+            clock=directory.context.clock,
+            partitioner=partitioner,
+        )
+        with self._broker_lock:
+            self._producers.add(producer)
+        return producer
+
+    def consumer(
+        self,
+        *topics: str,
+        group: str | None = None,
+        partitions: Iterable[PartitionName] = (),
+        isolation: Isolation = Isolation.HIGH_WATERMARK,
+        assignors: Iterable[str | Assignor] = ("cooperative-sticky",),
+        on_assigned: OnRebalance | None = None,
+        on_revoked: OnRebalance | None = None,
+        on_lost: OnRebalance | None = None,
+        config: ConsumerConfig | None = None,
+        **settings: Any,
+    ) -> Consumer:
+        """A consumer of topics, or of certain partitions. The consumers of a group share the partitions of
+        their topics, and go on where the group has committed. ``docs/consumers.md`` says more.
+
+        Args:
+            topics: their names.
+            group: the group's name. Without one the consumer reads all partitions, and commits nothing.
+            partitions: read these, instead of topics. With a group, only its offsets are used.
+            isolation: how far it sees.
+            assignors: how the group divides partitions: names of Kafka's assignors (``range``,
+                ``roundrobin``, ``sticky``, ``cooperative-sticky``) or your own, in the order of preference.
+            on_assigned, on_revoked, on_lost: called in ``poll()`` with partitions that the consumer got,
+                gives up, or has lost already. Without ``on_lost``, ``on_revoked`` is called for it.
+            config: a whole :class:`~logstore.clients.settings.ConsumerConfig`; or give single settings by
+                name: ``store.consumer("orders", auto_offset_reset="latest")``.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+            UsageError: both topics and partitions are given.
+            InvalidConfigError: an unknown name or a bad value.
+            ReadOnlyError: the store was opened read-only.
+            ClosedError: it is closed.
+        """
+        from logstore.clients.consumer import Consumer  # many programs never get here
+        from logstore.clients.settings import ConsumerConfig
+
+        directory = self._writable()
+        return Consumer(
+            self._open_broker(directory),
+            topics,
+            partitions=partitions,
+            group=group,
+            isolation=isolation,
+            config=choose_settings(ConsumerConfig, config, settings),
+            clock=directory.context.clock,
+            assignors=assignors,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+            on_lost=on_lost,
+        )
+
     # Committed offsets
 
     def offsets(self, group: str) -> Offsets:
@@ -297,12 +396,22 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         return Offsets(self._directory, self._committed_offsets(), group)
 
     def _committed_offsets(self) -> CommittedOffsets:
+        if isinstance(self._directory, LogDirectory):
+            return self._open_broker(self._directory).committed
         from logstore.broker.offsets.committed import CommittedOffsets
 
-        with self._committed_lock:
+        with self._broker_lock:
             if self._committed is None:
                 self._committed = CommittedOffsets(self._directory)
             return self._committed
+
+    def _open_broker(self, directory: LogDirectory) -> LocalBroker:
+        from logstore.broker.local import LocalBroker
+
+        with self._broker_lock:
+            if self._broker is None:
+                self._broker = LocalBroker(directory)
+            return self._broker
 
     # The whole store
 
@@ -417,12 +526,22 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         return self._writable().context.scheduler.run_due()
 
     def close(self) -> None:
-        """Flush and close everything. You may call it again, also from two threads at once. If an interrupt
-        leaves something open, the directory stays locked until another call closes the rest.
+        """Flush and close everything, producers too: what they have not delivered after 10 s is lost, with a
+        warning. You may call it again, also from two threads at once. If an interrupt leaves something open,
+        the directory stays locked until another call closes the rest.
 
         Raises:
             StorageError: something could not be made durable.
         """
+        with self._broker_lock:
+            producers = list(self._producers)
+        for producer in producers:
+            try:
+                producer.close(_DELIVERY_SECONDS)
+            except LogstoreError as error:
+                warn("a producer was closed with its store: %s", error)
+        if self._broker is not None:
+            self._broker.close()
         self._directory.close()
 
     def __enter__(self) -> Self:

@@ -49,6 +49,9 @@ class TopicStorage:
             else:
                 done(ErrorCode.NONE)
 
+        if self._scheduler.has_no_threads:  # nobody would do it while the caller waits
+            write()
+            return
         try:
             self._scheduler.after(0, f"store group {group_id}", write, is_waiting=True)
         except LogstoreError:

@@ -6,12 +6,12 @@ It has no thread. A call fetches what is there, and waits in the calling thread 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
-from logstore.arguments import milliseconds_of, plain_text, shown
+from logstore.arguments import check_callback, milliseconds_of, plain_text, shown
 from logstore.broker.broker import Broker
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import RETRIABLE, error_of
@@ -30,7 +30,9 @@ from logstore.broker.requests import (
     OffsetCommitRequest,
     OffsetFetchRequest,
 )
-from logstore.clients.offsets import PartitionName, check_group, check_partition
+from logstore.clients.assignors import Assignor, choose_assignors
+from logstore.clients.membership import Membership
+from logstore.clients.offsets import PartitionName, check_group, check_partition, check_partitions
 from logstore.clients.positions import NO_POSITION, Position, Positions
 from logstore.clients.received import received_records
 from logstore.clients.settings import ConsumerConfig
@@ -44,7 +46,19 @@ from logstore.errors import (
 )
 from logstore.files import ForkFlag
 from logstore.model import BoundToProcess, Isolation, Moment, OffsetAndMetadata, Record, TopicPartition
-from logstore.partition.arguments import check_offset, check_timeout
+from logstore.partition.arguments import check_isolation, check_offset, check_timeout
+
+OnRebalance = Callable[[tuple[TopicPartition, ...]], object]
+"""Called in :meth:`Consumer.poll` with partitions that the consumer got, or has to give up."""
+
+_NO_MEMBER = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.FENCED_INSTANCE_ID,
+    }
+)
 
 _POLL_MS = 60_000
 """How long a fetch of a caller who waits for ever waits before it is made again."""
@@ -66,7 +80,19 @@ class Consumer(BoundToProcess):
         isolation: Isolation = Isolation.HIGH_WATERMARK,
         config: ConsumerConfig | None = None,
         clock: Clock | None = None,
+        assignors: Iterable[str | Assignor] = ("cooperative-sticky",),
+        on_assigned: OnRebalance | None = None,
+        on_revoked: OnRebalance | None = None,
+        on_lost: OnRebalance | None = None,
     ) -> None:
+        check_isolation(isolation)
+        for name, callback in (
+            ("on_assigned", on_assigned),
+            ("on_revoked", on_revoked),
+            ("on_lost", on_lost),
+        ):
+            check_callback(callback, name)
+        chosen = choose_assignors(assignors)
         self.config = config or ConsumerConfig()
         """The settings."""
         self.isolation = isolation
@@ -87,10 +113,31 @@ class Consumer(BoundToProcess):
         self._woken = threading.Event()
         self._is_woken_up = False
         self._is_closed = False
-        assigned = [check_partition(each) for each in partitions]
+        assigned = check_partitions(partitions)
         if assigned and self._topics:
             raise UsageError("a consumer has topics or partitions, not both")
         self._positions.assign(assigned)
+        self._on_assigned, self._on_revoked, self._on_lost = (
+            on_assigned,
+            on_revoked,
+            on_revoked if on_lost is None else on_lost,
+        )
+        self._membership: Membership | None = None
+        if self._topics:
+            self._partitions_of(self._topics)  # or there is no such topic
+        if self._topics and self.group is not None:
+            self._membership = Membership(
+                broker,
+                self.group,
+                self._topics,
+                assignors=chosen,
+                instance_id=self.config.group_instance_id,
+                config=self.config,
+                clock=self._clock,
+                count_partitions=self._count_partitions,
+                give_up=self._give_up,
+                take=self._take_over,
+            )
         self._look_for_partitions()
 
     # What it reads
@@ -110,10 +157,10 @@ class Consumer(BoundToProcess):
         if self._topics:
             raise UsageError("the consumer subscribes to topics; it finds their partitions itself")
         self._drop_fetch()
-        self._positions.assign([check_partition(each) for each in partitions])
+        self._positions.assign(check_partitions(partitions))
 
     def _look_for_partitions(self) -> None:
-        """Find the partitions of the topics, from time to time.
+        """Find the partitions of the topics, from time to time. In a group they are assigned.
 
         Raises:
             UnknownTopicError: a topic is gone.
@@ -121,7 +168,18 @@ class Consumer(BoundToProcess):
         now_ms = self._clock.monotonic_ms()
         if not self._topics or now_ms - self._looked_ms < self.config.metadata_max_age_ms:
             return
-        found = self._ask(self._broker.metadata(MetadataRequest(self._topics)), "tell of the topics")
+        partitions = self._partitions_of(self._topics)
+        self._looked_ms = now_ms
+        if self._membership is None and set(partitions) != set(self._positions.partitions):
+            self._drop_fetch()
+            self._positions.assign(partitions)
+
+    def _partitions_of(self, topics: Iterable[str]) -> list[TopicPartition]:
+        """
+        Raises:
+            UnknownTopicError: there is no such topic.
+        """
+        found = self._ask(self._broker.metadata(MetadataRequest(tuple(topics))), "tell of the topics")
         partitions = []
         for topic in found.topics:
             if topic.error is not ErrorCode.NONE:
@@ -129,10 +187,63 @@ class Consumer(BoundToProcess):
             partitions += [
                 TopicPartition(topic.name, each.partition) for each in topic.partitions if each.leader_id >= 0
             ]
-        self._looked_ms = now_ms
-        if set(partitions) != set(self._positions.partitions):
-            self._drop_fetch()
-            self._positions.assign(partitions)
+        return partitions
+
+    def _count_partitions(self, topics: Iterable[str]) -> dict[str, int]:
+        """Of the topics that there are, for the leader of the group."""
+        found = self._ask(self._broker.metadata(MetadataRequest(tuple(topics))), "tell of the topics")
+        return {topic.name: len(topic.partitions) for topic in found.topics if topic.error is ErrorCode.NONE}
+
+    # Its group
+
+    def _give_up(self, partitions: Sequence[TopicPartition], is_lost: bool) -> None:
+        """Partitions are no longer its own."""
+        if not is_lost and self.config.enable_auto_commit:
+            self._commit_changed(partitions)
+        tell = self._on_lost if is_lost else self._on_revoked
+        if tell is not None:
+            tell(tuple(partitions))
+        self._drop_fetch()
+        gone = set(partitions)
+        self._positions.assign([each for each in self._positions.partitions if each not in gone])
+
+    def _take_over(self, partitions: Sequence[TopicPartition]) -> None:
+        self._drop_fetch()
+        self._positions.assign([*self._positions.partitions, *partitions])
+        if self._on_assigned is not None:
+            self._on_assigned(tuple(partitions))
+
+    def _take_part(self, left_ms: int) -> bool:
+        """Be a member of the group. Returns False if it is not one yet, after so many milliseconds."""
+        membership = self._membership
+        if membership is None:
+            return True
+        deadline_ms = self._clock.monotonic_ms() + left_ms
+        while True:
+            while membership.step():
+                pass
+            if membership.is_member:
+                return True
+            left_ms = deadline_ms - self._clock.monotonic_ms()
+            if left_ms <= 0 or not self._may_wait:
+                return False
+            pending = membership.waits_for
+            self._woken.clear()
+            self._check_woken_up()
+            if pending is None:
+                self._woken.wait(min(left_ms, max(membership.wait_ms(), 1)) / 1000)
+            else:
+                pending.on_wake(self._woken.set)
+                self._woken.wait(left_ms / 1000)
+
+    def _check_woken_up(self) -> None:
+        """
+        Raises:
+            RetriableError: :meth:`wakeup` was called.
+        """
+        if self._is_woken_up:
+            self._is_woken_up = False
+            raise RetriableError("wakeup() was called; poll again to go on")
 
     # Reading
 
@@ -161,14 +272,22 @@ class Consumer(BoundToProcess):
             self._commit_if_due()
         deadline_ms = None if timeout is None else self._clock.monotonic_ms() + int(timeout * 1000)
         while True:
+            left_ms = _POLL_MS if deadline_ms is None else deadline_ms - self._clock.monotonic_ms()
+            is_over = left_ms <= 0 or not self._may_wait
+            if not self._take_part(left_ms):
+                if is_over:
+                    return []
+                continue
             position = self._positions.with_records()
             if position is not None:
                 found = position.take(most)
                 if not position.has_records:
                     self._positions.move_last(position)
                 return found
-            left_ms = _POLL_MS if deadline_ms is None else deadline_ms - self._clock.monotonic_ms()
-            if not self._fetch_some(max(left_ms, 0)) and (left_ms <= 0 or not self._may_wait):
+            wait_ms = max(left_ms, 0)
+            if self._membership is not None:
+                wait_ms = min(wait_ms, self._membership.wait_ms())
+            if not self._fetch_some(wait_ms) and is_over:
                 return []
 
     def __iter__(self) -> Iterator[Record]:
@@ -179,6 +298,8 @@ class Consumer(BoundToProcess):
 
     def drain(self) -> Iterator[Record]:
         """Every record from here to the ends that the partitions have now, as the isolation shows them."""
+        if not self._take_part(self.config.request_timeout_ms):
+            raise RetriableError(f"group {self.group!r} still rebalances; try again, or poll()")
         ends = self.end_offsets()
         while any(
             self._at(each) < ends.get(each.partition, 0) and not each.is_paused for each in self._positions
@@ -266,9 +387,7 @@ class Consumer(BoundToProcess):
         deadline_ms = self._clock.monotonic_ms() + wait_ms
         while result is None:
             self._woken.clear()
-            if self._is_woken_up:
-                self._is_woken_up = False
-                raise RetriableError("wakeup() was called; poll again to go on")
+            self._check_woken_up()
             pending.on_wake(self._woken.set)
             left_ms = deadline_ms - self._clock.monotonic_ms()
             if left_ms <= 0:
@@ -486,9 +605,21 @@ class Consumer(BoundToProcess):
 
     def _commit(self, wanted: dict[TopicPartition, OffsetAndMetadata]) -> None:
         assert self.group is not None
-        result = self._ask(
-            self._broker.offset_commit(OffsetCommitRequest(self.group, wanted)), "commit offsets"
-        )
+        request = OffsetCommitRequest(self.group, wanted)
+        membership = self._membership
+        if membership is not None:
+            request = request._replace(
+                generation=membership.generation,
+                member_id=membership.member_id,
+                instance_id=self.config.group_instance_id,
+            )
+        result = self._ask(self._broker.offset_commit(request), "commit offsets")
+        if membership is not None and result.error in _NO_MEMBER:
+            membership.refused(result.error)
+            raise RetriableError(
+                f"group {self.group!r} rebalances, and nothing was committed; what was read since the last "
+                "commit comes again, here or to another member"
+            )
         if result.error is not ErrorCode.NONE:
             failed = [str(each) for each, code in result.errors.items() if code is not ErrorCode.NONE]
             what = result.message or result.error.name
@@ -502,13 +633,15 @@ class Consumer(BoundToProcess):
         if self._clock.monotonic_ms() - self._committed_ms >= self.config.auto_commit_interval_ms:
             self._commit_changed()
 
-    def _commit_changed(self) -> None:
+    def _commit_changed(self, partitions: Iterable[TopicPartition] | None = None) -> None:
         if self.group is None:
             return
+        wanted = set(self._positions.partitions if partitions is None else partitions)
         changed = {
             each.partition: OffsetAndMetadata(each.offset)
             for each in self._positions
-            if each.offset not in (NO_POSITION, self._committed.get(each.partition))
+            if each.partition in wanted
+            and each.offset not in (NO_POSITION, self._committed.get(each.partition))
         }
         self._committed_ms = self._clock.monotonic_ms()
         if changed:
@@ -524,7 +657,7 @@ class Consumer(BoundToProcess):
         """
         if self.group is None:
             raise UsageError("the consumer has no group; consumer(..., group='billing')")
-        names = self.assignment if partitions is None else tuple(map(check_partition, partitions))
+        names = self.assignment if partitions is None else tuple(check_partitions(partitions))
         is_committed = self.isolation is Isolation.COMMITTED
         while True:
             request = OffsetFetchRequest(self.group, names, is_committed)
@@ -542,15 +675,20 @@ class Consumer(BoundToProcess):
     # The end
 
     def close(self) -> None:
-        """Commit what is to be committed by itself, and stop. You may call it again."""
+        """Commit, if that is automatic, leave the group, and stop. You may call it again."""
         if self._is_closed:
             return
-        self._drop_fetch()
         try:
             if self.config.enable_auto_commit:
                 self._commit_changed()
         finally:
-            self._is_closed = True
+            self._stop()
+
+    def _stop(self) -> None:
+        self._is_closed = True
+        self._drop_fetch()
+        if self._membership is not None:
+            self._membership.leave()
 
     def __enter__(self) -> Self:
         return self
@@ -559,8 +697,8 @@ class Consumer(BoundToProcess):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None:
-            self._drop_fetch()  # what was being worked on when the error came is not committed
-            self._is_closed = True
+            if not self._is_closed:
+                self._stop()  # what was being worked on when the error came is not committed
             return
         self.close()
 

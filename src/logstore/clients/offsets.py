@@ -135,7 +135,7 @@ class Offsets(BoundToProcess, Mapping[TopicPartition, OffsetAndMetadata]):
         """
         self._committed.writable()
         flush = check_flag(flush, "flush")
-        wanted = None if partitions is None else [check_partition(each) for each in _listed(partitions)]
+        wanted = None if partitions is None else check_partitions(partitions)
         return self._committed.delete(self._group, wanted, flush=flush)
 
     def _find_log(self, directory: LogDirectory, name: TopicPartition) -> Log:
@@ -191,6 +191,14 @@ def check_partition(partition: object) -> TopicPartition:
                 f"partition {shown(number)} of topic {topic!r} must be a number{how_to_make_int(number)}"
             )
     raise UsageError(f"{shown(partition)} is no partition; give a pair such as ('orders', 0)")
+
+
+def check_partitions(partitions: Any) -> list[TopicPartition]:
+    """
+    Raises:
+        UsageError: it is no list of partitions.
+    """
+    return [check_partition(each) for each in _listed(partitions)]
 
 
 def _listed(partitions: Any) -> list[Any]:

@@ -102,6 +102,8 @@ _CONSUMER_RANGES = (
     ("request_timeout_ms", 1, 2**31 - 1),
     ("metadata_max_age_ms", 0, 2**31 - 1),
     ("auto_commit_interval_ms", 0, 2**31 - 1),
+    ("max_poll_interval_ms", 6_000, 1_800_000),
+    ("heartbeat_interval_ms", 1, 2**31 - 1),
 )
 
 
@@ -142,11 +144,21 @@ class ConsumerConfig(Checked):
     Kafka: true. A commit that nobody asked for loses records of a program that works on them elsewhere."""
     auto_commit_interval_ms: int = 5_000
     """How often."""
+    max_poll_interval_ms: int = 300_000
+    """A member of a group that does not poll for this long loses its partitions to the others. There is no
+    session timeout beside it: a member in this process does not die alone."""
+    heartbeat_interval_ms: int = 3_000
+    """How soon a member that polls learns that others have come or gone."""
+    group_instance_id: str | None = None
+    """Makes the member static (KIP-345): when it is closed, its partitions wait for it, for
+    ``max_poll_interval_ms``, and it gets them again without a rebalance."""
 
     def __post_init__(self) -> None:
         for setting, low, high in _CONSUMER_RANGES:
             check_range(self, setting, low, high)
         check_flag(self, "enable_auto_commit")
+        if self.group_instance_id is not None and type(self.group_instance_id) is not str:
+            raise InvalidConfigError(f"group_instance_id is {shown(self.group_instance_id)}; it must be text")
         reset = self.auto_offset_reset
         if not (isinstance(reset, timedelta) or (isinstance(reset, str) and reset in _RESETS)):
             raise InvalidConfigError(
