@@ -128,7 +128,7 @@ def test_the_catalogue_of_one_held_in_part_is_of_a_version_that_an_older_logstor
     assert content["topics"]["t"]["held"] == [0, 3]
     assert "letting_go" not in content["topics"]["t"]
     monkeypatch.setattr(catalogue, "VERSION", 1)  # as it was
-    with pytest.raises(UnsupportedVersionError, match="is of version 2; 1 is known"):
+    with pytest.raises(UnsupportedVersionError, match="has version 2; only 1 is known"):
         open_store(path)
 
 

@@ -115,7 +115,7 @@ def test_what_is_no_offset_of_ours_is_refused_and_shown(damaged, reason):
 
 
 def test_offset_of_a_newer_version_is_refused():
-    with pytest.raises(UnsupportedVersionError, match="is of version 2; this logstore knows version 1"):
+    with pytest.raises(UnsupportedVersionError, match="has version 2; this logstore knows version 1"):
         parse_offset({"logstore": 2, "topics": {}})
 
 

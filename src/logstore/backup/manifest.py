@@ -114,7 +114,7 @@ def decode_manifest(data: bytes) -> Manifest:
         content = json.loads(data)
         if content["version"] > VERSION:
             raise UnsupportedVersionError(
-                f"{BACKUP_NAME} is of version {content['version']}; {VERSION} is known"
+                f"{BACKUP_NAME} has version {content['version']}; only {VERSION} is known"
             )
         return Manifest(
             store=str(content["store"]),

@@ -156,7 +156,7 @@ def decode_catalogue(data: bytes) -> dict[str, TopicEntry]:
         raise CorruptionError(f"is not JSON: {error}") from None
     version = _field(content, "version", int, "the catalogue")
     if version > VERSION:
-        raise UnsupportedVersionError(f"{CATALOGUE_NAME} is of version {version}; {VERSION} is known")
+        raise UnsupportedVersionError(f"{CATALOGUE_NAME} has version {version}; only {VERSION} is known")
     topics = _field(content, "topics", dict, "the catalogue")
     return {name: _decode_entry(name, described) for name, described in topics.items()}
 

@@ -93,7 +93,7 @@ def parse_offset(parsed: Any) -> StreamOffset | None:
         _refuse(parsed, 'it has no "logstore"; was the checkpoint made by another source?')
     if parsed["logstore"] != VERSION:
         raise UnsupportedVersionError(
-            f"an offset in the stream's checkpoint is of version {parsed['logstore']}; this logstore knows "
+            f"an offset in the stream's checkpoint has version {parsed['logstore']}; this logstore knows "
             f"version {VERSION}: {_shown(parsed)}"
         )
     topics = parsed.get("topics")
