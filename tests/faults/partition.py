@@ -468,7 +468,7 @@ def cut_power(
             if is_unread_index(error, disk):
                 continue
             story = [f"  {entry!s:.150}" for entry in trace[max(number - 40, 0) : number + 1]]
-            error.add_note("\n".join(["the power was cut behind:", *story, states.describe(choices)]))
+            error.add_note("\n".join(["the power was cut after:", *story, states.describe(choices)]))
             raise
     return len(chosen) + 1
 
