@@ -99,7 +99,7 @@ def test_times_and_headers_are_those_of_the_records(spark, store):
     [
         ({"subscribe": "t", "colour": "red"}, "option colour is 'red': there is no option of this name"),
         ({"subscribe": "gone"}, "there is no topic 'gone'"),
-        ({"subscribe": "t", "startingOffsets": "{"}, "option startingOffsets is '{': it is no JSON"),
+        ({"subscribe": "t", "startingOffsets": "{"}, "option startingOffsets is '{': it is not JSON"),
         (
             {"subscribe": "t", "startingOffsets": '{"t": {"0": 9}}'},
             "startingOffsets: offset 9 of t-0 is not there",
