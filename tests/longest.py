@@ -1,11 +1,11 @@
 """``longest.txt`` says which tests take long, and how long: functions of more than half a second, with all
 their parameters together.
 
-``make check`` leaves them out, and takes less than a minute on two cores. Where processes share a run, they
-begin with what takes longest, so that none is left with a long test at the end. All tests of a folder or file
-in ``TOGETHER`` are run by one process, which starts Spark, a broker or a compiler once for all of them.
+``make check`` leaves them out, and takes less than a minute on two cores. If several processes share a run,
+they begin with the longest tests, so that none has a long test left at the end. One process runs all tests of
+a folder or file in ``TOGETHER``, and starts Spark, a broker or a compiler once for all of them.
 
-``pytest --note-longest`` writes what it has run into the file. A test that is not there, being new, runs.
+``pytest --note-longest`` writes the times of its tests into the file. New tests, which are not in it, run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    # with several processes the one that began the run hears of all tests
+    # with several processes, the main process gets the reports of all tests
     if config.getoption("--note-longest") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Seconds())
 
@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(config, items):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     if config.getoption("dist") == "load":
-        config.option.loadscopereorder = False  # the order is ours
+        config.option.loadscopereorder = False  # we set the order
         return _Shares(config, log)
     return None
 
@@ -59,7 +59,7 @@ class _Shares(LoadScopeScheduling):
         return unit_of(nodeid)
 
     def _reschedule(self, node):
-        if node in self.registered_collections:  # what replaces a process that died is not ready at once
+        if node in self.registered_collections:  # the replacement of a dead process is not ready at once
             super()._reschedule(node)
 
 

@@ -1,7 +1,7 @@
 """The main actions, and the exact file operations that each does.
 
-``python -m tests.crash.traces`` writes the files of ``tests/crash/golden`` anew; what has changed in them is
-then there to review: a flush that is gone is a line that is gone.
+``python -m tests.crash.traces`` writes the files of ``tests/crash/golden`` again. Review the difference: a
+missing flush is a missing line.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FLUSHED = [NewRecord(b"value", timestamp_ms=1_700_000_000_000)]
 
 
 def _of_partition(action: Callable[..., object], *before: Callable[..., object]) -> list[str]:
-    """What an action does to a partition that others have prepared."""
+    """The operations of an action on a partition that the actions ``before`` have prepared."""
     files = MemoryFiles()
     log = open_partition(files)
     for prepare in before:
@@ -150,7 +150,7 @@ ACTIONS: dict[str, Callable[[], list[str]]] = {
 
 
 def trace(name: str) -> str:
-    """The lines of an action; ids that are drawn by chance are the same each time."""
+    """The lines of an action; random ids are the same each time."""
     rng = random.Random(0)
 
     def draw() -> uuid.UUID:

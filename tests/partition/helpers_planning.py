@@ -1,6 +1,8 @@
-"""The checks of encoded batches as they read: record by record, in one step, with every offset known.
+"""The checks of encoded batches in their simplest form: record by record, in one step, with every offset
+known.
 
-What :mod:`logstore.partition.encoding.planning` does in two steps and without making records is held to this.
+Tests compare this with :mod:`logstore.partition.encoding.planning`, which works in two steps and without
+records.
 """
 
 from __future__ import annotations
@@ -119,8 +121,8 @@ def _assign_offsets(
 
 
 def _fits_in_place(header: BatchHeader, records: Sequence[Record], codec: Codec, config: TopicConfig) -> bool:
-    """Whether the bytes can stay: the codec and the magic are those on disk, the offsets have no gap, and no
-    record changes its timestamp with the batch's timestamp type."""
+    """Whether the bytes can stay: codec and magic are those on disk, the offsets have no gap, and the batch's
+    timestamp type changes no record's timestamp."""
     if header.magic < 2 or codec != header.codec:
         return False
     if (
@@ -134,7 +136,7 @@ def _fits_in_place(header: BatchHeader, records: Sequence[Record], codec: Codec,
 
 
 def _rebuild(header: BatchHeader, records: Sequence[Record], codec: Codec, config: TopicConfig) -> bytearray:
-    """Encode the records anew with offsets 0, 1, 2 and so on."""
+    """Encode the records again with offsets 0, 1, 2 and so on."""
     dense = [record._replace(offset=number) for number, record in enumerate(records)]
     like = header._replace(
         magic=MAGIC,

@@ -102,7 +102,7 @@ def test_times_and_headers_are_those_of_the_records(spark, store):
         ({"subscribe": "t", "startingOffsets": "{"}, "option startingOffsets is '{': it is not JSON"),
         (
             {"subscribe": "t", "startingOffsets": '{"t": {"0": 9}}'},
-            "startingOffsets: offset 9 of t-0 is not there",
+            "startingOffsets: offset 9 of t-0 does not exist",
         ),
     ],
 )

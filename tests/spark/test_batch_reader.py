@@ -275,8 +275,8 @@ def test_a_read_begins_and_ends_where_the_options_say(store, log, options, start
             {"startingOffsets": AT % 101},
             "startingOffsets: offset 101 of t-0 does not exist: .* has 20 to 100",
         ),
-        ({"startingOffsets": AT % 19}, "startingOffsets: offset 19 of t-0 is not there"),
-        ({"endingOffsets": AT % 200}, "endingOffsets: offset 200 of t-0 is not there"),
+        ({"startingOffsets": AT % 19}, "startingOffsets: offset 19 of t-0 does not exist"),
+        ({"endingOffsets": AT % 200}, "endingOffsets: offset 200 of t-0 does not exist"),
         (
             {"startingOffsets": AT % 50, "endingOffsets": AT % 49},
             "begins at offset 50 and ends before it, at 49",
