@@ -266,7 +266,7 @@ def test_directories_of_another_user_are_refused(tmp_path, monkeypatch):
 def test_there_must_be_room_for_the_copies(tmp_path, monkeypatch):
     source = make_store(tmp_path / "store", kept=1)
     monkeypatch.setattr("logstore.exchange.plan.free_bytes", lambda files, path: 10)
-    with pytest.raises(DiskFullError, match="bytes are to be copied, 10 are free"):
+    with pytest.raises(DiskFullError, match="bytes must be copied, 10 are free"):
         logstore.handover(source, tmp_path / "target")
     assert not (tmp_path / "target").exists()
 

@@ -423,4 +423,4 @@ def _check_room(plan: Plan, source: Place, target: Place | None, target_path: st
     if free is not None and needed > free:
         import errno
 
-        raise DiskFullError(errno.ENOSPC, f"{needed} bytes are to be copied, {free} are free", target_path)
+        raise DiskFullError(errno.ENOSPC, f"{needed} bytes must be copied, {free} are free", target_path)

@@ -384,7 +384,7 @@ def _decode_some(
     count: int,
     partition: TopicPartition | None,
 ) -> list[Record] | None:
-    """Records number ``first`` to ``first + count - 1``; None if anything is out of the ordinary."""
+    """Records number ``first`` to ``first + count - 1``; None if anything is unusual."""
     if header.codec is Codec.NONE:
         section, at, end = buffer, position + HEADER_BYTES, position + header.size_bytes
     else:

@@ -68,7 +68,7 @@ class Scrubber:
         for log in logs:
             try:
                 yield from self._scrub(log)
-            except Exception as error:  # also if memory ran out: the other logs are scrubbed all the same
+            except Exception as error:  # also if memory ran out: the other logs are still scrubbed
                 warn("%s could not be scrubbed: %s: %s", log.partition, type(error).__name__, error)
 
     def _scrub(self, log: Log) -> Iterator[int]:
