@@ -5,6 +5,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
+# A run of the tests starts hundreds of Python processes. Without its bytecode on disk each of them would compile
+# every module that it imports, which takes longer than most tests.
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.cache/bytecode
+
 .PHONY: help demo demo-spark test test-spark-oldest check lint compiled wheel docs bench soak mutants clean
 
 help:

@@ -20,7 +20,7 @@ from logstore.partition.state.home import CLEAN_MARKER_NAME
 from logstore.partition.writing.writer import LogWriter
 from tests.figures import report as report_figure
 
-pytest_plugins = ["tests.durations", "tests.longest", "tests.partition.fixtures", "tests.rotation"]
+pytest_plugins = ["tests.durations", "tests.rotation", "tests.longest", "tests.partition.fixtures"]
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -1,9 +1,13 @@
 """``longest.txt`` says which tests take long, and how long: functions of more than half a second, with all
 their parameters together.
 
-``make check`` leaves them out, and takes less than a minute on two cores. If several processes share a run,
-they begin with the longest tests, so that none has a long test left at the end. One process runs all tests of
-a folder or file in ``TOGETHER``, and starts Spark, a broker or a compiler once for all of them.
+``make check`` leaves them out. A test of ``ALTERNATING_SECONDS`` or more runs in every second turn (see
+:mod:`tests.rotation`): half of these tests in one turn, the other half in the next. Tests whose file divides
+itself into turns, and those marked ``every_turn``, do not alternate.
+
+If several processes share a run, they begin with the longest tests, so that none has a long test left at the
+end. One process runs all tests of a folder or file in ``TOGETHER``, and starts Spark, a broker or a compiler
+once for all of them.
 
 ``pytest --note-longest`` writes the times of its tests into the file. New tests, which are not in it, run.
 """
@@ -13,12 +17,16 @@ from __future__ import annotations
 from collections import Counter
 from functools import cache
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.rotation import turn
+
 LONGEST = Path(__file__).with_suffix(".txt")
 SECONDS = 0.5
+ALTERNATING_SECONDS = 2.0
 TOGETHER = ("tests/spark/", "tests/interop/", "tests/fuzz/test_sanitizers.py")
 
 
@@ -30,8 +38,34 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     # with several processes, the main process gets the reports of all tests
+    config.pluginmanager.register(_Alternating())
     if config.getoption("--note-longest") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Seconds())
+
+
+class _Alternating:
+    """Before pytest looks at the marks."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items):
+        for item in items:
+            if is_for_another_turn(item, turn()):
+                item.add_marker(pytest.mark.soak)
+
+
+def is_for_another_turn(item, number):
+    """Whether the test takes long, and the next turn runs it, or the one before."""
+    function = function_of(item.nodeid)
+    if number is None or longest().get(function, 0) < ALTERNATING_SECONDS:
+        return False
+    if item.get_closest_marker("every_turn") is not None or _divides_itself(item.module):
+        return False
+    return (crc32(function.encode()) + number) % 2 == 1
+
+
+@cache
+def _divides_itself(module):
+    return any(getattr(value, "__module__", None) == "tests.rotation" for value in vars(module).values())
 
 
 @pytest.hookimpl(trylast=True)

@@ -13,7 +13,7 @@ CHOICES = {
     "compression_type": ["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"],
     "message_timestamp_type": ["CreateTime", "LogAppendTime"],
 }
-FLAGS = ["message_timestamp_unit_check", "preallocate", "unclean_leader_election_enable"]
+FLAGS = ["acks_all_durable", "message_timestamp_unit_check", "preallocate", "unclean_leader_election_enable"]
 
 
 def lags(name, value):

@@ -11,6 +11,7 @@ from tests.pages import ROOT, check_output, run_page
 PAGES = [
     "README.md",
     "docs/tutorial.md",
+    "docs/offsets.md",
     *sorted(f"docs/howto/{page.name}" for page in ROOT.glob("docs/howto/*.md")),
 ]
 

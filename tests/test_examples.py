@@ -54,6 +54,14 @@ def test_quickstart_reads_what_one_key_got(tmp_path: Path) -> None:
     assert re.findall(r"b'(\w+)'$", printed, re.MULTILINE) == ["paid", "shipped", "returned"]
 
 
+def test_a_killed_reader_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    lives, missed, again = run("resume.py", cwd=tmp_path).splitlines()
+    assert int(lives.split()[0]) > 3
+    assert lives.endswith("stands at 20")
+    assert missed == "missed: [] in order: True"
+    assert again.endswith(": True")
+
+
 def test_outbox_events_arrive_once_though_the_relay_died(tmp_path: Path) -> None:
     printed = run("outbox.py", cwd=tmp_path)
     assert "dies" in printed

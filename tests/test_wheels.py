@@ -191,6 +191,7 @@ print("typed out")
 """
 
 
+@pytest.mark.every_turn
 def test_readme_and_tutorial_run_in_a_fresh_environment(wheel, tmp_path):
     """With nothing but what the install brings. 20 s, and the network; without one it is skipped."""
     environment = tmp_path / "environment"

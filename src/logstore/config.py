@@ -72,10 +72,13 @@ _STORE_RANGES = (
     ("log_cleaner_backoff_ms", 1, UNLIMITED),
     ("producer_id_expiration_ms", 1, UNLIMITED),
     ("producer_id_expiration_check_interval_ms", 1, UNLIMITED),
+    ("offsets_topic_num_partitions", 1, 100_000),
+    ("offsets_retention_minutes", -1, _MAX_INT32),
+    ("offset_metadata_max_bytes", 0, 32_767),
 )
 
 
-def _check_range(config: object, setting: str, low: float, high: float) -> None:
+def check_range(config: object, setting: str, low: float, high: float) -> None:
     value = getattr(config, setting)
     may_be_fraction = setting.endswith("_ratio")
     if type(value) is not int and not (may_be_fraction and type(value) is float):
@@ -86,13 +89,13 @@ def _check_range(config: object, setting: str, low: float, high: float) -> None:
         raise InvalidConfigError(f"{setting} is {value}; it must be from {low} to {high}")
 
 
-def _check_choice(config: object, setting: str, choices: set[str]) -> None:
+def check_choice(config: object, setting: str, choices: set[str]) -> None:
     value = getattr(config, setting)
     if not isinstance(value, str) or value not in choices:
         raise InvalidConfigError(f"{setting} is {shown(value)}{did_you_mean(value, choices)}")
 
 
-def _check_flag(config: object, setting: str) -> None:
+def check_flag(config: object, setting: str) -> None:
     value = getattr(config, setting)
     if not isinstance(value, bool):
         raise InvalidConfigError(f"{setting} is {shown(value)}; it must be True or False")
@@ -110,7 +113,7 @@ def _check_names(cls: type[Any], settings: Iterable[str]) -> None:
             raise InvalidConfigError(f"unknown setting {name!r}{hint}")
 
 
-class _Checked:
+class Checked:
     """Suggests the setting that an unknown name probably means; Python's own message would not."""
 
     __slots__ = ()
@@ -123,7 +126,7 @@ class _Checked:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TopicConfig(_Checked):
+class TopicConfig(Checked):
     """The settings of one topic. Limits on sizes and times hold for each partition by itself.
 
     Raises:
@@ -194,6 +197,13 @@ class TopicConfig(_Checked):
 
     Kafka: never, because it relies on replicas. One machine has none: a power cut would take everything since
     the last roll."""
+    acks_all_durable: bool = True
+    """What ``acks="all"`` means for a partition with a single replica. True: the batch is durable, which
+    costs a flush, shared by all who wait for one. False: the batch is in the log, as with ``acks=1``, and a
+    power cut within ``flush_ms`` can take it. To make every append durable whatever its acks, set
+    ``flush_messages`` to 1.
+
+    Kafka: has no such setting. Its ``acks=all`` means all replicas, and none of them flushes."""
 
     # What is accepted
 
@@ -223,13 +233,14 @@ class TopicConfig(_Checked):
 
     def __post_init__(self) -> None:
         for setting, low, high in _TOPIC_RANGES:
-            _check_range(self, setting, low, high)
-        _check_choice(self, "cleanup_policy", _POLICIES)
-        _check_choice(self, "compression_type", _COMPRESSION_TYPES)
-        _check_choice(self, "message_timestamp_type", _TIMESTAMP_TYPES)
-        _check_flag(self, "message_timestamp_unit_check")
-        _check_flag(self, "preallocate")
-        _check_flag(self, "unclean_leader_election_enable")
+            check_range(self, setting, low, high)
+        check_choice(self, "cleanup_policy", _POLICIES)
+        check_choice(self, "compression_type", _COMPRESSION_TYPES)
+        check_choice(self, "message_timestamp_type", _TIMESTAMP_TYPES)
+        check_flag(self, "message_timestamp_unit_check")
+        check_flag(self, "acks_all_durable")
+        check_flag(self, "preallocate")
+        check_flag(self, "unclean_leader_election_enable")
         if self.compression_gzip_level == 0:
             raise InvalidConfigError("compression_gzip_level is 0; it must be -1 or 1 to 9")
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
@@ -284,7 +295,7 @@ class TopicConfig(_Checked):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StoreConfig(_Checked):
+class StoreConfig(Checked):
     """The settings of one open store.
 
     Raises:
@@ -369,10 +380,28 @@ class StoreConfig(_Checked):
     producer_id_expiration_check_interval_ms: int = 600_000
     """How often to look for idle producers."""
 
+    # Committed offsets
+
+    offsets_topic_num_partitions: int = 1
+    """How many partitions ``__consumer_offsets`` gets when the first commit makes it. Of a topic that is
+    there, its own number counts.
+
+    Kafka: 50, to divide the groups among brokers. One process gains nothing from more than one, and each is a
+    directory with files of its own. A broker that takes the directory over goes by what is there."""
+    offsets_retention_minutes: int = -1
+    """How long the committed offsets of a group are kept after its last member has left (KIP-211). Offsets
+    that were committed without a group, as by :meth:`.Store.offsets`, are kept for this long after each
+    commit. -1 keeps them until they are deleted.
+
+    Kafka: 10080, a week. A reader that pauses for longer would begin anew, and a library deletes nothing
+    unless told to."""
+    offset_metadata_max_bytes: int = 4_096
+    """The longest metadata that a committed offset may have, in UTF-8."""
+
     def __post_init__(self) -> None:
         for setting, low, high in _STORE_RANGES:
-            _check_range(self, setting, low, high)
-        _check_flag(self, "log_cleaner_enable")
+            check_range(self, setting, low, high)
+        check_flag(self, "log_cleaner_enable")
         if self.log_cleaner_dedupe_buffer_size // self.log_cleaner_threads < LEAST_CLEANER_MAP_BYTES:
             raise InvalidConfigError(
                 f"log_cleaner_dedupe_buffer_size ({self.log_cleaner_dedupe_buffer_size}) must be at least "

@@ -400,6 +400,17 @@ class OffsetAndTimestamp(NamedTuple):
     leader_epoch: int | None
 
 
+class OffsetAndMetadata(NamedTuple):
+    """A committed offset."""
+
+    offset: int
+    """The next offset to read."""
+    metadata: str = ""
+    """A note of whoever commits it."""
+    leader_epoch: int | None = None
+    """Of the last record that was read; None if it is not known."""
+
+
 class AbortedTransaction(NamedTuple):
     """One entry of a transaction index: the producer, its first offset, the offset of the abort marker, and
     the last stable offset when the marker was written."""

@@ -6,6 +6,7 @@ A thin face over :class:`~logstore.logdir.directory.LogDirectory` (open for writ
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Self
@@ -20,7 +21,7 @@ from logstore.errors import (
     UsageError,
 )
 from logstore.files import Files, PathLike, check_path
-from logstore.format.names import check_topic_name
+from logstore.format.names import OFFSETS_TOPIC, check_topic_name
 from logstore.logdir.catalogue import MAX_PARTITIONS
 from logstore.logdir.directory import (
     LogDirectory,
@@ -34,9 +35,12 @@ from logstore.model import (
 )
 from logstore.partition.arguments import check_timeout
 from logstore.topic import Topic
+from logstore.warning import warn
 
 if TYPE_CHECKING:
     from logstore.backup.report import BackupReport, OnBackupProgress
+    from logstore.broker.offsets.committed import CommittedOffsets
+    from logstore.clients.offsets import Offsets
     from logstore.logdir.cleaner import LogCleaner
     from logstore.logdir.watched import WatchedDirectory
     from logstore.partition.checking.findings import OnVerifyProgress, VerifyReport
@@ -115,6 +119,9 @@ class Store(BoundToProcess, Mapping[str, Topic]):
     def __init__(self, directory: LogDirectory | WatchedDirectory) -> None:
         self._directory = directory
         self._topics: dict[str, Topic] = {}
+        self._committed: CommittedOffsets | None = None
+        self._committed_lock = threading.Lock()
+        """Guards its making."""
 
     @property
     def path(self) -> str:
@@ -236,8 +243,9 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         return topic
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and all its records. Its logs are closed. The files are removed after
-        ``file_delete_delay_ms``, so that readers in other processes can finish.
+        """Delete a topic, all its records, and the offsets that groups have committed for it. Its logs are
+        closed. The files are removed after ``file_delete_delay_ms``, so that readers in other processes can
+        finish.
 
         Raises:
             UnknownTopicError: there is no such topic.
@@ -247,12 +255,54 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         name = plain_text(name)
         self._writable().delete_topic(name)
         self._topics.pop(name, None)
+        if OFFSETS_TOPIC in self._directory.topic_names():
+            self._forget_offsets_of(name)
+
+    def _forget_offsets_of(self, topic: str) -> None:
+        try:
+            self._committed_offsets().forget_topic(topic)
+        except LogstoreError as error:  # the topic is deleted all the same
+            warn("topic %r was deleted, but not the offsets that groups have committed: %s", topic, error)
 
     def _writable(self) -> LogDirectory:
         if not isinstance(self._directory, LogDirectory):
             raise ReadOnlyError(f"{self.path} was opened read-only; open it without read_only to change it")
         self._directory.check_open()
         return self._directory
+
+    # Committed offsets
+
+    def offsets(self, group: str) -> Offsets:
+        """The committed offsets of a group: a mapping from partition to the next offset to read.
+
+        ::
+
+            offsets = store.offsets("billing")
+            committed = offsets.get(("orders", 0))
+            for record in store["orders"][0].read(committed.offset if committed else None):
+                ...
+                offsets.commit({("orders", 0): record.offset + 1})
+
+        They are kept in the topic ``__consumer_offsets``, as Kafka keeps those of its consumer groups, which
+        the first commit makes. ``docs/offsets.md`` says more. Works on read-only stores too, beside the
+        writer. Costs nothing until it is used; the first look reads what is committed, 6 µs for each offset.
+
+        Raises:
+            UsageError: the group is not text of 1 to 32,767 bytes.
+            ClosedError: the store is closed.
+        """
+        from logstore.clients.offsets import Offsets  # many programs never get here
+
+        self._directory.check_open()
+        return Offsets(self._directory, self._committed_offsets(), group)
+
+    def _committed_offsets(self) -> CommittedOffsets:
+        from logstore.broker.offsets.committed import CommittedOffsets
+
+        with self._committed_lock:
+            if self._committed is None:
+                self._committed = CommittedOffsets(self._directory)
+            return self._committed
 
     # The whole store
 

@@ -99,7 +99,7 @@ def test_a_leak_is_seen():
     kept = []
 
     def leak():
-        kept.extend([object(), object()])
+        kept.extend([object() for _ in range(100)])  # more than another thread of the run may give back
 
     assert grows_always(blocks, leak)
     assert grows_always(references, lambda: kept.append(None))

@@ -39,6 +39,7 @@ def test_some_kills_lose_nothing():
 
 
 @pytest.mark.slow
+@pytest.mark.every_turn
 def test_kills_lose_nothing_that_was_acknowledged():
     tried = kill(500, seed_of_turn())
     assert set(tried["kinds"]) == {*KINDS, "store"}

@@ -48,6 +48,7 @@ is read by [`TopicConfig.from_properties`](#topicconfigfrom_properties).
 
 _OF_PRODUCER = {"linger_ms": "linger.ms", "batch_bytes": "batch.size"}
 _OURS = {
+    "acks_all_durable",
     "message_timestamp_unit_check",
     "topic",
     "max_open_segments",
@@ -113,7 +114,7 @@ def _default(kind: type[Any], name: str) -> Any:
 
 
 def _choices(class_name: str) -> dict[str, set[str]]:
-    """The setting and the set of each ``_check_choice(self, "setting", SET)`` in the class."""
+    """The setting and the set of each ``check_choice(self, "setting", SET)`` in the class."""
     (node,) = (
         each
         for each in module("logstore.config").tree.body
@@ -122,7 +123,7 @@ def _choices(class_name: str) -> dict[str, set[str]]:
     return {
         ast.literal_eval(call.args[1]): getattr(config, ast.unparse(call.args[2]))
         for call in ast.walk(node)
-        if isinstance(call, ast.Call) and ast.unparse(call.func) == "_check_choice"
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "check_choice"
     }
 
 

@@ -24,6 +24,7 @@ def read(spark, store, **options):
     return spark.read.format("logstore").options(path=store.path, **options).load()
 
 
+@pytest.mark.every_turn
 def test_every_record_comes_once_and_as_it_is(spark, store):
     topic = store.require_topic("orders", partitions=2, config=TopicConfig(retention_ms=-1))
     topic[0].extend([(b"k%d" % i, b"v" * i, 1000 + i, [("h", b"x")] * (i % 2)) for i in range(10)])

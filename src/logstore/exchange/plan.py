@@ -17,7 +17,13 @@ from logstore.files import Files, foreign_owner, free_bytes
 from logstore.format.checkpoint import EpochEntry
 from logstore.format.header import HEADER_BYTES
 from logstore.format.layout import BATCH_HEADER
-from logstore.format.names import DELETED_SUFFIX, INTERNAL_PREFIX, LOG_SUFFIX, segment_file_name
+from logstore.format.names import (
+    DELETED_SUFFIX,
+    INTERNAL_PREFIX,
+    LOG_SUFFIX,
+    OFFSETS_TOPIC,
+    segment_file_name,
+)
 from logstore.logdir.catalogue import TopicEntry
 from logstore.logdir.held import shown_numbers
 from logstore.logdir.identity import read_identity
@@ -105,7 +111,7 @@ def choose_topics(source: Place, names: Iterable[str] | None, *, is_to_broker: b
     for name in chosen:
         if name not in there:
             raise UnknownTopicError(f"there is no topic {name!r} in {source.path}")
-        if is_to_broker and name.startswith(INTERNAL_PREFIX):
+        if is_to_broker and name.startswith(INTERNAL_PREFIX) and name != OFFSETS_TOPIC:
             raise UsageError(f"topic {name!r} is internal to a broker and its cluster; leave it out")
     return chosen
 

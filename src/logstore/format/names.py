@@ -30,6 +30,8 @@ HANDOVER_MARK_NAME = "handover.json"
 """This file marks a partition directory that a handover has created and not finished."""
 INTERNAL_PREFIX = "__"
 """The prefix of the topics in which a broker keeps its own state."""
+OFFSETS_TOPIC = "__consumer_offsets"
+"""The topic of committed offsets."""
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"

@@ -64,7 +64,8 @@ class Message(Generic[T]):
 
         Raises:
             UnsupportedVersionError: it has no such version.
-            UsageError: a field does not fit: a number or a length is too large, or a null is not allowed.
+            UsageError: a field does not fit: a number or a length is too large, a null is not allowed, or
+                text is not Unicode.
         """
         return b"".join(self.encode_parts(message, version))
 
@@ -76,7 +77,7 @@ class Message(Generic[T]):
         parts: list[Bytes] = []
         try:
             encode(parts, message)
-        except (struct.error, AttributeError, TypeError) as error:
+        except (struct.error, AttributeError, TypeError, UnicodeEncodeError) as error:
             raise UsageError(f"{self.name} version {version} cannot be encoded: {error}") from None
         return parts
 
@@ -136,8 +137,8 @@ def _fields_of(kind: Any, version: int) -> Iterator[_Field]:
     hints = typing.get_type_hints(kind, include_extras=True)
     for name in kind._fields:
         declared, extras = _without_extras(hints[name])
-        versions = next((extra for extra in extras if isinstance(extra, Versions)), Versions())
-        if not versions.first <= version <= versions.last:
+        spans = [extra for extra in extras if isinstance(extra, Versions)]
+        if not all(span.first <= version <= span.last for span in spans):
             continue
         tag = next((extra.tag for extra in extras if isinstance(extra, Tagged)), None)
         declared, is_nullable = _without_none(declared)

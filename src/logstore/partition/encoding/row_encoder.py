@@ -75,10 +75,11 @@ def check_coordinator_epoch(epoch: int) -> None:
 class RowEncoder:
     """Makes batches of rows, by one configuration. Never changes, so threads encode side by side."""
 
-    __slots__ = ("_batch_bytes", "_codec", "_config", "_largest_bytes", "rules")
+    __slots__ = ("_batch_bytes", "_codec", "_largest_bytes", "config", "rules")
 
     def __init__(self, store_config: StoreConfig, config: TopicConfig) -> None:
-        self._config = config
+        self.config = config
+        """The settings of the topic."""
         self._codec = target_codec(config, Codec.NONE)
         self._largest_bytes = largest_batch_bytes(config)
         self._batch_bytes = min(store_config.batch_bytes, self._largest_bytes)
@@ -129,12 +130,12 @@ class RowEncoder:
     ) -> Sequence[NewBatch]:
         """As :meth:`encode`, of rows that are columns already."""
         if not isinstance(columns.timestamps, int):
-            check_timestamps(columns.timestamps, self._config, now_ms, by_unit=True)
-        if self._config.compacts:
+            check_timestamps(columns.timestamps, self.config, now_ms, by_unit=True)
+        if self.config.compacts:
             check_keys(columns.keys)
         is_one = producer is not None and columns.record_count
         parts = [columns] if is_one else split_by_size(columns, self._batch_bytes)
-        return encode_columns(parts, self._config, now_ms, producer)
+        return encode_columns(parts, self.config, now_ms, producer)
 
     def encode_chunks(self, chunks: list[Chunk], now_ms: int) -> Sequence[NewBatch] | None:
         """Rows of Arrow's buffers in batches of about ``batch_bytes``; None if anything about them is out of
@@ -150,7 +151,7 @@ class RowEncoder:
         """The gathered rows in one batch; as :meth:`encode`."""
         batch = gathered.encode(now_ms)
         if batch is None:
-            return encode_columns([columns_of_gathered(gathered.rows)], self._config, now_ms)
+            return encode_columns([columns_of_gathered(gathered.rows)], self.config, now_ms)
         return self._finish([batch])
 
     def _finish(self, batches: Sequence[NewBatch]) -> Sequence[NewBatch]:
@@ -158,12 +159,12 @@ class RowEncoder:
             batches = [self._compress(batch) for batch in batches]
         for batch in batches:
             if len(batch) > self._largest_bytes:
-                check_batch_size(len(batch), self._config)
+                check_batch_size(len(batch), self.config)
         return batches
 
     def _compress(self, batch: NewBatch) -> NewBatch:
         header = decode_header(batch)
-        level = compression_level(self._config, self._codec)
+        level = compression_level(self.config, self._codec)
         records = compress(self._codec, memoryview(batch)[HEADER_BYTES:], level)
         packed = seal_batch(header._replace(attributes=header.attributes | self._codec), records)
         # Data that does not compress grows a little; plain it may still fit.

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import errno
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol
@@ -44,10 +44,20 @@ class _Decodable(Protocol):
     def decode(self) -> list[Record]: ...
 
 
+class AbortedEntry(Protocol):
+    """From when on a producer's batches are of an aborted transaction."""
+
+    @property
+    def producer_id(self) -> int: ...
+
+    @property
+    def first_offset(self) -> int: ...
+
+
 class AbortedFilter:
     """Says of each batch, in offset order, whether it belongs to an aborted transaction."""
 
-    def __init__(self, aborted: AbortedTransactions) -> None:
+    def __init__(self, aborted: Iterable[AbortedEntry]) -> None:
         self._waiting = deque(sorted(aborted, key=lambda entry: entry.first_offset))
         self._open: set[int] = set()
         self.has_any = bool(self._waiting)

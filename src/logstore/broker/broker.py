@@ -1,0 +1,92 @@
+"""The seam: what producers, consumers and a network listener ask of a broker, whoever that is."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from logstore.broker.pending import Pending
+from logstore.broker.requests import (
+    AlterConfigsRequest,
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteRecordsRequest,
+    DeleteRecordsResult,
+    DeleteTopicsRequest,
+    DescribeConfigsRequest,
+    DescribeConfigsResult,
+    FetchRequest,
+    FetchResult,
+    InitProducerIdRequest,
+    InitProducerIdResult,
+    ListOffsetsRequest,
+    ListOffsetsResult,
+    MetadataRequest,
+    MetadataResult,
+    OffsetsForLeaderEpochRequest,
+    OffsetsForLeaderEpochResult,
+    ProduceRequest,
+    ProduceResult,
+    TopicsResult,
+)
+
+
+class Broker(Protocol):
+    """Takes requests from any thread. No call blocks for longer than its work takes, and none raises an error
+    of this package: each partition or topic of a result has its own error code.
+
+    Requests of one caller that change the same partition take effect in the order of the calls.
+    """
+
+    # Records
+
+    def produce(self, request: ProduceRequest) -> Pending[ProduceResult]:
+        """Append batches."""
+        ...
+
+    def fetch(self, request: FetchRequest) -> Pending[FetchResult]:
+        """Read batches, and wait for some if there are none."""
+        ...
+
+    def list_offsets(self, request: ListOffsetsRequest) -> Pending[ListOffsetsResult]:
+        """Look up the start, the end, or a time."""
+        ...
+
+    def offsets_for_leader_epoch(
+        self, request: OffsetsForLeaderEpochRequest
+    ) -> Pending[OffsetsForLeaderEpochResult]:
+        """Look up where leader epochs ended."""
+        ...
+
+    def delete_records(self, request: DeleteRecordsRequest) -> Pending[DeleteRecordsResult]:
+        """Delete the beginning of partitions."""
+        ...
+
+    def init_producer_id(self, request: InitProducerIdRequest) -> Pending[InitProducerIdResult]:
+        """Give a producer its id."""
+        ...
+
+    # Topics
+
+    def metadata(self, request: MetadataRequest) -> Pending[MetadataResult]:
+        """What topics and partitions there are."""
+        ...
+
+    def create_topics(self, request: CreateTopicsRequest) -> Pending[TopicsResult]:
+        """Create topics."""
+        ...
+
+    def delete_topics(self, request: DeleteTopicsRequest) -> Pending[TopicsResult]:
+        """Delete topics with all their records."""
+        ...
+
+    def create_partitions(self, request: CreatePartitionsRequest) -> Pending[TopicsResult]:
+        """Give topics more partitions."""
+        ...
+
+    def describe_configs(self, request: DescribeConfigsRequest) -> Pending[DescribeConfigsResult]:
+        """The settings of topics."""
+        ...
+
+    def alter_configs(self, request: AlterConfigsRequest) -> Pending[TopicsResult]:
+        """Change settings of topics."""
+        ...

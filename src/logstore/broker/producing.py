@@ -1,0 +1,140 @@
+"""Produce requests: append each batch, and wait for what ``acks`` asks for."""
+
+from __future__ import annotations
+
+import threading
+
+from logstore.broker.codes import ErrorCode
+from logstore.broker.failures import code_of
+from logstore.broker.pending import Answered, Pending, Promise
+from logstore.broker.requests import (
+    ACKS_ALL,
+    ACKS_LEADER,
+    ACKS_NONE,
+    ProducedPartition,
+    ProducePartition,
+    ProduceRequest,
+    ProduceResult,
+)
+from logstore.config import TopicConfig
+from logstore.errors import LogstoreError
+from logstore.logdir.directory import LogDirectory
+from logstore.model import Isolation
+from logstore.partition.log import Log
+from logstore.schedule import Task
+
+
+def produce(directory: LogDirectory, request: ProduceRequest) -> Pending[ProduceResult]:
+    """Append the batches in their order, in this thread. With ``ACKS_ALL`` the result waits for them to be
+    durable: one flush of a log serves all who wait for it."""
+    if request.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
+        return Answered(_refused(request, f"acks is {request.acks}; it must be 0, 1 or -1 (all)"))
+    outcomes = []
+    waits: list[tuple[int, Log, int]] = []
+    for number, each in enumerate(request.partitions):
+        outcome, log, next_offset = _append(directory, each)
+        outcomes.append(outcome)
+        if log is not None and request.acks == ACKS_ALL and log.config.acks_all_durable:
+            waits.append((number, log, next_offset))
+    if not waits:
+        return Answered(ProduceResult(tuple(outcomes)))
+    return _Acknowledgement(directory, outcomes, waits, request.timeout_ms).promise
+
+
+def _refused(request: ProduceRequest, why: str) -> ProduceResult:
+    code = ErrorCode.INVALID_REQUIRED_ACKS
+    return ProduceResult(
+        tuple(ProducedPartition(each.partition, code, message=why) for each in request.partitions)
+    )
+
+
+def _append(directory: LogDirectory, wanted: ProducePartition) -> tuple[ProducedPartition, Log | None, int]:
+    """What became of one batch; and if it is in the log, the log and the offset behind it."""
+    partition = wanted.partition
+    try:
+        log = directory.log(partition)
+        result = log.append_batch(wanted.data)
+    except LogstoreError as error:
+        return ProducedPartition(partition, code_of(error), message=str(error)), None, -1
+    if result is None:
+        why = "the request has no whole batch for it"
+        return ProducedPartition(partition, ErrorCode.INVALID_RECORD, message=why), None, -1
+    produced = ProducedPartition(
+        partition,
+        ErrorCode.NONE,
+        result.base_offset,
+        result.timestamp_ms if _stamps(log.config) else -1,
+        log.log_start_offset,
+    )
+    return produced, log, result.last_offset + 1
+
+
+def _stamps(config: TopicConfig) -> bool:
+    return config.message_timestamp_type == "LogAppendTime"
+
+
+class _Acknowledgement:
+    """Batches that are in their logs, and wait to be durable.
+
+    Lock: ``_lock`` guards how many are left. It is never held while a log or the promise is called.
+    """
+
+    def __init__(
+        self,
+        directory: LogDirectory,
+        outcomes: list[ProducedPartition],
+        waits: list[tuple[int, Log, int]],
+        timeout_ms: int,
+    ) -> None:
+        self.promise: Promise[ProduceResult] = Promise()
+        self._outcomes = outcomes
+        self._lock = threading.Lock()
+        self._left = {number for number, _, _ in waits}
+        self._task = Task("acknowledge a produce request", self._expire, None)
+        directory.context.scheduler.promptly(max(timeout_ms, 0), self._task)
+        for number, log, next_offset in waits:
+            self._wait(number, log, next_offset)
+
+    def _wait(self, number: int, log: Log, next_offset: int) -> None:
+        try:
+            log.when(
+                next_offset,
+                lambda is_durable: self._note(number, is_durable),
+                isolation=Isolation.DURABLE,
+                flush=True,
+            )
+        except LogstoreError as error:
+            self._finish(number, code_of(error), str(error))
+
+    def _note(self, number: int, is_durable: bool) -> None:
+        if is_durable:
+            self._finish(number, ErrorCode.NONE, None)
+        else:
+            what = "the log was closed, or could not be flushed; the batch may not survive a power cut"
+            self._finish(number, ErrorCode.KAFKA_STORAGE_ERROR, what)
+
+    def _finish(self, number: int, code: ErrorCode, message: str | None) -> None:
+        with self._lock:
+            if number not in self._left:
+                return
+            self._left.discard(number)
+            if code is not ErrorCode.NONE:
+                self._outcomes[number] = self._outcomes[number]._replace(error=code, message=message)
+            is_last = not self._left
+        if is_last:
+            self._complete()
+
+    def _expire(self) -> None:
+        with self._lock:
+            late, self._left = self._left, set()
+            for number in late:
+                self._outcomes[number] = self._outcomes[number]._replace(
+                    error=ErrorCode.REQUEST_TIMED_OUT,
+                    message="the batch is in the log, and was not durable in time",
+                )
+        if late:
+            self._complete()
+
+    def _complete(self) -> None:
+        self._task.cancel()
+        self.promise.complete(ProduceResult(tuple(self._outcomes)))

@@ -1,0 +1,351 @@
+"""What is asked of a broker, and what it answers, in the terms of Kafka's protocol.
+
+A request names as many partitions or topics as it likes, and each has an error code of its own in the result:
+one that fails does not fail the others. Nothing here touches single records.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from logstore.broker.codes import ErrorCode
+from logstore.model import Bytes, Isolation, TopicPartition
+
+ACKS_NONE: Final = 0
+"""The batch was handed over."""
+ACKS_LEADER: Final = 1
+"""The batch is in the log, and survives the end of the process."""
+ACKS_ALL: Final = -1
+"""The batch is in the log of every in-sync replica; where there is one replica, it is durable."""
+
+EARLIEST: Final = -2
+"""ListOffsets: the log start offset."""
+LATEST: Final = -1
+"""ListOffsets: the end of what the isolation shows."""
+MAX_TIMESTAMP: Final = -3
+"""ListOffsets: the record with the largest timestamp (KIP-734)."""
+
+NO_EPOCH: Final = -1
+NO_OFFSET: Final = -1
+
+
+class ProducePartition(NamedTuple):
+    """One batch for one partition."""
+
+    partition: TopicPartition
+    data: Bytes
+
+
+class ProduceRequest(NamedTuple):
+    """Append batches. One for each partition, as current clients send them."""
+
+    acks: int
+    """``ACKS_NONE``, ``ACKS_LEADER`` or ``ACKS_ALL``."""
+    timeout_ms: int
+    """How long ``ACKS_ALL`` may wait."""
+    partitions: tuple[ProducePartition, ...]
+
+
+class ProducedPartition(NamedTuple):
+    """What became of a batch."""
+
+    partition: TopicPartition
+    error: ErrorCode
+    base_offset: int = NO_OFFSET
+    log_append_time_ms: int = -1
+    """The timestamp of the records, if the topic has ``LogAppendTime``."""
+    log_start_offset: int = NO_OFFSET
+    message: str | None = None
+    """Why it was refused."""
+
+
+class ProduceResult(NamedTuple):
+    """The answer to a :class:`ProduceRequest`, in its order."""
+
+    partitions: tuple[ProducedPartition, ...]
+
+
+class FetchPartition(NamedTuple):
+    """Where to read one partition."""
+
+    partition: TopicPartition
+    offset: int
+    max_bytes: int = 1024 * 1024
+    """The most for this partition. A first batch that is larger is returned whole (KIP-74)."""
+    leader_epoch: int = NO_EPOCH
+    """The leader epoch that the caller expects (KIP-320)."""
+
+
+class FetchRequest(NamedTuple):
+    """Read batches, and wait for them if there are too few (a long poll)."""
+
+    partitions: tuple[FetchPartition, ...]
+    max_wait_ms: int = 500
+    min_bytes: int = 1
+    max_bytes: int = 50 * 1024 * 1024
+    isolation: Isolation = Isolation.HIGH_WATERMARK
+
+
+class AbortedProducer(NamedTuple):
+    """From ``first_offset`` on the producer's records are of an aborted transaction, up to its marker."""
+
+    producer_id: int
+    first_offset: int
+
+
+class FetchedPartition(NamedTuple):
+    """Whole, checked batches of one partition; the first may begin below the offset that was asked for."""
+
+    partition: TopicPartition
+    error: ErrorCode
+    data: Bytes = b""
+    high_watermark: int = NO_OFFSET
+    last_stable_offset: int = NO_OFFSET
+    log_start_offset: int = NO_OFFSET
+    aborted: tuple[AbortedProducer, ...] = ()
+    """With :attr:`.Isolation.COMMITTED`: what the reader leaves out."""
+    next_offset: int = NO_OFFSET
+    """Where to go on: behind ``data``, and behind a gap that compaction left. The protocol has no such field;
+    what comes through it goes on behind the last batch."""
+    message: str | None = None
+
+
+class FetchResult(NamedTuple):
+    """The answer to a :class:`FetchRequest`, in its order."""
+
+    partitions: tuple[FetchedPartition, ...]
+
+
+class ListOffsetsPartition(NamedTuple):
+    """Which offset of one partition."""
+
+    partition: TopicPartition
+    timestamp_ms: int
+    """``EARLIEST``, ``LATEST``, ``MAX_TIMESTAMP``, or a time: the first record at or after it."""
+    leader_epoch: int = NO_EPOCH
+
+
+class ListOffsetsRequest(NamedTuple):
+    """Look up offsets."""
+
+    partitions: tuple[ListOffsetsPartition, ...]
+    isolation: Isolation = Isolation.HIGH_WATERMARK
+
+
+class ListedOffset(NamedTuple):
+    """An offset that was looked up; ``NO_OFFSET`` if no record is as new as the time."""
+
+    partition: TopicPartition
+    error: ErrorCode
+    timestamp_ms: int = -1
+    offset: int = NO_OFFSET
+    leader_epoch: int = NO_EPOCH
+    message: str | None = None
+
+
+class ListOffsetsResult(NamedTuple):
+    """The answer to a :class:`ListOffsetsRequest`, in its order."""
+
+    partitions: tuple[ListedOffset, ...]
+
+
+class EpochPartition(NamedTuple):
+    """The end of which leader epoch."""
+
+    partition: TopicPartition
+    epoch: int
+    current_leader_epoch: int = NO_EPOCH
+
+
+class EpochEnd(NamedTuple):
+    """Where an epoch ended, or the largest one below it (KIP-101); -1 if none is known."""
+
+    partition: TopicPartition
+    error: ErrorCode
+    epoch: int = NO_EPOCH
+    end_offset: int = NO_OFFSET
+    message: str | None = None
+
+
+class OffsetsForLeaderEpochRequest(NamedTuple):
+    """Look up where leader epochs ended."""
+
+    partitions: tuple[EpochPartition, ...]
+
+
+class OffsetsForLeaderEpochResult(NamedTuple):
+    """The answer, in the order of the request."""
+
+    partitions: tuple[EpochEnd, ...]
+
+
+class DeleteRecordsPartition(NamedTuple):
+    """Delete the records below ``offset``; below the high watermark, if it is -1."""
+
+    partition: TopicPartition
+    offset: int
+
+
+class DeletedRecords(NamedTuple):
+    """The log start offset afterwards."""
+
+    partition: TopicPartition
+    error: ErrorCode
+    log_start_offset: int = NO_OFFSET
+    message: str | None = None
+
+
+class DeleteRecordsRequest(NamedTuple):
+    """Delete the beginning of partitions."""
+
+    partitions: tuple[DeleteRecordsPartition, ...]
+
+
+class DeleteRecordsResult(NamedTuple):
+    """The answer, in the order of the request."""
+
+    partitions: tuple[DeletedRecords, ...]
+
+
+class MetadataRequest(NamedTuple):
+    """What topics there are."""
+
+    topics: tuple[str, ...] | None = None
+    """Their names; None is all."""
+
+
+class PartitionMetadata(NamedTuple):
+    """Who has a partition."""
+
+    partition: int
+    error: ErrorCode
+    leader_id: int
+    leader_epoch: int
+    replica_ids: tuple[int, ...]
+    isr_ids: tuple[int, ...]
+
+
+class TopicMetadata(NamedTuple):
+    """A topic and its partitions, by their numbers."""
+
+    name: str
+    error: ErrorCode
+    topic_id: uuid.UUID | None = None
+    is_internal: bool = False
+    partitions: tuple[PartitionMetadata, ...] = ()
+    message: str | None = None
+
+
+class MetadataResult(NamedTuple):
+    """The answer to a :class:`MetadataRequest`."""
+
+    cluster_id: str
+    topics: tuple[TopicMetadata, ...]
+
+
+class NewTopic(NamedTuple):
+    """A topic to create."""
+
+    name: str
+    partition_count: int = 1
+    settings: Mapping[str, str] = {}
+    """In Kafka's spelling, such as ``retention.ms``. The others are the store's."""
+
+
+class CreateTopicsRequest(NamedTuple):
+    """Create topics."""
+
+    topics: tuple[NewTopic, ...]
+    validate_only: bool = False
+
+
+class TopicOutcome(NamedTuple):
+    """What became of a topic in a request that changes it."""
+
+    name: str
+    error: ErrorCode
+    message: str | None = None
+
+
+class TopicsResult(NamedTuple):
+    """The answer to a request that changes topics, in its order."""
+
+    topics: tuple[TopicOutcome, ...]
+
+
+class DeleteTopicsRequest(NamedTuple):
+    """Delete topics with all their records."""
+
+    names: tuple[str, ...]
+
+
+class MorePartitions(NamedTuple):
+    """Give a topic ``partition_count`` partitions in all."""
+
+    name: str
+    partition_count: int
+
+
+class CreatePartitionsRequest(NamedTuple):
+    """Give topics more partitions."""
+
+    topics: tuple[MorePartitions, ...]
+    validate_only: bool = False
+
+
+class Setting(NamedTuple):
+    """A topic's setting, in Kafka's spelling."""
+
+    name: str
+    value: str
+    is_default: bool
+
+
+class DescribedConfig(NamedTuple):
+    """A topic's settings."""
+
+    name: str
+    error: ErrorCode
+    settings: tuple[Setting, ...] = ()
+    message: str | None = None
+
+
+class DescribeConfigsRequest(NamedTuple):
+    """The settings of topics."""
+
+    names: tuple[str, ...]
+
+
+class DescribeConfigsResult(NamedTuple):
+    """The answer, in the order of the request."""
+
+    topics: tuple[DescribedConfig, ...]
+
+
+class ConfigChange(NamedTuple):
+    """Changes of a topic's settings, in Kafka's spelling. None gives a setting its default again."""
+
+    name: str
+    settings: Mapping[str, str | None]
+
+
+class AlterConfigsRequest(NamedTuple):
+    """Change settings of topics; all others stay (KIP-339)."""
+
+    changes: tuple[ConfigChange, ...]
+    validate_only: bool = False
+
+
+class InitProducerIdRequest(NamedTuple):
+    """An id for an idempotent producer (KIP-98)."""
+
+
+class InitProducerIdResult(NamedTuple):
+    """The producer's id, and the epoch that it sends with."""
+
+    error: ErrorCode
+    producer_id: int = -1
+    producer_epoch: int = -1
+    message: str | None = None

@@ -1,0 +1,315 @@
+"""Where records gather before they are sent: an open batch for each partition, and the closed ones behind it.
+
+Knows topics, their partitions and the rules for records; does not know who sends. Most records are added by
+one compiled call that takes no lock (:attr:`OutgoingBatch.gather`); all others by :meth:`Accumulator.add`.
+
+Lock: :attr:`Accumulator.lock` guards which batch is open, the closed ones, and the memory that is in use.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from logstore.clients.outgoing import OutgoingBatch
+from logstore.clients.settings import ProducerConfig
+from logstore.clock import Clock, SystemClock
+from logstore.config import StoreConfig, TopicConfig
+from logstore.errors import ClosedError, RecordTooLargeError, RetriableError
+from logstore.format.gathered import record_bytes
+from logstore.model import TopicPartition
+from logstore.partition.encoding.planning import check_keys, check_timestamps
+from logstore.partition.encoding.row_encoder import RowEncoder
+from logstore.partition.encoding.rows import (
+    check_headers,
+    check_payload,
+    check_timestamp_types,
+    plain_timestamp,
+)
+
+NEVER_MS: Final = 2**62
+"""By any clock."""
+
+
+class PartitionQueue:
+    """The batches of one partition that are not delivered yet, oldest first."""
+
+    __slots__ = (
+        "batch_count",
+        "closed",
+        "encoder",
+        "identity",
+        "in_flight",
+        "next_sequence",
+        "open",
+        "partition",
+        "retry_at_ms",
+    )
+
+    def __init__(self, partition: TopicPartition, encoder: RowEncoder) -> None:
+        self.partition = partition
+        self.encoder = encoder
+        self.open: OutgoingBatch | None = None
+        """What records gather in."""
+        self.closed: deque[OutgoingBatch] = deque()
+        """Encoded, and waiting to be sent."""
+        self.in_flight: deque[OutgoingBatch] = deque()
+        """Sent, and waiting for the result."""
+        self.batch_count = 0
+        self.identity: tuple[int, int] | None = None
+        """The producer id and epoch that its batches are stamped with."""
+        self.next_sequence = 0
+        self.retry_at_ms = -1
+        """Send nothing before, by the monotonic clock: the oldest batch has failed and is tried again."""
+
+
+class TopicQueues:
+    """The partitions of a topic, and the one that records without a key go to."""
+
+    __slots__ = ("_batch_size", "_sticky_bytes", "_sticky_number", "partitions", "sticky")
+
+    def __init__(self, partitions: list[PartitionQueue | None], batch_size: int) -> None:
+        self.partitions = partitions
+        """By number; None for those that no broker has."""
+        self._batch_size = batch_size
+        self._sticky_bytes = 0
+        self._sticky_number = -1
+        self.sticky: PartitionQueue = self._next_sticky()
+
+    def note_bytes(self, queue: PartitionQueue, size_bytes: int) -> None:
+        """A batch of so many bytes was closed. After a whole batch's worth, records without a key go to the
+        next partition (KIP-794)."""
+        if queue is self.sticky:
+            self._sticky_bytes += size_bytes
+            if self._sticky_bytes >= self._batch_size:
+                self._sticky_bytes = 0
+                self.sticky = self._next_sticky()
+
+    def _next_sticky(self) -> PartitionQueue:
+        count = len(self.partitions)
+        for _ in range(count):
+            self._sticky_number = (self._sticky_number + 1) % count
+            queue = self.partitions[self._sticky_number]
+            if queue is not None:
+                return queue
+        raise AssertionError("a topic without partitions")
+
+
+class Accumulator:
+    """Of one producer."""
+
+    def __init__(self, config: ProducerConfig, clock: Clock, tell_sender: Callable[[], object]) -> None:
+        self._config = config
+        self._clock = clock
+        self._now_ms = clock.now_ms
+        self.given_now_ms = None if type(clock) is SystemClock else clock.now_ms
+        """None: the compiled code asks the machine's clock by itself."""
+        self._tell_sender = tell_sender
+        self.lock = threading.RLock()
+        self._has_room = threading.Condition(self.lock)
+        self._used_bytes = 0
+        self._is_closed = False
+        self._opened: deque[tuple[OutgoingBatch, PartitionQueue]] = deque()
+        """The open batches, oldest first, and some that were closed since."""
+        self._is_short = False
+        """Whether somebody waits for memory: then nothing lingers."""
+        self.topics: dict[str, TopicQueues] = {}
+        self.ready: deque[PartitionQueue] = deque()
+        """Partitions with closed batches."""
+        self.undelivered_count = 0
+        """Batches, open ones among them."""
+
+    # Topics
+
+    def add_topic(self, name: str, held: list[bool], config: TopicConfig) -> TopicQueues:
+        """A topic whose partitions are ``held`` by a broker, or not, by their numbers."""
+        encoder = _encoder_for(config, self._config)
+        with self.lock:
+            known = self.topics.get(name)
+            old = known.partitions if known is not None else []
+            partitions: list[PartitionQueue | None] = []
+            for number, is_held in enumerate(held):
+                queue = old[number] if number < len(old) else None
+                if queue is None and is_held:
+                    queue = PartitionQueue(TopicPartition(name, number), encoder)
+                elif queue is not None:
+                    queue.encoder = encoder
+                partitions.append(queue)
+            self.topics[name] = topic = TopicQueues(partitions, self._config.batch_size)
+            return topic
+
+    # Records
+
+    def add(
+        self, queue: PartitionQueue, value: Any, key: Any, headers: Any, timestamp_ms: Any
+    ) -> tuple[OutgoingBatch, int]:
+        """Add a record for which :attr:`OutgoingBatch.gather` had no room, or that it would not take. Returns
+        its batch and its number there.
+
+        Raises:
+            InvalidRecordError, InvalidTimestampError, RecordTooLargeError: the topic's rules refuse it.
+            RetriableError: there was no memory within ``max_block_ms``.
+            ClosedError: the producer is closed.
+        """
+        now_ms = self._now_ms()
+        value, key, headers = check_payload("value", value), check_payload("key", key), check_headers(headers)
+        stamp_ms = now_ms
+        config = queue.encoder.config
+        if timestamp_ms is not None:
+            stamp_ms = plain_timestamp(timestamp_ms)
+            check_timestamp_types((stamp_ms,))
+            check_timestamps((stamp_ms,), config, now_ms, by_unit=True)
+        if key is None and config.compacts:
+            check_keys((key,))
+        size_bytes = record_bytes(key, value, headers)
+        if size_bytes > self._config.buffer_memory:
+            raise RecordTooLargeError(
+                f"the record takes {size_bytes} bytes, more than buffer_memory, {self._config.buffer_memory}"
+            )
+        row = (key, value, stamp_ms, headers)
+        if size_bytes > queue.encoder.max_record_bytes:
+            return self._add_alone(queue, row, size_bytes, now_ms)
+        with self.lock:
+            batch = self._batch_for_locked(queue, size_bytes)
+            number = batch.rows.put(row, size_bytes)
+            self._let_others_follow_locked(batch)
+            return batch, number
+
+    def _add_alone(
+        self, queue: PartitionQueue, row: Any, size_bytes: int, now_ms: int
+    ) -> tuple[OutgoingBatch, int]:
+        """A record of unusual size is a batch of its own: only encoding it tells whether it fits."""
+        key, value, stamp_ms, headers = row
+        (data,) = queue.encoder.encode([(key, value, stamp_ms, headers)], now_ms)
+        with self.lock:
+            self._wait_for_room_locked(size_bytes)
+            self.close_open_locked(queue)
+            batch = self._new_batch_locked(queue, size_bytes)
+            self._append_closed_locked(queue, batch, data)
+        self._tell_sender()
+        return batch, 0
+
+    def _batch_for_locked(self, queue: PartitionQueue, size_bytes: int) -> OutgoingBatch:
+        """The open batch, with room for a record."""
+        self._check_open_locked()
+        reserved_bytes = max(self._config.batch_size, size_bytes)
+        while True:
+            batch = queue.open
+            if batch is not None and not batch.rows.must_drain_before(size_bytes):
+                return batch
+            if batch is not None:
+                self.close_open_locked(queue)
+                self.topics[queue.partition.topic].note_bytes(queue, self._config.batch_size)
+            if self._wait_for_room_locked(reserved_bytes):
+                continue  # another thread may have opened a batch meanwhile
+            queue.open = batch = self._new_batch_locked(queue, reserved_bytes)
+            self._opened.append((batch, queue))
+            self._tell_sender()
+            return batch
+
+    def _let_others_follow_locked(self, batch: OutgoingBatch) -> None:
+        """Until the batch is closed, other records may be added without the lock."""
+        batch.rows.open_gate(0, NEVER_MS)
+
+    def _new_batch_locked(self, queue: PartitionQueue, size_bytes: int) -> OutgoingBatch:
+        encoder, now_ms = queue.encoder, self._clock.monotonic_ms()
+        batch = OutgoingBatch(queue.partition, encoder.rules, encoder.max_record_bytes, now_ms)
+        batch.size_bytes = size_bytes
+        self._used_bytes += size_bytes
+        self.undelivered_count += 1
+        return batch
+
+    def _wait_for_room_locked(self, size_bytes: int) -> bool:
+        """Wait until ``size_bytes`` more may be kept. Returns whether it waited.
+
+        Raises:
+            RetriableError, ClosedError: see :meth:`add`.
+        """
+        self._check_open_locked()
+        if self._has_room_for(size_bytes):
+            return False
+        self._is_short = True
+        self._tell_sender()
+        if not self._has_room.wait_for(
+            lambda: self._is_closed or self._has_room_for(size_bytes), self._config.max_block_ms / 1000
+        ):
+            raise RetriableError(
+                f"{self._used_bytes} bytes wait to be delivered, and there was no room for more within "
+                f"max_block_ms ({self._config.max_block_ms}); send less, or raise buffer_memory "
+                f"({self._config.buffer_memory})"
+            )
+        self._check_open_locked()
+        return True
+
+    def _has_room_for(self, size_bytes: int) -> bool:
+        return not self._used_bytes or self._used_bytes + size_bytes <= self._config.buffer_memory
+
+    def _check_open_locked(self) -> None:
+        if self._is_closed:
+            raise ClosedError("the producer is closed")
+
+    # Batches
+
+    def close_open_locked(self, queue: PartitionQueue) -> None:
+        """Encode what has gathered, and let it wait to be sent."""
+        batch = queue.open
+        if batch is None:
+            return
+        batch.rows.close_gate()
+        queue.open = None
+        (data,) = queue.encoder.encode_gathered(batch.rows, self._now_ms())
+        self._used_bytes += batch.rows.size_bytes - batch.size_bytes
+        batch.size_bytes = batch.rows.size_bytes
+        self._append_closed_locked(queue, batch, data)
+        batch.rows.clear()
+
+    def _append_closed_locked(
+        self, queue: PartitionQueue, batch: OutgoingBatch, data: bytearray | memoryview
+    ) -> None:
+        batch.data = data
+        batch.number, queue.batch_count = queue.batch_count, queue.batch_count + 1
+        if not queue.closed:
+            self.ready.append(queue)
+        queue.closed.append(batch)
+
+    def close_due_locked(self, now_ms: int, *, is_flushing: bool) -> int:
+        """Close the batches that have lingered for their time; all, if records are to be flushed or somebody
+        waits for memory. Returns when the next is due, by the monotonic clock."""
+        opened = self._opened
+        closes_all = is_flushing or self._is_short
+        self._is_short = False
+        while opened:
+            batch, queue = opened[0]
+            if queue.open is batch:
+                due_ms = batch.created_ms + self._config.linger_ms
+                if due_ms > now_ms and not closes_all:
+                    return due_ms
+                self.close_open_locked(queue)
+                self.topics[queue.partition.topic].note_bytes(queue, batch.size_bytes)
+            opened.popleft()
+        return NEVER_MS
+
+    def forget_locked(self, batch: OutgoingBatch) -> None:
+        """A batch is delivered, or has failed: its memory may be used again."""
+        self._used_bytes -= batch.size_bytes
+        self.undelivered_count -= 1
+        self._has_room.notify_all()
+
+    def close(self) -> None:
+        """Take no more records."""
+        with self.lock:
+            self._is_closed = True
+            self._has_room.notify_all()
+            for batch, queue in self._opened:
+                if queue.open is batch:
+                    batch.rows.close_gate()
+
+
+def _encoder_for(topic: TopicConfig, config: ProducerConfig) -> RowEncoder:
+    """Encodes by the topic's rules, with the producer's codec and size of batches."""
+    codec = "producer" if config.compression == "none" else config.compression
+    rules = replace(topic, compression_type=codec, message_timestamp_type="CreateTime")
+    return RowEncoder(StoreConfig(batch_bytes=config.batch_size), rules)

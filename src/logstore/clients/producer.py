@@ -1,0 +1,311 @@
+"""The producer: sends records to topics, gathered in batches, and tells what became of each.
+
+A thread of its own sends what has lingered, and what has to be tried again; it starts with the first record.
+Full batches are sent by the thread that fills them. With a clock set by hand there is no thread: a test calls
+:meth:`Producer.run_due`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from logstore.arguments import check_callable, plain_text, shown
+from logstore.broker.broker import Broker
+from logstore.broker.codes import ErrorCode
+from logstore.broker.failures import error_of
+from logstore.broker.pending import wait_for
+from logstore.broker.requests import DescribeConfigsRequest, MetadataRequest
+from logstore.clients.accumulator import Accumulator, PartitionQueue, TopicQueues
+from logstore.clients.outgoing import OnDelivery, Sent
+from logstore.clients.sender import Sender
+from logstore.clients.settings import ProducerConfig
+from logstore.clock import Clock, SystemClock
+from logstore.config import TopicConfig
+from logstore.errors import (
+    LogstoreError,
+    RetriableError,
+    UnknownPartitionError,
+    UsageError,
+)
+from logstore.files import ForkFlag
+from logstore.format.loops import partition_for_key
+from logstore.model import BoundToProcess, Bytes, Moment
+from logstore.partition.encoding.rows import check_payload
+
+Partitioner = Callable[[str, bytes | None, bytes | None, int], int]
+"""Topic, key, value and the number of partitions -> a partition."""
+
+_LONGEST_WAIT_SECONDS = 3600
+_REFRESH_MS = 300_000
+
+
+class Producer(BoundToProcess):
+    """Sends records. Made by :meth:`.Store.producer`. Use it in a ``with`` statement, or call :meth:`close`.
+
+    All methods may be called from many threads. Records of one partition that one thread sends stay in their
+    order.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        config: ProducerConfig | None = None,
+        clock: Clock | None = None,
+        partitioner: Partitioner | None = None,
+    ) -> None:
+        if partitioner is not None:
+            check_callable(partitioner, "partitioner")
+        self.config = config or ProducerConfig()
+        """The settings."""
+        self._broker = broker
+        self._clock = clock or SystemClock()
+        self._partitioner = partitioner
+        self._fork_flag = ForkFlag.watch()
+        self._accumulator = Accumulator(self.config, self._clock, self._tell_sender)
+        self._topics = self._accumulator.topics
+        self._given_now_ms = self._accumulator.given_now_ms
+        self._changed = threading.Event()
+        self._sender = Sender(broker, self._accumulator, self.config, self._clock, self._changed.set)
+        self._refresh_at_ms: dict[str, int] = {}
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+
+    # Sending
+
+    def send(
+        self,
+        topic: str,
+        value: Bytes | None,
+        *,
+        key: Bytes | None = None,
+        partition: int | None = None,
+        headers: Any = (),
+        timestamp_ms: Moment | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Sent:
+        """Send one record, and return at once.
+
+        The key decides the partition, as in Kafka's Java client (murmur2). Records without a key go to one
+        partition until it has a batch's worth of them, then to the next (KIP-794).
+
+        Args:
+            topic: an existing topic.
+            value: bytes, or None for a tombstone.
+            key: bytes, or None (not in a compacted topic).
+            partition: its number; by default the key, or the producer's partitioner, decides.
+            headers: pairs of str and bytes or None, or a mapping.
+            timestamp_ms: milliseconds since the epoch, or a datetime with its time zone; default now.
+            on_delivery: called with ``(delivered, error)``, one of which is None; see
+                :meth:`.Sent.add_callback`.
+
+        Returns:
+            What tells of the record: ``result()`` waits until it is delivered.
+
+        Raises:
+            UnknownTopicError: there is no such topic or partition.
+            InvalidRecordError, InvalidTimestampError, RecordTooLargeError: the record is refused. Nothing was
+                sent.
+            RetriableError: ``buffer_memory`` was used up for ``max_block_ms``.
+            ClosedError, ForkedError: the producer cannot be used.
+        """
+        queues = self._topics.get(topic)
+        if queues is None or self._partitioner is not None or self._is_closed or self._fork_flag.is_forked:
+            queues = self._queues_of(topic)
+        if partition is not None:
+            queue = self._queue_at(topic, queues, partition)
+        elif self._partitioner is not None:
+            queue = self._queue_at(topic, queues, self._choose(topic, key, value, len(queues.partitions)))
+        elif key is None:
+            queue = queues.sticky
+        else:
+            queue = self._queue_for(topic, queues, key)
+        batch = queue.open
+        now_ms = self._given_now_ms
+        number = (
+            None
+            if batch is None
+            else batch.gather(value, key, headers, timestamp_ms, None if now_ms is None else now_ms())
+        )
+        if batch is None or number is None:
+            batch, number = self._accumulator.add(queue, value, key, headers, timestamp_ms)
+            if self._accumulator.ready:
+                self._sender.drive()
+        if on_delivery is not None:
+            batch.call_when_done(number, on_delivery)
+        return Sent(batch, number)
+
+    def _queue_for(self, topic: str, queues: TopicQueues, key: Any) -> PartitionQueue:
+        if type(key) is not bytes:
+            key = check_payload("key", key)
+        number = partition_for_key(key, len(queues.partitions))
+        return queues.partitions[number] or self._queue_at(topic, queues, number)
+
+    def _queue_at(self, topic: str, queues: TopicQueues, number: Any) -> PartitionQueue:
+        """
+        Raises:
+            UnknownPartitionError: no broker has a partition of that number.
+        """
+        if type(number) is int and 0 <= number < len(queues.partitions):
+            queue = queues.partitions[number]
+            if queue is not None:
+                return queue
+        elif type(number) is not int:
+            raise UsageError(f"partition is {shown(number)}; it must be a whole number")
+        raise UnknownPartitionError(
+            f"topic {topic!r} has no partition {number} here; it has {len(queues.partitions)}, from 0 on"
+        )
+
+    def _choose(self, topic: str, key: Any, value: Any, count: int) -> Any:
+        partitioner = self._partitioner
+        assert partitioner is not None
+        return partitioner(topic, key, value, count)
+
+    def _queues_of(self, topic: Any) -> TopicQueues:
+        """The partitions of a topic; asks the broker for one that is new.
+
+        Raises:
+            UnknownTopicError, ClosedError, ForkedError: see :meth:`send`.
+        """
+        self._fork_flag.check_usable("the producer", is_closed=self._is_closed)
+        topic = plain_text(topic)
+        queues = self._topics.get(topic) if type(topic) is str else None
+        if queues is None:
+            if type(topic) is not str:
+                raise UsageError(f"topic is {shown(topic)}; it must be a name")
+            queues = self._ask_for(topic)
+        return queues
+
+    def _ask_for(self, topic: str) -> TopicQueues:
+        seconds = self.config.max_block_ms / 1000
+        found = wait_for(self._broker.metadata(MetadataRequest((topic,))), seconds)
+        described = wait_for(self._broker.describe_configs(DescribeConfigsRequest((topic,))), seconds)
+        if found is None or described is None:
+            raise RetriableError(f"the broker did not tell of topic {topic!r} within max_block_ms")
+        (metadata,), (settings,) = found.topics, described.topics
+        for each in (metadata, settings):
+            if each.error is not ErrorCode.NONE:
+                raise error_of(each.error, each.message or f"topic {topic!r}: {each.error.name}")
+        known = TopicConfig.setting_names()
+        config = TopicConfig.from_properties(
+            {each.name: each.value for each in settings.settings if each.name in known}
+        )
+        held = [each.leader_id >= 0 for each in metadata.partitions]
+        self._refresh_at_ms[topic] = self._clock.monotonic_ms() + _REFRESH_MS
+        return self._accumulator.add_topic(topic, held, config)
+
+    # The thread
+
+    def _tell_sender(self) -> None:
+        """There is something to send, now or soon."""
+        if not isinstance(self._clock, SystemClock):
+            return
+        if self._thread is None:
+            with self._starting:
+                if self._thread is None and not self._is_closed:
+                    thread = threading.Thread(target=self._run, name="logstore-producer", daemon=True)
+                    thread.start()
+                    self._thread = thread
+        self._changed.set()
+
+    def _run(self) -> None:
+        while True:
+            self._changed.clear()
+            next_ms = self._sender.drive()
+            if self._is_closed and not self._accumulator.undelivered_count:
+                return
+            left_ms = max(next_ms - self._clock.monotonic_ms(), 0)
+            self._changed.wait(min(left_ms / 1000, _LONGEST_WAIT_SECONDS))
+
+    def run_due(self) -> int:
+        """Send what is due, in this thread. For a producer with a clock set by hand, which has no thread.
+        Returns when to call again, by its monotonic clock."""
+        return self._sender.drive()
+
+    # The end
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Return when every record sent before the call is delivered or has failed.
+
+        Raises:
+            LogstoreError: records have failed since the last flush, and nobody was told: the first error. A
+                caller is told by ``result()``, and by a callback.
+            RetriableError: the time is over; they are still tried.
+            UsageError: called from a callback, which would wait for itself.
+        """
+        self._fork_flag.check_usable("the producer", is_closed=False)
+        if self._sender.is_driven_here:
+            raise UsageError("flush() and close() cannot be called from a callback: they would wait for it")
+        self._flush(timeout)
+        failed = self._sender.take_error()
+        if failed is not None:
+            raise failed[1]
+
+    def _flush(self, timeout: float | None) -> None:
+        deadline_ms = None if timeout is None else self._clock.monotonic_ms() + int(timeout * 1000)
+        waiting = self._undelivered()
+        self._sender.flush_count += 1
+        try:
+            for batch in waiting:
+                self._sender.drive()
+                self._changed.set()
+                left = None
+                if deadline_ms is not None:
+                    left = max(deadline_ms - self._clock.monotonic_ms(), 0) / 1000
+                if self._thread is None and not batch.is_done:
+                    break  # a clock set by hand: run_due() goes on
+                if not batch.wait(left):
+                    raise RetriableError(
+                        f"records for {batch.partition} are not delivered after {timeout:g} s; they are "
+                        "tried on"
+                    )
+        finally:
+            self._sender.flush_count -= 1
+
+    def _undelivered(self) -> list[Any]:
+        with self._accumulator.lock:
+            return [
+                batch
+                for topic in self._topics.values()
+                for queue in topic.partitions
+                if queue is not None
+                for batch in (*queue.in_flight, *queue.closed, *([queue.open] if queue.open else ()))
+            ]
+
+    def close(self, timeout: float | None = None) -> None:
+        """Deliver what was sent, and take no more. You may call it again.
+
+        Raises:
+            LogstoreError, RetriableError, UsageError: as :meth:`flush`. The producer is closed all the same.
+                After a time-out, records are tried on until ``delivery_timeout_ms`` is over.
+        """
+        if self._is_closed:
+            return
+        try:
+            self.flush(timeout)
+        finally:
+            self._is_closed = True
+            self._accumulator.close()
+            self._changed.set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+            return
+        try:
+            self.close()
+        except LogstoreError as failure:
+            if error is not None:
+                error.add_note(f"and the producer: {failure}")
+
+    def __repr__(self) -> str:
+        return f"<Producer, {'closed' if self._is_closed else 'open'}>"

@@ -1,0 +1,273 @@
+"""Sends what has gathered. Each batch is delivered or fails, in the order of its partition.
+
+Knows brokers and their error codes; has no thread. Somebody calls :meth:`Sender.drive`: the producer's thread
+when something is due or was answered, and any thread whose records have filled a batch.
+
+With idempotence each batch has a sequence, and a broker that has the batch already says where it is. So a
+batch can be sent again when its fate is unknown. A broker that misses an earlier sequence refuses a batch;
+then neither it nor a later one is in the log. If nothing earlier is on its way, they are stamped anew, with a
+producer id that the partition has not seen.
+
+Lock: ``_driving`` is held by the one thread that drives. It is never waited for. Callbacks run under it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from logstore.broker.broker import Broker
+from logstore.broker.codes import ErrorCode
+from logstore.broker.failures import RETRIABLE, error_of
+from logstore.broker.pending import Pending
+from logstore.broker.requests import (
+    ACKS_NONE,
+    InitProducerIdRequest,
+    InitProducerIdResult,
+    ProducedPartition,
+    ProducePartition,
+    ProduceRequest,
+    ProduceResult,
+)
+from logstore.clients.accumulator import NEVER_MS, Accumulator, PartitionQueue
+from logstore.clients.outgoing import OutgoingBatch
+from logstore.clients.settings import ProducerConfig
+from logstore.clock import Clock
+from logstore.errors import LogstoreError, RetriableError
+from logstore.model import ProducerIdentity
+from logstore.turns import take_if_free
+
+_SEQUENCE_COUNT: Final = 2**31
+
+_GAPS = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
+
+
+class _InFlight(NamedTuple):
+    """A request that was not answered yet."""
+
+    pending: Pending[ProduceResult]
+    queue: PartitionQueue
+    batch: OutgoingBatch
+
+
+class Sender:
+    """Of one producer."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        accumulator: Accumulator,
+        config: ProducerConfig,
+        clock: Clock,
+        wake: Callable[[], object],
+    ) -> None:
+        """``wake`` is called when it is worth driving: from any thread, maybe under a log's lock."""
+        self._broker = broker
+        self._accumulator = accumulator
+        self._config = config
+        self._clock = clock
+        self._wake = wake
+        self._driving = threading.Lock()
+        self._driver: int | None = None
+        self._must_look = False
+        self.flush_count = 0
+        """How many calls wait for everything to be sent: then nothing lingers."""
+        self._in_flight: list[_InFlight] = []
+        self._retrying: list[PartitionQueue] = []
+        self._first_identity: tuple[int, int] | None = None
+        self._asked: Pending[InitProducerIdResult] | None = None
+        self._failed: list[OutgoingBatch] = []
+
+    def drive(self) -> int:
+        """Do what can be done now. Returns when to call again, by the monotonic clock; earlier, if ``wake``
+        is called. While another thread drives, that one does it."""
+        self._must_look = True
+        next_ms = NEVER_MS
+        taken: list[bool] = []
+        while self._must_look and take_if_free(self._driving.acquire, taken):
+            try:
+                self._driver = threading.get_ident()
+                self._must_look = False
+                next_ms = self._step()
+            finally:
+                self._driver = None
+                taken.clear()
+                self._driving.release()
+        return next_ms
+
+    @property
+    def is_driven_here(self) -> bool:
+        """Whether the calling thread is driving, so that it runs in a callback."""
+        return self._driver == threading.get_ident()
+
+    def take_error(self) -> tuple[int, LogstoreError] | None:
+        """How many batches have failed since the last call whose error no caller was told, and the first."""
+        failed, self._failed = self._failed, []
+        unseen = [batch for batch in failed if not batch.was_reported and batch.error is not None]
+        for batch in unseen:
+            batch.was_reported = True
+        return (len(unseen), unseen[0].error) if unseen and unseen[0].error is not None else None
+
+    def _step(self) -> int:
+        now_ms = self._clock.monotonic_ms()
+        self._take_results(now_ms)
+        accumulator = self._accumulator
+        with accumulator.lock:
+            next_ms = accumulator.close_due_locked(now_ms, is_flushing=self.flush_count > 0)
+            queues, accumulator.ready = list(accumulator.ready), type(accumulator.ready)()
+        queues += [queue for queue in self._retrying if queue not in queues]
+        self._retrying = []
+        for queue in queues:
+            self._send(queue, now_ms)
+        for queue in self._retrying:
+            next_ms = min(next_ms, max(queue.retry_at_ms, now_ms + 1))
+        return next_ms
+
+    # Sending
+
+    def _send(self, queue: PartitionQueue, now_ms: int) -> None:
+        """Send the closed batches of a partition, as many as may be in flight."""
+        while queue.closed:
+            batch = queue.closed[0]
+            if self._is_late(batch, now_ms):
+                self._fail(queue, batch, self._late_error(batch))
+                continue
+            is_blocked = (
+                now_ms < queue.retry_at_ms
+                or len(queue.in_flight) >= self._config.max_in_flight
+                or (queue.retry_at_ms >= 0 and queue.in_flight)
+            )
+            if is_blocked or not self._may_stamp(queue):
+                self._look_again(queue)
+                return
+            with self._accumulator.lock:
+                queue.closed.popleft()
+            queue.in_flight.append(batch)
+            self._produce(queue, batch, now_ms)
+
+    def _look_again(self, queue: PartitionQueue) -> None:
+        if queue not in self._retrying:
+            self._retrying.append(queue)
+
+    def _produce(self, queue: PartitionQueue, batch: OutgoingBatch, now_ms: int) -> None:
+        if queue.identity is not None and batch.producer is None:
+            batch.stamp(ProducerIdentity(*queue.identity, queue.next_sequence))
+            queue.next_sequence = (queue.next_sequence + batch.record_count) % _SEQUENCE_COUNT
+        batch.attempts += 1
+        partition = ProducePartition(batch.partition, batch.data)
+        request = ProduceRequest(self._config.required_acks, self._config.request_timeout_ms, (partition,))
+        pending = self._broker.produce(request)
+        result = pending.poll()
+        if result is None:
+            self._in_flight.append(_InFlight(pending, queue, batch))
+            pending.on_wake(self._wake)
+        else:
+            self._take(queue, batch, result.partitions[0], now_ms)
+
+    # Results
+
+    def _take_results(self, now_ms: int) -> None:
+        waiting, self._in_flight = self._in_flight, []
+        for sent in waiting:
+            result = sent.pending.poll()
+            if result is None:
+                self._in_flight.append(sent)
+                sent.pending.on_wake(self._wake)
+            else:
+                self._take(sent.queue, sent.batch, result.partitions[0], now_ms)
+
+    def _take(
+        self, queue: PartitionQueue, batch: OutgoingBatch, outcome: ProducedPartition, now_ms: int
+    ) -> None:
+        queue.in_flight.remove(batch)
+        if outcome.error is ErrorCode.NONE:
+            queue.retry_at_ms = -1 if not queue.in_flight else queue.retry_at_ms
+            base_offset = -1 if self._config.required_acks == ACKS_NONE else outcome.base_offset
+            batch.succeed(base_offset, outcome.log_append_time_ms)
+            self._forget(batch)
+        elif self._may_retry(batch, outcome.error, now_ms):
+            queue.retry_at_ms = now_ms + self._config.retry_backoff_ms
+            with self._accumulator.lock:
+                _put_back(queue, batch)
+            if outcome.error in _GAPS and not _has_earlier(queue, batch):
+                queue.retry_at_ms = -1
+                queue.identity, queue.next_sequence = None, -1  # another than the first
+        else:
+            what = outcome.message or outcome.error.name
+            self._note_failed(batch, error_of(outcome.error, f"{batch.partition}: {what}"))
+        if queue.closed:
+            self._look_again(queue)
+
+    def _may_retry(self, batch: OutgoingBatch, error: ErrorCode, now_ms: int) -> bool:
+        is_gap = error in _GAPS and batch.producer is not None
+        return (
+            (error in RETRIABLE or is_gap)
+            and batch.attempts <= self._config.retries
+            and not self._is_late(batch, now_ms)
+        )
+
+    def _is_late(self, batch: OutgoingBatch, now_ms: int) -> bool:
+        return now_ms - batch.created_ms > self._config.delivery_timeout_ms
+
+    def _late_error(self, batch: OutgoingBatch) -> LogstoreError:
+        return RetriableError(
+            f"{batch.partition}: records were not delivered within delivery_timeout_ms "
+            f"({self._config.delivery_timeout_ms}), after {batch.attempts} attempts"
+        )
+
+    def _fail(self, queue: PartitionQueue, batch: OutgoingBatch, error: LogstoreError) -> None:
+        with self._accumulator.lock:
+            queue.closed.remove(batch)
+        self._note_failed(batch, error)
+
+    def _note_failed(self, batch: OutgoingBatch, error: LogstoreError) -> None:
+        self._failed.append(batch)
+        batch.fail(error)
+        self._forget(batch)
+
+    def _forget(self, batch: OutgoingBatch) -> None:
+        with self._accumulator.lock:
+            self._accumulator.forget_locked(batch)
+
+    # The producer's identity
+
+    def _may_stamp(self, queue: PartitionQueue) -> bool:
+        """Whether batches of the partition can be stamped and sent. A producer has one id for all of its
+        partitions; a partition that begins anew gets another, when everything has come back."""
+        if not self._config.enable_idempotence or queue.identity is not None:
+            return True
+        if queue.in_flight:
+            return False
+        for batch in queue.closed:
+            batch.producer = None
+        if queue.next_sequence == 0 and self._first_identity is not None:
+            queue.identity = self._first_identity
+            return True
+        if self._asked is None:
+            self._asked = self._broker.init_producer_id(InitProducerIdRequest())
+        result = self._asked.poll()
+        if result is None:
+            self._asked.on_wake(self._wake)
+            return False
+        self._asked = None
+        if result.error is not ErrorCode.NONE:
+            return False  # asked again by the next step
+        queue.identity, queue.next_sequence = (result.producer_id, result.producer_epoch), 0
+        if self._first_identity is None:
+            self._first_identity = queue.identity
+        return True
+
+
+def _has_earlier(queue: PartitionQueue, batch: OutgoingBatch) -> bool:
+    """Whether a batch in front of this one was not delivered yet."""
+    others = (*queue.in_flight, *queue.closed)
+    return any(other.number < batch.number and other.producer is not None for other in others)
+
+
+def _put_back(queue: PartitionQueue, batch: OutgoingBatch) -> None:
+    """Before the batches that were made after it."""
+    at = 0
+    while at < len(queue.closed) and queue.closed[at].number < batch.number:
+        at += 1
+    queue.closed.insert(at, batch)
