@@ -14,6 +14,9 @@ PAGES = [
     "docs/offsets.md",
     *sorted(f"docs/howto/{page.name}" for page in ROOT.glob("docs/howto/*.md")),
 ]
+ALL_PAGES = sorted(
+    str(page.relative_to(ROOT)) for pattern in ("*.md", "docs/**/*.md") for page in ROOT.glob(pattern)
+)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -25,7 +28,7 @@ def test_the_page_runs_and_prints_what_it_shows(page, tmp_path, monkeypatch):
     run_page(page, tmp_path, skips=("logstore.spark", "importorskip"))
 
 
-@pytest.mark.parametrize("page", PAGES[1:])
+@pytest.mark.parametrize("page", ALL_PAGES)
 def test_links_lead_somewhere(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):

@@ -135,12 +135,12 @@ MISTAKES = [
     (
         lambda store: store["orders"][0].read(99),
         "OffsetOutOfRangeError: offset 99 is outside the log, which holds 0 to 3 (PATH/orders-0); follow(3) "
-        "waits for what comes there",
+        "waits for new records",
     ),
     (
         lambda store: (store["orders"][0].delete_before(2), store["orders"][0].read(0)),
-        "OffsetOutOfRangeError: offset 0 is outside the log, which holds 2 to 3 (PATH/orders-0); what was in "
-        "front of it was deleted: begin at log_start_offset",
+        "OffsetOutOfRangeError: offset 0 is outside the log, which holds 2 to 3 (PATH/orders-0); the records "
+        "before that were deleted: begin at log_start_offset",
     ),
     (
         lambda store: store["orders"].read(5),

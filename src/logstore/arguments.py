@@ -7,15 +7,14 @@ An argument may be of any type, and its methods may raise anything. So error mes
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from logstore.errors import InvalidTimestampError, UsageError
+from logstore.model import milliseconds_since_epoch
 
 _MAX_SHOWN = 200
 _MOST_NAMES = 8
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
 
 
 def shown(value: object) -> str:
@@ -81,7 +80,7 @@ def milliseconds_of(when: datetime, name: str) -> int:
     try:
         has_zone = when.utcoffset() is not None
         if has_zone:
-            return int((when - _EPOCH) // _MILLISECOND)
+            return int(milliseconds_since_epoch(when))
     except Exception as error:
         raise InvalidTimestampError(f"{name} is {shown(when)}, which is not a time: {shown(error)}") from None
     raise InvalidTimestampError(

@@ -210,7 +210,14 @@ class RetriableError(LogstoreError):
 
 
 class LockedError(RetriableError):
-    """The directory is open for writing elsewhere; there is one writer per directory."""
+    """The directory is open for writing elsewhere; there is one writer per directory.
+
+    ``held`` is the message without advice: which lock it is, and which process holds it.
+    """
+
+    def __init__(self, held: str, advice: str = "") -> None:
+        super().__init__(f"{held}: {advice}" if advice else held)
+        self.held = held
 
 
 class UnknownLeaderEpochError(RetriableError):

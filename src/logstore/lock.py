@@ -59,7 +59,7 @@ def tries(timeout_ms: int) -> Iterator[bool]:
 def refused(path: str, holder: str, advice: str, timeout_ms: int) -> LockedError:
     """The error after the last try."""
     wait = f"wait longer; waited {timeout_ms} ms" if timeout_ms else "wait for it: open(timeout=30)"
-    return LockedError(f"{path} is held by {holder}: {advice}, or {wait}")
+    return LockedError(f"{path} is held by {holder}", f"{advice}, or {wait}")
 
 
 HELD_HERE = "the directory is already open for writing; use what is open, close it first"

@@ -75,12 +75,26 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-def datetime_of(timestamp_ms: int) -> datetime | None:
-    """The datetime, in UTC, of a record's timestamp; None for a record without one."""
-    return None if timestamp_ms < 0 else _EPOCH + timedelta(milliseconds=timestamp_ms)
-
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def datetime_of(timestamp_ms: int) -> datetime | None:
+    """The datetime, in UTC, of a record's timestamp; None for a record without one.
+
+    Raises:
+        OverflowError: it is after the year 9999.
+    """
+    return None if timestamp_ms < 0 else _EPOCH + timestamp_ms * _MILLISECOND
+
+
+def milliseconds_since_epoch(moment: datetime) -> int:
+    """Whole milliseconds, rounded down, of a datetime with a time zone.
+
+    Raises:
+        TypeError: it has no time zone.
+    """
+    return (moment - _EPOCH) // _MILLISECOND
 
 
 class _Source(NamedTuple):

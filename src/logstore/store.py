@@ -394,10 +394,16 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             LockedError: somebody has the backup open for writing, or is making one there.
             DiskFullError, StorageError: the disk refused; an earlier backup is as it was.
             ReopenRequiredError: what was appended to a partition cannot be made durable.
-            ReadOnlyError: the store was opened read-only.
+            ReadOnlyError: the store was opened read-only; the program that writes to it makes its backups.
         """
         from logstore.backup.store_backup import back_up  # few programs get here
 
+        if self.is_read_only:
+            raise ReadOnlyError(
+                f"{self.path} was opened read-only, and only its writer makes backups: call backup() in the "
+                "program that has it open; if there is none, run `logstore backup`, or open it without "
+                "read_only"
+            )
         name, links = check_path(path), check_flag(links, "links")
         accept_damage = check_flag(accept_damage, "accept_damage")
         check_callback(on_progress, "on_progress")

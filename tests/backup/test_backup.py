@@ -471,7 +471,8 @@ def test_one_at_a_time(filled, path):
 
 
 def test_a_store_that_was_opened_read_only(filled, path):
-    with open_store(filled.path, read_only=True) as reader, pytest.raises(ReadOnlyError):
+    next_step = r"call backup\(\) in the program that has it open; if there is none, run `logstore backup`"
+    with open_store(filled.path, read_only=True) as reader, pytest.raises(ReadOnlyError, match=next_step):
         reader.backup(path)
 
 

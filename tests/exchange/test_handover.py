@@ -227,9 +227,11 @@ def test_neither_directory_may_be_open(tmp_path):
     for path in (source, target):
         with (
             logstore.open(path, config=QUIET),
-            pytest.raises(LockedError, match="stop the broker, or close the store"),
+            pytest.raises(LockedError, match="stop the broker, or close the store") as refused,
         ):
             logstore.handover(source, target, dry_run=True)
+        assert f"{path}/.lock is held by this process: a handover needs" in str(refused.value)
+        assert "open(" not in str(refused.value)
     logstore.handover(source, target)
 
 

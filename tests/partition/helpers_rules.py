@@ -72,6 +72,16 @@ def run_background(log: Log) -> int:
     return log._context.scheduler.run_due()
 
 
+def check_gone_after(log: Log, delay_ms: int) -> None:
+    """Files that were renamed to be removed are there until then."""
+    log._context.clock.advance(delay_ms - 1)
+    run_background(log)
+    assert names_in(log, "*.deleted")
+    log._context.clock.advance(1)
+    run_background(log)
+    assert names_in(log, "*.deleted") == []
+
+
 # Records ----------------------------------------------------------------------------------------------------
 
 

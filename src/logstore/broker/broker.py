@@ -22,6 +22,10 @@ from logstore.broker.requests import (
     ListOffsetsResult,
     MetadataRequest,
     MetadataResult,
+    OffsetCommitRequest,
+    OffsetCommitResult,
+    OffsetFetchRequest,
+    OffsetFetchResult,
     OffsetsForLeaderEpochRequest,
     OffsetsForLeaderEpochResult,
     ProduceRequest,
@@ -89,4 +93,14 @@ class Broker(Protocol):
 
     def alter_configs(self, request: AlterConfigsRequest) -> Pending[TopicsResult]:
         """Change settings of topics."""
+        ...
+
+    # Groups
+
+    def offset_commit(self, request: OffsetCommitRequest) -> Pending[OffsetCommitResult]:
+        """Commit a group's offsets."""
+        ...
+
+    def offset_fetch(self, request: OffsetFetchRequest) -> Pending[OffsetFetchResult]:
+        """What a group has committed."""
         ...

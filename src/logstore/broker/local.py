@@ -14,8 +14,10 @@ from logstore.broker.administering import (
     delete_topics,
 )
 from logstore.broker.codes import ErrorCode
+from logstore.broker.committing import offset_commit, offset_fetch
 from logstore.broker.fetching import fetch
 from logstore.broker.looking_up import describe_configs, list_offsets, metadata, offsets_for_leader_epoch
+from logstore.broker.offsets.committed import CommittedOffsets
 from logstore.broker.pending import Answered, Pending
 from logstore.broker.producing import produce
 from logstore.broker.requests import (
@@ -35,6 +37,10 @@ from logstore.broker.requests import (
     ListOffsetsResult,
     MetadataRequest,
     MetadataResult,
+    OffsetCommitRequest,
+    OffsetCommitResult,
+    OffsetFetchRequest,
+    OffsetFetchResult,
     OffsetsForLeaderEpochRequest,
     OffsetsForLeaderEpochResult,
     ProduceRequest,
@@ -49,8 +55,9 @@ _PRODUCER_ID_BITS = 62
 class LocalBroker:
     """See :class:`~logstore.broker.broker.Broker`."""
 
-    def __init__(self, directory: LogDirectory) -> None:
+    def __init__(self, directory: LogDirectory, committed: CommittedOffsets | None = None) -> None:
         self._directory = directory
+        self._committed = committed or CommittedOffsets(directory)
 
     # Records
 
@@ -96,3 +103,11 @@ class LocalBroker:
 
     def alter_configs(self, request: AlterConfigsRequest) -> Pending[TopicsResult]:
         return Answered(alter_configs(self._directory, request))
+
+    # Groups
+
+    def offset_commit(self, request: OffsetCommitRequest) -> Pending[OffsetCommitResult]:
+        return Answered(offset_commit(self._directory, self._committed, request))
+
+    def offset_fetch(self, request: OffsetFetchRequest) -> Pending[OffsetFetchResult]:
+        return Answered(offset_fetch(self._committed, request))

@@ -95,7 +95,8 @@ def held(home: LogHome) -> Iterator[None]:
         home.acquire()
     except LockedError as error:
         raise LockedError(
-            f"{error}. A handover needs both directories for itself: stop the broker, or close the store"
+            error.held,
+            "a handover needs both directories for itself; stop the broker, or close the store, then retry",
         ) from None
     try:
         yield

@@ -10,10 +10,12 @@ import enum
 import json
 import os
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, NoReturn
 from urllib.parse import unquote, urlsplit
 
+from logstore.arguments import did_you_mean
 from logstore.errors import InvalidConfigError
 from logstore.model import Isolation
 
@@ -94,6 +96,21 @@ _UNITS_MS: Final = {
 }
 
 
+def wrong_option(message: str) -> InvalidConfigError:
+    """The error for a wrong option, to be raised at once.
+
+    Spark makes the data source in a Python process of its own, and what an error there becomes is the
+    traceback of that process, with the message behind it. A wrong option is the user's line, which that
+    traceback does not show. So PySpark is told to send the message alone, as the setting
+    ``spark.sql.execution.pyspark.udf.hideTraceback.enabled`` does for all errors. The process ends with the
+    error, and the request with it.
+    """
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    if main is not None and main.name.startswith("pyspark."):
+        os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+    return InvalidConfigError(message)
+
+
 def check_names(raw: Mapping[str, str]) -> None:
     """
     Raises:
@@ -102,14 +119,15 @@ def check_names(raw: Mapping[str, str]) -> None:
     for name, value in raw.items():
         lower = name.lower()
         if lower == "kafka.bootstrap.servers":
-            raise InvalidConfigError(
-                f"option kafka.bootstrap.servers is {value!r}: reading from a listening process is not "
-                "possible yet; name the directory with option path"
+            raise wrong_option(
+                f"option kafka.bootstrap.servers is {value!r}: logstore reads the files, not from a "
+                "broker; name the directory with option path"
             )
         if lower == "paths":
-            raise InvalidConfigError(f"option paths is {value!r}: a store is one directory")
+            raise wrong_option(f"option paths is {value!r}: a store is one directory")
         if lower not in _BY_NAME and lower not in _OF_SPARK:
-            raise InvalidConfigError(f"option {name} is {value!r}: there is no option of this name")
+            hint = did_you_mean(name, [option.name for option in OPTIONS])
+            raise wrong_option(f"option {name} is {value!r}: there is no option of this name{hint}")
 
 
 class Options:
@@ -142,7 +160,7 @@ class Options:
         Raises:
             InvalidConfigError: always; names the option, its value and the reason.
         """
-        raise InvalidConfigError(f"option {name} is {value or self.text(name)!r}: {reason}")
+        raise wrong_option(f"option {name} is {value or self.text(name)!r}: {reason}")
 
     def flag(self, name: str, *, default: bool) -> bool:
         """``true`` or ``false``."""
@@ -197,7 +215,7 @@ class Options:
         """The absolute path of the store. Tasks run in other working directories: call it on the driver."""
         text = self.text("path")
         if not text:
-            raise InvalidConfigError("option path is missing: it names the store's directory")
+            raise wrong_option("option path is missing: it names the store's directory")
         parts = urlsplit(text)
         if parts.scheme == "file" and parts.netloc in ("", "localhost"):
             text = unquote(parts.path)

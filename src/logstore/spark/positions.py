@@ -11,14 +11,14 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from logstore.errors import InvalidConfigError, OffsetOutOfRangeError, UnknownTopicError
+from logstore.errors import OffsetOutOfRangeError, UnknownTopicError
 from logstore.logdir.held import not_held_reason
 from logstore.model import Isolation, TopicPartition
 from logstore.spark.ledger import COMMITS_TOPIC
+from logstore.spark.options import Options, wrong_option
 from logstore.spark.ranges import Span
 
 if TYPE_CHECKING:
-    from logstore.spark.options import Options
     from logstore.spark.origin import Origin
 
 EARLIEST: Final = -2
@@ -43,7 +43,7 @@ class Subscription:
         given = [name for name in ("subscribe", "subscribePattern", "assign") if name in options]
         if len(given) != 1:
             named = " and ".join(given) or "none"
-            raise InvalidConfigError(
+            raise wrong_option(
                 f"give exactly one of the options subscribe, subscribePattern and assign; there is {named}"
             )
         self._options = options
@@ -176,7 +176,7 @@ class Limit(NamedTuple):
                 text = f"partition {first} {reason}"
                 if first not in read and _is_elsewhere(first, origin):
                     text = _missing(first, origin)
-                raise InvalidConfigError(f"option {self.option}: {text}")
+                raise wrong_option(f"option {self.option}: {text}")
         return dict(self.of_each)
 
 

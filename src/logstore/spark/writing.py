@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from logstore.clock import SystemClock
 from logstore.config import StoreConfig, TopicConfig
-from logstore.errors import InvalidConfigError, InvalidRecordError, LogstoreError, UnknownTopicError
+from logstore.errors import InvalidRecordError, LogstoreError, UnknownTopicError
 from logstore.files import OsFiles
 from logstore.format.names import check_topic_name
 from logstore.logdir.held import not_held_reason
@@ -24,7 +24,7 @@ from logstore.partition.encoding.row_encoder import RowEncoder
 from logstore.spark.columns import constant
 from logstore.spark.commits import opened
 from logstore.spark.ledger import COMMITS_TOPIC
-from logstore.spark.options import Options
+from logstore.spark.options import Options, wrong_option
 from logstore.spark.staging import StagedFile, StagedWriter, Target, staged_name
 from logstore.store import Store, open_store
 
@@ -85,7 +85,7 @@ def plan_write(options: Options, fields: Iterable[tuple[str, str]]) -> WritePlan
     if "value" not in types:
         raise InvalidRecordError("column 'value' is missing")
     if topic is None and "topic" not in types:
-        raise InvalidConfigError("option topic is missing, and there is no column 'topic' either")
+        raise wrong_option("option topic is missing, and there is no column 'topic' either")
     timeout_ms = options.number("lockTimeoutMs", least=0)
     plan = WritePlan(
         options.directory(),

@@ -34,6 +34,7 @@ from logstore.format.messages.group_records import (
 from logstore.logdir.directory import LogDirectory
 from logstore.logdir.watched import WatchedDirectory
 from logstore.model import OffsetAndMetadata, ProducerIdentity, TopicPartition
+from logstore.partition.state.context import LogContext
 from logstore.warning import inform
 
 _MS_PER_MINUTE: Final = 60_000
@@ -63,6 +64,11 @@ class CommittedOffsets:
         self._failed: set[OffsetsPartition] = set()
         if isinstance(directory, LogDirectory):
             self._context.scheduler.every(CHECK_INTERVAL_MS, "expire offsets", self.expire)
+
+    @property
+    def context(self) -> LogContext:
+        """What the logs of the directory share: its scheduler and its clock."""
+        return self._context
 
     # Where
 
