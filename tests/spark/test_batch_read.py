@@ -129,7 +129,7 @@ def test_what_is_wrong_is_said_on_the_driver(spark, store, options, message):
         ),
         (
             {"subscribe": "t", "assign": "{}"},
-            "one of the options subscribe, subscribePattern and assign must be given; "
+            "give exactly one of the options subscribe, subscribePattern and assign; "
             "there is subscribe and assign",
         ),
     ],
