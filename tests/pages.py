@@ -1,7 +1,7 @@
-"""Pages typed out: their blocks run from top to bottom in one directory, and print what the page shows.
+"""Runs pages: their blocks run from top to bottom in one directory, and must print what the page shows.
 
-* A block of Python runs in the page's namespace. If its first line is ``# name.py`` it becomes such a file.
-* A block without a language right behind it is its output. ``...`` in it stands for anything.
+* A block of Python runs in the page's namespace. If its first line is ``# name.py``, it becomes that file.
+* A block without a language right after it is its output. ``...`` in it stands for anything.
 * In a console block, ``$ python name.py`` runs; the lines below are its output. Other commands are not run.
 """
 

@@ -149,7 +149,7 @@ def test_the_tests_of_a_program_pass_and_one_fails_where_the_program_is_wrong(tm
     assert "3 passed" in run_pytest(tmp_path)
     (tmp_path / "test_orders.py").write_text(program.replace(", flush=True)", ")"))
     printed = run_pytest(tmp_path)
-    assert "the power was cut behind" in printed
+    assert "the power was cut after" in printed
     assert "FAILED test_orders.py::test_no_power_cut_takes_an_order_that_was_taken" in printed
 
 

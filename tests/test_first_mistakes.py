@@ -39,7 +39,7 @@ MISTAKES = [
     ),
     (
         lambda store: store.create_topic("orders"),
-        "TopicExistsError: topic 'orders' is there already; require_topic() returns it",
+        "TopicExistsError: topic 'orders' exists already; require_topic() returns it",
     ),
     (
         lambda store: store.require_topic("orders", partitions=4),
@@ -66,8 +66,8 @@ MISTAKES = [
     ),
     (
         lambda store: logstore.open(f"{store.path}/elsewhere", read_only=True),
-        "UsageError: PATH/elsewhere does not exist; logstore.open() makes it, for writing "
-        "and with create=True",
+        "UsageError: PATH/elsewhere does not exist; logstore.open() creates it when opening for "
+        "writing with create=True",
     ),
     (
         lambda store: logstore.open(f"{store.path}/orders-0", create=False),

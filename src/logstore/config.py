@@ -1,7 +1,7 @@
 """Settings: per topic and per store.
 
-Names are Kafka's with underscores for dots, values are its units (milliseconds, bytes). Where a default
-differs from Kafka's, the reason stands beside it. Objects are immutable; change one with
+Names are Kafka's with underscores for dots; values are in its units (milliseconds, bytes). A default that
+differs from Kafka's has its reason beside it. Objects are immutable; change one with
 :func:`dataclasses.replace`.
 """
 
@@ -22,7 +22,7 @@ DEFAULT_MAP_BYTES = 128 * 1024 * 1024
 million). Kafka's ``log.cleaner.dedupe.buffer.size``."""
 
 LEAST_CLEANER_MAP_BYTES = 1024 * 1024
-"""Memory for the keys that a thread of the log cleaner has at least, as in Kafka."""
+"""The least memory for keys that each log cleaner thread must have, as in Kafka."""
 
 _POLICIES = {"delete", "compact", "compact,delete", "delete,compact"}
 _COMPRESSION_TYPES = {"producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"}
@@ -104,7 +104,7 @@ def check_flag(config: object, setting: str) -> None:
 def _check_names(cls: type[Any], settings: Iterable[str]) -> None:
     """
     Raises:
-        InvalidConfigError: there is no setting of that name; says which is meant.
+        InvalidConfigError: there is no setting of that name; suggests the one that is probably meant.
     """
     known = {field.name for field in fields(cls)}
     for name in settings:
@@ -114,7 +114,7 @@ def _check_names(cls: type[Any], settings: Iterable[str]) -> None:
 
 
 class Checked:
-    """Names the setting that an unknown one probably means; Python's own message would not."""
+    """Suggests the setting that an unknown name probably means; Python's own message would not."""
 
     __slots__ = ()
 
@@ -351,7 +351,7 @@ class StoreConfig(Checked):
     the default, since scrubbing costs reads. A week is usual elsewhere. :attr:`.Store.damage_found` lists
     what it finds."""
     scrub_bytes_per_second: int = 8 * 1024 * 1024
-    """The most that scrubbing reads: about a hundredth of what a current disk can, and 700 GB a day."""
+    """The most that scrubbing reads: about a hundredth of what a current disk can read, and 700 GB a day."""
 
     # The log cleaner
 
@@ -369,7 +369,7 @@ class StoreConfig(Checked):
     1 % of a core; where records compress well, or in plain Python, up to 20 % (measured: 1 GiB, and 40 to 55
     MiB, for each second of processor time). Appends slow down by no more than that.
 
-    Kafka: no limit. A broker has its machine for itself; a library shares it with the application."""
+    Kafka: no limit. A broker has its machine to itself; a library shares it with the application."""
     log_cleaner_backoff_ms: int = 15_000
     """How long the cleaner waits when no log is dirty enough, and after a first failure."""
 
@@ -378,7 +378,7 @@ class StoreConfig(Checked):
     producer_id_expiration_ms: int = 86_400_000
     """Forget a producer that has been idle for this long."""
     producer_id_expiration_check_interval_ms: int = 600_000
-    """How often idle producers are looked for."""
+    """How often to look for idle producers."""
 
     # Committed offsets
 

@@ -1,7 +1,7 @@
 """The main actions, and the exact file operations that each does.
 
-``python -m tests.crash.traces`` writes the files of ``tests/crash/golden`` anew; what has changed in them is
-then there to review: a flush that is gone is a line that is gone.
+``python -m tests.crash.traces`` writes the files of ``tests/crash/golden`` again. Review the difference: a
+missing flush is a missing line.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _of(
     action: Callable[..., object],
     *before: Callable[..., object],
 ) -> list[str]:
-    """What an action does to something that was opened, and that others have prepared."""
+    """The operations of an action on something that was opened, after the actions ``before``."""
     files = MemoryFiles()
     opened = open_it(files)
     for prepare in before:
@@ -150,7 +150,7 @@ ACTIONS: dict[str, Callable[[], list[str]]] = {
 
 
 def trace(name: str) -> str:
-    """The lines of an action; ids that are drawn by chance are the same each time."""
+    """The lines of an action; random ids are the same each time."""
     rng = random.Random(0)
 
     def draw() -> uuid.UUID:

@@ -208,9 +208,7 @@ def test_open_transactions_are_refused_or_aborted_in_the_copy(tmp_path, crashed)
     store._directory.abandon() if crashed else store.close()
     broker = make_broker(tmp_path / "broker")
     before = listed(source), listed(broker)
-    with pytest.raises(
-        UsageError, match=r"kept-0 has open transactions, of producers 7, and they would never end"
-    ):
+    with pytest.raises(UsageError, match=r"kept-0 has open transactions, of producers 7\. In the target"):
         logstore.handover(source, broker, accept_settings=True)
     assert (listed(source), listed(broker)) == before
     logstore.handover(source, broker, accept_settings=True, abort_transactions=True)
@@ -270,7 +268,7 @@ def test_directories_of_another_user_are_refused(tmp_path, monkeypatch):
 def test_there_must_be_room_for_the_copies(tmp_path, monkeypatch):
     source = make_store(tmp_path / "store", kept=1)
     monkeypatch.setattr("logstore.exchange.plan.free_bytes", lambda files, path: 10)
-    with pytest.raises(DiskFullError, match="bytes are to be copied, 10 are free"):
+    with pytest.raises(DiskFullError, match="bytes must be copied, 10 are free"):
         logstore.handover(source, tmp_path / "target")
     assert not (tmp_path / "target").exists()
 

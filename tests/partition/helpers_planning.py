@@ -1,7 +1,8 @@
-"""The checks of encoded batches as they read: record by record, in one step, with every offset known.
+"""The checks of encoded batches in their simplest form: record by record, in one step, with every offset
+known.
 
-What :mod:`logstore.partition.encoding.planning` does in two steps and without making records is held to this.
-The rules for one batch and one record are the same functions; tests of their own hold them.
+Tests compare this with :mod:`logstore.partition.encoding.planning`, which works in two steps and without
+records. The rules for one batch and one record are the same functions; they have tests of their own.
 """
 
 from __future__ import annotations
@@ -86,8 +87,8 @@ def _assign_offsets(
 
 
 def _fits_in_place(header: BatchHeader, records: Sequence[Record], codec: Codec, config: TopicConfig) -> bool:
-    """Whether the bytes can stay: the codec and the magic are those on disk, the offsets have no gap, and no
-    record changes its timestamp with the batch's timestamp type."""
+    """Whether the bytes can stay: codec and magic are those on disk, the offsets have no gap, and the batch's
+    timestamp type changes no record's timestamp."""
     if header.magic < 2 or codec != header.codec:
         return False
     if (

@@ -102,10 +102,10 @@ def test_times_and_headers_are_those_of_the_records(spark, store):
     [
         ({"subscribe": "t", "colour": "red"}, "option colour is 'red': there is no option of this name"),
         ({"subscribe": "gone"}, "there is no topic 'gone'"),
-        ({"subscribe": "t", "startingOffsets": "{"}, "option startingOffsets is '{': it is no JSON"),
+        ({"subscribe": "t", "startingOffsets": "{"}, "option startingOffsets is '{': it is not JSON"),
         (
             {"subscribe": "t", "startingOffsets": '{"t": {"0": 9}}'},
-            "startingOffsets: offset 9 of t-0 is not there",
+            "startingOffsets: offset 9 of t-0 does not exist",
         ),
     ],
 )
@@ -129,7 +129,7 @@ def test_what_is_wrong_is_said_on_the_driver(spark, store, options, message):
         ),
         (
             {"subscribe": "t", "assign": "{}"},
-            "one of the options subscribe, subscribePattern and assign must be given; "
+            "give exactly one of the options subscribe, subscribePattern and assign; "
             "there is subscribe and assign",
         ),
     ],

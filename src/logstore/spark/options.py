@@ -1,7 +1,7 @@
-"""The options of reads and writes: which there are, what each may be, and one clear error for what is not.
+"""The options of reads and writes: their names, their values, and a clear error for wrong ones.
 
-Names are those of Spark's Kafka connector where it has one, and case does not matter, as in Spark. An option
-is declared once, in :data:`OPTIONS`; what it does is known where it is used.
+Names are those of Spark's Kafka connector where it has one, and case does not matter, as in Spark. Each
+option is declared once, in :data:`OPTIONS`; the code that uses it knows what it does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from logstore.model import Isolation
 
 
 class Use(enum.Flag):
-    """What an option may be given for."""
+    """The reads and writes that an option is for."""
 
     BATCH_READ = enum.auto()
     STREAM_READ = enum.auto()
@@ -80,12 +80,12 @@ OPTIONS: Final = (
     Option("sinkId", Use.STREAM_WRITE),
     Option("lockTimeoutMs", Use.WRITE),
 )
-"""Every option there is."""
+"""All options."""
 
 _BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
 
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "outputmode"})
-"""What Spark passes on of its own."""
+"""Spark's own options, which it passes on."""
 
 _UNITS_MS: Final = {
     **dict.fromkeys(("", "ms", "millisecond", "milliseconds"), 1),
@@ -114,7 +114,7 @@ def wrong_option(message: str) -> InvalidConfigError:
 def check_names(raw: Mapping[str, str]) -> None:
     """
     Raises:
-        InvalidConfigError: an option that no read and no write knows.
+        InvalidConfigError: an option that no read or write has.
     """
     for name, value in raw.items():
         lower = name.lower()
@@ -131,7 +131,8 @@ def check_names(raw: Mapping[str, str]) -> None:
 
 
 class Options:
-    """The options of one read or write. Pickles. Each method takes the option's name as users spell it."""
+    """The options of one read or write. Can be pickled. Each method takes the option's name as users spell
+    it."""
 
     def __init__(self, raw: Mapping[str, str], use: Use) -> None:
         """
@@ -151,7 +152,7 @@ class Options:
         return name.lower() in self._raw
 
     def text(self, name: str) -> str | None:
-        """An option as it was given; None if it was not."""
+        """An option's value as given; None if it was not given."""
         return self._raw.get(name.lower())
 
     def refuse(self, name: str, reason: str, value: str | None = None) -> NoReturn:
@@ -180,7 +181,7 @@ class Options:
         return int(text)
 
     def duration_ms(self, name: str, *, default: int) -> int:
-        """A time as Spark writes it: ``500ms``, ``15m``, ``2 hours``; milliseconds where there is no unit."""
+        """A time as Spark writes it: ``500ms``, ``15m``, ``2 hours``; milliseconds if there is no unit."""
         text = self.text(name)
         if text is None:
             return default
@@ -191,7 +192,7 @@ class Options:
         return int(found[1]) * unit_ms
 
     def choice(self, name: str, choices: tuple[str, ...], *, default: str) -> str:
-        """One of some words; case does not matter."""
+        """One of several words; case does not matter."""
         text = self.text(name)
         word = default if text is None else text.strip().lower()
         if word not in choices:
@@ -199,14 +200,14 @@ class Options:
         return word
 
     def json(self, name: str) -> Any:
-        """What the JSON says; None if the option was not given."""
+        """The decoded JSON; None if the option was not given."""
         text = self.text(name)
         if text is None:
             return None
         try:
             return json.loads(text)
         except ValueError as error:
-            return self.refuse(name, f"it is no JSON ({error})")
+            return self.refuse(name, f"it is not JSON ({error})")
 
     # What several uses share
 
@@ -223,7 +224,7 @@ class Options:
         return os.path.abspath(text)
 
     def isolation(self) -> Isolation:
-        """``read_uncommitted``, as the connector's default, reads up to the high watermark."""
+        """``read_uncommitted``, the default as in the connector, reads up to the high watermark."""
         level = self.choice(
             "kafka.isolation.level", ("read_uncommitted", "read_committed"), default="read_uncommitted"
         )
@@ -231,9 +232,9 @@ class Options:
 
 
 def skips_corrupt_batches(options: Options) -> bool:
-    """Whether damaged batches are counted and left out; else they are errors.
+    """Whether damaged batches are counted and left out; otherwise they are errors.
 
     Raises:
-        InvalidConfigError: ``onCorruptBatch`` is something else than ``fail`` or ``skip``.
+        InvalidConfigError: ``onCorruptBatch`` is not ``fail`` or ``skip``.
     """
     return options.choice("onCorruptBatch", ("fail", "skip"), default="fail") == "skip"
