@@ -19,12 +19,16 @@ def encode_varint(value: int) -> bytes:
     """The bytes of a 64-bit (so also of a 32-bit) signed integer. UsageError beyond 64 bits."""
     if not -_INT64_MAX - 1 <= value <= _INT64_MAX:
         raise UsageError(f"{value} does not fit 64 bits")
-    rest = value << 1 if value >= 0 else ~(value << 1)
+    return encode_unsigned_varint(value << 1 if value >= 0 else ~(value << 1))
+
+
+def encode_unsigned_varint(value: int) -> bytes:
+    """The bytes of a number of 0 or above, without zig-zag."""
     encoded = bytearray()
-    while rest > 0x7F:
-        encoded.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    encoded.append(rest)
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
     return bytes(encoded)
 
 

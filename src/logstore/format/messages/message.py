@@ -18,7 +18,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from logstore.errors import CorruptionError, UnsupportedVersionError, UsageError
 from logstore.format.messages.fields import Fixed, Sized, Tagged, Versions
-from logstore.format.varint import decode_unsigned_varint
+from logstore.format.varint import decode_unsigned_varint, encode_unsigned_varint
 from logstore.model import Bytes
 
 T = TypeVar("T", bound=tuple[Any, ...])
@@ -27,16 +27,6 @@ _Decode = Callable[[Bytes, int, int], tuple[Any, int]]
 
 MAX_SHORT_LENGTH: Final = 32_767
 _SMALL: Final = tuple(bytes([number]) for number in range(128))
-
-
-def encode_unsigned_varint(number: int) -> bytes:
-    """A number from 0 to 2^32 - 1, seven bits a byte, the lowest first."""
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
 
 
 class Message(Generic[T]):
