@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from heapq import merge
@@ -159,7 +158,7 @@ def _follow(
         if count:
             streams.flush()
         else:
-            time.sleep(_LOOK_S)
+            streams.wait(_LOOK_S)
 
 
 def _new_records(
