@@ -35,9 +35,10 @@ def flush() -> None:
 
 
 def prepare() -> None:
-    """What is closed, as by ``>&-``, leads nowhere."""
+    """A closed standard output, as by ``>&-``, refuses what is written to it, with EBADF; a closed standard
+    error leads nowhere."""
     if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # for as long as the program runs
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")  # for as long as the program runs
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
 

@@ -50,18 +50,15 @@ def cat(
     what is not printable is escaped, and \\N is null.
     """
     out = Output(json=json, quiet=quiet)
-    write = record_writer(out, Format.JSON if json else form)
+    write = record_writer(out, form, json=json)
     wanted = None if key is None else streams.argument_bytes(key)
     left = limit
+    is_empty = True
     with reading(directory) as store:
         logs = logs_of(topic_of(store, topic), partition)
         for log in logs:
             offsets = _range_of(log, start, stop, isolation)
-            if not offsets and len(logs) == 1:
-                readable = log.readable_offsets(isolation)
-                out.remark(
-                    f"nothing there: {log.partition} has offsets {readable.start} up to {readable.stop}"
-                )
+            is_empty = is_empty and not offsets
             if left == 0 or not offsets:
                 continue
             records = log.read(offsets.start, offsets.stop, isolation=isolation, on_demand=key is not None)
@@ -73,6 +70,19 @@ def cat(
                     left -= 1
                     if left == 0:
                         break
+        if is_empty and logs:
+            out.remark(_nothing_there(topic, logs, isolation))
+
+
+def _nothing_there(topic: str, logs: Sequence[ReadOnlyLog], isolation: Isolation) -> str:
+    """What to say if no partition has an offset in the range."""
+    readable = [log.readable_offsets(isolation) for log in logs]
+    if len(logs) == 1:
+        subject = f"{logs[0].partition} has"
+    else:
+        subject = f"the {len(logs)} partitions of {topic} have"
+    first, last = min(each.start for each in readable), max(each.stop for each in readable)
+    return f"nothing there: {subject} offsets {first} up to {last}"
 
 
 def _range_of(log: ReadOnlyLog, start: Place | None, stop: Place | None, isolation: Isolation) -> range:
@@ -108,7 +118,7 @@ def tail(
     only the end of each.
     """
     out = Output(json=json, quiet=quiet)
-    write = record_writer(out, Format.JSON if json else form)
+    write = record_writer(out, form, json=json)
     with reading(directory) as store:
         found = topic_of(store, topic)
         logs = logs_of(found, partition)
