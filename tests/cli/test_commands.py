@@ -268,6 +268,32 @@ def test_errors_are_a_line_and_a_code(tmp_path, arguments, code, said):
     assert "Traceback" not in done.err
 
 
+@pytest.mark.parametrize("leftover", [[], [".lock"]], ids=["nothing", "a lock"])
+def test_an_empty_directory_is_no_store(tmp_path, leftover):
+    """As where a file system is not mounted: a check must not call it sound, nor a backup succeed."""
+    (tmp_path / "s").mkdir()
+    for name in leftover:
+        (tmp_path / "s" / name).touch()
+    commands = (["ls"], ["info"], ["verify"], ["verify", "--json"], ["retain"], ["retain", "--dry-run"])
+    for command, *options in (
+        *commands,
+        ["cat", "t"],
+        ["tail", "t"],
+        ["compact", "t"],
+        ["backup", tmp_path / "b"],
+    ):
+        done = run(command, tmp_path / "s", *options)
+        assert (done.code, done.out) == (3, "")
+        assert "is empty: there is no store in it" in done.err
+    assert sorted(path.name for path in tmp_path.rglob("*")) == sorted(["s", *leftover])
+
+
+def test_a_store_without_topics_is_sound(tmp_path):
+    with logstore.open(tmp_path / "s"):
+        pass
+    assert answer("verify", tmp_path / "s").out.startswith("sound: 0 records")
+
+
 def test_who_holds_the_lock_is_named(tmp_path):
     path = make_store(tmp_path / "s", cleanup_policy="compact")
     with logstore.open(path):
