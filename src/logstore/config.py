@@ -328,7 +328,9 @@ class StoreConfig(Checked):
 
     Kafka: 5 minutes. Deleting is cheap, and users expect their limits to hold."""
     log_flush_offset_checkpoint_interval_ms: int = 60_000
-    """How often recovery points are stored. After a crash the next open reads what was appended since."""
+    """How often recovery points are stored. After a crash the next open reads what was appended since.
+
+    Readers in other processes learn from them what is durable."""
     replica_high_watermark_checkpoint_interval_ms: int = 5_000
     """How often high watermarks are stored."""
     num_recovery_threads_per_data_dir: int = 2
