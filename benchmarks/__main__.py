@@ -24,14 +24,14 @@ RESULTS_NAME = "results.json"
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the outcome goes."""
+    """Where the results are written."""
 
     results: Path
     images: Path
     document: Path | None = None
-    """With a region for the short form."""
+    """The page with a region for the short form."""
     readme: Path | None = None
-    """With a region for the figures of logstore."""
+    """The page with a region for the figures of logstore."""
 
 
 PUBLISHED = Places(
@@ -66,7 +66,7 @@ def main(command: Sequence[str] | None = None) -> None:
 
 
 def measure(sizes: Sizes, wanted: set[str], parent: str | None = None) -> Results:
-    """Measure what is wanted, below a temporary directory in ``parent``."""
+    """Measure the wanted figures, below a temporary directory in ``parent``."""
     with scratch_directory(parent) as directory:
         machine = describe_machine(directory)
         if sizes is not QUICK:
@@ -82,7 +82,7 @@ def measure(sizes: Sizes, wanted: set[str], parent: str | None = None) -> Result
 
 
 def _missing() -> dict[str, str]:
-    """Who cannot be measured here, and why."""
+    """The contenders that cannot be measured here, and why."""
     return {name: reason for name in NAMES if (reason := why_missing(name))}
 
 
@@ -121,7 +121,7 @@ def _names(text: str) -> list[str]:
 
 
 def _places_of(arguments: argparse.Namespace) -> Places | None:
-    """None: print. What is published comes from whole runs at full size only."""
+    """Where to write; None to print. Only whole runs at full size are published."""
     if arguments.output:
         return Places(Path(arguments.output), Path(arguments.output, "images"))
     return None if arguments.quick or arguments.only or arguments.rounds else PUBLISHED

@@ -1,4 +1,4 @@
-"""Running the figures of logstore alone (:mod:`benchmarks.large`): prepare, measure, remove, one by one."""
+"""Runs the figures of only logstore (:mod:`benchmarks.large`): prepare, measure, remove, one by one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.sizes import FREE_BYTES_PER_LARGE_BYTE, Sizes
 REOPEN = "reopen"
 LARGE = "large"
 SMALL = "small"
-"""Not asked for by itself: what :data:`LARGE` is compared with."""
+"""Not a figure by itself: :data:`LARGE` is compared with it."""
 LARGE_RECOVERY = "large-recovery"
 LAG = "lag"
 IMPORT = "import"
@@ -21,17 +21,17 @@ IMPORT = "import"
 ALONE = (REOPEN, LARGE, LARGE_RECOVERY, LAG, IMPORT)
 
 Found = dict[str, list[Figures]]
-"""By name, one set of figures for each round."""
+"""One set of figures for each round, by name."""
 
 
 class SkippedError(Exception):
-    """A figure cannot be measured here; says why."""
+    """A figure cannot be measured here; the message says why."""
 
 
 def measure_alone(
     sizes: Sizes, wanted: set[str], directory: str, report: Report
 ) -> tuple[Found, dict[str, str]]:
-    """The wanted figures, and for those that were left out the reason."""
+    """The wanted figures, and the reasons for those that were left out."""
     found: Found = {}
     skipped: dict[str, str] = {}
     for name, measure in _MEASURES.items():

@@ -1,9 +1,9 @@
 """Rows to the bytes of a batch and back, without files: 36 shapes of records, each codec as it is.
 
 Values of 10, 100 and 1,000 bytes, keys of none and 10, headers none and two, batches of about 16 KiB, 64 KiB
-and 1 MiB. Nobody checks a checksum while decoding here (reading figures do), all compute it while encoding.
-What each codec makes is compared with what the others make, byte by byte from the attributes on: offset and
-leader epoch before them belong to whoever stores the batch.
+and 1 MiB. No codec checks a checksum while decoding here (reading figures do); all compute it while encoding.
+The results of all codecs are compared byte by byte from the attributes on; offset and leader epoch before
+them are set by the code that stores the batch.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Shape(NamedTuple):
         )
 
     def rows(self) -> list[CodecRow]:
-        """As many as fill the batch."""
+        """The rows that fill the batch."""
         source = random.Random(13)
         headers_bytes = self.header_count * 24
         count = self.batch_kib * _KIB // (self.value_bytes + self.key_bytes + headers_bytes + _OVERHEAD_BYTES)
@@ -133,7 +133,7 @@ def _time_calls(call: Callable[[], Any], calls: int) -> float:
 
 
 def reference_batch(rows: list[CodecRow]) -> bytes:
-    """What everybody must make of the rows: by the careful way of logstore's format layer."""
+    """The batch that every codec must make: by the careful code of logstore's format layer."""
     from logstore.format.batch import encode_batch
 
     keys, values, timestamps, headers = zip(*rows, strict=True)

@@ -1,8 +1,8 @@
-"""``python -m benchmarks.compaction``: how fast compaction goes over a log, and what appends notice of it.
+"""``python -m benchmarks.compaction``: how fast compaction is, and how much it slows down appends.
 
 Half of each log was compacted before, and the other half updates its keys, anywhere or one key in ten: so
-about every batch has to be written anew, or most are kept as they are. Each measurement is a process of its
-own on a fresh copy of the log. Beside it stands what it takes to copy the log's files and flush them.
+about every batch must be rewritten, or most are kept as they are. Each measurement is a process of its own on
+a fresh copy of the log. For comparison, the time to copy the log's files and flush them is measured too.
 Rewrites the tables of ``docs/compaction.md``.
 """
 
@@ -48,7 +48,7 @@ class Shape(NamedTuple):
     data: str
     codec: str
     updated_share: float
-    """Of the keys, this many are updated; those next to each other."""
+    """The share of keys that are updated; they are adjacent."""
     size_bytes: int
 
     @property
@@ -58,13 +58,13 @@ class Shape(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is measured."""
+    """The logs to measure."""
 
     shapes: tuple[Shape, ...]
     sizes: tuple[Shape, ...]
-    """The same, in several sizes."""
+    """The same log in several sizes."""
     appends: Shape
-    """What is compacted while there are appends."""
+    """The log that is compacted during appends."""
     rounds: int
     append_seconds: float
 
@@ -143,10 +143,10 @@ def _by_hand() -> logstore.StoreConfig:
 
 
 def compact(directory: str) -> Found:
-    """In this process.
+    """Compact in this process.
 
     Raises:
-        WrongDataError: what is left is not a record for each key.
+        WrongDataError: the result is not one record for each key.
     """
     with logstore.open(directory, config=_by_hand()) as store:
         log = store[_TOPIC][0]
@@ -169,7 +169,7 @@ def compact(directory: str) -> Found:
 
 
 def copy(directory: str) -> Found:
-    """The log's files, one after the other, each flushed."""
+    """Copy the log's files, one after the other, and flush each."""
     started = perf_counter()
     for source in sorted(Path(directory, f"{_TOPIC}-0").glob("*.log")):
         target = source.with_suffix(".copy")
@@ -184,7 +184,7 @@ def append(directory: str, *, cleans: bool, seconds: float) -> Found:
     """Append to a second topic for some seconds, as fast as it goes, while the first is compacted or not.
 
     Raises:
-        WrongDataError: compaction was done before, so that its price cannot be told.
+        WrongDataError: compaction finished too early, so that its cost cannot be measured.
     """
     config = logstore.StoreConfig(log_cleaner_enable=cleans, log_cleaner_backoff_ms=1)
     with logstore.open(directory, config=config) as store:
@@ -214,7 +214,7 @@ def _measure(directory: str, way: str, seconds: float) -> Found:
 
 
 def _measure_elsewhere(base: str, way: str, seconds: float = 0) -> Found:
-    """In another process, on a copy."""
+    """Measure in another process, on a copy."""
     directory = f"{base}-copy"
     shutil.copytree(base, directory)
     os.sync()

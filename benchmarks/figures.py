@@ -1,9 +1,8 @@
-"""What is measured of every contender, each inside the process that it is called in.
+"""The measurements of every contender, each in the calling process.
 
-A measurement checks what it measured: counts, sizes and checksums of what was appended, every field of what
-was read singly. What serves only that check, and making rows, is off the clock. A directory that
-:func:`measure_append` has filled carries a note of what is in it (:class:`Contents`), for the processes that
-read it afterwards.
+A measurement checks its results: counts, sizes and checksums of appended records, every field of records that
+were read singly. These checks, and making rows, are not timed. A directory that :func:`measure_append` has
+filled has a note of its contents (:class:`Contents`), for the processes that read it afterwards.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ ONE_THREAD = "one-thread"
 THREADS = "sixteen-threads"
 SEQUENTIAL = "sequential"
 LARGE_SEQUENTIAL = "large-sequential"
-"""The same of a log that is larger than the caches of a processor."""
+"""The same for a log that is larger than a processor's caches."""
 RANDOM = "random"
 TIME = "time"
 OPEN = "open"
@@ -70,7 +69,7 @@ THREAD_COUNTS = {ONE_THREAD: 1, THREADS: 16}
 _CONTENTS_NAME = "contents.json"
 _STORE_NAME = "store"
 _CHECKED_RECORDS = 1_000
-"""As many of the records that were appended are compared field by field, the others by their values."""
+"""How many of the appended records are compared field by field; the others are compared by their values."""
 _LEAST_SECONDS = 0.15
 _MOST_PASSES = 9
 
@@ -82,7 +81,7 @@ class Case(NamedTuple):
     contender: str
     batch_records: int
     data: str = SMALL
-    """Which records, as in :data:`benchmarks.records.DATA`; codecs have shapes of their own."""
+    """The kind of records, as in :data:`benchmarks.records.DATA`; codecs have their own shapes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,7 +97,7 @@ class Measurement:
     seconds: float
     """For all of them."""
     stored_bytes: int
-    """Sizes of all files, after a clean stop; of what was encoded."""
+    """The sizes of all files after a clean stop; for codecs, the encoded bytes."""
     idle_memory_bytes: int
     """Resident with everything imported, before the store is opened."""
     peak_memory_bytes: int
@@ -110,7 +109,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a directory holds."""
+    """The contents of a directory."""
 
     digest: list[int]
     data: str
@@ -124,8 +123,8 @@ class Contents:
 
 
 def measure_append(case: Case, directory: str, count: int, *, is_checked: bool = True) -> Measurement:
-    """Append ``count`` records in batches to an empty store, then read them all back if it is to be checked.
-    With a flush for each batch if the figure is :data:`DURABLE`."""
+    """Append ``count`` records in batches to an empty store, then read them all back if ``is_checked``.
+    Flushes each batch if the figure is :data:`DURABLE`."""
     kind, idle = begin(case.contender)
     store = _store_directory(directory)
     contender = kind(store, is_durable=case.figure == DURABLE)
@@ -145,7 +144,7 @@ def _append_timed(contender: Contender, case: Case, count: int) -> tuple[float, 
     for batches in _chunks(case, count):
         expected += digest_values(row[1] for rows in batches for row in rows)
         prepared = [contender.prepare(rows) for rows in batches]
-        gc.freeze()  # what waits to be appended is not the contender's to walk through
+        gc.freeze()  # the contender's collector should not walk the prepared rows
         started = perf_counter()
         for batch in prepared:
             contender.append(batch)
@@ -162,7 +161,7 @@ def _chunks(case: Case, count: int) -> Iterator[list[list[Row]]]:
 
 
 def measure_threads(case: Case, directory: str, count: int) -> Measurement:
-    """Threads append single records, each waiting for the flush of its own."""
+    """Threads append single records, and each waits for the flush of its own."""
     kind, idle = begin(case.contender)
     store = _store_directory(directory)
     contender = kind(store, is_durable=True)
@@ -215,7 +214,7 @@ def fill_and_crash(case: Case, directory: str, count: int) -> NoReturn:
 
 
 def measure_sequential(case: Case, directory: str) -> Measurement:
-    """Read every record in order and look at its value; the median of several passes where one is short."""
+    """Read every record in order, with its value; the median of several passes if one is short."""
     kind, idle = begin(case.contender)
     contents, store = _contents(directory), _store_directory(directory)
     contender = kind(store)
@@ -261,7 +260,7 @@ def measure_random(case: Case, directory: str, reads: int) -> Measurement:
 
 
 def measure_open(case: Case, directory: str, *, is_checked: bool = True) -> Measurement:
-    """Open the store and read its last record. After a clean stop, or, for recovery, after a crash."""
+    """Open the store and read its last record: after a clean stop, or for recovery after a crash."""
     kind, idle = begin(case.contender)
     contents, store = _contents(directory), _store_directory(directory)
     started = perf_counter()
@@ -280,7 +279,7 @@ def measure_open(case: Case, directory: str, *, is_checked: bool = True) -> Meas
 
 
 def begin(contender: str) -> tuple[type[Contender], int]:
-    """Import, take the memory of the idle process, and keep the collector from walking what is there now."""
+    """Import, measure the memory of the idle process, and freeze the present objects for the collector."""
     kind = contender_class(contender)
     kind.version()
     return kind, idle_memory_bytes()
@@ -320,7 +319,7 @@ def _write_contents(directory: str, contents: Contents) -> None:
 
 
 def stored_bytes(directory: str) -> int:
-    """The sizes of all files below a directory, holes left out."""
+    """The sizes of all files below a directory, without holes."""
     found = [path.stat() for path in Path(directory).rglob("*") if path.is_file()]
     return sum(min(status.st_size, status.st_blocks * 512) for status in found)
 

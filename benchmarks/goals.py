@@ -1,8 +1,8 @@
-"""What logstore is to reach, beside what it reaches. The goals stand here; what was measured beside them is
-computed from the results of a run, never typed.
+"""The goals of logstore beside its results. The goals are defined here; the results are always computed from
+a run, never typed.
 
-Ratios within one run on one machine carry over to other machines, so that goals are ratios where they can be:
-*must* has to hold, *aim* is where the work goes.
+Ratios within one run on one machine also hold on other machines, so goals are ratios where possible: *must*
+has to hold, *aim* is the direction of work.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ def goals_for(machine: dict[str, str]) -> tuple[Goal, ...]:
 
 
 def format_goals(results: Results) -> str:
-    """The table: what must be, what is aimed at, what was measured."""
+    """The table: what must hold, the aim, and what was measured."""
     return format_goal_rows([(goal, goal.measure(results)) for goal in goals_for(results.machine)])
 
 
@@ -232,7 +232,7 @@ def format_goal_rows(goals: Sequence[tuple[Goal, Spread | None]]) -> str:
 
 
 def count_verdicts(results: Results) -> dict[str, int]:
-    """How many goals have which verdict."""
+    """The number of goals by verdict."""
     found: dict[str, int] = {}
     for goal in goals_for(results.machine):
         measured = goal.measure(results)

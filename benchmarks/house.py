@@ -1,8 +1,8 @@
 """The shape of the source, in numbers: ``python -m benchmarks.house``.
 
-What stands in the text: modules in circles of imports (of any kind: for types, within functions), private
-names that are used from outside, long functions, many parameters. And what a reader of six flows passes
-through: the files, the functions, and how often the story moves from one file to another.
+Counts in the text: modules in import cycles (of any kind: for types, within functions), private names that
+are used from outside, long functions, many parameters. Counts for a reader of six flows: the files, the
+functions, and how often the flow moves from one file to another.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LONG_LINES = 70
 MANY_PARAMETERS = 7
 
 _OF_NAMED_TUPLES = {"_make", "_replace", "_asdict", "_fields", "_field_defaults"}
-"""Public in spite of their names."""
+"""Public names despite their underscore."""
 
 Module = tuple[str, ast.Module]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -35,7 +35,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Shape(NamedTuple):
-    """What stands in the source. Each is a list, for people to look into."""
+    """The counts in the source. Each is a list, for people to look into."""
 
     in_circles: list[str]
     private_uses: list[str]
@@ -66,7 +66,7 @@ def _name_of(path: Path, source: Path) -> str:
 
 
 def _imports(modules: dict[str, ast.Module]) -> dict[str, set[str]]:
-    """What each module imports of the others, wherever it says so."""
+    """The imports of each module from the others, anywhere in it."""
     found: dict[str, set[str]] = {name: set() for name in modules}
     for name, tree in modules.items():
         for node in ast.walk(tree):
@@ -133,17 +133,17 @@ def _parameter_count(node: Function) -> int:
 
 
 class Passed(NamedTuple):
-    """What one flow passes through."""
+    """The functions and files of one flow."""
 
     files: int
     functions: int
     moves: int
-    """How often what runs is in another file than what ran before, by a call or a return."""
+    """How often a call or a return moves to another file."""
 
 
 class _Tracer:
-    """Notes which of the package's functions run, in order. Compiled functions and other packages are passed
-    over: what they call counts as called by who called them."""
+    """Notes which of the package's functions run, in order. Skips compiled functions and other packages:
+    their callees count as called by their caller."""
 
     def __init__(self, source: Path) -> None:
         self._source = f"{source}/"
@@ -243,7 +243,7 @@ def _trace_commit(source: Path, path: str) -> Passed:
 
 
 def _row_encoder() -> Any:
-    """Wherever it stood in the state that is measured."""
+    """The row encoder, wherever it is in the measured state."""
     try:
         return importlib.import_module("logstore.partition.encoding.row_encoder").RowEncoder
     except ImportError:
@@ -257,7 +257,7 @@ BEGIN, END = "<!-- house: written by python -m benchmarks.house --page -->", "<!
 
 
 def measure() -> dict[str, list[int]]:
-    """What is counted of the source that is imported here, by name."""
+    """The counts of the source that is imported here, by name."""
     import logstore
 
     shape = shape_of(Path(logstore.__file__).parent)
@@ -266,7 +266,7 @@ def measure() -> dict[str, list[int]]:
 
 
 def measure_elsewhere(checkout: str) -> dict[str, list[int]]:
-    """The same of another checkout, by this script and in a process of its own."""
+    """The same for another checkout, by this script in a process of its own."""
     code = "import json; from benchmarks import house; print(json.dumps(house.measure()))"
     paths = f"{checkout}/src:{Path(__file__).parent.parent}"
     done = subprocess.run(

@@ -1,11 +1,11 @@
-"""What followers of a log cost, in another process than its writer's: the table in docs/waiting.md.
+"""The cost of followers of a log, in another process than its writer's: the table in docs/waiting.md.
 
     python -m benchmarks.idle --page
 
 Followers wait at the end of a log to which nothing is appended, then to which a batch is appended every 10
-milliseconds: the processor time of their processes, as a share of one core, and how long after a batch was
-written they had it. Once told of changes by the file system, once refused that, so that they look for
-themselves every 2 milliseconds.
+milliseconds. Measured are the processor time of their processes, as a share of one core, and how long after a
+batch was written they had it: once with changes reported by the file system, once without, so that they look
+every 2 milliseconds.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Cost(NamedTuple):
 
 
 class LookingFiles(OsFiles):
-    """The machine's disk, where nobody is told anything."""
+    """The machine's disk, without watches."""
 
     def watch(self, directories: Sequence[str]) -> NoReturn:
         raise StorageError(errno.EMFILE, os.strerror(errno.EMFILE), directories[0])
@@ -87,7 +87,7 @@ def be_follower(path: str, threads: int, way: str) -> None:
 
 
 class Follower:
-    """Such a process."""
+    """A process that follows."""
 
     def __init__(self, path: str, setting: Setting) -> None:
         command = [
@@ -114,7 +114,7 @@ class Follower:
         return float(self.hear())
 
     def end(self) -> list[int]:
-        """How long after they were written it had the records, in ns."""
+        """How long after they were written the follower had the records, in ns."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()

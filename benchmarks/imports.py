@@ -1,4 +1,5 @@
-"""What ``import logstore`` adds to the start of Python: processes in turn, with the module and without."""
+"""The time that ``import logstore`` adds to the start of Python: processes in turn, with the module and
+without."""
 
 from __future__ import annotations
 

@@ -1,13 +1,14 @@
-"""What a kill takes of single appends, held against the table in docs/guarantees.md.
+"""How many single appends a kill loses, compared with the table in docs/guarantees.md.
 
     python -m benchmarks.kills --disk /var/tmp --kills 20 --page
 
-A program appends to each partition of a store in turn, and is killed at a moment that it does not choose. It
-says in shared memory when each append returned; what is in the files afterwards tells which of them are lost,
-and how old the oldest of those was when the kill came. That age is what ``linger_ms`` bounds.
+A program appends to each partition of a store in turn, and is killed at a random moment. It notes in shared
+memory when each append returned. The files then show which appends are lost, and how old the oldest of them
+was at the kill. ``linger_ms`` limits that age.
 
-Two programs: one that appends for as long as it lives, and one that appends to each partition once and then
-waits. Two disks: the machine's, and one in memory on which every fsync takes so many milliseconds.
+There are two programs: one appends as long as it lives, the other appends once to each partition and then
+waits. There are two disks: the machine's, and one in memory on which every fsync takes a given number of
+milliseconds.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Setting(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """What one kill took."""
+    """The loss of one kill."""
 
     appended_count: int
     lost_count: int
@@ -115,7 +116,7 @@ def _appends(logs: list[logstore.Log], is_once: bool) -> Iterator[tuple[int, int
 
 
 def kill_one(path: str, setting: Setting, chance: random.Random) -> Loss:
-    """Let a program live for a moment, kill it, and look at what it has left."""
+    """Let a program live for a moment, kill it, and check what it has left."""
     with tempfile.NamedTemporaryFile(dir=shared_memory()) as notes:
         notes.truncate(_HEAD.size + _MAX_NOTES * _NOTE.size)
         arguments = [str(field) for field in setting]
@@ -138,12 +139,12 @@ def kill_one(path: str, setting: Setting, chance: random.Random) -> Loss:
 
 
 def shared_memory() -> str | None:
-    """A disk on which nothing takes time; None for the usual place where there is none."""
+    """A disk in memory; None, for the usual place, if there is none."""
     return "/dev/shm" if os.path.isdir("/dev/shm") else None
 
 
 def loss_of(path: str, notes_path: str, killed_ns: int) -> Loss:
-    """Hold what was noted against the files."""
+    """Compare the notes with the files."""
     data = Path(notes_path).read_bytes()
     (count,) = _HEAD.unpack_from(data)
     notes = list(_NOTE.iter_unpack(data[_HEAD.size : _HEAD.size + count * _NOTE.size]))
@@ -155,7 +156,8 @@ def loss_of(path: str, notes_path: str, killed_ns: int) -> Loss:
 
 
 def _is_suffix(notes: list[tuple[int, int, int]], ends: dict[int, int]) -> bool:
-    """No phantom either: nothing is there that was not appended, but for the append under way."""
+    """Whether only the newest are lost; and no record is there that was not appended, except for the append
+    in progress."""
     last: dict[int, int] = {}
     for number, offset, _ in notes:
         last[number] = offset

@@ -1,6 +1,6 @@
-"""The figures of logstore alone: many partitions, a large log, recovery, wake-up of followers.
+"""The figures of only logstore: many partitions, a large log, recovery, wake-up of followers.
 
-Each ``prepare_`` fills a directory, each ``measure_`` takes a directory filled so; all check what they find.
+Each ``prepare_`` fills a directory, and each ``measure_`` takes such a directory; all check what they find.
 Large logs are made quickly: one batch is encoded, and its bytes appended again and again.
 """
 
@@ -38,7 +38,7 @@ _SMALL_RECORDS = 20
 _NEVER_MS = 10**12
 _MAX_SEGMENT_BYTES = 2**31 - 1
 _SAMPLE_PAUSE_MS = (5, 25)
-"""Between two records for the follower, at random: it must not fall into step with the follower's polling."""
+"""The random pause between two records for the follower, so that they are not in step with its polling."""
 _FOLLOWER_START_SECONDS = 30.0
 _CATALOGUE = "topics.json"
 _CHECKPOINTS = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint")

@@ -1,8 +1,8 @@
-"""What compaction remembers of each key: the map from keys to offsets, beside Python's dict.
+"""The map from keys to offsets, which compaction uses, beside Python's dict.
 
-The map is given what compaction gives it, records sections; the dict the keys as objects, decoded before,
-which is less than it would have to do. Processor time counts, with memory that was just used:
-a virtual machine may take long for memory that nobody has used before, as long as the rest together.
+The map gets records sections, as in compaction; the dict gets the keys as decoded objects, which is less work
+than it would have. Processor time is measured, with memory that was just used: a virtual machine may take as
+long for fresh memory as for everything else together.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _WARM_BYTES_PER_KEY = 24
 
 
 def measure_map(contender: str, key_count: int) -> Measurement:
-    """Put distinct keys, a thousand at a time; counts keys, and what they take in memory as stored bytes."""
+    """Put distinct keys, a thousand at a time; counts keys, and their memory as stored bytes."""
     chance = random.Random(17)
     checked: dict[bytes, int] = {}
     make, prepare = _MAPS[contender]
@@ -61,7 +61,7 @@ def _keys(chance: random.Random, count: int) -> list[bytes]:
 
 
 def _warm(size_bytes: int) -> None:
-    """Take as much memory, write it, and give it back."""
+    """Take that much memory, write to it, and free it."""
     with mmap.mmap(-1, size_bytes) as memory:
         if hasattr(mmap, "MADV_HUGEPAGE"):
             memory.madvise(mmap.MADV_HUGEPAGE)

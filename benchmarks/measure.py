@@ -1,6 +1,6 @@
-"""Running measurements: each in a process of its own, contenders in turn, several rounds.
+"""Runs measurements: each in a process of its own, contenders in turn, several rounds.
 
-Knows the order in which things are measured and where their files lie, not what a measurement does.
+Knows the order of the measurements and where their files are, not what a measurement does.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ Report = Callable[[str], None]
 
 
 class MeasurementError(Exception):
-    """A measuring process failed; with what it wrote."""
+    """A measuring process failed; has its output."""
 
 
 @contextmanager
@@ -113,7 +113,7 @@ def _run(arguments: Sequence[str], contender: str) -> subprocess.CompletedProces
 
 
 def bring_to_disk() -> None:
-    """Everything written so far, so that the kernel is not busy with it while the next thing is measured."""
+    """Flush everything written so far, so that the kernel is not busy with it during the next measurement."""
     os.sync()
 
 
@@ -154,7 +154,8 @@ def _reads_of(case: Case, sizes: Sizes) -> int:
 
 class Rounds:
     """All rounds of the wanted figures. In each round every contender has its turn at a figure before the
-    next figure, and another one begins: what disturbs the machine for a while disturbs them all."""
+    next figure begins, and another contender is first: a disturbance of the machine then affects all of
+    them."""
 
     def __init__(self, sizes: Sizes, wanted: Iterable[str], directory: str, report: Report) -> None:
         self.sizes = sizes
@@ -188,7 +189,7 @@ class Rounds:
         return self.found
 
     def _turns(self, names: Iterable[str]) -> list[str]:
-        """Those that are here, another one first in each round."""
+        """The available contenders, a different one first in each round."""
         here = [name for name in names if name in self._available]
         first = self._number % len(here) if here else 0
         return here[first:] + here[:first]

@@ -56,7 +56,7 @@ def measure(figure: str, contender: str = LOGSTORE, **options: Any) -> Any:
     prints it. Options are those of the command, by the same names: ``batch=100, data="1 KiB"``.
 
     Raises:
-        MeasurementError: a process failed; with what it wrote.
+        MeasurementError: a process failed; has its output.
     """
     command = [figure, "--contender", contender]
     for name, value in options.items():
@@ -82,7 +82,7 @@ def _measure(a: Arguments) -> Any:
 
 def _measure_bare(a: Arguments) -> Any:
     """Of the format layer, without a store."""
-    from benchmarks import codecs, maps, scans  # a process that needs none of them starts sooner
+    from benchmarks import codecs, maps, scans  # a process that needs none of these starts faster
 
     if a.figure in (ENCODE, DECODE):
         return [asdict(found) for found in codecs.measure_codec(a.figure, a.contender, a.seconds)]
@@ -94,7 +94,7 @@ def _measure_bare(a: Arguments) -> Any:
 
 
 def _measure_alone(a: Arguments) -> Any:
-    from benchmarks import imports, large  # brings logstore, which has no business in a peer's process
+    from benchmarks import imports, large  # imports logstore, which should not be in a peer's process
 
     commands: dict[str, Callable[[], Any]] = {
         "reopen": lambda: large.measure_reopen(a.directory, a.partitions, a.segments),

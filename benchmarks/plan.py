@@ -1,4 +1,5 @@
-"""Who is measured in which figure. A contender that is not installed is left out, and the report says so."""
+"""Which contenders are measured in which figure. One that is not installed is left out; the report says
+so."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ _COLUMNS = (COLUMNS, ARROW)
 _MANY = 1_000
 _SOME = 100
 MANY_COLUMNS = 10_000
-"""Rows of a table, where columns are appended: nobody makes tables of a thousand."""
+"""Rows of a table when columns are appended: tables of a thousand rows are not usual."""
 
 APPENDERS: dict[tuple[str, int], tuple[str, ...]] = {
     (SMALL, 1): (GATHERING, *_STORES),
@@ -75,7 +76,7 @@ RECOVERED_BATCH_RECORDS = _MANY
 
 
 def readers(figure: str, data: str, batch_records: int) -> tuple[str, ...]:
-    """Who reads what was appended in these batches."""
+    """The contenders that read records appended in these batches."""
     if batch_records == MANY_COLUMNS:
         return ()  # stored, they are the same batches again
     if figure == SEQUENTIAL:
@@ -92,7 +93,8 @@ def readers(figure: str, data: str, batch_records: int) -> tuple[str, ...]:
 
 LARGE_BATCH_RECORDS = _MANY
 LARGE_READERS = {LOGSTORE: LOGSTORE, COLUMNS: LOGSTORE, ARROW: ARROW, AIOKAFKA: AIOKAFKA, LIMIT: LIMIT}
-"""Who reads the large log in order, and whose: logstore's rows and its columns are the same bytes."""
+"""The contenders that read a large log in order, and whose log: logstore's rows and columns are the same
+bytes."""
 
 CODECS_COMPARED = {
     ENCODE: (LOGSTORE, PLAIN, AIOKAFKA, KAFKA_PYTHON),

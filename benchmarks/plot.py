@@ -1,4 +1,4 @@
-"""The picture: what every contender does per second, for the four figures that a reader looks at first."""
+"""The picture: each contender's rate in the four most important figures."""
 
 from __future__ import annotations
 

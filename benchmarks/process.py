@@ -29,12 +29,12 @@ _KIB = 1024
 
 
 def resident_memory_bytes() -> int:
-    """What the process holds in memory now; its peak where /proc does not tell."""
+    """The memory of the process now; its peak if /proc does not tell."""
     return _status_bytes("VmRSS") or _peak_by_usage()
 
 
 def peak_memory_bytes() -> int:
-    """The most it has held so far. ``ru_maxrss`` is not used where /proc tells: a child inherits it."""
+    """The peak memory so far. Uses ``ru_maxrss`` only without /proc, because a child inherits it."""
     return _status_bytes("VmHWM") or _peak_by_usage()
 
 
@@ -82,7 +82,7 @@ _LIBRARIES = {
 
 
 def _describe_build() -> dict[str, str]:
-    """Whether the compiled loops are in use: without them every ratio is another one."""
+    """Whether the compiled loops are in use: without them every ratio is different."""
     from logstore import build_info
 
     build = build_info()
@@ -137,8 +137,8 @@ def _file_system(directory: str) -> str:
 def touch_free_memory() -> None:
     """Write to most of the free memory once, and give it back.
 
-    A virtual machine gets its memory from the host when it first touches it, which takes ten times as long as
-    the write itself. Whoever happens to be measured on untouched pages would pay for that.
+    A virtual machine gets its memory from the host at the first touch, which takes ten times as long as the
+    write itself. A contender measured on untouched pages would pay for that.
     """
     free_bytes = _free_memory_bytes() * _TOUCHED_SHARE // 100
     if not free_bytes:
@@ -152,7 +152,7 @@ _TOUCHED_SHARE = 60  # percent
 
 
 def _free_memory_bytes() -> int:
-    """Memory that nobody uses, not even as a cache; 0 where the system does not tell."""
+    """Memory that is not used, not even as a cache; 0 if the system does not tell."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:

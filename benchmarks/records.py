@@ -1,8 +1,8 @@
 """The records that are stored: a row for each number, the same for every contender and in every process.
 
 Three kinds of data: keys of 16 bytes with values of 100 bytes or of 1 KiB that do not compress, and JSON
-events (:mod:`benchmarks.events`). Each row has a timestamp of its own. Making rows costs time, so it happens
-off the clock; checksums are made of what comes back.
+events (:mod:`benchmarks.events`). Each row has its own timestamp. Making rows is not timed, because it costs
+time; what is read back is checked by checksums.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LARGE = "1 KiB"
 JSON = "JSON"
 
 BASE_TIMESTAMP_MS = 1_700_000_000_000
-"""A fixed past: no contender's clock is part of what is stored."""
+"""A fixed time in the past, so that no contender stores its own clock."""
 
 _CHUNK_BYTES = 2 << 20
 _VALUE_BYTES = {SMALL: 100, LARGE: 1024}
@@ -29,14 +29,14 @@ _BLOCK = random.Random(7).randbytes(1 << 20)
 _STEP = 97  # an odd stride through the block, so that values differ
 
 Row = tuple[bytes, bytes, int]
-"""Key, value, timestamp in milliseconds: what a contender is given."""
+"""The input of a contender: key, value, timestamp in milliseconds."""
 
 Stored = tuple[int, int, bytes, bytes]
-"""What a contender gives back: (offset, timestamp_ms, key, value)."""
+"""The output of a contender: (offset, timestamp_ms, key, value)."""
 
 
 def chunk_records(data: str) -> int:
-    """How many rows are made ahead; bounds the memory that is the benchmark's own."""
+    """How many rows are made ahead; limits the benchmark's own memory."""
     return max(_CHUNK_BYTES // _TYPICAL_BYTES[data] // 1_000, 1) * 1_000
 
 
@@ -78,8 +78,8 @@ def batches_of(start: int, stop: int, batch_records: int, data: str = SMALL) -> 
 
 
 class Digest(NamedTuple):
-    """What a pass over records saw: how many, the sizes of all values, and their CRC-32s, summed up so that
-    the order does not matter where threads append side by side."""
+    """What a pass over records saw: their number, and the sums of the sizes and CRC-32s of all values, which
+    do not depend on the order in which threads append."""
 
     record_count: int
     value_bytes: int
@@ -105,7 +105,7 @@ def digest_values(values: Iterable[bytes]) -> Digest:
 
 
 def digest_expected(count: int, data: str = SMALL) -> Digest:
-    """What a store must hold that was given the first ``count`` rows."""
+    """The digest of a store with the first ``count`` rows."""
     return digest_values(row_at(number, data)[1] for number in range(count))
 
 

@@ -60,7 +60,7 @@ REGION_START = "<!-- benchmarks: from here on written by `python -m benchmarks` 
 REGION_END = "<!-- benchmarks: end of what is written by `python -m benchmarks` -->"
 
 _NOTABLE_RATIO = 0.95
-"""A peer is called faster from here down: less is noise."""
+"""A peer counts as faster below this ratio; smaller differences are noise."""
 
 _ORDER = (*NAMES, DICT)
 _OURS_FIRST = (*OURS, *(name for name in _ORDER if name not in OURS))
@@ -73,7 +73,7 @@ class Section(NamedTuple):
     figure: str
     note: str
     unit: str
-    """What is counted per second; empty where the time of one is shown instead."""
+    """What is counted per second; empty if the time of one is shown instead."""
     has_bytes: bool = False
     """Whether bytes on disk are worth a column."""
 
@@ -228,7 +228,7 @@ def _format_machine(results: Results) -> str:
 
 
 def format_contenders() -> str:
-    """What each does and promises, or why it is not here."""
+    """What each contender does and promises, or why it is missing."""
     rows = []
     for name in NAMES:
         package = entry_of(name).needs
@@ -302,7 +302,7 @@ def _format_ratios(results: Results) -> str:
 
 
 def _cell(section: Section, name: str, summary: Summary | None) -> str:
-    """A rate for what is logstore's own, a ratio for the others."""
+    """A rate for logstore, a ratio for the others."""
     if summary is None:
         return ""
     if name in OURS:
@@ -422,7 +422,7 @@ _README_PEERS = (SQLITE, LMDB, ROCKSDICT, AIOKAFKA, ARROW, FILE)
 
 
 def format_numbers(results: Results) -> str:
-    """What the first screen of the README says: logstore's rate, and how many times as fast that is."""
+    """The figures for the first screen of the README: logstore's rate, and how many times as fast it is."""
     rows = []
     for title, case in _README_ROWS:
         own = results.summaries().get(case)

@@ -1,4 +1,4 @@
-"""What a run found, as kept in ``results.json``, and what follows from it: medians, spreads, ratios."""
+"""The results of a run, as in ``results.json``, and what is computed from them: medians, spreads, ratios."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Results:
         path.write_text(json.dumps(asdict(self), indent=1) + "\n")
 
     def __hash__(self) -> int:
-        return id(self)  # what is computed of it is kept with it
+        return id(self)  # computed values are cached by it
 
     @cache  # noqa: B019 - a run has one of these, or a few
     def rounds(self) -> dict[Case, list[Measurement]]:
@@ -117,7 +117,7 @@ class Results:
         return Spread.of([geometric_mean(ratios) for ratios in zip(*columns, strict=False)])
 
     def worst_ratio(self, figure: str, contender: str, other: str) -> Spread | None:
-        """Of the case of a figure in which one is slowest beside the other."""
+        """The ratio in the case of a figure in which one is slowest beside the other."""
         ratios = [
             self.ratio(case, case._replace(contender=other))
             for case in self.rounds()
@@ -126,7 +126,7 @@ class Results:
         return min((ratio for ratio in ratios if ratio), default=None)
 
     def values_of(self, name: str, figure: str) -> list[float]:
-        """One figure of logstore alone, over all rounds."""
+        """One figure of only logstore, over all rounds."""
         return [figures[figure] for figures in self.alone.get(name, [])]
 
 
@@ -135,5 +135,5 @@ def _rate(measurement: Measurement) -> float:
 
 
 def percentile_95(values: Sequence[float]) -> float:
-    """The value that 95 of 100 do not pass."""
+    """The value that 95 of 100 do not exceed."""
     return sorted(values)[min(int(len(values) * _P95), len(values) - 1)]

@@ -33,7 +33,7 @@ def prepare_scan(directory: str, size_bytes: int) -> None:
 
 
 def measure_scan(contender: str, directory: str, most_bytes: int) -> Measurement:
-    """Go through the segment, or its first part of at most ``most_bytes``; counts bytes."""
+    """Scan the segment, or its first part of at most ``most_bytes``; counts bytes."""
     path = f"{directory}/{SEGMENT_NAME}"
     scan = _SCANS[contender]()
     idle = idle_memory_bytes()
@@ -63,7 +63,7 @@ def _logstore() -> Scan:
     from logstore.partition.state.leader_epochs import LeaderEpochs
 
     def scan(path: str, most_bytes: int) -> tuple[int, int | None]:
-        """What an open does with a segment after a crash, up to writing the indexes that it makes."""
+        """What an open does with a segment after a crash, without writing the indexes."""
         segment = ActiveSegment(OsFiles(), os.path.dirname(path), 0, OpenSegments(1), created_ms=0)
         tail = Tail(segment, LeaderEpochs(), 0, is_dense=True)
         tail.scan(0)

@@ -19,7 +19,7 @@ Counts = Mapping[tuple[str, int], int]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sizes:
-    """How many of everything."""
+    """The sizes of one run."""
 
     rounds: int
     records: Counts
@@ -39,7 +39,7 @@ class Sizes:
     scanned_bytes: int
     """Of the segment whose batches are checked."""
     scanned_piece_bytes: int
-    """By those that are slow at it."""
+    """The same, for slow contenders."""
     map_keys: int
     imports: int
     partitions: int
@@ -50,11 +50,11 @@ class Sizes:
     large_rounds: int
     large_reads: int
     large_least_records: int
-    """Read in order at least, going through the small log several times."""
+    """The least to read in order; the small log is read several times."""
     recovered_bytes: int
     lags: int
     slow_divisor: Mapping[str, int] = field(default_factory=dict)
-    """Contenders that get fewer records, so that they do not take the time of all others."""
+    """By contender, how many times fewer records it gets, so that it does not take too long."""
 
 
 FULL = Sizes(

@@ -2,7 +2,7 @@
 Kafka connector with a stock broker on the same machine, and beside Spark's rate source.
 
 All in one run: one session of two cores, everything from the system's cache, ways in turn, the first round to
-warm up. The connector's jars and the broker come from the Java package registry; where that is out of reach,
+warm up. The connector's jars and the broker come from the Java package registry; if it cannot be reached,
 their lines are missing. ``--only`` measures parts and keeps the other parts' lines of
 ``benchmarks/results/spark.json``, which is written after every part. Rewrites ``docs/spark-speed.md`` and its
 picture.
@@ -34,7 +34,7 @@ RESULTS = ROOT / "benchmarks" / "results" / "spark.json"
 
 @contextmanager
 def _broker(directory: Path) -> Iterator[tuple[KafkaBroker | None, str]]:
-    """A running broker and the connector's jars; None and why not, where they cannot be had."""
+    """A running broker and the connector's jars; None and the reason if they are not available."""
     from tests.interop.kafka import OLD, KafkaBroker
     from tests.spark import connector
 
@@ -45,7 +45,7 @@ def _broker(directory: Path) -> Iterator[tuple[KafkaBroker | None, str]]:
     settings = {
         "num.io.threads": 4,
         "num.network.threads": 3,
-    }  # the rig's own are for tests; these are more like Kafka's
+    }  # the rig's own settings are for tests; these are more like Kafka's
     with KafkaBroker(directory, config=settings, version=OLD) as broker:
         yield broker, connector.jars()
 
@@ -136,7 +136,7 @@ def main() -> None:
     with scratch_directory(arguments.directory) as directory:
         for part, found in measure(wanted, sizes, directory):
             results = merge(results, found, part)
-            if not arguments.quick:  # each is kept, whatever becomes of the next
+            if not arguments.quick:  # keep each part, even if the next one fails
                 path.write_text(json.dumps(results, indent=1) + "\n")
     if arguments.quick:
         print(spark_page.format_page(results))

@@ -1,5 +1,5 @@
-"""How much memory Spark's Python workers hold while something runs: the processes below the JVM. Linux alone
-tells."""
+"""How much memory Spark's Python workers, the processes below the JVM, hold while something runs. Only on
+Linux."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _PAUSE_SECONDS = 0.02
 
 
 class WorkerMemory:
-    """Looks 50 times a second while the block runs; ``peak_bytes`` is the most that one worker held.
+    """Checks 50 times a second while the block runs; ``peak_bytes`` is the most that one worker held.
 
-    Anonymous memory alone: pages of mapped files belong to the system, which takes them back.
+    Only anonymous memory: pages of mapped files belong to the system, which can take them back.
     """
 
     def __init__(self, jvm: int) -> None:

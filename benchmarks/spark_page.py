@@ -51,7 +51,7 @@ _FACTS = (
 
 
 class Lines:
-    """What a run found, asked for by what it is of."""
+    """The lines of a run, selected by their fields."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
         self.all = list(lines)
@@ -84,7 +84,7 @@ def _against(lines: Lines, part: str, query: str, other: str, shape: str) -> Spr
 
 
 def goals_of(lines: Lines) -> list[tuple[Goal, Spread | None]]:
-    """What must be, and what was measured."""
+    """The goals, and what was measured."""
     found: list[tuple[Goal, Spread | None]] = []
 
     def add(

@@ -1,4 +1,5 @@
-"""What the Spark benchmark measures, part by part. Each gives lines of :data:`Line`; none knows of pages."""
+"""The measurements of the Spark benchmark, part by part. Each yields lines (:data:`Line`); none knows
+pages."""
 
 from __future__ import annotations
 
@@ -82,7 +83,7 @@ class Bench:
     ) -> None:
         self.spark = spark
         self.broker = broker
-        """None where the connector or a broker cannot be had: then there are no lines of the connector."""
+        """None if the connector or a broker is not available: then there are no lines of the connector."""
         self.directory = directory
         self.sizes = sizes
         self.report = report
@@ -138,7 +139,7 @@ def _timed(call: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
 
 
 def _in_turn(ways: dict[str, Callable[..., Any]], number: int) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """All of them, another one first in every round."""
+    """All ways, a different one first in every round."""
     names = list(ways)
     for at in range(len(names)):
         name = names[(at + number) % len(names)]
@@ -201,7 +202,7 @@ def _scan_shape(bench: Bench, shape: Shape, store: Path, parquet: Path) -> Itera
 
 
 def write(bench: Bench) -> Iterator[Line]:
-    """Keys and values of Parquet files into a new topic, beside the connector's sink into a broker."""
+    """Write keys and values of Parquet files into a new topic, beside the connector's sink into a broker."""
     place = bench.directory / "write"
     for shape in SHAPES:
         yield from _write_shape(bench, shape, place)
@@ -277,7 +278,7 @@ def _check_written(bench: Bench, store: Path, topic: str, count: int) -> None:
 
 
 def trigger(bench: Bench) -> Iterator[Line]:
-    """What a micro-batch of one record costs, beside Spark's own rate source; both into nowhere."""
+    """The cost of a micro-batch of one record, beside Spark's own rate source; both write to no output."""
     place = bench.directory / "trigger"
     with logstore.open(place / "store") as store:
         topic = store.create_topic("ticks")

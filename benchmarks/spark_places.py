@@ -1,8 +1,8 @@
 """What the Spark benchmark reads and writes: stores, Parquet files, and a stock broker that serves copies of
 the same partitions.
 
-Values are hexadecimal digits at random, which compress to half. The same rows lie everywhere, in two
-partitions or files, so that two cores have something to do whoever reads.
+Values are random hexadecimal digits, which compress to half. The same rows are everywhere, in two partitions
+or files, so that every reader can use two cores.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Shape(NamedTuple):
 
     @property
     def batch_records(self) -> int:
-        """As many as a producer gathers that is set for throughput."""
+        """The batch size of a producer that is set for throughput."""
         return 1_000 if self.value_bytes < 500 else 500
 
 
@@ -81,7 +81,7 @@ def make_topic(
 
 
 def parquet_place(directory: Path, shape: Shape, *, columns: list[str]) -> Path:
-    """Where :func:`make_parquet` puts them."""
+    """Where :func:`make_parquet` puts the files."""
     return directory / ("parquet-" + shape.topic + ("" if "offset" in columns else "-rows"))
 
 
@@ -120,12 +120,12 @@ def make_parquet(store: logstore.Store, shape: Shape, directory: Path, *, column
 
 
 def directory_bytes(directory: Path, suffix: str) -> int:
-    """What files of a kind take."""
+    """The size of all files of a kind."""
     return sum(path.stat().st_size for path in directory.rglob(f"*{suffix}"))
 
 
 def serve(broker: KafkaBroker, store_path: Path, shapes: tuple[Shape, ...]) -> None:
-    """Have a running broker serve copies of the store's partitions. It starts anew."""
+    """Let a running broker serve copies of the store's partitions. Restarts it."""
     broker.serve_partitions(
         {
             shape.topic: [store_path / f"{shape.topic}-{number}" for number in range(PARTITIONS)]

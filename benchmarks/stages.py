@@ -1,10 +1,9 @@
 """``python -m benchmarks.stages``: where the time of one call goes, stage by stage.
 
 A route through logstore (append rows, read rows) is timed as a whole, and each of its stages alone on the
-same data: the system call, the checksum, the encoder, the interpreter's own loop. What is left when the
-stages are taken from the whole is the engine between them: plans, locks, indexes, views. All take turns
-within one process; figures are medians of many rounds. Rewrites the tables and the picture of
-``docs/speed.md``.
+same data: the system call, the checksum, the encoder, the interpreter's own loop. The whole minus the stages
+is the engine between them: plans, locks, indexes, views. All take turns in one process; figures are medians
+of many rounds. Rewrites the tables and the picture of ``docs/speed.md``.
 """
 
 from __future__ import annotations
@@ -349,7 +348,7 @@ def format_timed(timed: list[Timed], machine: dict[str, str]) -> str:
 
 
 def _row(name: str, seconds: float, whole: float) -> list[str]:
-    """What is left may be less than by how much the rest varies."""
+    """One row. The rest may be smaller than the variation of the others."""
     if seconds <= 0:
         return [name, "within the noise", ""]
     return [name, _format_time(seconds), f"{seconds / whole:.0%}"]

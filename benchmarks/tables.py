@@ -1,8 +1,7 @@
 """``python -m benchmarks.tables``: the table view beside a loop that fills a dict with all records.
 
-Each measurement is a process of its own, so that its memory is its own; the ways take turns. The log has half
-as many keys as records: each record is of a new key, or of one that was there, at random. Rewrites the table
-of ``docs/tables.md``.
+Each measurement has its own process, and so its own memory; the ways take turns. The log has half as many
+keys as records: each record has a new key or an old one, at random. Rewrites the table of ``docs/tables.md``.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any
 
 import logstore
 import logstore.partition.reading.arrow
-import logstore.partition.reading.latest  # what logstore puts off
+import logstore.partition.reading.latest  # which logstore imports only when needed
 from benchmarks.figures import idle_memory_bytes
 from benchmarks.measure import ROOT, scratch_directory
 from benchmarks.process import describe_machine, peak_memory_bytes
@@ -103,7 +102,7 @@ def measure(directory: str, way: str) -> Found:
     """In this process.
 
     Raises:
-        WrongDataError: it found another number of keys than there are.
+        WrongDataError: it found a wrong number of keys.
     """
     with logstore.open(directory, read_only=True) as store:
         log = store[_TOPIC][0]

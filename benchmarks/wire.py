@@ -1,11 +1,11 @@
-"""``python -m benchmarks.wire``: what a batch from the network costs, in all and while the log is locked.
+"""``python -m benchmarks.wire``: the cost of a batch from the network, in all and while the log is locked.
 
-``append_batch`` takes batches as Kafka's clients encode them, of records of 100 bytes (a key of 16, a value
-of 74 of which half compresses, and what is around them), and ``append_replicated`` the same batches with
-their offsets. The lock is measured by one around it that looks at the clock as soon as it is taken and just
-before it is given back; what that adds is measured beside it, and taken off. Counted is processor time of the
-appending thread, the least of many rounds, so that other work on the machine hardly shows; nothing waits for
-the disk. Prints a table.
+``append_batch`` takes batches as Kafka's clients encode them, with records of 100 bytes (a key of 16, a value
+of 74 of which half compresses, and the overhead), and ``append_replicated`` takes the same batches with their
+offsets. The lock is wrapped by one that reads the clock right after taking it and right before releasing it;
+the cost of that is measured too, and subtracted. Figures are processor time of the appending thread, the
+least of many rounds, so that other work on the machine hardly matters; nothing waits for the disk. Prints a
+table.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Taken(NamedTuple):
 
 
 class TimedLock:
-    """The lock of a log, and how long it was held."""
+    """The lock of a log that measures how long it was held."""
 
     def __init__(self, lock: Any) -> None:
         self._lock = lock
@@ -112,7 +112,7 @@ def time_appends(
 
 
 def _time_of_lock(lock: TimedLock) -> Taken:
-    """What measuring adds each time that the lock is taken."""
+    """The cost of the measurement for each time that the lock is taken."""
     lock.held_ns = 0
     started_ns = thread_time_ns()
     for _ in range(_LOCKS):
@@ -123,7 +123,7 @@ def _time_of_lock(lock: TimedLock) -> Taken:
 
 
 def _placed(batches: Sequence[bytes], batch_records: int) -> list[bytes]:
-    """As the leader has them."""
+    """The batches as the leader has them."""
     placed = []
     for number, batch in enumerate(batches):
         copy = bytearray(batch)

@@ -1,4 +1,4 @@
-"""What every run of the tests says and checks: which code ran the hot loops, and that every log which a test
+"""For every run of the tests: reports which code ran the hot loops, and checks that every log that a test
 leaves open, or has closed cleanly, is sound. A test that damages files on purpose is marked ``damaged``."""
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def pytest_terminal_summary(terminalreporter):
     if _verified.count:  # with several processes each has its own
         terminalreporter.write_line(f"logs verified at the end of tests: {_verified.count}")
     if hasattr(terminalreporter.config, "workerinput"):
-        return  # the process that began the run says it for all
+        return  # the main process of the run reports it for all
     skipped = terminalreporter.stats.get("skipped", [])
     reasons = sorted({str(test.longrepr[2]).removeprefix("Skipped: ") for test in skipped})
     report_figure("skipped tests", count=len(skipped), failures=0, seconds=0, detail="; ".join(reasons))
 
 
 class _Opened(NamedTuple):
-    """A log that the running test has opened. The log itself lives as long as the test lets it."""
+    """A log that the running test has opened; does not keep the log alive."""
 
     log: weakref.ref[LogWriter]
     files: Any
@@ -63,7 +63,7 @@ def _init_and_note(self, context, directory, partition, config, loaded):
 LogWriter.__init__ = _init_and_note  # the product has no list of its logs, and needs none
 
 _OURS = {FindingKind.SPARSE_INDEX, FindingKind.WIDE_INDEX_ENTRY}
-"""Notes of what logstore itself never leaves."""
+"""Kinds of notes that logstore's own files never cause."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -73,7 +73,7 @@ def pytest_runtest_setup(item):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
-    """Before the fixtures of the test are torn down, which may drop its logs."""
+    """Runs before the test's fixtures are torn down, which may drop its logs."""
     result = yield
     opened = list(_opened.items())
     _opened.clear()
@@ -89,7 +89,7 @@ def pytest_runtest_call(item):
 
 
 def _verify(directory: str, noted: _Opened) -> VerifyReport | None:
-    """None for a log of which nothing can be said: after a failure, or as a crash has left it."""
+    """None if nothing can be said about the log: after a failure, or after a crash."""
     log = noted.log()
     if log is not None and not log.guard.is_closed:
         if log.guard.failure is not None or log.context.fork_flag.is_forked:

@@ -27,7 +27,7 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     path = config.getoption("--note-durations")
-    # with several processes the one that began the run hears of all tests
+    # with several processes, the main process gets the reports of all tests
     if path and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Durations(Path(path)))
 
@@ -83,12 +83,12 @@ class Durations:
 
 
 def in_page(page: str, table: str) -> str:
-    """The page with this table in the place of the one that is there."""
+    """The page with its table replaced by this one."""
     region = re.compile(f"{re.escape(START)}.*{re.escape(END)}", re.DOTALL)
     return region.sub(lambda _: f"{START}\n\n{table}\n{END}", page)
 
 
 def _room_of(function: str) -> str:
-    """The folder of a test; the file, where it lies beside the folders."""
+    """The folder of a test; its file, if it is beside the folders."""
     parts = function.partition("::")[0].split("/")
     return "/".join(parts[:2])

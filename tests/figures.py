@@ -1,4 +1,4 @@
-"""What the long runs have tried, for the page on reliability.
+"""The figures of the long runs, for the page on reliability.
 
 A run appends its figures to the file that ``LOGSTORE_FIGURES`` names; without it nothing is written.
 """
@@ -33,7 +33,7 @@ def report(name: str, *, count: int, failures: int, seconds: float, detail: str 
 
 
 def origin() -> str:
-    """When, with what, and of which commit a run was made."""
+    """Date, Python version and commit of a run."""
     return f"{_today()}, CPython {platform.python_version()}, commit {_commit()}"
 
 

@@ -1,4 +1,4 @@
-"""What rigs of the tests put themselves in front of."""
+"""The file operations that test rigs intercept."""
 
 BY_PATH = (
     "rename",
@@ -9,4 +9,4 @@ BY_PATH = (
     "flush_directory",
     "set_modified_ms",
 )
-"""The methods of a file system that change something, but for those of open files."""
+"""The methods of a file system that change something, without those of open files."""

@@ -5,11 +5,11 @@ their parameters together.
 :mod:`tests.rotation`): half of these tests in one turn, the other half in the next. Tests whose file divides
 itself into turns, and those marked ``every_turn``, do not alternate.
 
-Where processes share a run, they begin with what takes longest, so that none is left with a long test at the
-end. All tests of a folder or file in ``TOGETHER`` are run by one process, which starts Spark, a broker or a
-compiler once for all of them.
+If several processes share a run, they begin with the longest tests, so that none has a long test left at the
+end. One process runs all tests of a folder or file in ``TOGETHER``, and starts Spark, a broker or a compiler
+once for all of them.
 
-``pytest --note-longest`` writes what it has run into the file. A test that is not there, being new, runs.
+``pytest --note-longest`` writes the times of its tests into the file. New tests, which are not in it, run.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    # with several processes the one that began the run hears of all tests
+    # with several processes, the main process gets the reports of all tests
     config.pluginmanager.register(_Alternating())
     if config.getoption("--note-longest") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Seconds())
@@ -81,7 +81,7 @@ def pytest_collection_modifyitems(config, items):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     if config.getoption("dist") == "load":
-        config.option.loadscopereorder = False  # the order is ours
+        config.option.loadscopereorder = False  # we set the order
         return _Shares(config, log)
     return None
 
@@ -93,7 +93,7 @@ class _Shares(LoadScopeScheduling):
         return unit_of(nodeid)
 
     def _reschedule(self, node):
-        if node in self.registered_collections:  # what replaces a process that died is not ready at once
+        if node in self.registered_collections:  # the replacement of a dead process is not ready at once
             super()._reschedule(node)
 
 

@@ -1,6 +1,6 @@
-"""How much of a file the system has in memory, asked without changing the answer.
+"""How much of a file the system has in memory, without changing it by asking.
 
-A read with ``RWF_NOWAIT`` is no question: where it finds nothing, it lets the system begin to read.
+A read with ``RWF_NOWAIT`` would change it: if the data is not in memory, the system begins to read it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def cached_pages(path: str | os.PathLike[str]) -> list[bool]:
 
 
 def forget(path: str | os.PathLike[str]) -> None:
-    """Take a file out of the system's memory. The test is skipped where the file system keeps it there."""
+    """Remove a file from the system's memory. Skips the test if the file system keeps it there."""
     descriptor = os.open(path, os.O_RDWR)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Letting another user reach a test's directory, which pytest keeps closed, one level deeper under xdist."""
+"""Opens a test's directory to other users. Pytest keeps it closed, under xdist one level deeper."""
 
 import tempfile
 from itertools import takewhile
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def let_others_in(path: Path) -> None:
-    """Make every directory above ``path``, up to the temporary directory, one that others may pass."""
+    """Let others pass through every directory above ``path``, up to the temporary directory."""
     top = Path(tempfile.gettempdir())
     for ancestor in takewhile(lambda folder: folder != top, path.parents):
         ancestor.chmod(0o755)

@@ -1,7 +1,7 @@
-"""A writer that compacts, erases and deletes all the time, and readers that check all they see: programs, for
-tests with several processes (and threads in one).
+"""A writer that compacts, erases and deletes all the time, and readers that check everything they see:
+programs for tests with several processes (or threads of one).
 
-What a record is follows from its offset, so that every process knows the truth. ``python -m
+A record's contents follow from its offset, so that every process can check them. ``python -m
 tests.readers_program write PATH SECONDS``, or ``read``, ``follow``.
 """
 
@@ -23,9 +23,9 @@ from tests.partition.helpers_readers import Seen
 KEYS = 40
 ERASED_KEYS = frozenset(b"k%d" % number for number in range(3))
 SETTLE_S = 1.0
-"""In which a follower must have come to the end."""
+"""How long a follower may take to reach the end."""
 LATE_S = 20.0
-"""How long a reader that retention has overtaken each time tries on: by then the writer has ended."""
+"""How long a reader keeps trying if retention overtakes it each time: by then the writer has ended."""
 
 
 def key_of(offset: int) -> bytes:
@@ -50,8 +50,8 @@ def config(delay_ms: int) -> TopicConfig:
 
 
 def check(seen: Seen, end: int, end_after: int, start_after: int) -> None:
-    """``seen`` is a read that began when the log ended at ``end``; afterwards it went from ``start_after`` to
-    ``end_after``. What is neither superseded nor deleted by then must be there."""
+    """``seen`` is a read that began when the log ended at ``end``; after it the log went from ``start_after``
+    to ``end_after``. Records that were neither superseded nor deleted by then must be in it."""
     offsets = [offset for offset, _, _ in seen]
     assert offsets == sorted(set(offsets)), "out of order"
     for offset, key, value in seen:
@@ -71,7 +71,7 @@ def check(seen: Seen, end: int, end_after: int, start_after: int) -> None:
 
 
 def read_once(log: Any, way: Any) -> bool:
-    """Whether it came to its end: retention may overtake it."""
+    """Whether the read reached its end: retention may overtake it."""
     end = log.log_end_offset
     try:
         seen = way(log)
@@ -83,7 +83,7 @@ def read_once(log: Any, way: Any) -> bool:
 
 
 def follow(log: Any, seconds: float) -> int:
-    """Follow for some time; the number of records. Begins again where retention overtakes it."""
+    """Follow for some time; returns the number of records. Starts again if retention overtakes it."""
     deadline = time.monotonic() + seconds
     count, last, end, end_time = 0, -1, 0, 0.0
     while time.monotonic() < deadline:

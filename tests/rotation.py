@@ -6,9 +6,9 @@ exactly what that turn tried, ``LOGSTORE_TURN=all`` every part. A run says at it
 A test takes its part in one of these ways:
 
 * ``parametrize(..., rotating(cases, period))`` gives each case to one turn in ``period``;
-* ``@in_turn(0, 5)`` gives the whole test to the turns 0, 5, 10, ...; what is started anew for it costs much;
-* ``part(cases, period)`` is what a loop over the cases takes;
-* ``seed_of_turn()`` is another number in each turn, for what is drawn at random: no period covers that.
+* ``@in_turn(0, 5)`` gives the whole test to the turns 0, 5, 10, ..., if starting it is expensive;
+* ``part(cases, period)`` returns the cases for a loop;
+* ``seed_of_turn()`` is a different number in each turn, for random choices, which no period covers.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ VARIABLE = "LOGSTORE_TURN"
 ALL = "all"
 WITHOUT_GIT = 0
 LONGEST_PERIOD = 8
-"""Every case of every rotating test comes up once in so many turns, or sooner."""
+"""Every case of every rotating test runs at least once in this many turns."""
 
 T = TypeVar("T")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # The processes that the run starts inherit it: a commit that is made meanwhile changes nothing.
+    # The processes that the run starts inherit it, so a commit made meanwhile changes nothing.
     os.environ.setdefault(VARIABLE, str(_turn_of_commit()))
 
 
@@ -58,7 +58,7 @@ def turn() -> int | None:
 
 
 def seed_of_turn() -> int:
-    """Another number in each turn, the same whenever the turn is repeated."""
+    """A different number in each turn; the same when the turn is repeated."""
     return turn() or 0
 
 
@@ -75,7 +75,7 @@ def rotating(cases: Iterable[Any], period: int) -> list[Any]:
 
 
 def in_turn(at: int, period: int) -> Callable[[T], T]:
-    """For a test, which in the other turns is marked ``soak``."""
+    """A decorator that marks a test ``soak`` in all other turns."""
     return (lambda test: test) if at in part(range(period), period) else pytest.mark.soak
 
 
@@ -85,8 +85,8 @@ def part(cases: Sequence[T], period: int) -> list[T]:
 
 
 def part_of_turn(cases: Sequence[T], period: int, number: int | None) -> list[T]:
-    """Of each ``period`` cases in a row one, and of the next ones its neighbour: of a table with as many
-    columns a diagonal, so that a turn meets every row and every column."""
+    """One of each ``period`` consecutive cases, and the neighbouring one of the next: in a table with that
+    many columns this is a diagonal, so that a turn covers every row and every column."""
     if not 1 <= period <= LONGEST_PERIOD:
         raise ValueError(f"a period of {period} turns: it must be from 1 to {LONGEST_PERIOD}")
     if number is None:
@@ -96,7 +96,8 @@ def part_of_turn(cases: Sequence[T], period: int, number: int | None) -> list[T]
 
 @cache
 def _turn_of_commit() -> int:
-    """Without its history a repository always counts the same; there the commit's own name is the turn."""
+    """The number of commits. In a repository without its history, which would always count the same, a number
+    made of the commit's hash."""
     if _git("rev-parse", "--is-shallow-repository") == "true":
         return int(_git("rev-parse", "HEAD")[:7] or "0", 16)
     return int(_git("rev-list", "--count", "HEAD") or WITHOUT_GIT)

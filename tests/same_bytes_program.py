@@ -1,4 +1,4 @@
-"""Writes logs and a topic of many kinds below a directory, the same each time: the clock stands by hand."""
+"""Writes logs and a topic of many kinds below a directory, the same each time: the clock is set by hand."""
 
 import random
 import sys

@@ -1,40 +1,23 @@
 """The Python in docs/columns.md runs as it stands, from top to bottom; lines that need a package that is not
 there are left out."""
 
-import io
-import re
-from contextlib import redirect_stdout
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 import logstore
+from tests.pages import has_its_packages, typed_out
 
 pytest.importorskip("pyarrow")
-
-DOCS = Path(__file__).parents[1] / "docs"
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", (DOCS / "columns.md").read_text(), re.MULTILINE | re.DOTALL)
-
-
-def can_run(block):
-    packages = re.findall(r"^import (\w+)$", block, re.MULTILINE)
-    packages += ["pandas"] if "to_pandas" in block else []
-    return all(find_spec(package) is not None for package in packages)
 
 
 @pytest.fixture
 def names(tmp_path, monkeypatch):
     """The variables after all blocks have run."""
     monkeypatch.chdir(tmp_path)
-    names, printed = {}, io.StringIO()
-    try:
-        with redirect_stdout(printed):
-            for block in filter(can_run, BLOCKS):
-                exec(compile(block, "columns.md", "exec"), names)
-        yield names | {"printed": printed.getvalue()}
-    finally:
-        names["store"].close()
+    with typed_out("docs/columns.md", has_its_packages) as ran:
+        yield ran.names | {"printed": ran.printed}
 
 
 def test_the_lines_run_and_show_what_they_promise(names):

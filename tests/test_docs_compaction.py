@@ -1,17 +1,14 @@
 """The Python in docs/compaction.md runs as it stands, from top to bottom, and prints what the page says."""
 
 import re
-from contextlib import redirect_stdout
 from dataclasses import fields
-from io import StringIO
-from pathlib import Path
 
 import pytest
 
 from logstore.config import StoreConfig
+from tests.pages import ROOT, blocks_of, run_blocks
 
-PAGE = (Path(__file__).parents[1] / "docs" / "compaction.md").read_text()
-BLOCKS = re.findall(r"^```(python|text)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+PAGE = (ROOT / "docs" / "compaction.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -21,14 +18,11 @@ def printed(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("shop"))
         try:
-            for kind, block in BLOCKS:
+            for kind, block in blocks_of("docs/compaction.md"):
                 if kind == "text":
                     found[-1] = (found[-1][0], block)
-                    continue
-                out = StringIO()
-                with redirect_stdout(out):
-                    exec(compile(block, "compaction.md", "exec"), names)
-                found.append((out.getvalue(), None))
+                elif kind == "python":
+                    found.append((run_blocks([block], names), None))
         finally:
             names["store"].close()
             names["log"].close()

@@ -11,8 +11,14 @@ from tests.pages import ROOT, check_output, run_page
 PAGES = [
     "README.md",
     "docs/tutorial.md",
+    "docs/offsets.md",
+    "docs/producers.md",
+    "docs/consumers.md",
     *sorted(f"docs/howto/{page.name}" for page in ROOT.glob("docs/howto/*.md")),
 ]
+ALL_PAGES = sorted(
+    str(page.relative_to(ROOT)) for pattern in ("*.md", "docs/**/*.md") for page in ROOT.glob(pattern)
+)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -24,7 +30,7 @@ def test_the_page_runs_and_prints_what_it_shows(page, tmp_path, monkeypatch):
     run_page(page, tmp_path, skips=("logstore.spark", "importorskip"))
 
 
-@pytest.mark.parametrize("page", PAGES[1:])
+@pytest.mark.parametrize("page", ALL_PAGES)
 def test_links_lead_somewhere(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):

@@ -1,27 +1,17 @@
 """The Python in docs/segment-files.md runs as it stands, from top to bottom, on files that a broker wrote."""
 
-import io
 import re
 import shutil
-from contextlib import redirect_stdout
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
 from tests.interop.fixtures import load_case
+from tests.pages import ROOT, has_its_packages, typed_out
 
 pytest.importorskip("pyarrow")
 
-ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "segment-files.md").read_text()
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
-
-
-def can_run(block):
-    packages = re.findall(r"^import (\w+)$", block, re.MULTILINE)
-    packages += ["pandas"] if "to_pandas" in block else []
-    return all(find_spec(package) is not None for package in packages)
 
 
 @pytest.fixture
@@ -29,11 +19,8 @@ def names(tmp_path, monkeypatch):
     """The variables after all blocks have run, and what they printed."""
     shutil.copytree(load_case("segments").partitions[0].directory, tmp_path / "orders-0")
     monkeypatch.chdir(tmp_path)
-    names, printed = {}, io.StringIO()
-    with redirect_stdout(printed):
-        for block in filter(can_run, BLOCKS):
-            exec(compile(block, "segment-files.md", "exec"), names)
-    return names | {"printed": printed.getvalue()}
+    with typed_out("docs/segment-files.md", has_its_packages) as ran:
+        return ran.names | {"printed": ran.printed}
 
 
 def test_the_lines_run_and_show_what_they_promise(names, tmp_path):

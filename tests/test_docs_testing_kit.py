@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-PAGE = Path(__file__).parent.parent / "docs" / "testing-kit.md"
+from tests.pages import python_of, run_blocks
 
 
-def test_the_examples_run(capsys):
-    names: dict[str, object] = {}
-    examples = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+def test_the_examples_run():
+    examples = python_of("docs/testing-kit.md")
     assert len(examples) >= 2
-    for example in examples:
-        exec(compile(example, str(PAGE), "exec"), names)
-    said = capsys.readouterr().out
+    said = run_blocks(examples, {})
     assert "refused: /store/orders-0/00000000000000000000.log" in said
     assert int(re.search(r"(\d+) operations", said)[1]) > 100

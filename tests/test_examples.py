@@ -54,6 +54,14 @@ def test_quickstart_reads_what_one_key_got(tmp_path: Path) -> None:
     assert re.findall(r"b'(\w+)'$", printed, re.MULTILINE) == ["paid", "shipped", "returned"]
 
 
+def test_a_killed_reader_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    lives, missed, again = run("resume.py", cwd=tmp_path).splitlines()
+    assert int(lives.split()[0]) > 3
+    assert lives.endswith("stands at 20")
+    assert missed == "missed: [] in order: True"
+    assert again.endswith(": True")
+
+
 def test_outbox_events_arrive_once_though_the_relay_died(tmp_path: Path) -> None:
     printed = run("outbox.py", cwd=tmp_path)
     assert "dies" in printed
@@ -141,7 +149,7 @@ def test_the_tests_of_a_program_pass_and_one_fails_where_the_program_is_wrong(tm
     assert "3 passed" in run_pytest(tmp_path)
     (tmp_path / "test_orders.py").write_text(program.replace(", flush=True)", ")"))
     printed = run_pytest(tmp_path)
-    assert "the power was cut behind" in printed
+    assert "the power was cut after" in printed
     assert "FAILED test_orders.py::test_no_power_cut_takes_an_order_that_was_taken" in printed
 
 

@@ -39,7 +39,7 @@ MISTAKES = [
     ),
     (
         lambda store: store.create_topic("orders"),
-        "TopicExistsError: topic 'orders' is there already; require_topic() returns it",
+        "TopicExistsError: topic 'orders' exists already; require_topic() returns it",
     ),
     (
         lambda store: store.require_topic("orders", partitions=4),
@@ -66,8 +66,8 @@ MISTAKES = [
     ),
     (
         lambda store: logstore.open(f"{store.path}/elsewhere", read_only=True),
-        "UsageError: PATH/elsewhere does not exist; logstore.open() makes it, for writing "
-        "and with create=True",
+        "UsageError: PATH/elsewhere does not exist; logstore.open() creates it when opening for "
+        "writing with create=True",
     ),
     (
         lambda store: logstore.open(f"{store.path}/orders-0", create=False),
@@ -135,12 +135,12 @@ MISTAKES = [
     (
         lambda store: store["orders"][0].read(99),
         "OffsetOutOfRangeError: offset 99 is outside the log, which holds 0 to 3 (PATH/orders-0); follow(3) "
-        "waits for what comes there",
+        "waits for new records",
     ),
     (
         lambda store: (store["orders"][0].delete_before(2), store["orders"][0].read(0)),
-        "OffsetOutOfRangeError: offset 0 is outside the log, which holds 2 to 3 (PATH/orders-0); what was in "
-        "front of it was deleted: begin at log_start_offset",
+        "OffsetOutOfRangeError: offset 0 is outside the log, which holds 2 to 3 (PATH/orders-0); the records "
+        "before that were deleted: begin at log_start_offset",
     ),
     (
         lambda store: store["orders"].read(5),

@@ -137,6 +137,7 @@ RIGHT = {
     "data": lambda: b"",
     "path": lambda: "/nowhere",
     "name": lambda: "t",
+    "group": lambda: "g",
     "partitions": lambda: 2,
     "config": TopicConfig,
     "log": lambda: None,

@@ -453,7 +453,7 @@ def test_a_damaged_entry_names_its_topic(filled, field, value):
 
 def test_a_newer_catalogue_is_refused(filled):
     change_catalogue(filled, lambda content: content.update(version=3))
-    with pytest.raises(UnsupportedVersionError, match="version 3; 2 is known"):
+    with pytest.raises(UnsupportedVersionError, match="version 3; only 2 is known"):
         open_store(filled)
 
 

@@ -142,7 +142,7 @@ def test_a_number_of_another_type_is_refused_with_how_to_make_one(store, log):
         lambda number: log.erase(offsets=[number]),
         lambda number: log.append(b"v", key=b"k", timestamp_ms=number),
     ):
-        with pytest.raises(UsageError, match=r"int\(\) makes it of a Index$"):
+        with pytest.raises(UsageError, match=r"; convert the Index with int\(\)$"):
             use(Index())
     assert log.log_end_offset == 3
 

@@ -1,4 +1,4 @@
-"""What a record says in all: the five fields of its tuple, and what is beside them."""
+"""Everything that a record has: the five fields of its tuple, and the other attributes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 from logstore.model import Record, TimestampType
 
 BESIDE = ("topic", "partition", "timestamp_type", "leader_epoch")
-"""Its attributes that are no fields."""
+"""The attributes that are not fields."""
 
 
 def beside(record: Record) -> tuple[str | None, int | None, TimestampType, int | None]:
-    """These four."""
+    """The values of these four."""
     return record.topic, record.partition, record.timestamp_type, record.leader_epoch
 
 
 def whole(record: Record) -> tuple[Any, ...]:
-    """All nine, to compare records by."""
+    """All nine values, for comparing records."""
     return *record, *beside(record)

@@ -1,4 +1,4 @@
-"""Who is measured: one class for each, all with the interface of :class:`.base.Contender`."""
+"""The contenders: one class for each, all with the interface of :class:`.base.Contender`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from benchmarks.contenders.base import Contender
 
 LOGSTORE = "logstore"
-"""The one that the others are measured against."""
+"""The contender that the others are compared with."""
 PLAIN = "logstore-plain"
 """The same without the compiled module."""
 GATHERING = "logstore-append"
@@ -30,7 +30,7 @@ ARROW = "arrow"
 ARROW_ROWS = "arrow-rows"
 FILE = "file"
 LIMIT = "limit"
-"""Nobody can pass it with the same system calls: ready bytes written, and ``cat``."""
+"""The limit of the same system calls: writing ready bytes, and ``cat``."""
 
 
 class Entry(NamedTuple):
@@ -43,7 +43,7 @@ class Entry(NamedTuple):
     environment: Mapping[str, str] = {}
     """Of its processes."""
     reads: str = ""
-    """Whose store it reads; its own if empty."""
+    """The contender whose store it reads; its own if empty."""
 
 
 _PLAIN_LOOPS = {"LOGSTORE_LOOPS": "plain"}
@@ -69,7 +69,7 @@ _ENTRIES = {
 NAMES = tuple(_ENTRIES)
 OURS = (LOGSTORE, PLAIN, GATHERING, ON_DEMAND, COLUMNS, *CODECS)
 BASES = {ARROW: COLUMNS, ROCKSDICT_ZSTD: "logstore-zstd"}
-"""What of logstore a contender is compared with, where that is not :data:`LOGSTORE` itself."""
+"""The variant of logstore that a contender is compared with, if not :data:`LOGSTORE` itself."""
 PEERS = tuple(name for name in NAMES if name not in OURS)
 
 
@@ -84,8 +84,8 @@ def entry_of(name: str) -> Entry:
 
 
 def contender_class(name: str) -> type[Contender]:
-    """The class of a name in :data:`NAMES`; imports only what that one needs, so that the memory of a process
-    is its own."""
+    """The class of a name in :data:`NAMES`; imports only what that class needs, so that the process has no
+    other memory."""
     entry = entry_of(name)
     module = import_module(f"{__name__}.{entry.module}")
     kind: type[Contender] = getattr(module, entry.class_name)
@@ -93,7 +93,7 @@ def contender_class(name: str) -> type[Contender]:
 
 
 def is_installed(name: str) -> bool:
-    """Whether the package that a contender needs is here; imports nothing."""
+    """Whether the package that a contender needs is installed; imports nothing."""
     needs = entry_of(name).needs
     return not needs or importlib.util.find_spec(needs) is not None
 

@@ -1,4 +1,4 @@
-"""Arrow's IPC stream in a file: what one has who keeps columns and needs no log."""
+"""Arrow's IPC stream in a file: the choice if you keep columns and need no log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every contender can do. Small on purpose: whoever wants to add one writes a few short methods."""
+"""The interface of every contender. Small on purpose: to add one, write a few short methods."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from benchmarks.records import Row, Stored
 
 
 class Contender(ABC):
-    """An append-only store of records in a directory. Making one opens it, or creates it.
+    """An append-only store of records in a directory. The constructor opens or creates it.
 
-    With ``is_durable`` an append returns when a power cut cannot take the batch; without, when the death of
-    the process cannot.
+    With ``is_durable`` an append returns when a power cut can no longer lose the batch; otherwise when the
+    death of the process can no longer lose it.
     """
 
     settings: ClassVar[str]

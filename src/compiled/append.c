@@ -1,12 +1,12 @@
-/* From what users append to batches.
+/* Turns the rows that users append into batches.
 
    Rows are measured first and written second, into memory of exactly the size that they need. In between no
    Python code can run: only objects of exact built-in types (and of NewRecord itself) are touched, nothing that
    the collector tracks is allocated, and the GIL is kept. So the bytes that were measured are those that are
    written, whatever other threads do to a list of rows.
 
-   What a record takes at most, and where a batch therefore ends, is computed as in gathered.py: both ways of
-   encoding must cut the same rows into the same batches.
+   The most bytes of a record, and so the end of a batch, are computed as in gathered.py: both ways of encoding
+   must cut the same rows into the same batches.
 */
 
 #include "batch.h"
@@ -22,27 +22,27 @@ enum {
     FIRST_ROWS = 64,
     FIRST_HEADERS = 64,
     SEEN_HEADERS = 4,
-    PREFETCH_ROWS = 8, /* rows made some time ago lie far away in memory: 8 % of a whole encoding */
+    PREFETCH_ROWS = 8, /* older rows are not in the cache: saves 8 % of a whole encoding */
     PREFETCH_BYTES = 256,
-    MAX_PARTITIONS = 65536 /* that rows are divided among: each takes a list */
+    MAX_PARTITIONS = 65536 /* the most partitions to divide rows among: each takes a list */
 };
 
-/* Larger keys, values and batches are left to the plain code: below this no sum of sizes overflows. */
+/* The plain code takes larger keys, values and batches: below this no sum of sizes overflows. */
 #define MAX_PAYLOAD_BYTES ((int64_t)1 << 30)
 
-/* The result of a step that may find something out of the ordinary. */
+/* The result of a step that may find something unusual. */
 typedef enum { FAILED = -1, ORDINARY = 0, UNUSUAL = 1 } Outcome;
 
-/* One record, measured. Everything is borrowed from the row that it came from. */
+/* One measured record. Everything is borrowed from its row. */
 typedef struct {
     Span key;
     Span value;
     int64_t timestamp_ms;
-    int32_t record_bytes; /* without the varint in front that says so */
+    int32_t record_bytes; /* without the varint before it that gives this size */
     int32_t header_count;
 } MeasuredRow;
 
-/* One header, measured; borrowed too. */
+/* One measured header; borrowed too. */
 typedef struct {
     const uint8_t *key;
     const uint8_t *value;
@@ -50,8 +50,8 @@ typedef struct {
     int32_t value_size; /* -1 is null */
 } MeasuredHeader;
 
-/* A header as it was last seen at its place in a row: mostly the next row has the same one there, or at least the
-   same key. Borrowed, and good as long as no Python code runs. */
+/* The header last seen at this place in a row: the next row usually has the same one there, or at least the same
+   key. Borrowed, and valid as long as no Python code runs. */
 typedef struct {
     PyObject *pair;
     PyObject *text; /* of the key */
@@ -68,26 +68,26 @@ typedef struct {
     MeasuredHeader first_items[FIRST_HEADERS];
 } HeaderList;
 
-/* The records of the batch that is being put together. */
+/* The records of the batch that is being built. */
 typedef struct {
     MeasuredRow *rows;
     Py_ssize_t count;
     Py_ssize_t room;
-    int64_t section_bytes; /* what the records take, exactly */
-    int64_t most_bytes;    /* the sum of what each takes at most */
+    int64_t section_bytes; /* the exact size of the records */
+    int64_t most_bytes;    /* the sum of the most bytes of each record */
     int64_t largest_ms;
     MeasuredRow first_rows[FIRST_ROWS];
     HeaderList headers;
 } Section;
 
-/* The topic's rules, and what the headers of its batches say. */
+/* The topic's rules, and the attributes of its batches. */
 typedef struct {
     Bounds bounds;
-    int64_t limit_bytes; /* records of a batch take at most this much together; a single one may take more */
+    int64_t limit_bytes; /* the most bytes that a batch's records take together; a single record may take more */
     int64_t producer_id;
     int32_t base_sequence;
     int16_t producer_epoch;
-    int16_t attributes; /* with the bit of log append time every record's timestamp is now_ms */
+    int16_t attributes; /* with the bit for log append time every record's timestamp is now_ms */
     int needs_keys;
 } Rules;
 
@@ -113,7 +113,7 @@ measure_payload(PyObject *payload, Span *span)
     return ORDINARY;
 }
 
-/* A header's key as UTF-8. The text is kept by the str object. */
+/* A header's key as UTF-8. The str object owns the bytes. */
 static Outcome
 measure_header_key(PyObject *text, SeenHeader *seen)
 {
@@ -136,7 +136,7 @@ measure_header_key(PyObject *text, SeenHeader *seen)
     return ORDINARY;
 }
 
-/* After anything but ORDINARY, what was seen is undefined. */
+/* Unless the result is ORDINARY, what was seen is undefined. */
 static inline Outcome
 measure_header(PyObject *pair, SeenHeader *seen)
 {
@@ -171,7 +171,7 @@ free_header_list(HeaderList *list)
         PyMem_Free(list->items);
 }
 
-/* Room for so many more. */
+/* Makes room for so many more. */
 static int
 take_header_room(HeaderList *list, Py_ssize_t count)
 {
@@ -191,7 +191,7 @@ take_header_room(HeaderList *list, Py_ssize_t count)
     return 0;
 }
 
-/* Adds the headers, a tuple that is not empty, to the list, and up what they take, exactly and at most. */
+/* Adds the headers, a tuple that is not empty, to the list, and sums up their exact and their most bytes. */
 static Outcome
 measure_headers(PyObject *headers, HeaderList *list, int64_t *exact_bytes, int64_t *most_bytes)
 {
@@ -218,7 +218,7 @@ measure_headers(PyObject *headers, HeaderList *list, int64_t *exact_bytes, int64
     return ORDINARY;
 }
 
-/* The same for whoever wants to know only what they take. */
+/* The same without a list, for their sizes only. */
 static Outcome
 measure_headers_alone(PyObject *headers, int64_t *exact_bytes, int64_t *most_bytes)
 {
@@ -284,8 +284,8 @@ split_row(PyObject *row, const PyTypeObject *new_record_type, Fields *fields)
     return ORDINARY;
 }
 
-/* Measures everything but what depends on the place in the batch. Adds to *exact_bytes and *most_bytes, and the
-   headers to their list, which may be NULL. */
+/* Measures everything except what depends on the place in the batch. Adds to *exact_bytes and *most_bytes, and
+   the headers to their list, which may be NULL. */
 static inline Outcome
 measure_fields(PyObject *key, PyObject *value, PyObject *headers, int needs_keys, MeasuredRow *row, HeaderList *list,
                int64_t *exact_bytes, int64_t *most_bytes)
@@ -305,7 +305,7 @@ measure_fields(PyObject *key, PyObject *value, PyObject *headers, int needs_keys
         *exact_bytes += 1;
         return ORDINARY;
     }
-    row->header_count = (int32_t)Py_SIZE(headers); /* more than that are refused */
+    row->header_count = (int32_t)Py_SIZE(headers); /* larger numbers are refused */
     return list != NULL ? measure_headers(headers, list, exact_bytes, most_bytes)
                         : measure_headers_alone(headers, exact_bytes, most_bytes);
 }
@@ -354,7 +354,7 @@ grow_section(Section *section)
     return 0;
 }
 
-/* Adds one row. *fits is 0, and nothing was added, if the section has rows and this one has to begin the next.
+/* Adds one row. Sets *fits to 0 and adds nothing if the section has rows and this one must begin the next.
    After FAILED an exception is set. */
 static inline Outcome
 add_row(Section *section, PyObject *key, PyObject *value, PyObject *headers, int64_t timestamp_ms, const Rules *rules,
@@ -388,7 +388,7 @@ add_row(Section *section, PyObject *key, PyObject *value, PyObject *headers, int
     if (row->timestamp_ms > section->largest_ms)
         section->largest_ms = row->timestamp_ms;
     section->count++;
-    /* What the header can say: a larger batch is refused, in words, by the plain code. */
+    /* The limits of the header's fields: the plain code refuses a larger batch with an error message. */
     return section->section_bytes > INT32_MAX - HEADER_BYTES || section->count > INT32_MAX ? UNUSUAL : ORDINARY;
 }
 
@@ -521,7 +521,7 @@ encode_rows(PyObject *Py_UNUSED(module), PyObject *args)
     rules.bounds = bounds_around(now_ms, before_max_ms, after_max_ms, checks_unit);
     rules.limit_bytes = limit_bytes;
     rules.producer_id = producer_id;
-    PyObject *batches = PyList_New(0); /* before any row is looked at: it may start the collector */
+    PyObject *batches = PyList_New(0); /* before any row is read: it may start the collector */
     if (batches == NULL)
         return NULL;
     Section section;
@@ -547,8 +547,8 @@ typedef struct {
     int64_t size_bytes; /* what it takes at most */
 } GatheredRow;
 
-/* The rows of the next batch. They can hold no cycle (add takes exact bytes, and tuples of such; what put takes
-   was checked), so the collector need not know of them. */
+/* The rows of the next batch. They cannot contain a cycle (add takes exact bytes, and tuples of these; rows for
+   put were checked), so the collector need not know about them. */
 typedef struct {
     PyObject ob_base;
     GatheredRow *rows;
@@ -559,8 +559,8 @@ typedef struct {
     long long max_record_bytes;
     long long before_max_ms;
     long long after_max_ms;
-    long long base_offset; /* of the first row, while the gate is open */
-    long long until_ms;    /* by then the rows must be written: no more come through the gate */
+    long long base_offset; /* the offset of the first row, while the gate is open */
+    long long until_ms;    /* the gate is closed from then on, because the rows must be written by then */
     int needs_keys;
     int checks_unit;
     short attributes;
@@ -639,7 +639,7 @@ forget_row(GatheredRow row)
     Py_DECREF(row.headers);
 }
 
-/* Keeps the row if all about it is ordinary. In one step: no Python code runs in here, and the GIL is kept. */
+/* Adds the row if everything about it is ordinary. In one step: no Python code runs here, and the GIL is kept. */
 static Outcome
 take_row(GatheredRows *self, PyObject *const *fields, int64_t now_ms)
 {
@@ -676,7 +676,7 @@ add_gathered(GatheredRows *self, PyObject *const *args, Py_ssize_t count)
     return PyLong_FromSsize_t(outcome == ORDINARY ? self->row_count - 1 : -1);
 }
 
-/* The machine's clock, as SystemClock. */
+/* The machine's clock, like SystemClock. */
 static int64_t
 machine_now_ms(void)
 {
@@ -688,8 +688,8 @@ machine_now_ms(void)
 
 /* gather(value, key, headers, timestamp_ms, now_ms or None) -> offset of the row, or None.
 
-   Everything that tells whether the row may be taken lies in this object, and is looked at in the same step that
-   takes it: the GIL is all the lock that it needs. */
+   Whether the row may be taken depends only on this object, and is checked in the same step that takes it: the
+   GIL is the only lock needed. */
 static PyObject *
 gather(GatheredRows *self, PyObject *const *args, Py_ssize_t count)
 {
@@ -705,7 +705,7 @@ gather(GatheredRows *self, PyObject *const *args, Py_ssize_t count)
     if (!self->is_gate_open || now_ms >= self->until_ms ||
         __builtin_add_overflow(self->base_offset, self->row_count, &offset))
         Py_RETURN_NONE;
-    PyObject *answer = PyLong_FromLongLong(offset); /* first: once the row is taken nothing may fail */
+    PyObject *answer = PyLong_FromLongLong(offset); /* first: after the row is taken nothing may fail */
     Outcome outcome = answer == NULL ? FAILED : take_row(self, args, now_ms);
     if (outcome == ORDINARY)
         return answer;
@@ -821,7 +821,7 @@ rows_of_gathered(GatheredRows *self, void *Py_UNUSED(closure))
 {
     PyObject *list = PyList_New(0);
     for (Py_ssize_t i = 0; list != NULL && i < self->row_count; i++) {
-        /* A new tuple may start the collector, and a finalizer then change the rows: hence a reference to each. */
+        /* A new tuple may start the collector, and a finalizer may then change the rows: so keep a reference to each. */
         GatheredRow row = self->rows[i];
         PyObject *tuple = Py_BuildValue("(NNLN)", Py_NewRef(row.key), Py_NewRef(row.value), (long long)row.timestamp_ms,
                                         Py_NewRef(row.headers));
@@ -916,8 +916,8 @@ murmur2(const uint8_t *bytes, size_t size)
     return hash ^ hash >> 15;
 }
 
-/* partition_for_key(key, partition_count) -> partition, or None for a key that is not bytes and a count that
-   cannot be. */
+/* partition_for_key(key, partition_count) -> partition, or None if the key is not bytes or the count is not
+   possible. */
 static PyObject *
 partition_for_key(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
@@ -969,7 +969,7 @@ divide_rows(PyObject *Py_UNUSED(module), PyObject *args)
     if ((!PyList_CheckExact(rows) && !PyTuple_CheckExact(rows)) || partition_count < 1 ||
         partition_count > MAX_PARTITIONS)
         Py_RETURN_NONE;
-    PyObject *divided = PyList_New(0); /* before any row is looked at: lists may start the collector */
+    PyObject *divided = PyList_New(0); /* before any row is read: lists may start the collector */
     for (int i = 0; divided != NULL && i < partition_count; i++) {
         PyObject *list = PyList_New(0);
         if (list == NULL || PyList_Append(divided, list) < 0)
@@ -987,7 +987,7 @@ divide_rows(PyObject *Py_UNUSED(module), PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* A column of keys as Arrow lays it out. */
+/* A column of keys in Arrow's layout. */
 typedef struct {
     const uint8_t *ends, *data;
     int64_t data_size;
@@ -1024,8 +1024,8 @@ hash_keys(const KeyColumn *keys, int64_t offset, int64_t row_count, uint32_t par
     return 0;
 }
 
-/* partitions_for_keys(is_large, offset, row_count, ends, data, partition_count) -> bytes, or None for a column
-   that does not hold together. */
+/* partitions_for_keys(is_large, offset, row_count, ends, data, partition_count) -> bytes, or None if the column
+   contradicts itself. */
 static PyObject *
 partitions_for_keys(PyObject *Py_UNUSED(module), PyObject *args)
 {

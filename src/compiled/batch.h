@@ -1,7 +1,7 @@
-/* A batch of magic 2 as a whole: whether one of unknown origin is there and sound, and the header of a new one.
+/* A batch of magic 2 as a whole: whether a batch of unknown origin is whole and sound, and the header of a new one.
 
-   The C twin of decode_header and check_batch in header.py, with one answer for everything that is out of the
-   ordinary: no. Then the Python functions say what it is.
+   The C twin of decode_header and check_batch in header.py. It answers only no for everything unusual; the Python
+   functions then say what is wrong.
 */
 
 #ifndef LOGSTORE_BATCH_H
@@ -13,7 +13,7 @@
 
 enum { PREFIX_BYTES = MAGIC_AT + 1, MIN_BATCH_LENGTH = HEADER_BYTES - LENGTH_OVERHEAD_BYTES, HIGHEST_CODEC = 4 };
 
-/* The size of the batch of magic 2 that begins here and ends at the end or before it; else 0. */
+/* The size of the batch of magic 2 that begins here; 0 if there is none that ends at or before the end. */
 static inline int64_t
 whole_batch_bytes(const uint8_t *at, const uint8_t *end)
 {
@@ -25,7 +25,7 @@ whole_batch_bytes(const uint8_t *at, const uint8_t *end)
     return LENGTH_OVERHEAD_BYTES + length;
 }
 
-/* Whether the record count is possible: what _count_fault in header.py refuses. */
+/* Whether the record count is possible: the twin of _count_fault in header.py. */
 static inline int
 has_possible_count(const uint8_t *at, int64_t size_bytes)
 {
@@ -40,7 +40,7 @@ has_possible_count(const uint8_t *at, int64_t size_bytes)
     return count == 0 ? records_bytes == 0 : count * MIN_RECORD_BYTES <= records_bytes;
 }
 
-/* Whether the header's fields are possible: what structure_fault in header.py refuses. */
+/* Whether the header's fields are possible: the twin of structure_fault in header.py. */
 static inline int
 has_possible_header(const uint8_t *at, int64_t size_bytes)
 {
@@ -66,7 +66,7 @@ is_sound_batch(const uint8_t *at, int64_t size_bytes)
     return has_right_checksum(at, size_bytes) && has_possible_header(at, size_bytes);
 }
 
-/* What the header of a new batch says; its records have consecutive offsets. */
+/* The fields of a new batch's header; its records have consecutive offsets. */
 typedef struct {
     int64_t base_offset;
     int64_t base_timestamp_ms;
@@ -79,7 +79,7 @@ typedef struct {
     int16_t producer_epoch;
 } HeaderFields;
 
-/* Everything but the checksum. */
+/* Writes everything except the checksum. */
 static inline void
 write_batch_header(uint8_t *at, int64_t size_bytes, const HeaderFields *fields)
 {
@@ -97,7 +97,7 @@ write_batch_header(uint8_t *at, int64_t size_bytes, const HeaderFields *fields)
     write_int32(at + RECORD_COUNT_AT, fields->record_count);
 }
 
-/* Puts the checksum in. Needs no GIL. */
+/* Writes the checksum. Needs no GIL. */
 static inline void
 seal_batch(uint8_t *at, int64_t size_bytes)
 {

@@ -1,4 +1,4 @@
-/* Which timestamps a topic takes: -1, and those around the present that look like milliseconds. */
+/* The timestamps that a topic takes: -1, and those around the current time that look like milliseconds. */
 
 #ifndef LOGSTORE_BOUNDS_H
 #define LOGSTORE_BOUNDS_H
@@ -7,7 +7,7 @@
 
 enum { NO_TIMESTAMP_MS = -1 };
 
-/* The seconds in which the years 2000 and 2100 begin: see format/units.py, which has the same numbers. */
+/* The first seconds of the years 2000 and 2100: format/units.py has the same numbers. */
 #define YEAR_2000 INT64_C(946684800)
 #define YEAR_2100 INT64_C(4102444800)
 #define PLAUSIBLE_FROM_MS (YEAR_2100 + 1)
@@ -17,7 +17,7 @@ typedef struct {
     int64_t now_ms; /* also the timestamp of a row that has none */
     int64_t oldest_ms;
     int64_t newest_ms;
-    int64_t plain_from_ms; /* between these two nothing else has to be looked at */
+    int64_t plain_from_ms; /* between these two no further check is needed */
     int64_t plain_to_ms;
     int checks_unit;
 } Bounds;

@@ -1,26 +1,26 @@
-/* Columns that grow: memory laid out as Apache Arrow wants it. Nothing here touches a Python object. */
+/* Columns that grow: memory in Apache Arrow's layout. Nothing here touches a Python object. */
 
 #ifndef LOGSTORE_COLUMN_SET_H
 #define LOGSTORE_COLUMN_SET_H
 
-#include "compiled.h" /* first: what the system's headers declare depends on it */
+#include "compiled.h" /* first: the system's headers depend on it */
 #include <stdlib.h>
 #ifdef __linux__
 #include <sys/mman.h>
 #endif
 
-/* Memory from malloc, which needs no GIL. What is reserved and never written costs no page.
+/* Memory from malloc, which needs no GIL. Reserved memory that is never written takes no page.
 
-   Pages that are new cost more than all the rest: the kernel clears each. So blocks that were handed out come back
-   as spares when their reader is done with them, and large blocks ask for large pages. Spares are touched with the
-   GIL held only. */
+   New pages cost more than everything else: the kernel clears each. So blocks that were handed out come back as
+   spares when their reader is done with them, and large blocks ask for large pages. Spares are only touched with
+   the GIL held. */
 enum { SPARE_COUNT = 2, LARGE_BYTES = 4 << 20 };
 
 typedef struct {
     uint8_t *bytes;
     int64_t capacity;
     int64_t asked; /* the most that was reserved since the columns began */
-    int64_t usual; /* and a little more than the time before: the least to begin with */
+    int64_t usual; /* a little more than the last time: the least to begin with */
     uint8_t *spares[SPARE_COUNT];
     int64_t spare_capacities[SPARE_COUNT];
 } Memory;
@@ -33,7 +33,7 @@ typedef struct {
     int64_t null_count;
 } BinaryColumn;
 
-/* Which fields are wanted. The same numbers stand in column_buffers.py, and a test compares. */
+/* The wanted fields. column_buffers.py has the same numbers; a test compares. */
 enum { WANTS_OFFSET = 1, WANTS_TIMESTAMP = 2, WANTS_KEY = 4, WANTS_VALUE = 8, WANTS_HEADERS = 16, WANTS_TIMESTAMP_TYPE = 32 };
 
 typedef struct ColumnSet {
@@ -58,7 +58,7 @@ ask_for_large_pages(uint8_t *bytes, int64_t capacity)
 #ifdef MADV_HUGEPAGE
     uintptr_t page = 4096, from = ((uintptr_t)bytes + page - 1) / page * page;
     uintptr_t to = ((uintptr_t)bytes + (uintptr_t)capacity) / page * page;
-    madvise((void *)from, to - from, MADV_HUGEPAGE); /* an error changes nothing: it is only about speed */
+    madvise((void *)from, to - from, MADV_HUGEPAGE); /* an error does no harm: only speed depends on it */
 #else
     (void)bytes, (void)capacity;
 #endif
@@ -84,8 +84,8 @@ reserve(Memory *memory, int64_t size)
     return 0;
 }
 
-/* Ask for the lines that will be written soon. Memory that somebody else held last is in no near cache: with
-   this, batches to columns takes 0.8 of the time. */
+/* Prefetch the lines that will be written soon. Memory that another owner had is in no near cache: with this,
+   batches to columns takes 0.8 of the time. */
 static inline void
 prefetch_behind(const uint8_t *at)
 {
@@ -94,7 +94,7 @@ prefetch_behind(const uint8_t *at)
     __builtin_prefetch((const void *)(ahead + 64), 1);
 }
 
-/* Begin with a spare, if there is one. */
+/* Start with a spare, if there is one. */
 static inline void
 take_spare(Memory *memory)
 {
@@ -106,7 +106,7 @@ take_spare(Memory *memory)
     }
 }
 
-/* Keep a block as a spare, or give it back to the system. */
+/* Keep a block as a spare, or free it. */
 static inline void
 take_back(Memory *memory, uint8_t *bytes, int64_t capacity)
 {
@@ -135,7 +135,7 @@ reserve_payloads(BinaryColumn *column, int64_t rows, int64_t more_rows, int64_t 
     return reserve(&column->data, ends_at(column, rows) + more_bytes + SLACK_BYTES);
 }
 
-/* Room for rows of so many payload bytes in all; for their headers only the column of ends. */
+/* Make room for rows with so many payload bytes in all; for headers only in the column of ends. */
 static inline int
 reserve_rows(ColumnSet *set, int64_t more_rows, int64_t more_bytes)
 {
@@ -164,7 +164,7 @@ reserve_headers(ColumnSet *set, int64_t more_headers, int64_t more_bytes)
                : 0;
 }
 
-/* Bits for so many rows. A bit is 1 until its row turns out to be null. */
+/* Make bits for so many rows. A bit is 1 until its row is found to be null. */
 static inline int
 reserve_validity(BinaryColumn *column, int64_t rows)
 {
@@ -185,7 +185,7 @@ note_null(BinaryColumn *column, int64_t row)
     return 0;
 }
 
-/* Write a row for which room is reserved; size -1 is null. */
+/* Write a row into reserved room; size -1 is null. */
 static inline int
 append_payload(BinaryColumn *column, int64_t row, const uint8_t *bytes, int32_t size)
 {
@@ -225,7 +225,7 @@ forget_payloads(BinaryColumn *column, int64_t rows, int64_t written)
     }
 }
 
-/* Forget the rows from a number on, of which at most so many were written. */
+/* Forget the rows from a number on, at most so many of which were written. */
 static inline void
 forget_rows(ColumnSet *set, int64_t rows, int64_t written)
 {

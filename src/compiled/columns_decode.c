@@ -1,11 +1,11 @@
-/* Batches to columns: records appended to memory that is laid out as Apache Arrow wants it.
+/* Batches to columns: appends records to memory in Apache Arrow's layout.
 
-   One call takes in all batches of a buffer as long as they are ordinary: magic 2, not compressed, in their
-   place, checksum and structure right. It stops in front of the first that is not, with the columns as they were
-   before that batch. Keys, values and headers are copied once, from the buffer into the column. Ends of payloads
-   are 32-bit numbers, so columns end before 2 GiB: whoever reads more takes what there is and begins anew.
+   One call takes all batches of a buffer as long as they are ordinary: magic 2, not compressed, in their place,
+   checksum and structure right. It stops before the first that is not, with the columns as they were before that
+   batch. Keys, values and headers are copied once, from the buffer into the column. Ends of payloads are 32-bit
+   numbers, so columns stay below 2 GiB: to read more, take the finished columns and start again.
 
-   A Columns object hands its memory over to Buffer objects, which export it by the buffer protocol.
+   A Columns object passes its memory to Buffer objects, which export it by the buffer protocol.
 */
 
 #include "batch.h"
@@ -13,12 +13,12 @@
 #include "columns.h"
 #include "record.h"
 
-/* How take_batches ended. The same numbers stand in column_buffers.py, and a test compares. */
+/* How take_batches ended. column_buffers.py has the same numbers; a test compares. */
 enum {
-    ENDED = 0,     /* the buffer holds no further batch whole */
+    ENDED = 0,     /* the buffer holds no further whole batch */
     IS_FULL = 1,   /* the next batch may pass a limit */
     IS_DONE = 2,   /* no further batch can have rows below stop */
-    IS_ODD = 3,    /* the next batch is out of the ordinary */
+    IS_ODD = 3,    /* the next batch is unusual */
     IS_FINE = 4,
     NO_MEMORY = -1
 };
@@ -26,17 +26,17 @@ enum {
 typedef struct {
     PyObject_HEAD
     ColumnSet set;
-    int is_busy; /* a thread is at it without the GIL */
+    int is_busy; /* a thread works on it without the GIL */
 } Columns;
 
-/* One section of records, not compressed, and what its batch says of it. */
+/* One section of records, not compressed, with the values of its batch's header. */
 typedef struct {
     const uint8_t *at;
     const uint8_t *end;
     int64_t base_offset;
     int64_t base_timestamp;
     int64_t append_time; /* every record's timestamp, if has_append_time */
-    int64_t start;       /* rows below are left out, */
+    int64_t start;       /* rows below this are left out, */
     int64_t stop;        /* and rows from here on */
     int32_t last_offset_delta;
     int32_t count;
@@ -44,7 +44,7 @@ typedef struct {
     int32_t timestamp_type;
 } Section;
 
-/* Where the next payload of a column goes. */
+/* Where the next payload of a column is written. */
 typedef struct {
     int32_t *ends; /* of the first row to write; NULL if the column is not wanted */
     uint8_t *data;
@@ -63,13 +63,12 @@ place_of(BinaryColumn *column, int64_t rows, int is_wanted)
     return place;
 }
 
-enum { MOST_SHORT_BYTES = 16 }; /* of the numbers of a record, and what may be read behind one */
+enum { MOST_SHORT_BYTES = 16 }; /* of the numbers of a record, and of what may be read after one */
 
 enum { CHUNK_BYTES = 32, MOST_CHUNKED_BYTES = 256 };
 
-/* Write payload number i, and say whether it is null. Small ones are copied in chunks, the last of which may
-   carry on into what comes behind them on both sides, up to read_end and into SLACK_BYTES: a call of memcpy
-   costs twice as much. */
+/* Write payload number i; returns whether it is null. Small ones are copied in chunks. The last chunk may reach
+   past the payload on both sides, up to read_end and into SLACK_BYTES: a call of memcpy costs twice as much. */
 static inline int
 put(Place *place, int32_t i, Span payload, const uint8_t *read_end)
 {
@@ -108,7 +107,7 @@ take_headers(ColumnSet *set, const RawRecord *record, int is_wanted)
     return at == record->stop ? IS_FINE : IS_ODD;
 }
 
-/* Append one record, for which room is reserved but for its headers. */
+/* Append one record into reserved room; makes room for its headers. */
 static inline int
 take_row(ColumnSet *set, const Section *section, const RawRecord *record, int64_t offset)
 {
@@ -162,8 +161,8 @@ read_short(const uint8_t **at, uint32_t *raw)
     return second < 0x80;
 }
 
-/* As read_record, for a record without headers and nulls whose numbers are short; 0 for any other, which may be as
-   right. Measured: 0.6 of the time. */
+/* Like read_record, for a record with short numbers and without headers or nulls; 0 for any other, even a right
+   one. Measured: 0.6 of the time. */
 static inline int
 read_short_record(const uint8_t **at, const uint8_t *end, RawRecord *record)
 {
@@ -191,15 +190,15 @@ read_short_record(const uint8_t **at, const uint8_t *end, RawRecord *record)
     return 1;
 }
 
-/* What is behind the record, of any kind, that begins here; NULL if there is none. */
+/* The end of the record, of any kind, that begins here; NULL if there is none. */
 static __attribute__((noinline)) const uint8_t *
 read_any_record(const uint8_t *at, const uint8_t *end, RawRecord *record)
 {
     return read_record(&at, end, record) < 0 ? NULL : at;
 }
 
-/* The record whose offset may follow least_delta; IS_ODD for any other. A record of which nobody takes the address
-   stays in registers: 0.93 of the time. */
+/* Reads a record whose offset delta is at least least_delta; IS_ODD for any other. A record whose address is not
+   taken stays in registers: 0.93 of the time. */
 static inline int
 read_next(const uint8_t **at, const Section *section, int64_t *least_delta, RawRecord *record)
 {
@@ -239,8 +238,8 @@ take_some_rows(ColumnSet *set, const Section *section)
     return status == IS_FINE && at != section->end ? IS_ODD : status;
 }
 
-/* All rows of a section without headers; IS_ODD also if a record turns out to have some. The places written to
-   are kept in local variables: through the set, each write could change each pointer, and a row took 1.5 times as
+/* All rows of a section without headers; IS_ODD also if a record has some. Write positions are in local variables:
+   through the set, the compiler must assume that each write changes each pointer, and a row took 1.5 times as
    long. */
 static int
 take_all_rows(ColumnSet *set, const Section *section)
@@ -304,18 +303,18 @@ take_section(ColumnSet *set, const Section *section)
 typedef struct {
     const uint8_t *bytes;
     int64_t position;      /* of the next batch */
-    int64_t end;           /* of what is in the buffer */
-    int64_t segment_end;   /* of the segment, as a position in the buffer or behind it */
-    int64_t next_segment;  /* the offset that begins behind the segment */
+    int64_t end;           /* of the bytes in the buffer */
+    int64_t segment_end;   /* of the segment, as a position in the buffer or after it */
+    int64_t next_segment;  /* the first offset after the segment */
     int64_t previous_last; /* the last offset of the batch before */
     int64_t start;
     int64_t stop;
     int64_t row_limit;
     int64_t byte_limit;
-    int avoids_transactions; /* a transactional batch is out of the ordinary */
+    int avoids_transactions; /* a transactional batch is unusual */
 } Pass;
 
-/* The fields of a header, and where the batch behind it begins. */
+/* The fields of a header, and where the next batch begins. */
 typedef struct {
     const uint8_t *at;
     int64_t size;
@@ -358,7 +357,7 @@ read_batch_header(const Pass *pass, Header *header)
     return IS_FINE;
 }
 
-/* The neighbours bound the offsets, which the checksum does not cover. */
+/* The checksum does not cover the offsets, so they are checked against the neighbours. */
 static inline int
 is_in_place(const Pass *pass, const Header *header)
 {
@@ -384,7 +383,7 @@ take_records(ColumnSet *set, const Pass *pass, const Header *header)
     return take_section(set, &section);
 }
 
-/* Whether the rows of a batch may pass a limit. One batch at least is taken. */
+/* Whether the rows of a batch may pass a limit. At least one batch is taken. */
 static inline int
 is_too_much(const ColumnSet *set, const Pass *pass, int64_t rows, int64_t bytes)
 {
@@ -392,14 +391,14 @@ is_too_much(const ColumnSet *set, const Pass *pass, int64_t rows, int64_t bytes)
            (set->row_count + rows > pass->row_limit || used_bytes(set) + bytes > pass->byte_limit);
 }
 
-/* Look at the batch at the pass's position; IS_FINE if the pass may go on behind it. */
+/* Process the batch at the pass's position; IS_FINE if the pass may continue after it. */
 static int
 take_batch(ColumnSet *set, const Pass *pass, const Header *header)
 {
     if (header->base_offset >= pass->stop)
         return IS_DONE;
     if (header->next_base <= pass->start)
-        return IS_FINE; /* nothing of it is wanted, so nothing more is checked */
+        return IS_FINE; /* none of its rows are wanted, so nothing more is checked */
     if (header->attributes & CODEC_MASK || !has_possible_count(header->at, header->size))
         return IS_ODD;
     if (header->attributes & TRANSACTIONAL_BIT && pass->avoids_transactions)
@@ -438,7 +437,7 @@ typedef struct {
     uint8_t *bytes;
     Py_ssize_t size;
     int64_t capacity;
-    Columns *columns; /* which made it, */
+    Columns *columns; /* which created it, */
     Memory *home;     /* and the memory in there that the bytes go back to */
 } Buffer;
 
@@ -488,7 +487,7 @@ shrink(Memory *memory, int64_t capacity)
     memory->capacity = capacity;
 }
 
-/* A new Buffer that owns the first size bytes of a memory of these columns, which is taken away. */
+/* A new Buffer that takes over the first size bytes of a memory of these columns. */
 static PyObject *
 hand_over(ModuleState *state, Columns *columns, Memory *memory, int64_t size)
 {
@@ -581,7 +580,7 @@ free_bytes(Memory *memory)
     memory->capacity = 0;
 }
 
-/* Make a spare of what was not handed over. */
+/* Keep the memory that was not handed over as a spare. */
 static void
 let_go(Memory *memory)
 {
@@ -597,7 +596,7 @@ free_spares(Memory *memory)
         free(memory->spares[i]);
 }
 
-/* Old bits would be nulls of new rows. */
+/* Old bits would make new rows null. */
 static void
 set_all_bits(Memory *memory)
 {
@@ -605,7 +604,7 @@ set_all_bits(Memory *memory)
         memset(memory->bytes, 0xFF, (size_t)memory->capacity);
 }
 
-/* Forget every row; what was not handed over is given back. */
+/* Forget every row; frees the memory that was not handed over. */
 static void
 start_over(ColumnSet *set)
 {
@@ -619,7 +618,7 @@ start_over(ColumnSet *set)
     set_all_bits(&set->header_value.validity);
 }
 
-/* Of columns without rows, whose memory was given back. */
+/* For columns without rows, whose memory was freed. */
 static int64_t
 all_spare_bytes(const ColumnSet *set)
 {
@@ -628,8 +627,8 @@ all_spare_bytes(const ColumnSet *set)
            spare_bytes_of_binary(&set->header_key) + spare_bytes_of_binary(&set->header_value);
 }
 
-/* Columns that are gone leave their spares to the next ones that want the same fields, up to so much: a read of
-   250,000 records took 1.4 times as long with new pages. */
+/* Freed columns leave their spares, up to this size, to the next ones with the same fields: a read of 250,000
+   records took 1.4 times as long with new pages. */
 enum { MOST_KEPT_BYTES = 16 << 20 };
 
 void
@@ -641,7 +640,7 @@ free_spare_columns(ModuleState *state)
     state->spare_columns = NULL;
 }
 
-/* Takes the spares away, or does nothing. */
+/* Takes the spares, if there are any. */
 static int
 keep_spares(ModuleState *state, const ColumnSet *set)
 {
@@ -825,7 +824,7 @@ append_header(ColumnSet *set, PyObject *header)
     return 0;
 }
 
-/* Appends one record, or with an exception nothing. */
+/* Appends one record; with an exception, nothing. */
 static int
 append_fields(ColumnSet *set, int64_t offset, int64_t timestamp, PyObject *key, PyObject *value, PyObject *headers,
               int32_t timestamp_type)
@@ -866,7 +865,7 @@ columns_append_row(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* A list of records that are not on demand. Those in front of one that raises stay. */
+/* Appends a list of records that are not on demand. If one raises, those before it stay. */
 static PyObject *
 columns_append_records(PyObject *self, PyObject *records)
 {

@@ -1,12 +1,12 @@
-/* Columns to batches: rows of Apache Arrow's buffers become sealed batches, as encode_rows makes them of objects.
+/* Columns to batches: rows of Apache Arrow's buffers become sealed batches, as encode_rows makes them from objects.
 
-   The rows come in chunks, as Arrow has them; a batch may take rows of several. First all rows
-   are cut into batches by what they take at most, then written into one memory, both without the GIL. The buffers are
-   somebody else's: every end of a payload is held against the size of its data, and whoever changes a buffer
-   meanwhile makes a batch that is refused, not one that leaves its memory.
+   The rows come in Arrow's chunks; a batch may take rows of several. First all rows are cut into batches by their
+   most bytes, then written into one block of memory, both without the GIL. The buffers belong to the caller: every
+   end of a payload is checked against the size of its data. If a buffer changes meanwhile, the batch is refused; it
+   is never written outside of its memory.
 
-   What a record takes at most, and where a batch therefore ends, is computed as in gathered.py: all ways of
-   encoding must cut the same rows into the same batches.
+   The most bytes of a record, and so the end of a batch, are computed as in gathered.py: all ways of encoding
+   must cut the same rows into the same batches.
 */
 
 #include "batch.h"
@@ -25,7 +25,7 @@ enum {
 
 enum { UNUSUAL = 1, NO_MEMORY = -1 };
 
-/* Larger payloads are left to the plain code: below this no sum of sizes overflows. */
+/* The plain code takes larger payloads: below this no sum of sizes overflows. */
 #define MAX_PAYLOAD_BYTES ((int64_t)1 << 30)
 
 /* A column of payloads. Row i lies between two ends, and is null if its bit is 0. */
@@ -66,13 +66,13 @@ typedef struct {
     int64_t row;
 } Cursor;
 
-/* One batch: its rows, and where it lies in the memory of the call. */
+/* One batch: its rows, and its place in the memory of the call. */
 typedef struct {
     Cursor start;
     int64_t count;
     int64_t position;
-    int64_t room; /* what it takes at most */
-    int64_t size; /* what it takes, once it is written */
+    int64_t room; /* the most bytes that it takes */
+    int64_t size; /* its size, once it is written */
 } Plan;
 
 /* Rows ------------------------------------------------------------------------------------------------------- */
@@ -99,7 +99,7 @@ is_null(const PayloadColumn *column, int64_t row)
     return !(column->validity[bit / 8] >> (bit % 8) & 1);
 }
 
-/* The payload of a row; -1 if its ends make no sense. */
+/* The payload of a row; -1 if its ends are not possible. */
 static inline int
 payload_at(const PayloadColumn *column, int64_t row, Span *payload)
 {
@@ -115,7 +115,7 @@ payload_at(const PayloadColumn *column, int64_t row, Span *payload)
     return 0;
 }
 
-/* The timestamp that the record of a row gets; -1 if the row has one that is out of bounds. */
+/* The timestamp for a row's record; -1 if the row's own is out of bounds. */
 static inline int
 timestamp_at(const Input *input, const Chunk *chunk, int64_t row, int64_t *timestamp_ms)
 {
@@ -165,7 +165,7 @@ character_count(const Span *text)
 
 /* Cutting rows into batches ---------------------------------------------------------------------------------- */
 
-/* What the headers of a row take at most; -1 if they are out of the ordinary. */
+/* The most bytes that the headers of a row take; -1 if they are unusual. */
 static int64_t
 most_bytes_of_headers(const Chunk *chunk, int64_t row)
 {
@@ -184,7 +184,7 @@ most_bytes_of_headers(const Chunk *chunk, int64_t row)
     return most_bytes;
 }
 
-/* What a row takes at most; -1 if it is out of the ordinary. */
+/* The most bytes that a row takes; -1 if it is unusual. */
 static inline int64_t
 most_bytes_of(const Chunk *chunk, int64_t row)
 {
@@ -203,7 +203,7 @@ most_bytes_of(const Chunk *chunk, int64_t row)
     return most_bytes > MAX_PAYLOAD_BYTES ? -1 : most_bytes;
 }
 
-/* The rows of the next batch, from the cursor on, which moves behind them; -1 if one is out of the ordinary. */
+/* The rows of the next batch, from the cursor on, which moves past them; -1 if one is unusual. */
 static int
 plan_batch(const Input *input, Cursor *cursor, Plan *plan)
 {
@@ -227,7 +227,7 @@ done:
 
 /* Writing ---------------------------------------------------------------------------------------------------- */
 
-/* varint_size and write_varint for numbers that mostly have one byte or two. */
+/* varint_size and write_varint for numbers that usually take one or two bytes. */
 static inline int
 short_size(int64_t number)
 {
@@ -251,8 +251,8 @@ write_short(uint8_t *at, int64_t number)
     return write_varint(at, number);
 }
 
-/* Writes a size and a payload for which there is room. Small payloads are copied in chunks, the last of which may
-   carry on into what comes behind, on both sides: a call of memcpy costs twice as much. */
+/* Writes a size and a payload into existing room. Small payloads are copied in chunks. The last chunk may reach
+   past the payload on both sides: a call of memcpy costs twice as much. */
 static inline uint8_t *
 write_payload(uint8_t *at, const uint8_t *end, const PayloadColumn *column, const Span *payload)
 {
@@ -269,7 +269,7 @@ write_payload(uint8_t *at, const uint8_t *end, const PayloadColumn *column, cons
     return at + payload->size;
 }
 
-/* What headers take, without their count; -1 if they are others than those that were planned. */
+/* The size of headers, without their count; -1 if they are not the planned ones. */
 static int64_t
 headers_size(const Chunk *chunk, int64_t first, int64_t stop)
 {
@@ -283,7 +283,7 @@ headers_size(const Chunk *chunk, int64_t first, int64_t stop)
     return size;
 }
 
-/* NULL if the headers are no longer those that headers_size saw. */
+/* NULL if the headers have changed since headers_size. */
 static uint8_t *
 write_headers(uint8_t *at, const uint8_t *end, const Chunk *chunk, int64_t first, int64_t stop)
 {
@@ -297,7 +297,7 @@ write_headers(uint8_t *at, const uint8_t *end, const Chunk *chunk, int64_t first
     return at;
 }
 
-/* Writes a row as record number so and so; NULL if there is no room, which means that it is another row now. */
+/* Writes a row as the record of a given number; NULL if there is no room, which means that the row has changed. */
 static inline uint8_t *
 write_row(uint8_t *at, const uint8_t *end, const Chunk *chunk, int64_t row, int64_t number, int64_t delta_ms)
 {
@@ -345,7 +345,7 @@ write_header(uint8_t *batch, const Input *input, const Plan *plan, int64_t base_
     seal_batch(batch, plan->size);
 }
 
-/* Write a batch and find its size; -1 if a row is out of the ordinary. */
+/* Write a batch and find its size; -1 if a row is unusual. */
 static int
 write_batch(uint8_t *batch, const Input *input, Plan *plan)
 {
@@ -376,7 +376,7 @@ write_batch(uint8_t *batch, const Input *input, Plan *plan)
 
 /* Arguments -------------------------------------------------------------------------------------------------- */
 
-/* The bytes of an object with the buffer protocol, kept until the chunk is let go; NULL for None. */
+/* The bytes of an object with the buffer protocol, held until the chunk is released; NULL for None. */
 static int
 bytes_of(Chunk *chunk, PyObject *object, const uint8_t **bytes, int64_t *size)
 {
@@ -501,8 +501,8 @@ chunks_of(PyObject *chunks, Input *input)
 
 /* Regions: memory for the batches of one call ---------------------------------------------------------------- */
 
-/* Pages that are new cost more than encoding into them: the kernel clears each. So the memory of one call stays
-   with the module for the next, up to so much. */
+/* New pages cost more than encoding into them: the kernel clears each. So the module keeps the memory of one call
+   for the next, up to this size. */
 enum { LARGEST_SPARE_BYTES = 16 << 20 };
 
 typedef struct {
@@ -671,7 +671,7 @@ encode_columns(PyObject *module, PyObject *args)
     Input input = {0};
     Plans plans = {0};
     long long now_ms, before_max_ms, after_max_ms, limit_bytes;
-    int needs_keys, checks_unit; /* the caller sees to the keys */
+    int needs_keys, checks_unit; /* the caller checks the keys */
     if (!PyArg_ParseTuple(args, "O!L(hpLLLp)", &PyList_Type, &chunks, &now_ms, &input.attributes, &needs_keys,
                           &before_max_ms, &after_max_ms, &limit_bytes, &checks_unit))
         return NULL;
@@ -680,7 +680,7 @@ encode_columns(PyObject *module, PyObject *args)
     input.appends_time = input.attributes & TIMESTAMP_TYPE_BIT;
     if (chunks_of(chunks, &input) == 0)
         batches = encode_input(module_state(module), &input, &plans);
-    else if (!PyErr_ExceptionMatches(PyExc_MemoryError)) { /* the plain code makes the error */
+    else if (!PyErr_ExceptionMatches(PyExc_MemoryError)) { /* the plain code raises the error */
         PyErr_Clear();
         batches = Py_NewRef(Py_None);
     }

@@ -1,16 +1,16 @@
-/* What the files of the compiled module share.
+/* The declarations that the files of the compiled module share.
 
    The module is built once for every Python from 3.11 on (the limited API, PEP 384). It holds the hot loops of
-   the format layer and nothing else: bytes in, values out, no I/O (except that pages.c loads what is mapped), no
-   clock (except that GatheredRows asks the machine's if it is told to), no Python callbacks.
+   the format layer and nothing else: bytes in, values out, no I/O (except that pages.c loads mapped pages), no
+   clock (except that GatheredRows asks the machine's on request), no Python callbacks.
 
-   Rules that every file keeps:
-   - A function that meets anything out of the ordinary (damaged bytes, an argument of another type) returns
-     None, or stops in front of it; the plain Python code then decides, and makes the error if it is one. So no
-     error text is written twice. A Python exception leaves this module only for a lack of memory and for
-     arguments that no caller inside logstore can pass.
-   - Bytes of unknown origin are read through the bounds-checked functions of reader.h only.
-   - Where no Python object is touched and the work may take more than some microseconds, the GIL is released.
+   Rules for every file:
+   - A function that meets anything unusual (damaged bytes, an argument of another type) returns None, or stops
+     before it. The plain Python code then decides, and raises the error if there is one. So no error text is
+     written twice. This module raises a Python exception only for a lack of memory, and for arguments that no
+     caller inside logstore can pass.
+   - Bytes of unknown origin are read only through the bounds-checked functions of reader.h.
+   - The GIL is released if no Python object is touched and the work may take more than some microseconds.
 */
 
 #ifndef LOGSTORE_COMPILED_H
@@ -36,7 +36,7 @@ typedef struct {
     int64_t spare_region_bytes;
     struct Record *spare_records; /* memory of dead records, each with the next as its key: see record.h */
     int spare_record_count;
-    struct RecordSource *last_source; /* that of the newest records, which were read from last_partition */
+    struct RecordSource *last_source; /* the source of the newest records, which were read from last_partition */
     PyObject *last_partition;
     PyObject *timestamp_types[3];     /* the members of TimestampType from -1 on, or NULL: see record.c */
     struct ColumnSet *spare_columns; /* memory for the next Columns, or NULL */
@@ -65,17 +65,17 @@ int add_keep(PyObject *module);
 
 void free_spare_columns(ModuleState *state);
 
-/* Releasing the GIL costs 50 ns, but taking it back up to 5 ms where other threads run Python code: worth it from
-   some microseconds of work on. */
+/* Releasing the GIL costs 50 ns, but taking it back up to 5 ms if other threads run Python code. Work of this size,
+   some microseconds, is worth it. */
 enum { MIN_BYTES_WITHOUT_GIL = 32 * 1024 };
 
-/* CRC-32C (Castagnoli), continuing from the checksum of the bytes before. Needs no GIL. */
+/* CRC-32C (Castagnoli), continuing from the checksum of the bytes before it. Needs no GIL. */
 uint32_t crc32c(uint32_t crc, const uint8_t *bytes, size_t size);
 
 /* The name of the kernel that crc32c uses on this processor. */
 const char *crc32c_kernel(void);
 
-/* The answer to what is out of the ordinary: None, or NULL with the exception where memory is short. */
+/* The answer for something unusual: None, or NULL with the exception if memory is short. */
 static inline PyObject *
 refuse(void)
 {
@@ -87,7 +87,7 @@ refuse(void)
     Py_RETURN_NONE;
 }
 
-/* An object that is an int, and no subclass of it, as 64 bits; -1 without an exception for anything else. */
+/* An exact int (not of a subclass) as 64 bits; -1 without an exception for anything else. */
 static inline int
 read_exact_int(PyObject *object, int64_t *number)
 {
@@ -98,7 +98,7 @@ read_exact_int(PyObject *object, int64_t *number)
     return overflow ? -1 : 0;
 }
 
-/* Give back what is kept for new records. */
+/* Free the memory that is kept for new records. */
 void free_spare_records(ModuleState *state);
 
 #endif

@@ -1,13 +1,13 @@
-/* CRC-32C (Castagnoli): the portable kernel, and the choice of the best that the processor has. */
+/* CRC-32C (Castagnoli): the portable kernel, and the choice of the best one for the processor. */
 
 #include "compiled.h"
 #include "crc32c.h"
 
 #include <stdatomic.h>
 
-/* Slicing by eight (Intel, 2006): table k is the CRC of a byte with k zero bytes behind it. A CRC is linear, so
-   an entry is the exclusive or of the entries of its single bits: eight numbers make a table, at compile time,
-   and nothing is left to initialize. */
+/* Slicing by eight (Intel, 2006): table k is the CRC of a byte followed by k zero bytes. A CRC is linear, so an
+   entry is the exclusive or of the entries of its single bits: eight numbers make a table, at compile time, and
+   nothing needs initialization. */
 #define BIT(i, bit, number) ((i) >> (bit) & 1 ? (number) : 0)
 #define ENTRY(i, a, b, c, d, e, f, g, h)                                                                     \
     BIT(i, 0, a) ^ BIT(i, 1, b) ^ BIT(i, 2, c) ^ BIT(i, 3, d) ^ BIT(i, 4, e) ^ BIT(i, 5, f) ^ BIT(i, 6, g) ^ \
@@ -85,7 +85,7 @@ best_kernel(void)
 
 static uint32_t crc32c_first(uint32_t state, const uint8_t *bytes, size_t size);
 
-/* The kernel in use. Threads that come first at the same time all store the same. */
+/* The kernel in use. If several threads come first at the same time, they all store the same. */
 static _Atomic(Crc32cFunction) function = crc32c_first;
 
 static uint32_t

@@ -1,7 +1,7 @@
 /* The kernels of CRC-32C: what crc32c.c chooses from.
 
    A kernel takes and returns the raw state: the checksum with all its bits inverted. Every kernel gives the
-   same numbers; a test holds each that the processor has to a reference that goes bit by bit.
+   same numbers; a test compares each one that the processor has with a reference that works bit by bit.
 */
 
 #ifndef LOGSTORE_CRC32C_H
@@ -26,7 +26,7 @@ typedef struct {
 #define CRC32C_ARM64 1
 #endif
 
-/* Ends with an entry without a name; the fastest first. */
+/* The fastest first; ends with an entry without a name. */
 extern const Crc32cKernel crc32c_kernels[];
 
 #ifdef CRC32C_X86

@@ -2,9 +2,9 @@
 
    Folding ("Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel, 2009): 16 bytes
    that lie D bits ahead of 16 others are multiplied by x^D modulo the polynomial and added to them, until 16 are
-   left, whose CRC is the CRC of all. Each half of the 16 is multiplied by a constant of its own, the first by
-   x^(D + 64), the second by x^D. Both are divided by x^33 here: a product of bit-reflected numbers comes out
-   shifted by one bit, and the constants stand in the lower 32 bits of 64.
+   left, whose CRC is the CRC of all. Each half of the 16 has its own constant, x^(D + 64) for the first, x^D for
+   the second. Both are divided by x^33 here: a product of bit-reflected numbers comes out shifted by one bit, and
+   the constants are in the lower 32 bits of 64.
 
    The wider the registers, the faster, in cache: the instruction 8 GB/s, the three widths 25, 50 and 80
    (Sapphire Rapids). From memory the widest is as fast as reading.
@@ -21,7 +21,7 @@
 #define CLMUL256 __attribute__((target("sse4.2,pclmul,avx2,vpclmulqdq")))
 #define CLMUL512 __attribute__((target("sse4.2,pclmul,avx2,vpclmulqdq,avx512f,avx512vl")))
 
-/* What folds by so many bits: x^(D + 31) and x^(D - 33) modulo the polynomial, bit-reflected. */
+/* The constants that fold by D bits: x^(D + 31) and x^(D - 33) modulo the polynomial, bit-reflected. */
 #define FOLD_BY_128 0xF20C0DFE, 0x493C7D27
 #define FOLD_BY_256 0x3DA6D0CB, 0xBA4FC28E
 #define FOLD_BY_384 0x1C291D04, 0xDDC0152B
@@ -30,11 +30,11 @@
 #define FOLD_BY_2048 0xDCB17AA4, 0xB9E02B86
 
 enum {
-    /* Below these sizes the narrower way is as fast or faster. */
+    /* Below these sizes the narrower kernel is as fast or faster. */
     MIN_CLMUL128_BYTES = 128,
     MIN_CLMUL256_BYTES = 256,
     MIN_CLMUL512_BYTES = 256,
-    /* The processor's own prefetcher stops at each page: asking this far ahead is worth 12 % on bytes that come
+    /* The processor's own prefetcher stops at each page: prefetching this far ahead saves 12 % for bytes that come
        from memory, and costs nothing in cache. */
     PREFETCH_BYTES = 1024
 };
@@ -54,7 +54,7 @@ has_clmul128(void)
 int
 has_clmul256(void)
 {
-    /* These answers include that the operating system saves the wide registers. */
+    /* These answers also mean that the operating system saves the wide registers. */
     return has_clmul128() && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("vpclmulqdq");
 }
 
@@ -89,7 +89,7 @@ crc32c_sse42(uint32_t state, const uint8_t *bytes, size_t size)
     return size & 1 ? _mm_crc32_u8(state, *bytes) : state;
 }
 
-/* Ask for so many cache lines. Not an access: an address behind the end does no harm. */
+/* Prefetch so many cache lines. Not an access: an address after the end does no harm. */
 CLMUL128 static inline void
 prefetch(const uint8_t *bytes, int line_count)
 {
@@ -110,7 +110,7 @@ constants128(uint32_t first, uint32_t second)
     return _mm_set_epi64x(second, first);
 }
 
-/* The 16 bytes in front, brought to where next is, and added to it. */
+/* The 16 bytes before next, moved to its place and added to it. */
 CLMUL128 static inline __m128i
 fold128(__m128i front, __m128i constants, __m128i next)
 {
@@ -218,14 +218,14 @@ fold512(__m512i front, __m512i constants, __m512i next)
     return _mm512_ternarylogic_epi64(first, second, next, 0x96); /* exclusive or of the three */
 }
 
-/* A pair of constants for each of the first three quarters; the last is multiplied by nothing. */
+/* A pair of constants for each of the first three quarters; the last one is not multiplied. */
 CLMUL512 static inline __m512i
 constants_of_quarters(uint32_t a1, uint32_t a2, uint32_t b1, uint32_t b2, uint32_t c1, uint32_t c2)
 {
     return _mm512_set_epi64(0, 0, c2, c1, b2, b1, a2, a1);
 }
 
-/* The four quarters of a wide register brought to its last one. */
+/* The four quarters of a wide register, folded into its last one. */
 CLMUL512 static inline __m128i
 narrow512(__m512i wide)
 {

@@ -1,8 +1,8 @@
-/* Columns of keys, values, timestamps and headers to records, and to whole batches. None for whatever is out of
-   the ordinary: the plain Python code then encodes it, or says what is wrong.
+/* Columns of keys, values, timestamps and headers to records, and to whole batches. None for anything unusual: the
+   plain Python code then encodes it, or raises the error.
 
-   From the first look at a column to the last no Python code runs and the GIL is kept, so borrowed references
-   stay good, and lists as they are.
+   From the first look at a column to the last, no Python code runs and the GIL is kept. So borrowed references
+   stay valid, and lists do not change.
 */
 
 #include "compiled.h"
@@ -40,12 +40,12 @@ typedef struct {
     Py_ssize_t count;
 
     int64_t base_timestamp_ms;
-    int64_t timestamp_ms;     /* of the record last looked at; of all, without timestamps */
-    PyObject *last_timestamp; /* the object that said so */
+    int64_t timestamp_ms;     /* of the last record read; of all records if there is only one timestamp */
+    PyObject *last_timestamp; /* the object it came from */
     int64_t max_timestamp_ms;
     int64_t least_offset_delta;
 
-    PyObject *last_headers; /* of the record last looked at; they are collected in header_rows */
+    PyObject *last_headers; /* of the last record read; they are collected in header_rows */
     Header *header_rows;
     Py_ssize_t header_room, header_count;
     int64_t headers_size;
@@ -93,7 +93,7 @@ read_payload(PyObject *object, Payload *payload)
     return payload->size > INT32_MAX ? -1 : 0;
 }
 
-/* Looks at the timestamp of a record: -1 or later. */
+/* Reads the timestamp of a record: -1 or later. */
 static inline int
 look_at_timestamp(Encoder *encoder, PyObject *object)
 {
@@ -141,7 +141,7 @@ take_header_room(Encoder *encoder, Py_ssize_t count)
     return 0;
 }
 
-/* Looks at a header, where that of the record before is: mostly its name is the same object. */
+/* Reads a header into the place of the record before's: its name is usually the same object. */
 static int
 look_at_header(PyObject *object, Header *header)
 {
@@ -160,7 +160,7 @@ look_at_header(PyObject *object, Header *header)
     return read_payload(item_of(&pair, 1), &header->value);
 }
 
-/* Looks at a record's headers, and computes the size of them and their count. */
+/* Reads a record's headers, and computes the size of them and their count. */
 static int
 look_at_headers(Encoder *encoder, PyObject *object)
 {
@@ -217,8 +217,8 @@ resize(Encoder *encoder, int64_t room)
     return 0;
 }
 
-/* Room for the size bytes of record number, and for those behind it if they are like those before it; but never
-   more than a multiple of what is there, since they need not be. */
+/* Makes room for the size bytes of record number, and for later records if they are like the earlier ones; but
+   never more than a multiple of the present size, because they may not be. */
 static int
 take_room(Encoder *encoder, Py_ssize_t number, int64_t size)
 {
@@ -266,7 +266,7 @@ encode_row(Encoder *encoder, Py_ssize_t number)
     return 0;
 }
 
-/* The records behind so many zero bytes. */
+/* The records after so many zero bytes. */
 static int
 encode_rows(Encoder *encoder, Py_ssize_t reserve_bytes)
 {
@@ -300,7 +300,7 @@ open_columns(Encoder *encoder, PyObject *keys, PyObject *values, PyObject *times
     return open_column(&encoder->timestamps, timestamps, encoder->count);
 }
 
-/* What was encoded, if it was; else the answer to what is out of the ordinary. */
+/* The encoded bytes, or the answer for something unusual. */
 static PyObject *
 close_columns(Encoder *encoder, int failed)
 {
@@ -361,7 +361,7 @@ read_fields(Fields *fields, PyObject *const *args)
                : -1;
 }
 
-/* The first timestamp, without a look at whether it may be one: that is done with the others. */
+/* The first timestamp, unchecked: it is checked with the others. */
 static int
 find_base_timestamp(Encoder *encoder)
 {
@@ -389,7 +389,7 @@ write_header(uint8_t *at, int64_t size, const Encoder *encoder, const Fields *fi
     write_batch_header(at, size, &header);
 }
 
-/* The checksum of a long batch, without the GIL: nobody else knows the batch yet. */
+/* The checksum of a long batch, without the GIL: no other thread knows the batch yet. */
 static void
 seal(uint8_t *at, int64_t size)
 {

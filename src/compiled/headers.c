@@ -1,7 +1,7 @@
-/* The headers of records, made once where they repeat.
+/* The headers of records; repeated ones are made once.
 
-   Their tuples are taken from the collector at once, which would itself let go of tuples of text and bytes when it
-   first looks at them: large batches with headers decode in four fifths of the time.
+   Their tuples are untracked at once. The collector would do that itself when it first visits tuples of text and
+   bytes, but so large batches with headers decode in four fifths of the time.
 */
 
 #include "record.h"
@@ -22,7 +22,7 @@ load32(const uint8_t *at)
     return word;
 }
 
-/* Whether both say the same. Without a call for the few bytes that names and most values are. */
+/* Whether both are equal. Makes no call for the few bytes that names and most values have. */
 static inline int
 is_same(Span one, Span other)
 {
@@ -51,8 +51,8 @@ keep(PyObject **place, PyObject *object)
     Py_XDECREF(before);
 }
 
-/* The header of this name, the number-th of its record: headers mostly come in the same order. NULL with an
-   exception if the name is not UTF-8. */
+/* The known header of this name, which is the number-th of its record: headers usually come in the same order. NULL
+   with an exception if the name is not UTF-8. */
 static KnownHeader *
 known_header(HeaderCache *cache, int32_t number, Span name)
 {

@@ -1,9 +1,9 @@
-/* Checking and indexing a run of batches, for recovery: at the speed of the checksum, no object per batch.
+/* Checks and indexes a run of batches for recovery: at the speed of the checksum, without an object per batch.
 
-   What is decided here is decided for ordinary batches only, and as Tail._accept (tail.py) and
-   IndexBuilder.add (index_builder.py) decide it; a test runs both over the same logs. The run ends in front of
-   the first batch for which they would do more than move on: damage, another magic, an offset that does not
-   follow, a newer leader epoch, an offset out of reach of the index, an index entry that is refused.
+   It handles only ordinary batches, and decides like Tail._accept (tail.py) and IndexBuilder.add (indexes.py); a
+   test runs both over the same logs. The run ends before the first batch for which they would do more than move
+   on: damage, another magic, an offset that does not follow, a newer leader epoch, an offset that does not fit the
+   index, an index entry that is refused.
 */
 
 #include "batch.h"
@@ -14,7 +14,7 @@
 
 enum { OFFSET_ENTRY_BYTES = 8, TIME_ENTRY_BYTES = 12 };
 
-/* What does not change during a run: RunRules in run.py, in its order. */
+/* The values that do not change during a run: RunRules in run.py, in its order. */
 typedef struct {
     int64_t base_offset; /* of the segment */
     int64_t dense_from;  /* from this offset on a gap means loss; -1 if it never does */
@@ -22,23 +22,23 @@ typedef struct {
     int64_t interval_bytes;
 } Rules;
 
-/* What does: RunPlace and IndexProgress in run.py, in their order. */
+/* The values that change: RunPlace and IndexProgress in run.py, in their order. */
 typedef struct {
     int64_t end_offset;
-    int64_t gap_position; /* the place and end offset before the last batch, if there is a gap in front of it */
+    int64_t gap_position; /* the place and end offset before the last batch, if there is a gap before it */
     int64_t gap_offset;   /* -1 if there is none */
-    int64_t producer_position; /* of the first batch that has one; -1 so far */
+    int64_t producer_position; /* of the first batch that has one; -1 if none has so far */
     int64_t bytes_since_entry;
     int64_t largest_ms; /* the largest timestamp, and the last offset of its batch */
     int64_t largest_offset;
-    int64_t least_offset; /* that an offset index entry may have */
+    int64_t least_offset; /* the lowest offset that an offset index entry may have */
     int64_t offset_room;  /* entries that still fit */
     int64_t time_room;
     int64_t last_time_ms; /* the last time index entry; -1 and the base offset if there is none */
     int64_t last_time_offset;
 } Progress;
 
-/* The entries made, as they stand in the files. */
+/* The new entries, as in the files. */
 typedef struct {
     uint8_t *offset_entries;
     uint8_t *time_entries;
@@ -107,8 +107,8 @@ add_entries(const Rules *rules, Progress *progress, Entries *entries, const Batc
     return 0;
 }
 
-/* Take the batch at this position of the file over into progress and entries; -1 if it is not for here, and
-   then nothing is changed but what is thrown away. */
+/* Add the batch at this position of the file to progress and entries; -1 if it is unusual, and then only values
+   that the caller discards have changed. */
 static int
 take(const Rules *rules, Progress *progress, Entries *entries, const uint8_t *at, int64_t size_bytes,
      int64_t position)
@@ -149,7 +149,7 @@ run(const Rules *rules, Progress *progress, Entries *entries, const uint8_t *at,
     return at;
 }
 
-/* The ints of a tuple of so many. */
+/* The ints of a tuple that must have so many. */
 static int
 read_ints(PyObject *tuple, int64_t *numbers, Py_ssize_t count)
 {
@@ -194,7 +194,7 @@ are_possible(const Rules *rules, const Progress *progress)
            progress->largest_offset >= 0;
 }
 
-/* How many offset index entries so many bytes can bring about at most, and as many time index entries. */
+/* The most offset index entries that so many bytes can give; the same number limits time index entries. */
 static int64_t
 most_entries(const Rules *rules, const Progress *progress, int64_t size_bytes)
 {
@@ -221,7 +221,7 @@ static PyObject *
 index_view(const Py_buffer *view, Py_ssize_t position, Py_ssize_t end, int64_t file_position,
            const Rules *rules, Progress *progress)
 {
-    size_t most = (size_t)most_entries(rules, progress, end - position) + 1; /* never none: not to ask for 0 */
+    size_t most = (size_t)most_entries(rules, progress, end - position) + 1; /* never 0, to avoid an allocation of 0 bytes */
     uint8_t *memory = PyMem_Malloc(most * (OFFSET_ENTRY_BYTES + TIME_ENTRY_BYTES));
     if (memory == NULL)
         return PyErr_NoMemory();
@@ -236,7 +236,7 @@ index_view(const Py_buffer *view, Py_ssize_t position, Py_ssize_t end, int64_t f
 }
 
 /* index_run(buffer, position, end, file_position, rules, progress, /) -> (stop, progress, offset entries, time
-   entries), or None for numbers that no caller has. file_position is where position lies in the file. */
+   entries), or None for numbers that no caller has. file_position is the place of position in the file. */
 static PyObject *
 python_index_run(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {

@@ -1,9 +1,9 @@
-/* Some of the records of a section, byte by byte: what compaction leaves of a batch. */
+/* Copies some of the records of a section, byte by byte: what compaction keeps of a batch. */
 
 #include "compiled.h"
 #include "reader.h"
 
-/* A section, and which of its records stay: 1 or 0 for each. */
+/* A section, and a 1 or 0 for each of its records: whether it stays. */
 typedef struct {
     const uint8_t *at, *end;
     const uint8_t *stays;
@@ -11,7 +11,7 @@ typedef struct {
     int64_t base_ms;
 } Selection;
 
-/* The size of a record with its length in front, and its timestamp. */
+/* The size of a record including its length field, and its timestamp. */
 static inline int
 read_extent(const uint8_t **at, const uint8_t *end, int64_t *timestamp_delta)
 {
@@ -25,8 +25,8 @@ read_extent(const uint8_t **at, const uint8_t *end, int64_t *timestamp_delta)
     return 0;
 }
 
-/* Copy what stays; its bytes, or -1 if the section is not what it was said to be. A row of records that stay is
-   copied at once. Needs no GIL. */
+/* Copies the records that stay; returns their size, or -1 if the section is not as described. A run of records that
+   stay is copied at once. Needs no GIL. */
 static int64_t
 keep(Selection selection, uint8_t *to, int64_t *newest_ms)
 {
@@ -59,7 +59,7 @@ keep_in_view(const Py_buffer *view, const Py_buffer *stays, const int64_t number
         Py_RETURN_NONE;
     const uint8_t *bytes = view->buf;
     Selection selection = {bytes + position, bytes + end, stays->buf, stays->len, numbers[2]};
-    /* What stays is at most what is there; cutting the rest off costs nothing. */
+    /* The result is at most as large as the section; cutting the rest off costs nothing. */
     PyObject *batch = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)(reserve_bytes + end - position));
     if (batch == NULL)
         return NULL;
@@ -85,7 +85,7 @@ keep_in_view(const Py_buffer *view, const Py_buffer *stays, const int64_t number
 }
 
 /* keep_records(section, position, end, stays, base_timestamp, reserve_bytes, /) -> (batch, newest timestamp), or
-   None if anything is out of the ordinary. */
+   None if anything is unusual. */
 static PyObject *
 python_keep_records(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {

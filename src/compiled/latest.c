@@ -1,6 +1,6 @@
-/* Runs of ordinary batches seen through offset maps: the two passes of a table view, at the speed of reading.
+/* Runs of ordinary batches with offset maps: the two passes of a table view, at the speed of reading.
 
-   latest.py takes the batches that a run leaves to it one by one, by the same map's put_section and
+   latest.py handles the batches that a run leaves out one by one, with the same map's put_section and
    classify_section.
 */
 
@@ -8,7 +8,7 @@
 #include "record.h"
 #include "run.h"
 
-/* The sections of a walked run; PyMem_Free them. NULL with the exception. */
+/* The sections of a walked run; free them with PyMem_Free. NULL with the exception. */
 static Section *
 sections_of(const Run *run)
 {
@@ -26,7 +26,7 @@ sections_of(const Run *run)
     return sections;
 }
 
-/* The next run of batches that are wanted as a whole. */
+/* The next run of batches of which all records are wanted. */
 static Run *
 walk_whole(PyObject *const *arguments, Py_ssize_t argument_count, Py_buffer *buffer, RunEnd *why)
 {
@@ -78,8 +78,9 @@ put_run(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_count)
 
 /* Second pass --------------------------------------------------------------------------------------------- */
 
-/* What the records of a walked run are to maps that follow each other in the log: superseded if one of them knows
-   better, the least of the standings. Ends the run in front of a batch that is not right. -1 with the exception. */
+/* The standings of a walked run's records in maps of consecutive parts of the log: for each the least of its
+   standings, so superseded if one map has a later record. Ends the run before a damaged batch. -1 with the
+   exception. */
 static int
 classify_run(const ModuleState *state, Run *run, const Section *sections, PyObject *maps, char *standings,
              Py_ssize_t record_count)
@@ -100,7 +101,7 @@ classify_run(const ModuleState *state, Run *run, const Section *sections, PyObje
     return before != run->batch_count;
 }
 
-/* Appends the batch's latest records. -1, perhaps with an exception, if one is not right. */
+/* Appends the batch's latest records. -1, perhaps with an exception, if one is damaged. */
 static int
 decode_latest(HeaderCache *cache, RecordSource *source, const Batch *batch, const char *standings, PyObject *list)
 {
@@ -122,7 +123,7 @@ decode_latest(HeaderCache *cache, RecordSource *source, const Batch *batch, cons
     return 0;
 }
 
-/* The latest records of a classified run; it ends in front of a batch of which one is not right. */
+/* The latest records of a classified run, which ends before a batch with a damaged record. */
 static PyObject *
 decode_run(ModuleState *state, Run *run, const char *standings, RunEnd *why)
 {

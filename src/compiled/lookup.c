@@ -1,8 +1,8 @@
 /* Reading a log: runs of ordinary batches to records, and one record out of a batch.
 
-   A batch is ordinary if it is of magic 2, neither compressed nor a control batch, whole, right by its checksum
-   and structure, and in its place: its offsets lie above those of the batch before it and below those of the
-   one behind it. That is what partition/reading.py checks of every batch, and it decides about all others.
+   A batch is ordinary if it has magic 2, is neither compressed nor a control batch, is whole, has a right checksum
+   and structure, and is in its place: its offsets lie above those of the batch before it and below those of the
+   next one. The code in partition/reading checks the same of every batch, and decides about all others.
 */
 
 #include "batch.h"
@@ -15,7 +15,7 @@ enum { INDEX_ENTRY_BYTES = 8 };
 
 typedef enum { IS_READ, IS_CUT, IS_ODD } Found;
 
-/* The batch of magic 2 at a place. Checks its size, that it is whole, and that its offsets are possible. */
+/* The batch of magic 2 at a place. Checks that its size and offsets are possible, and that it is whole. */
 static Found
 read_batch(const uint8_t *at, const uint8_t *end, Batch *batch)
 {
@@ -38,8 +38,8 @@ read_batch(const uint8_t *at, const uint8_t *end, Batch *batch)
     return IS_READ;
 }
 
-/* The base offset of what follows a batch: of the next one, or next_segment where nothing more can follow, the
-   buffer being the last of its segment. -1 if the buffer does not show it. */
+/* The base offset of what follows a batch: that of the next one; or next_segment if no batch can follow, because the
+   buffer is the last of its segment. -1 if the buffer does not show it. */
 static int64_t
 base_behind(const Batch *batch, const uint8_t *end, int64_t next_segment)
 {
@@ -54,7 +54,7 @@ is_dense(const Batch *batch)
     return batch->record_count - 1 == batch->last_offset - batch->base_offset;
 }
 
-/* Whether checksum and structure hold: check_batch of header.py. */
+/* Whether checksum and structure are right: check_batch in header.py. */
 static int
 is_right(const Batch *batch)
 {
@@ -63,7 +63,7 @@ is_right(const Batch *batch)
 
 /* Records ------------------------------------------------------------------------------------------------- */
 
-/* The offset delta of the record at *at; moves behind the record, into which it looks no further. */
+/* The offset delta of the record at *at; moves past the record without reading more of it. */
 static int
 read_delta(const uint8_t **at, const uint8_t *end, int32_t *delta)
 {
@@ -78,7 +78,7 @@ read_delta(const uint8_t **at, const uint8_t *end, int32_t *delta)
     return 0;
 }
 
-/* Moves over so many records by their sizes. */
+/* Skips so many records by their sizes. */
 static int
 skip(const uint8_t **at, const uint8_t *end, int64_t count)
 {
@@ -93,7 +93,7 @@ skip(const uint8_t **at, const uint8_t *end, int64_t count)
 
 /* A run of batches ---------------------------------------------------------------------------------------- */
 
-/* Whether the next batch is for somebody else to judge, or to tell what it holds. */
+/* Whether other code must judge the next batch, or read it. */
 static int
 is_out_of_the_ordinary(const Run *run, const Batch *batch)
 {
@@ -152,18 +152,18 @@ walk_run(Run *run)
     return why;
 }
 
-/* Which records of a batch are wanted: so many after so many. */
+/* Which records of a batch are wanted: how many to skip, and how many follow. */
 static void
 wanted_records(const Run *run, const Batch *batch, int32_t *first, int32_t *count)
 {
     *first = run->start > batch->base_offset ? (int32_t)(run->start - batch->base_offset) : 0;
     *count = batch->last_offset < run->stop ? batch->record_count - *first
                                             : (int32_t)(run->stop - batch->base_offset) - *first;
-    if (*count < 0) /* start is behind stop */
+    if (*count < 0) /* start is after stop */
         *count = 0;
 }
 
-/* Fills list from index on with a batch's records. Returns -1, perhaps with an exception, if one is not right. */
+/* Fills list from index on with a batch's records. Returns -1, perhaps with an exception, if one is damaged. */
 static int
 decode_wanted(HeaderCache *cache, RecordSource *source, const Run *run, const Batch *batch, PyObject *list,
               Py_ssize_t index)
@@ -205,7 +205,7 @@ count_wanted(const Run *run)
     return total;
 }
 
-/* The records of a walked run. Where those of a batch are not right, the run ends in front of it. */
+/* The records of a walked run, which ends before a batch with a damaged record. */
 static PyObject *
 decode_run(HeaderCache *cache, Run *run, RunEnd *why)
 {
@@ -244,7 +244,7 @@ bytes_of(const Py_buffer *buffer)
     return buffer->buf == NULL ? none : buffer->buf;
 }
 
-/* Arguments that only logstore itself passes: a type that is not an int raises. */
+/* Arguments that only logstore itself passes: anything but an int raises. */
 static int
 read_ints(PyObject *const *arguments, Py_ssize_t count, int64_t *numbers)
 {
@@ -350,8 +350,8 @@ read_run(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 
 /* One record of a batch ----------------------------------------------------------------------------------- */
 
-/* Reads the record of an offset delta, looking from a record on whose number is known; in a dense batch by the
-   sizes alone. Returns 1 if there is no such record. */
+/* Finds the record with an offset delta, starting at a record whose number is known; in a dense batch by the sizes
+   alone. Returns 1 if there is no such record. */
 static int
 find_delta(const uint8_t **at, const uint8_t *end, int64_t number, int64_t count, int dense, int64_t delta,
            RawRecord *raw)
@@ -374,7 +374,7 @@ find_delta(const uint8_t **at, const uint8_t *end, int64_t number, int64_t count
     return *at == end ? 1 : -1;
 }
 
-/* The record at an offset inside a batch's section; False if there is none, None if something is not right. */
+/* The record at an offset in a batch's section; False if there is none, None if something is wrong. */
 static PyObject *
 record_at_delta(ModuleState *state, const Base *base, const uint8_t *at, const uint8_t *end, int64_t number,
                 int64_t count, int dense, int64_t delta, PyObject *partition, int32_t leader_epoch)
@@ -442,7 +442,7 @@ append_number(PyObject *list, int64_t number)
     return failed ? -1 : 0;
 }
 
-/* 1: something is not right; -1: an exception. */
+/* Returns 1 if something is wrong, -1 with an exception. */
 static int
 mark(const uint8_t *bytes, const uint8_t *at, const uint8_t *end, int64_t count, int64_t step, PyObject *deltas,
      PyObject *positions)
@@ -491,23 +491,23 @@ typedef struct {
     const uint8_t *end;
     int64_t next_segment;
     int64_t previous_last;
-    int64_t indexed_last; /* of the batch that the walk begins with, or -1 */
+    int64_t indexed_last; /* the last offset of the first batch according to the index, or -1 */
     int64_t offset;
-    int is_exact; /* the batch must begin right behind previous_last, and end right before the next */
+    int is_exact; /* the batch must begin right after previous_last, and end right before the next */
 } Search;
 
 typedef enum { FOUND_BATCH, FOUND_GAP, FOUND_NOTHING } SearchEnd;
 
-/* Whether a batch lies where the index says that one with this last offset does. */
+/* Whether a batch may be the one with this last offset in the index. */
 static int
 is_as_indexed(const Search *search, const Batch *batch)
 {
     return search->indexed_last < 0 || batch->last_offset <= search->indexed_last;
 }
 
-/* The batch that holds the offset, checked as a walk over all of the segment would. FOUND_GAP says that the
-   offset lies between two batches, each with another neighbour: else one of them might be the one, with a wrong
-   base offset. */
+/* The batch that holds the offset, checked as a walk over the whole segment would. FOUND_GAP: the offset lies between
+   two batches that each have another neighbour. Otherwise one of them might be the batch, with a wrong base
+   offset. */
 static SearchEnd
 search_batch(Search *search, const uint8_t *at, Batch *batch)
 {

@@ -1,4 +1,4 @@
-/* The compiled module: its state, and the list of what it is made of. */
+/* The compiled module: its state, and the list of its parts. */
 
 #include "compiled.h"
 #include "reader.h"
@@ -7,7 +7,7 @@
 static int
 add_positions(PyObject *module)
 {
-    /* Where this module believes the fields of a batch header to be; a test compares. */
+    /* The positions of a batch header's fields in this module; a test compares them. */
     PyObject *positions = Py_BuildValue(
         "{s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "base_offset", BASE_OFFSET_AT, "batch_length",
         BATCH_LENGTH_AT, "partition_leader_epoch", LEADER_EPOCH_AT, "magic", MAGIC_AT, "crc", CRC_AT, "attributes",

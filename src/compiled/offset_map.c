@@ -1,15 +1,15 @@
-/* The latest offset of each key, in memory of a fixed size: what log compaction asks.
+/* The latest offset of each key, in a fixed amount of memory: for log compaction.
 
-   Open addressing in groups of 16 slots, at most nine slots of ten in use. A key is known by its 128-bit digest;
-   two keys of one digest would be taken for the same, so the digest is keyed with a seed that nobody outside
-   knows. Eight bits of it are the slot's tag, in an array of all tags; the slot has the other 120, and its offset
-   relative to the table's base: 21 bytes per slot, 23.4 per key. So at least 127 bits are compared (a tag of 0 is
-   an empty slot, and digests that have it go by 1). A digest's home group is found by multiplication, not by a
-   mask, so the table has as many groups as the memory allows; a group that is full goes on in the next one.
+   Open addressing in groups of 16 slots, with at most nine slots of ten in use. A key is stored as its 128-bit
+   digest; two keys with the same digest would be confused, so the digest is keyed with a secret seed. Eight bits of
+   it are the slot's tag, in an array of all tags; the slot has the other 120, and its offset relative to the table's
+   base: 21 bytes per slot, 23.4 per key. So at least 127 bits are compared (a tag of 0 means an empty slot; digests
+   that have it use 1). A digest's home group is found by multiplication, not by a mask, so the table has as many
+   groups as the memory allows. A full group continues in the next one.
 
-   Keys are looked at in blocks and three steps: hash all and ask for the lines of their tags; look for the tags,
-   eight at a time, and ask for the lines of the slots; then look at the slots. Nearly always that is one line of
-   the tags, which the processor's last cache holds, and one or two of a slot, which it does not.
+   Keys are looked up in blocks, in three steps: hash all and prefetch the lines of their tags; search the tags, eight
+   at a time, and prefetch the lines of the slots; then read the slots. Nearly always that is one line of tags, which
+   the processor's last cache has, and one or two lines of a slot, which it does not have.
    Measured with sections of 10 million keys of 16 bytes: see benchmarks/maps.py.
 */
 
@@ -26,35 +26,35 @@ enum {
     GROUP_SLOTS = 16,
     SLOT_BYTES = 20, /* 8 bytes of the digest, 7 more of it, 5 of the offset */
     GROUP_BYTES = GROUP_SLOTS * (1 + SLOT_BYTES),
-    BLOCK_COUNT = 64,            /* keys that are looked up together: enough cache misses in flight */
-    READ_AHEAD_BYTES = 1024,     /* measured: a fifth less time for records that come from memory */
+    BLOCK_COUNT = 64,            /* keys that are looked up together: enough cache misses at the same time */
+    READ_AHEAD_BYTES = 1024,     /* measured: saves a fifth of the time for records that come from memory */
     PIECE_COUNT = 1000,          /* records read at once: 24 kB of stack */
     KEEP_GIL_BELOW_BYTES = 8192, /* some microseconds */
 };
 
-/* Offsets around the first one that have room in five bytes: from so many below it to one less above it. */
+/* The offsets around the first one that fit five bytes: from this many below it to one less above it. */
 static const uint64_t WINDOW = UINT64_C(1) << 39;
 
-static const Digest NO_DIGEST = {0, 0}; /* of a record without a key: it is looked for, and then not */
+static const Digest NO_DIGEST = {0, 0}; /* for a record without a key: looked up like any other, then skipped */
 
 static const uint64_t MAX_GROUPS = UINT32_MAX; /* 1.4 TB: a home is made of 32 bits of the digest */
 
 typedef struct {
-    uint8_t *tags;  /* of all slots, at the beginning of the memory; a group's fill up in order */
-    uint8_t *slots; /* behind them; means something where the tag is not 0 */
+    uint8_t *tags;  /* of all slots, at the beginning of the memory; those of a group fill up in order */
+    uint8_t *slots; /* after the tags; valid if the tag is not 0 */
     uint64_t group_count;
     uint64_t capacity;
     uint64_t count;
-    uint64_t base; /* what offsets are relative to; means something if count is not 0 */
+    uint64_t base; /* what offsets are relative to; valid if count is not 0 */
     int64_t latest_offset;
     Digest seed;
-    uint64_t remainder, divisor; /* of the digests of the keys that it is about */
+    uint64_t remainder, divisor; /* the class of the digests that it takes */
 } Table;
 
 struct OffsetMap {
     PyObject_HEAD
     Table table;
-    int in_use; /* a thread is at work on the slots, perhaps without the GIL */
+    int in_use; /* a thread is using the slots, perhaps without the GIL */
 };
 
 static inline size_t
@@ -63,14 +63,14 @@ size_of(const Table *table)
     return (size_t)table->group_count * GROUP_BYTES;
 }
 
-/* Whether the map is about the key. Other bits than those that choose the home and the tag. */
+/* Whether the key is of the map's class. Uses other bits than the home and the tag do. */
 static inline int
 is_of_class(const Table *table, Digest digest)
 {
     return table->divisor == 1 || digest.high % table->divisor == table->remainder;
 }
 
-/* Slots: each has a number, which is the place of its tag, too. */
+/* Slots: the number of a slot is also the place of its tag. */
 
 static inline uint64_t
 home(const Table *table, Digest digest)
@@ -91,7 +91,7 @@ slot_at(const Table *table, uint64_t number)
     return table->slots + number * SLOT_BYTES;
 }
 
-/* Words of a slot, in the byte order of the machine: they never leave it. */
+/* Words of a slot, in the machine's byte order: they never leave its memory. */
 static inline uint64_t
 read_word(const uint8_t *at)
 {
@@ -144,8 +144,9 @@ next_group(const Table *table, uint64_t group)
     return group + 1 == table->group_count ? 0 : group + 1;
 }
 
-/* The slot where the digest probably is or belongs: the first on its way that has its tag or is empty. Ends, because
-   one slot of ten is always empty. Nearly always its group is the home, and which half of it is no branch. */
+/* The slot where the digest probably is or belongs: the first on its way that has its tag or is empty. The search
+   ends, because one slot of ten is always empty. Nearly always the group is the home; its half is chosen without a
+   branch. */
 static inline uint64_t
 likely_slot(const Table *table, Digest digest)
 {
@@ -161,8 +162,8 @@ likely_slot(const Table *table, Digest digest)
     }
 }
 
-/* The slot of the digest, or the empty one where it belongs. None is emptied unless all are: so no digest is
-   behind an empty slot on its way. */
+/* The slot of the digest, or the empty one where it belongs. Slots are only emptied all together: so no digest is
+   after an empty slot on its way. */
 static uint64_t
 find_among_equal_tags(const Table *table, Digest digest)
 {
@@ -174,8 +175,8 @@ find_among_equal_tags(const Table *table, Digest digest)
                 return number;
 }
 
-/* The same, where ``likely`` is its likely slot, perhaps as of before other keys were put: if it is empty still,
-   nothing has changed in front of it. */
+/* The same, starting at ``likely``, its likely slot, which may have been found before other keys were put: if it is
+   still empty, nothing before it has changed. */
 static inline uint64_t
 find(const Table *table, Digest digest, uint64_t likely)
 {
@@ -192,8 +193,8 @@ offset_at(const Table *table, uint64_t number)
     return table->tags[number] == 0 ? -1 : (int64_t)(table->base + relative_offset(slot_at(table, number)));
 }
 
-/* The larger of offset and what is there stays. False if there is no room: the key is new and the map full, or
-   the offset is too far from the first. */
+/* Keeps the larger of offset and the stored one. False if there is no room: the key is new and the map full, or the
+   offset is too far from the first. */
 static inline int
 put(Table *table, Digest digest, int64_t offset, uint64_t likely)
 {
@@ -227,11 +228,11 @@ advance(Table *table, int64_t offset)
 
 /* Keys in three steps */
 
-/* A record, as far as the map wants it. */
+/* The parts of a record that the map needs. */
 typedef struct {
     const uint8_t *key;
     int64_t offset;
-    int32_t key_size; /* -1: it has none */
+    int32_t key_size; /* -1: no key */
     int32_t has_value;
 } Entry;
 
@@ -240,7 +241,7 @@ typedef struct {
     Entry entries[PIECE_COUNT];
 } Piece;
 
-/* Some of a piece's entries on their way: hashed, and then the slots found by tag. */
+/* Some of a piece's entries in progress: hashed, and then with the slots found by tag. */
 typedef struct {
     int count;
     const Entry *entries;
@@ -248,8 +249,8 @@ typedef struct {
     uint64_t likely[BLOCK_COUNT];
 } Block;
 
-/* The first step. What is asked for is asked for in loops that do nothing else: a line whose page the processor must
-   look up first holds up what comes behind it, but not the next such line. */
+/* The first step. Prefetches are in loops that do nothing else: a line whose page the processor must look up first
+   delays what follows, but not the next such line. */
 static void
 hash_block(const Table *table, const Piece *piece, int first, Block *block)
 {
@@ -280,8 +281,8 @@ find_block(const Table *table, Block *block)
     }
 }
 
-/* The third step is the caller's; the first one of the block behind it comes before, and the second one after it.
-   So while one block waits for memory another is hashed. */
+/* The caller does the third step. The first step of the next block comes before it, and the second one after it: so
+   while one block waits for memory, another is hashed. */
 
 /* How many of the block's entries were taken. */
 static int
@@ -345,7 +346,7 @@ classify_piece(const Table *table, const Piece *piece, char *standings)
 
 /* Sections of records */
 
-/* The next records, checked as the careful reader does it. */
+/* The next records, checked like the careful reader does. */
 static int
 read_piece(Section *section, int32_t *last_delta, Piece *piece)
 {
@@ -367,8 +368,8 @@ read_piece(Section *section, int32_t *last_delta, Piece *piece)
     return section->count > 0 || section->at == section->end ? 0 : -1;
 }
 
-/* The first records. 0 if all of the section are what the careful reader accepts, too: most sections are one piece
-   and read once; what is longer is checked first. */
+/* The first records. 0 if the careful reader would accept the whole section: most sections are one piece and are read
+   once; longer ones are checked first. */
 static int
 begin_section(Section *section, int32_t *last_delta, Piece *piece)
 {
@@ -382,8 +383,8 @@ begin_section(Section *section, int32_t *last_delta, Piece *piece)
     return read_piece(section, last_delta, piece);
 }
 
-/* How many records were taken; -1 if anything is out of the ordinary: then none was (unless another thread changes
-   the bytes of a long section meanwhile). */
+/* How many records were taken; -1 if anything is unusual: then none was (unless another thread changes the bytes of a
+   long section meanwhile). */
 static int64_t
 put_records(Table *table, Section section)
 {
@@ -491,8 +492,8 @@ check_argument_count(Py_ssize_t count, Py_ssize_t wanted)
     return -1;
 }
 
-/* buffer, position, end, count, base_offset, last_offset_delta [, start_offset]: 1 if the section may be read,
-   0 if it is out of the ordinary, -1 with an exception. The view is to be released unless -1. */
+/* buffer, position, end, count, base_offset, last_offset_delta [, start_offset]: 1 if the section may be read, 0 if it
+   is unusual, -1 with an exception. Release the view unless -1. */
 static int
 section_arguments(PyObject *const *arguments, Py_buffer *view, Section *section)
 {
@@ -516,7 +517,7 @@ section_arguments(PyObject *const *arguments, Py_buffer *view, Section *section)
     return 1;
 }
 
-/* One thread at a time, for as long as the slots are looked at. */
+/* One thread at a time, while the slots are used. */
 static int
 enter(OffsetMap *map)
 {
@@ -572,8 +573,8 @@ classify_sections(OffsetMap *map, const Section *sections, int count, char *stan
 #define HAS_PAGES 1
 #endif
 
-/* Zeroed memory, in huge pages where the system has them: a lookup is a cache miss, and need not be one of the
-   page tables too (measured: half the time of small pages, and to take them first a third). The pages are taken
+/* Zeroed memory, in huge pages if the system has them: a lookup is a cache miss, and should not be one of the page
+   tables too (measured: half the time of small pages, and a third of the time for first taking them). Pages are taken
    when they are first written. */
 static uint8_t *
 take_memory(size_t size)
@@ -646,7 +647,7 @@ map_holds(PyObject *self, PyObject *key_object)
     return PyBool_FromLong(is_of_class(table, siphash(key, size, table->seed)));
 }
 
-/* A list of keys, and a list of as many offsets or, if that is NULL, the offset of the first of consecutive ones. */
+/* A list of keys, and a list of as many offsets; or if that is NULL, the first of consecutive offsets. */
 typedef struct {
     PyObject *keys, *offsets;
     int64_t first_offset;
@@ -663,8 +664,8 @@ offset_of(const Keys *keys, Py_ssize_t index, int64_t *offset)
     return object == NULL ? -1 : offset_argument(object, offset);
 }
 
-/* The keys and offsets from the first on, as many as there is room for. A key of None is passed over. Python code
-   may run for an offset, but not between the keys and their use. */
+/* The keys and offsets from the first on, as many as there is room for. A key of None is skipped. Python code may run
+   for an offset, but not between reading the keys and using them. */
 static int
 read_keys(const Keys *keys, Py_ssize_t first, Piece *piece)
 {
@@ -693,7 +694,7 @@ read_keys(const Keys *keys, Py_ssize_t first, Piece *piece)
     return 0;
 }
 
-/* How many of the keys were taken, -1 with an exception. */
+/* How many of the keys were taken; -1 with an exception. */
 static Py_ssize_t
 put_keys(Table *table, const Keys *keys)
 {
@@ -832,7 +833,7 @@ map_clear(PyObject *self, PyObject *nothing)
     OffsetMap *map = (OffsetMap *)self;
     if (enter(map) < 0)
         return NULL;
-    /* Only the tags: the next round need not take the memory of the slots anew. */
+    /* Clears only the tags: the next round need not take the slots' memory again. */
     if (map->table.count > 0) {
         Py_BEGIN_ALLOW_THREADS
         memset(map->table.tags, 0, (size_t)map->table.group_count * GROUP_SLOTS);
@@ -954,7 +955,7 @@ static PyType_Spec map_spec = {
     .slots = map_slots,
 };
 
-/* key, seed: the digest that the map knows the key by. For its test. */
+/* key, seed: the digest under which the map stores the key. For its test. */
 static PyObject *
 hash_key(PyObject *module, PyObject *const *arguments, Py_ssize_t argument_count)
 {

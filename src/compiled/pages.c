@@ -1,4 +1,4 @@
-/* Loading the pages of a mapped file, so that a disk error comes as an answer and not as a signal.
+/* Loads the pages of a mapped file, so that a disk error is a return value and not a signal.
 
    In C because Python's own mmap.madvise holds the GIL while the disk is read.
 */
@@ -18,7 +18,7 @@ load(const uint8_t *bytes, size_t size)
 {
     size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
     size_t before = (uintptr_t)bytes % page_bytes;
-    /* The system changes nothing there; its signature knows no const. */
+    /* The system changes nothing there, but its signature has no const. */
     return madvise((void *)(uintptr_t)(bytes - before), size + before, POPULATE_READ) == 0;
 }
 #else
@@ -31,7 +31,7 @@ load(const uint8_t *bytes, size_t size)
 }
 #endif
 
-/* load_pages(mapped, position, end, /) -> whether they are in memory, and the system says so */
+/* load_pages(mapped, position, end, /) -> whether the system says that they are in memory */
 static PyObject *
 python_load_pages(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {

@@ -1,8 +1,7 @@
-/* Reading bytes of unknown origin. Every length check of the module is in this file.
+/* Reads bytes of unknown origin. Every length check of the module is in this file.
 
-   Each function takes the place to read at and the end that it must not pass, and returns 0, or -1 for
-   whatever is out of the ordinary: bytes that end too early, a varint that is too long, a negative length.
-   After -1 the place is undefined.
+   Each function takes the place to read at and the end that it must not pass. It returns 0, or -1 for anything
+   unusual: bytes that end too early, a varint that is too long, a negative length. After -1 the place is undefined.
 */
 
 #ifndef LOGSTORE_READER_H
@@ -11,7 +10,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The header of a batch of magic 2: where its fields lie. Held against the layout in layout.py by a test. */
+/* The positions of the fields in a header of magic 2. A test compares them with layout.py. */
 enum {
     BASE_OFFSET_AT = 0,
     BATCH_LENGTH_AT = 8,
@@ -134,8 +133,8 @@ read_span(const uint8_t **at, const uint8_t *end, Span *span)
     return 0;
 }
 
-/* One record, its headers not yet looked into: they fill what is left up to stop exactly, if the record is
-   right, which whoever walks them checks with ends_headers. */
+/* One record whose headers are not read yet. In a right record they fill the rest up to stop exactly; the code that
+   walks them checks that with ends_headers. */
 typedef struct {
     int64_t timestamp_delta;
     int32_t offset_delta;
@@ -156,7 +155,7 @@ read_record_size(const uint8_t **at, const uint8_t *end, int32_t *size)
     return *size < MIN_RECORD_BYTES - 1 || *size > end - *at ? -1 : 0;
 }
 
-/* The record at *at; moves behind it. A record without headers is checked whole. */
+/* The record at *at; moves past it. A record without headers is checked completely. */
 static inline int
 read_record(const uint8_t **at, const uint8_t *end, RawRecord *record)
 {
@@ -164,7 +163,7 @@ read_record(const uint8_t **at, const uint8_t *end, RawRecord *record)
     if (read_record_size(at, end, &size) < 0)
         return -1;
     const uint8_t *p = *at, *stop = p + size;
-    p++; /* attributes, which mean nothing */
+    p++; /* attributes, which have no meaning */
     if (read_varlong(&p, stop, &record->timestamp_delta) < 0 || read_varint(&p, stop, &record->offset_delta) < 0)
         return -1;
     record->key_at = p;
@@ -211,7 +210,7 @@ check_utf8(const uint8_t *at, const uint8_t *end)
     return 0;
 }
 
-/* The headers of a record, without keeping any: for whoever wants to know only that the record is right. */
+/* Walks the headers of a record without keeping them, only to check the record. */
 static inline int
 check_headers(const RawRecord *record)
 {
@@ -224,7 +223,7 @@ check_headers(const RawRecord *record)
     return at == record->stop ? 0 : -1;
 }
 
-/* The timestamp of a record: 64-bit arithmetic that wraps, as Kafka's. */
+/* The timestamp of a record: 64-bit arithmetic that wraps, like Kafka's. */
 static inline int64_t
 add_wrapping(int64_t base, int64_t delta)
 {

@@ -1,9 +1,9 @@
-/* The record type, and its twin that makes key, value and headers when they are asked for.
+/* The record type, and its twin that creates key, value and headers on demand.
 
-   A record is to Python what logstore.model.PlainRecord is: equal to the tuple of its five fields, hashed,
-   compared and shown like it. Beside them it says where it was read: its source, which is no part of the tuple.
-   Whatever is rare or may go wrong (arguments of other types, the text of a record) is left to that class, so that
-   both cannot differ.
+   In Python a record behaves like logstore.model.PlainRecord: it is equal to the tuple of its five fields, and is
+   hashed, compared and shown like it. It also has a source, where it was read, which is not part of the tuple.
+   That class handles everything that is rare or may go wrong (arguments of other types, the text of a record), so
+   that both cannot differ.
 */
 
 #include "record.h"
@@ -13,7 +13,7 @@
 
 enum { FIELD_COUNT = 5, ARGUMENT_COUNT = 9 };
 
-/* The fields, and the attributes that are no fields. */
+/* The fields, and the attributes that are not fields. */
 static const char *const argument_names[ARGUMENT_COUNT + 1] = {
     "offset", "timestamp_ms", "key", "value", "headers", "topic", "partition", "timestamp_type", "leader_epoch", NULL};
 
@@ -116,7 +116,7 @@ timestamp_type_of(const Record *record)
     return record->source == NULL ? NO_TIMESTAMP_TYPE : record->source->timestamp_type;
 }
 
-/* The member of TimestampType: to find it anew takes ten times as long. */
+/* The cached member of TimestampType: finding it takes ten times as long. */
 static PyObject *
 read_timestamp_type(PyObject *self, void *unused)
 {
@@ -137,8 +137,8 @@ read_timestamp_type(PyObject *self, void *unused)
     return member;
 }
 
-/* What the keyword-only arguments say, each of which may be NULL or None; the references are borrowed. 0 if one is
-   out of the ordinary: without an exception. */
+/* Reads the keyword-only arguments, each of which may be NULL or None; the references are borrowed. 0 without an
+   exception if one is unusual. */
 static int
 read_source_arguments(PyObject *const *arguments, RecordSource *source)
 {
@@ -171,7 +171,7 @@ read_source_arguments(PyObject *const *arguments, RecordSource *source)
     return 1;
 }
 
-/* Gives a new record a source of its own, if there is anything to say. -1 with the exception. */
+/* Gives a new record its own source, if it has any value. -1 with the exception. */
 static int
 set_source(Record *record, const RecordSource *wanted)
 {
@@ -199,7 +199,7 @@ decode_headers(const uint8_t *at, const uint8_t *stop, int32_t count)
     return headers;
 }
 
-/* Where the fields of an on-demand record lie. They were found when it was made, and its bytes do not change. */
+/* Where the fields of an on-demand record are. They were found when it was made, and its bytes do not change. */
 static int
 find_fields(const OnDemandRecord *record, Span *key, Span *value, const uint8_t **headers, int32_t *count)
 {
@@ -213,7 +213,7 @@ find_fields(const OnDemandRecord *record, Span *key, Span *value, const uint8_t 
 
 enum { MAKE_KEY = 1, MAKE_VALUE = 2, MAKE_HEADERS = 4, MAKE_ALL = 7 };
 
-/* Makes those of the wanted fields that are missing: none, unless the record is an on-demand one. */
+/* Creates the wanted fields that are missing: none, unless the record is an on-demand one. */
 static int
 make_fields(Record *record, int wanted)
 {
@@ -268,8 +268,8 @@ is_payload(PyObject *object)
     return object == Py_None || PyBytes_Check(object);
 }
 
-/* A record of a type from its arguments, of which those that are no fields may be NULL. NULL without an exception if
-   one is out of the ordinary. */
+/* A record of a type from its arguments; those that are not fields may be NULL. NULL without an exception if one is
+   unusual. */
 static PyObject *
 record_of_arguments(PyTypeObject *type, PyObject *const fields[ARGUMENT_COUNT])
 {
@@ -293,7 +293,7 @@ record_of_arguments(PyTypeObject *type, PyObject *const fields[ARGUMENT_COUNT])
     return (PyObject *)record;
 }
 
-/* A record of whatever the plain class makes of the arguments, or its error. */
+/* The record that the plain class makes of the arguments, or its error. */
 static PyObject *
 record_of_plain(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -376,7 +376,7 @@ deallocate_on_demand(PyObject *self)
     deallocate(self);
 }
 
-/* What a record shares with the tuple of its fields ------------------------------------------------------- */
+/* Like the tuple of its fields ---------------------------------------------------------------------------- */
 
 static PyObject *
 as_tuple(PyObject *self)
@@ -495,7 +495,7 @@ count_of(PyObject *self, PyObject *args)
     return call_of_tuple(self, "count", args);
 }
 
-/* What it shares with a named tuple ----------------------------------------------------------------------- */
+/* Like a named tuple -------------------------------------------------------------------------------------- */
 
 /* The text of the plain class: its __repr__ takes any record. */
 static PyObject *
@@ -523,7 +523,7 @@ as_dict(PyObject *self, PyObject *unused)
     return dict;
 }
 
-/* Adds the attributes that are no fields to the arguments of a new record. -1 with the exception. */
+/* Adds the attributes that are not fields to the arguments of a new record. -1 with the exception. */
 static int
 add_source(PyObject *self, PyObject *arguments)
 {
@@ -558,7 +558,7 @@ make(PyObject *type, PyObject *fields)
     return record;
 }
 
-/* The fields, and behind them the attributes that are none. */
+/* The fields, followed by the other attributes. */
 static PyObject *
 as_arguments(PyObject *self)
 {
@@ -572,7 +572,7 @@ as_arguments(PyObject *self)
                          source->partition == NULL ? Py_None : source->partition, (int)source->timestamp_type, epoch);
 }
 
-/* A pickle names logstore.model.Record, or restore_record beside it, whichever that is where it is read. */
+/* A pickle names logstore.model.Record, or restore_record beside it: whatever these are where it is loaded. */
 static PyObject *
 reduce(PyObject *self, PyObject *unused)
 {
@@ -665,7 +665,7 @@ static PyType_Spec on_demand_spec = {
 
 /* Records that were read --------------------------------------------------------------------------------------- */
 
-/* Puts records with a source into a list, in place of those that were made by hand. -1 with the exception. */
+/* Replaces records in a list that were made by hand by records with a source. -1 with the exception. */
 static int
 place_all(const ModuleState *state, RecordSource *source, PyObject *records)
 {

@@ -1,4 +1,4 @@
-/* The record types: what record.c makes and rows.c fills. */
+/* The record types: record.c creates records, rows.c fills them. */
 
 #ifndef LOGSTORE_RECORD_H
 #define LOGSTORE_RECORD_H
@@ -6,8 +6,8 @@
 #include "compiled.h"
 #include "reader.h"
 
-/* What the records of a batch share: where they were read, and what the batch's header says of each. Counted as
-   Python's objects are, under the GIL. Not one of them: it holds a str and an int, so no circle goes through it. */
+/* What the records of a batch share: where they were read, and the header's values for each. Reference-counted like
+   Python's objects, under the GIL, but not one of them: it holds only a str and an int, so it cannot be in a cycle. */
 typedef struct RecordSource {
     Py_ssize_t reference_count;
     ModuleState *state;     /* of a source that find_source made, else NULL */
@@ -19,8 +19,8 @@ typedef struct RecordSource {
 
 enum { NO_LEADER_EPOCH = -1, NO_TIMESTAMP_TYPE = -1 };
 
-/* Immutable, 64 bytes, without collector tracking. Of an on-demand record key, value and headers are NULL until
-   they are asked for. */
+/* Immutable, 64 bytes, not tracked by the collector. In an on-demand record key, value and headers are NULL until
+   their first use. */
 typedef struct Record {
     PyObject_HEAD
     int64_t offset;
@@ -28,19 +28,19 @@ typedef struct Record {
     PyObject *key;
     PyObject *value;
     PyObject *headers;
-    RecordSource *source; /* NULL of a record made by hand that has none */
+    RecordSource *source; /* NULL for a record made by hand without one */
 } Record;
 
-/* Memory of dead records that is kept for new ones: those of one list as Log.read hands them on (64 KiB of the
-   log), so that reading saves the allocator's work, 7 % of its time. The GIL guards them. None under a sanitizer,
-   which could not see the use of a dead record. */
+/* Memory of dead records that is kept for new ones: the size of one list as Log.read passes it on (64 KiB of the
+   log). Saves the allocator's work, 7 % of the time of reading. The GIL guards it. None under a sanitizer, which
+   could not see the use of a dead record. */
 #if defined(__SANITIZE_ADDRESS__)
 enum { MAX_SPARE_RECORDS = 0 };
 #else
 enum { MAX_SPARE_RECORDS = 2048 };
 #endif
 
-/* What key, value and headers are made of: bytes inside of section, which the record holds. */
+/* The source of key, value and headers: bytes in section, which the record holds. */
 typedef struct {
     Record record;
     PyObject *section;
@@ -74,13 +74,13 @@ place_for_record(ModuleState *state)
     return record;
 }
 
-/* A borrowed reference to a new source, which takes the place of the last one. NULL with the exception. */
+/* A borrowed reference to a new source, which replaces the last one. NULL with the exception. */
 RecordSource *renew_source(ModuleState *state, PyObject *partition, int32_t leader_epoch, int timestamp_type);
 
 void drop_source(RecordSource *source);
 
-/* A new reference to the source of records that are read from a partition, a TopicPartition or None: mostly that of
-   the batch before. NULL with the exception. */
+/* A new reference to the source of records that are read from a partition, a TopicPartition or None: usually the one
+   of the batch before. NULL with the exception. */
 static inline RecordSource *
 find_source(ModuleState *state, PyObject *partition, int32_t leader_epoch, int timestamp_type)
 {
@@ -100,7 +100,7 @@ release_source(RecordSource *source)
         drop_source(source);
 }
 
-/* As find_source, of the batch of magic 2 whose header is at a place. */
+/* Like find_source, for the batch of magic 2 whose header is at a place. */
 static inline RecordSource *
 find_batch_source(ModuleState *state, PyObject *partition, const uint8_t *at)
 {
@@ -108,8 +108,8 @@ find_batch_source(ModuleState *state, PyObject *partition, const uint8_t *at)
                        (read_int16(at + ATTRIBUTES_AT) & TIMESTAMP_TYPE_BIT) != 0);
 }
 
-/* A new reference to a record with fields made now. Steals key, value and headers (none of them NULL) also when it
-   fails. The source is one of find_source. */
+/* A new reference to a record with its fields. Steals key, value and headers (none of them NULL), even if it fails.
+   The source comes from find_source. */
 static inline PyObject *
 make_record(RecordSource *source, int64_t offset, int64_t timestamp_ms, PyObject *key, PyObject *value,
             PyObject *headers)
@@ -151,8 +151,8 @@ make_on_demand_record(RecordSource *source, int64_t offset, int64_t timestamp_ms
     return PyObject_Init((PyObject *)record, source->state->on_demand_record_type);
 }
 
-/* Headers repeat from record to record: names nearly always, values often, all of them together sometimes. What
-   was made for one record of a call is used again for the next. */
+/* Headers repeat from record to record: names nearly always, values often, all of them together sometimes. Objects
+   made for one record of a call are used again for the next. */
 
 enum { KNOWN_HEADERS = 16 };
 
@@ -163,7 +163,7 @@ typedef struct {
     PyObject *pair;
 } KnownHeader;
 
-/* Begun when a call begins; cleared when it ends. The bytes that it was shown must stay. */
+/* Started when a call begins; cleared when it ends. Bytes passed to it must stay valid. */
 typedef struct {
     ModuleState *state;
     PyObject *last_headers;
@@ -180,12 +180,12 @@ begin_header_cache(HeaderCache *cache, ModuleState *state)
     cache->known_count = 0;
 }
 
-/* The headers of a record with some: a tuple of (str, bytes or None). NULL, perhaps with an exception, if they are
-   not right. */
+/* The headers of a record that has some: a tuple of (str, bytes or None). NULL, perhaps with an exception, if they
+   are damaged. */
 PyObject *find_headers(HeaderCache *cache, const RawRecord *raw);
 void clear_header_cache(HeaderCache *cache);
 
-/* The record that was read; NULL, perhaps with an exception, if its headers are not right. */
+/* The record that was read; NULL, perhaps with an exception, if its headers are damaged. */
 static inline PyObject *
 record_of_raw(HeaderCache *cache, RecordSource *source, const RawRecord *raw, int64_t offset, int64_t timestamp_ms)
 {
@@ -203,7 +203,7 @@ record_of_raw(HeaderCache *cache, RecordSource *source, const RawRecord *raw, in
     return make_record(source, offset, timestamp_ms, key, value, headers);
 }
 
-/* The same on demand, all checked now; the record was read from section, a bytes object. */
+/* The same on demand, but completely checked now; the record was read from section, a bytes object. */
 static inline PyObject *
 on_demand_record_of_raw(RecordSource *source, const RawRecord *raw, int64_t offset, int64_t timestamp_ms,
                         PyObject *section)

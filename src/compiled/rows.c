@@ -1,5 +1,5 @@
-/* A batch, or the section of one, to records. None for whatever is out of the ordinary: the careful reader in Python
-   then decodes it, or says what is wrong.
+/* Turns a batch, or the section of one, into records. None for anything unusual: the careful reader in Python then
+   decodes it, or raises the error.
 */
 
 #include "batch.h"
@@ -20,7 +20,7 @@ typedef struct {
     RecordSource *source;
 } Decoder;
 
-/* Exactly so many records that fill the section; NULL, perhaps with an exception, otherwise. */
+/* Exactly so many records that fill the section; otherwise NULL, perhaps with an exception. */
 static PyObject *
 decode_section(Decoder *decoder, Py_ssize_t count)
 {
@@ -55,7 +55,7 @@ decode_section(Decoder *decoder, Py_ssize_t count)
     return NULL;
 }
 
-/* The decoder reads the section where it lies; made on demand, records need it to be, or be copied to, bytes. */
+/* The decoder reads the section in place; records on demand need a bytes object, so other buffers are copied. */
 static int
 place_section(Decoder *decoder, PyObject *buffer, const Py_buffer *view, Py_ssize_t position, Py_ssize_t end,
               int on_demand)
@@ -75,8 +75,8 @@ place_section(Decoder *decoder, PyObject *buffer, const Py_buffer *view, Py_ssiz
     return 0;
 }
 
-/* The records of the section from position to end, of so many bytes; NULL, perhaps with an exception, for what is out
-   of the ordinary. */
+/* The records of the section from position to end, of so many bytes; NULL, perhaps with an exception, for anything
+   unusual. */
 static PyObject *
 decode_view(ModuleState *state, Decoder *decoder, PyObject *buffer, const Py_buffer *view, int64_t position,
             int64_t end, int64_t count, int on_demand)
@@ -104,7 +104,7 @@ decode_view(ModuleState *state, Decoder *decoder, PyObject *buffer, const Py_buf
     return records;
 }
 
-/* To be released. Bytes are looked at directly, in a third of the time that the buffer protocol takes. */
+/* Release it afterwards. Bytes are read directly, in a third of the time that the buffer protocol takes. */
 static int
 open_buffer(PyObject *buffer, Py_buffer *view)
 {

@@ -1,4 +1,4 @@
-/* Runs of ordinary batches, as lookup.c walks them. What ordinary means is said there. */
+/* Runs of ordinary batches, which lookup.c walks; it also says what ordinary means. */
 
 #ifndef LOGSTORE_RUN_H
 #define LOGSTORE_RUN_H
@@ -44,12 +44,12 @@ timestamp_of(const Base *base, const RawRecord *raw)
                                 : add_wrapping(base->base_timestamp_ms, raw->timestamp_delta);
 }
 
-/* Why a run ends where it does. Held against the names in loops by a test. */
+/* Why a run ends. A test compares these with the names in loops. */
 typedef enum {
     RUN_FULL = 0, /* as many bytes as asked for */
     RUN_CUT = 1,  /* the buffer ends before the next batch does, or does not show what follows it */
-    RUN_ODD = 2,  /* in front of something out of the ordinary */
-    RUN_DONE = 3  /* nothing behind it is below stop */
+    RUN_ODD = 2,  /* something unusual follows */
+    RUN_DONE = 3  /* nothing after it is below stop */
 } RunEnd;
 
 typedef struct {
@@ -61,7 +61,7 @@ typedef struct {
     int64_t stop;
     Py_ssize_t limit_bytes;
     int is_filtering;
-    int is_whole_only; /* a batch that reaches out of start to stop is odd */
+    int is_whole_only; /* a batch that reaches beyond start or stop is odd */
     PyObject *section;   /* of records that are made on demand, else NULL */
     PyObject *partition; /* where they are read: a TopicPartition or None */
     const uint8_t *at;
@@ -70,13 +70,13 @@ typedef struct {
 } Run;
 
 /* The arguments buffer, position, previous_last, next_segment, start, stop, limit_bytes, is_filtering. NULL with the
-   exception; else to be freed with PyMem_Free, and the buffer to be released. */
+   exception; otherwise free it with PyMem_Free, and release the buffer. */
 Run *begin_run(PyObject *const *arguments, Py_buffer *buffer);
 
-/* Takes in ordinary batches and moves behind them; lets other threads run meanwhile. */
+/* Takes ordinary batches and moves past them; lets other threads run meanwhile. */
 RunEnd walk_run(Run *run);
 
-/* The batch of this number is not for the run: it ends in front of it, with RUN_ODD. */
+/* Ends the run before the batch with this number, with RUN_ODD. */
 void end_run_before(Run *run, int number);
 
 /* (found, position, previous_last, why), which takes the reference to found. */

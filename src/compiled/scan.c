@@ -1,11 +1,11 @@
-/* Walking the batches of a buffer, and the records of a batch without making any. */
+/* Walks the batches of a buffer, and the records of a batch without making objects. */
 
 #include "batch.h"
 #include "bounds.h"
 
 enum { FIELD_COUNT = 13 };
 
-/* Where the ordinary batches that begin at a place end. Needs no GIL. */
+/* The end of the ordinary batches that begin at a place. Needs no GIL. */
 static const uint8_t *
 end_of_sound(const uint8_t *at, const uint8_t *end)
 {
@@ -15,7 +15,7 @@ end_of_sound(const uint8_t *at, const uint8_t *end)
     return at;
 }
 
-/* Whether all that is left is the beginning of a batch or legacy entry whose rest lies behind the end. */
+/* Whether the rest is only the beginning of a batch or legacy entry that continues after the end. */
 static int
 is_cut(const uint8_t *at, const uint8_t *end)
 {
@@ -34,8 +34,8 @@ set_item(PyObject *tuple, Py_ssize_t number, PyObject *item)
     return item == NULL ? -1 : PyTuple_SetItem(tuple, number, item);
 }
 
-/* The batch's fields in an instance of the header type, which is a NamedTuple: made without calling it, which
-   takes half the time. */
+/* The batch's fields in an instance of the header type, a NamedTuple; created without calling the type, which takes
+   half the time. */
 static PyObject *
 new_header(PyTypeObject *header_type, const uint8_t *at)
 {
@@ -75,8 +75,8 @@ append_batch(PyObject *found, PyTypeObject *header_type, const uint8_t *at, Py_s
     return failed ? -1 : 0;
 }
 
-/* (position, header) of each whole batch from at on, and where the last ends. Checked ones are known to be
-   sound up to the end. */
+/* (position, header) of each whole batch from at on, and the end of the last one. If they were checked, they are
+   known to be sound up to the end. */
 static PyObject *
 list_batches(PyTypeObject *header_type, const Py_buffer *view, const uint8_t **at, const uint8_t *end)
 {
@@ -111,7 +111,7 @@ scan_view(PyTypeObject *header_type, const Py_buffer *view, Py_ssize_t position,
 
 /* scan_batches(header_type, buffer, position, end, check, /) -> (batches, stop, whether that is all)
 
-   The ordinary batches only: if that is not all, then at stop begins something else, or damage. */
+   Only the ordinary batches: if these are not all, something else, or damage, begins at stop. */
 static PyObject *
 python_scan_batches(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
@@ -139,9 +139,9 @@ python_scan_batches(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     return result;
 }
 
-/* What the records of a section say together: RecordFacts in plain.py. */
+/* Facts about all records of a section: RecordFacts in plain.py. */
 typedef struct {
-    int64_t oldest_ms; /* without those that have none */
+    int64_t oldest_ms; /* of the records that have one */
     int64_t newest_ms;
     int has_all_keys;
 } Facts;
@@ -195,7 +195,7 @@ inspect_view(const Py_buffer *view, const int64_t numbers[5])
 }
 
 /* inspect_records(buffer, position, end, count, last_offset_delta, base_timestamp, /) -> (oldest timestamp, newest
-   timestamp, whether all have keys), or None if anything is out of the ordinary. */
+   timestamp, whether all have keys), or None if anything is unusual. */
 static PyObject *
 python_inspect_records(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {

@@ -1,8 +1,8 @@
 /* SipHash-1-3 with 128 bits of output (Aumasson and Bernstein, 2012): a keyed hash.
 
-   Whoever does not know the seed cannot choose inputs that collide, or that crowd one part of a table. One
-   round per 8 bytes and three at the end, instead of 2 and 4, is what CPython, Rust and Ruby use for tables.
-   Measured: 10 ns for 16 bytes. Only for memory: no digest may go to disk.
+   Without the seed an attacker cannot choose inputs that collide, or that crowd one part of a table. CPython, Rust
+   and Ruby also use one round per 8 bytes and three at the end, instead of 2 and 4, for tables. Measured: 10 ns
+   for 16 bytes. Only for memory: no digest may go to disk.
 */
 
 #ifndef LOGSTORE_SIPHASH_H
@@ -15,7 +15,7 @@ typedef struct {
     uint64_t low, high;
 } Digest;
 
-/* Written out: compilers make one load of it, and of a loop eight (measured: half the time of the hash). */
+/* Written out: compilers turn this into one load, but a loop into eight (measured: half the time of the hash). */
 static inline uint64_t
 read_little_endian64(const uint8_t *at)
 {
@@ -64,7 +64,7 @@ sip_finish(SipState *s)
     return s->v0 ^ s->v1 ^ s->v2 ^ s->v3;
 }
 
-/* The bytes after the last whole 8, and the size above them. Reads nothing outside of the input. */
+/* The bytes after the last whole 8, with the size above them. Reads nothing outside of the input. */
 static inline uint64_t
 sip_last_word(const uint8_t *bytes, size_t size)
 {

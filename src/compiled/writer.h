@@ -1,4 +1,4 @@
-/* Writing records: sizes first, then bytes into memory that was taken for them. */
+/* Writes records: first computes sizes, then writes bytes into memory of that size. */
 
 #ifndef LOGSTORE_WRITER_H
 #define LOGSTORE_WRITER_H
@@ -12,7 +12,7 @@ zigzag(int64_t number)
     return ((uint64_t)number << 1) ^ (uint64_t)(number >> 63);
 }
 
-/* The delta of a timestamp: 64-bit arithmetic that wraps, and comes right again when it is added back. */
+/* The delta of a timestamp: 64-bit arithmetic that wraps; adding it back gives the right timestamp. */
 static inline int64_t
 subtract_wrapping(int64_t number, int64_t base)
 {
@@ -53,7 +53,7 @@ write_varint(uint8_t *at, int64_t number)
     return at;
 }
 
-/* memcpy, without the call for the few bytes that keys and header names are: two pieces that may overlap. */
+/* memcpy without the call, for the few bytes of keys and header names: two pieces that may overlap. */
 static inline void
 copy_bytes(uint8_t *to, const uint8_t *from, size_t size)
 {

@@ -1,25 +1,24 @@
-"""What a caller gives, made plain before anything is done with it.
+"""Converts a caller's arguments to plain values before anything else uses them.
 
-An argument may be of any type, and its methods may raise whatever they like: an error message must not depend
-on its ``__repr__``, nor a lock be held while its ``__bool__`` runs.
+An argument may be of any type, and its methods may raise anything. So error messages must not depend on its
+``__repr__``, and its ``__bool__`` must not run while a lock is held.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from logstore.errors import InvalidTimestampError, UsageError
+from logstore.model import milliseconds_since_epoch
 
 _MAX_SHOWN = 200
 _MOST_NAMES = 8
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
 
 
 def shown(value: object) -> str:
-    """A wrong value as an error message shows it; of one that cannot be shown, the type."""
+    """A wrong value as an error message shows it; the type if the value cannot be shown."""
     try:
         text = repr(value)
         return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
@@ -28,7 +27,7 @@ def shown(value: object) -> str:
 
 
 def did_you_mean(wrong: object, known: Iterable[str]) -> str:
-    """What a message adds about a name that is not known: the one that is meant, or those that there are."""
+    """What a message adds about an unknown name: the one probably meant, or the names that exist."""
     import difflib  # few programs get here
 
     names = sorted(known)
@@ -44,7 +43,7 @@ def did_you_mean(wrong: object, known: Iterable[str]) -> str:
 def check_flag(value: object, name: str) -> bool:
     """
     Raises:
-        UsageError: it is neither true nor false.
+        UsageError: it cannot be taken as true or false.
     """
     if value is True or value is False:
         return value
@@ -66,7 +65,7 @@ def check_callable(value: Any, name: str) -> None:
 def check_callback(value: Any, name: str) -> None:
     """
     Raises:
-        UsageError: it is neither None nor can be called.
+        UsageError: it is not None and cannot be called.
     """
     if value is not None and not callable(value):
         raise UsageError(f"{name} is {shown(value)}; it must be a function, or None")
@@ -76,14 +75,14 @@ def milliseconds_of(when: datetime, name: str) -> int:
     """Whole milliseconds since the epoch, rounded down.
 
     Raises:
-        InvalidTimestampError: it has no time zone, or is no time (``pandas.NaT``).
+        InvalidTimestampError: it has no time zone, or is not a time (``pandas.NaT``).
     """
     try:
         has_zone = when.utcoffset() is not None
         if has_zone:
-            return int((when - _EPOCH) // _MILLISECOND)
+            return int(milliseconds_since_epoch(when))
     except Exception as error:
-        raise InvalidTimestampError(f"{name} is {shown(when)}, which is no time: {shown(error)}") from None
+        raise InvalidTimestampError(f"{name} is {shown(when)}, which is not a time: {shown(error)}") from None
     raise InvalidTimestampError(
         f"{name} is {shown(when)}, a datetime without a time zone; when.astimezone() makes it local time, "
         "when.replace(tzinfo=timezone.utc) UTC"
@@ -91,5 +90,5 @@ def milliseconds_of(when: datetime, name: str) -> int:
 
 
 def plain_text(value: Any) -> Any:
-    """Text of a class of its own as text; anything else as it is."""
+    """An instance of a subclass of ``str`` as plain text; anything else unchanged."""
     return str.__str__(value) if isinstance(value, str) and type(value) is not str else value

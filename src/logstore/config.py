@@ -1,7 +1,7 @@
 """Settings: per topic and per store.
 
-Names are Kafka's with underscores for dots, values are its units (milliseconds, bytes). Where a default
-differs from Kafka's, the reason stands beside it. Objects are immutable; change one with
+Names are Kafka's with underscores for dots; values are in its units (milliseconds, bytes). A default that
+differs from Kafka's has its reason beside it. Objects are immutable; change one with
 :func:`dataclasses.replace`.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from logstore.arguments import did_you_mean, shown
 from logstore.errors import InvalidConfigError
@@ -22,7 +22,7 @@ DEFAULT_MAP_BYTES = 128 * 1024 * 1024
 million). Kafka's ``log.cleaner.dedupe.buffer.size``."""
 
 LEAST_CLEANER_MAP_BYTES = 1024 * 1024
-"""Memory for the keys that a thread of the log cleaner has at least, as in Kafka."""
+"""The least memory for keys that each log cleaner thread must have, as in Kafka."""
 
 _POLICIES = {"delete", "compact", "compact,delete", "delete,compact"}
 _COMPRESSION_TYPES = {"producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"}
@@ -72,6 +72,9 @@ _STORE_RANGES = (
     ("log_cleaner_backoff_ms", 1, UNLIMITED),
     ("producer_id_expiration_ms", 1, UNLIMITED),
     ("producer_id_expiration_check_interval_ms", 1, UNLIMITED),
+    ("offsets_topic_num_partitions", 1, 100_000),
+    ("offsets_retention_minutes", -1, _MAX_INT32),
+    ("offset_metadata_max_bytes", 0, 32_767),
 )
 
 
@@ -101,7 +104,7 @@ def check_flag(config: object, setting: str) -> None:
 def _check_names(cls: type[Any], settings: Iterable[str]) -> None:
     """
     Raises:
-        InvalidConfigError: there is no setting of that name; says which is meant.
+        InvalidConfigError: there is no setting of that name; suggests the one that is probably meant.
     """
     known = {field.name for field in fields(cls)}
     for name in settings:
@@ -111,7 +114,7 @@ def _check_names(cls: type[Any], settings: Iterable[str]) -> None:
 
 
 class Checked:
-    """Names the setting that an unknown one probably means; Python's own message would not."""
+    """Suggests the setting that an unknown name probably means; Python's own message would not."""
 
     __slots__ = ()
 
@@ -354,7 +357,7 @@ class StoreConfig(Checked):
     the default, since scrubbing costs reads. A week is usual elsewhere. :attr:`.Store.damage_found` lists
     what it finds."""
     scrub_bytes_per_second: int = 8 * 1024 * 1024
-    """The most that scrubbing reads: about a hundredth of what a current disk can, and 700 GB a day."""
+    """The most that scrubbing reads: about a hundredth of what a current disk can read, and 700 GB a day."""
 
     # The log cleaner
 
@@ -372,7 +375,7 @@ class StoreConfig(Checked):
     1 % of a core; where records compress well, or in plain Python, up to 20 % (measured: 1 GiB, and 40 to 55
     MiB, for each second of processor time). Appends slow down by no more than that.
 
-    Kafka: no limit. A broker has its machine for itself; a library shares it with the application."""
+    Kafka: no limit. A broker has its machine to itself; a library shares it with the application."""
     log_cleaner_backoff_ms: int = 15_000
     """How long the cleaner waits when no log is dirty enough, and after a first failure."""
 
@@ -381,7 +384,25 @@ class StoreConfig(Checked):
     producer_id_expiration_ms: int = 86_400_000
     """Forget a producer that has been idle for this long."""
     producer_id_expiration_check_interval_ms: int = 600_000
-    """How often idle producers are looked for."""
+    """How often to look for idle producers."""
+
+    # Committed offsets
+
+    offsets_topic_num_partitions: int = 1
+    """How many partitions ``__consumer_offsets`` gets when the first commit makes it. Of a topic that is
+    there, its own number counts.
+
+    Kafka: 50, to divide the groups among brokers. One process gains nothing from more than one, and each is a
+    directory with files of its own. A broker that takes the directory over goes by what is there."""
+    offsets_retention_minutes: int = -1
+    """How long the committed offsets of a group are kept after its last member has left (KIP-211). Offsets
+    that were committed without a group, as by :meth:`.Store.offsets`, are kept for this long after each
+    commit. -1 keeps them until they are deleted.
+
+    Kafka: 10080, a week. A reader that pauses for longer would begin anew, and a library deletes nothing
+    unless told to."""
+    offset_metadata_max_bytes: int = 4_096
+    """The longest metadata that a committed offset may have, in UTF-8."""
 
     def __post_init__(self) -> None:
         for setting, low, high in _STORE_RANGES:
@@ -417,6 +438,23 @@ def check_store_config(config: StoreConfig | None) -> StoreConfig | None:
             "whose field topic takes the TopicConfig of new topics"
         )
     return config
+
+
+ConfigT = TypeVar("ConfigT")
+
+
+def choose_settings(cls: type[ConfigT], config: ConfigT | None, settings: Mapping[str, Any]) -> ConfigT:
+    """A whole configuration, with single settings changed.
+
+    Raises:
+        InvalidConfigError: ``config`` is something else, a name is unknown, or a value is bad.
+    """
+    if config is None:
+        return cls(**settings)
+    if not isinstance(config, cls):
+        raise InvalidConfigError(f"config is a {type(config).__name__}; it must be a {cls.__name__}")
+    _check_names(cls, settings)
+    return replace(config, **settings)  # type: ignore[type-var]
 
 
 def _parse_properties(cls: type[Any], properties: Mapping[str, str]) -> dict[str, Any]:

@@ -7,7 +7,7 @@
     │   ├── InvalidTopicError               a topic name that Kafka would refuse
     │   ├── UnknownTopicError               no such topic (also a KeyError)
     │   │   └── UnknownPartitionError         no partition of that number (also an IndexError)
-    │   ├── TopicExistsError                create_topic of a topic that is there
+    │   ├── TopicExistsError                create_topic of a topic that exists
     │   ├── InvalidConfigError              an unknown or contradictory setting
     │   ├── InvalidRecordError              a record or batch that the validator refuses
     │   │   ├── InvalidTimestampError         its timestamp is out of bounds
@@ -64,7 +64,7 @@ class UnknownPartitionError(UnknownTopicError, IndexError):
 
 
 class TopicExistsError(UsageError):
-    """The topic to create is there already."""
+    """The topic to create already exists."""
 
 
 class InvalidConfigError(UsageError):
@@ -107,7 +107,7 @@ class InvalidTransactionStateError(UsageError):
 
 
 class ReadOnlyError(UsageError):
-    """A change was asked of a store or log that was opened read-only."""
+    """The call would change a store or log that was opened read-only."""
 
 
 class ClosedError(UsageError):
@@ -211,7 +211,14 @@ class RetriableError(LogstoreError):
 
 
 class LockedError(RetriableError):
-    """The directory is open for writing elsewhere; there is one writer per directory."""
+    """The directory is open for writing elsewhere; there is one writer per directory.
+
+    ``held`` is the message without advice: which lock it is, and which process holds it.
+    """
+
+    def __init__(self, held: str, advice: str = "") -> None:
+        super().__init__(f"{held}: {advice}" if advice else held)
+        self.held = held
 
 
 class UnknownLeaderEpochError(RetriableError):
@@ -235,7 +242,7 @@ _NEXT_STEPS = {
 
 
 def storage_error(error: OSError, path: str, action: str) -> StorageError:
-    """Turn an OSError of ``action`` on ``path`` into the StorageError that says so."""
+    """Turn an OSError of ``action`` on ``path`` into a StorageError that names both and the next step."""
     kind = DiskFullError if error.errno in _FULL else StorageError
     next_step = _NEXT_STEPS.get(error.errno or 0, "")
     return kind(error.errno, f"{action}: {error.strerror}{next_step}", path)

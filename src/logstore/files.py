@@ -1,12 +1,12 @@
-"""The disk. No other module touches it (but :mod:`~logstore.lock` and :mod:`~logstore.inotify` for this one),
-so everything above can run against another implementation.
+"""The disk. Only this module touches it (with :mod:`~logstore.lock` and :mod:`~logstore.inotify`, which serve
+it), so everything above can run against another implementation.
 
 Two protocols, :class:`File` and :class:`Files`, and their implementation on the operating system. They are
 narrow on purpose: positioned reads and writes, truncate, flush, rename, remove, list. Every method raises
 :class:`~logstore.errors.StorageError` (a full disk: :class:`~logstore.errors.DiskFullError`) with the path.
 
 What survives a power cut: file contents after :meth:`File.flush`; creation, renaming and removal of a name
-after :meth:`Files.flush_directory` of its directory. Nothing else may be assumed.
+after :meth:`Files.flush_directory` of its directory. Assume nothing else.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MappedBytes = Bytes | mmap.mmap
 """What :meth:`File.map` returns."""
 
 PathLike = str | os.PathLike[str]
-"""What users may give where a path is wanted."""
+"""What users may pass as a path."""
 
 DIRECTORY_MODE = 0o750
 FILE_MODE = 0o640
@@ -55,10 +55,10 @@ class DirectoryEntry(NamedTuple):
 
 
 class FileStamp(NamedTuple):
-    """Another one when another file has the name, or when the file was changed."""
+    """Identifies a file and its state: differs if another file has the name, or if the file was changed."""
 
     number: int
-    """Of the file, whatever its name."""
+    """The inode number: stays the same when the file is renamed."""
     size_bytes: int
     changed_ns: int
 
@@ -75,25 +75,25 @@ class File(Protocol):
         ...
 
     def read_into(self, position: int, buffer: memoryview) -> int:
-        """Fill ``buffer`` with bytes from ``position`` on; how many there were, fewer only at the end of the
-        file. Saves the new memory that :meth:`read_at` takes: a sixth of its time."""
+        """Fill ``buffer`` with bytes from ``position`` on. Returns how many were read; fewer only at the end
+        of the file. Takes a sixth less time than :meth:`read_at`, which allocates memory."""
         ...
 
     def write_at(self, position: int, buffers: Sequence[Bytes]) -> None:
-        """Write all the buffers one after another from ``position``. On an error part of them may be in the
-        file."""
+        """Write all the buffers one after another from ``position``. After an error the file may hold part of
+        them."""
         ...
 
     def truncate(self, size_bytes: int) -> None: ...
 
     def flush(self) -> None:
-        """Make the contents and the size durable. After an error the data may be gone from memory and disk
-        alike: do not retry and assume."""
+        """Make the contents and the size durable. After an error the data may be gone from both memory and
+        disk: a second flush that succeeds proves nothing."""
         ...
 
     def map(self) -> MappedBytes:
-        """The whole file as a read-only buffer. Nobody may truncate the file in place while it is used:
-        touching what is gone ends the process."""
+        """The whole file as a read-only buffer. The file must not be truncated in place while the buffer is
+        in use: touching a page that is gone kills the process."""
         ...
 
     def close(self) -> None: ...
@@ -105,8 +105,8 @@ class Lock(Protocol):
     def check(self) -> None:
         """
         Raises:
-            FencedError: it was lost: the file was removed or replaced, or the system dropped the lock, and
-                another process may have the directory. It stays lost.
+            FencedError: the lock was lost: the file was removed or replaced, or the system dropped the lock,
+                and another process may own the directory. It stays lost.
         """
         ...
 
@@ -114,24 +114,24 @@ class Lock(Protocol):
 
 
 class DirectoryWatch(Protocol):
-    """Waits until something changes in some directories: names come, go or lead to other files, or a file is
-    written to or cut. Which of it was, the caller finds out; some of what is told changes nothing for him.
+    """Waits until something changes in some directories: a name appears, disappears or leads to another file,
+    or a file is written or cut. The caller finds out what changed; it may be nothing that matters to it.
 
-    A file system may tell nothing at all, as of what another machine does on a network's disk. So look now
-    and then, whatever :meth:`wait` says.
+    A file system may report nothing at all, for example what another machine does on a network disk. So look
+    now and then, whatever :meth:`wait` says.
     """
 
     def wait(self, timeout_ms: int) -> bool:
-        """Whether something has changed since the last wait, as soon as it does, or false after the timeout.
-        Look behind it: what changes during the look is told by the next wait. One thread at a time."""
+        """Returns true as soon as something has changed since the last wait, false after the timeout. Look
+        after it returns: the next wait reports what changes meanwhile. One thread at a time."""
         ...
 
     def wake(self) -> None:
-        """Let the thread that waits return at once. From any thread."""
+        """Make the waiting thread return at once. Call it from any thread."""
         ...
 
     def close(self) -> None:
-        """Watch no longer. By the thread that waits with it, and not while it does."""
+        """Stop watching. Call it from the thread that waits, while it is not waiting."""
         ...
 
 
@@ -147,8 +147,8 @@ class Files(Protocol):
     def list_directory(self, path: str) -> list[DirectoryEntry]: ...
 
     def is_file(self, path: str) -> bool:
-        """False where there is no such file. Where the disk cannot tell, that is an error: taken for missing,
-        a file would not be flushed, or come back later."""
+        """False if there is no such file. Raises if the disk cannot tell: a file wrongly taken for missing
+        would not be flushed, or would reappear later."""
         ...
 
     def is_directory(self, path: str) -> bool: ...
@@ -160,34 +160,34 @@ class Files(Protocol):
     def set_modified_ms(self, path: str, modified_ms: int) -> None: ...
 
     def changed_ns(self, path: str) -> int:
-        """A number that changes when the directory's names change; for followers in other processes."""
+        """A number that changes when the directory's names change; followers in other processes use it."""
         ...
 
     def stamp(self, path: str) -> FileStamp:
-        """What tells a file from one that takes its name; for readers in other processes."""
+        """Tells a file from another one that takes its name; readers in other processes use it."""
         ...
 
     def rename(self, old: str, new: str) -> None:
-        """Rename, replacing ``new`` at once."""
+        """Rename, atomically replacing ``new``."""
         ...
 
     def link(self, path: str, new: str) -> None:
-        """Give a file a second name, which is not there yet. Not every file system can, and none between two
-        of them."""
+        """Give a file a second name, which must not exist yet. Some file systems cannot, and no link leads
+        from one file system to another."""
         ...
 
     def link_count(self, path: str) -> int:
-        """How many names a file has: what is written in place into one of several is in all of them."""
+        """How many names a file has. All of them show what is written in place through one."""
         ...
 
     def exchange(self, path: str, other: str) -> None:
-        """Let two names of one directory change places, in one step. Not every file system can."""
+        """Atomically swap two names of one directory. Some file systems cannot."""
         ...
 
     def remove(self, path: str) -> None: ...
 
     def make_directory(self, path: str) -> None:
-        """Create the directory and its parents; nothing if it is there."""
+        """Create the directory and its parents; does nothing if it exists."""
         ...
 
     def remove_directory(self, path: str) -> None: ...
@@ -195,15 +195,15 @@ class Files(Protocol):
     def flush_directory(self, path: str) -> None: ...
 
     def watch(self, directories: Sequence[str]) -> DirectoryWatch:
-        """Be told of changes in these directories, not in those below them; for readers in other processes.
+        """Watch for changes in these directories, not in those below them; for readers in other processes.
 
         Raises:
-            StorageError: the system cannot (ENOSYS), or may not now: there are as many as allowed.
+            StorageError: the system has no watches (ENOSYS), or no more are allowed now.
         """
         ...
 
     def lock(self, path: str, *, timeout_ms: int = 0) -> Lock:
-        """Take the exclusive lock on the file ``path``, creating it; wait for it for so long at most.
+        """Take the exclusive lock on the file ``path``, creating the file; wait at most ``timeout_ms``.
 
         Raises:
             LockedError: another process, or this one, holds it; names the holder where the system tells.
@@ -213,7 +213,7 @@ class Files(Protocol):
 
 class OsFile:
     """A file of the operating system. Its descriptor is closed with the last reference to the object, so a
-    reader may go on with a file that was dropped from a cache or unlinked meanwhile."""
+    reader can go on with a file that was dropped from a cache or unlinked meanwhile."""
 
     __slots__ = ("_descriptor", "path")
 
@@ -248,8 +248,9 @@ class OsFile:
         return b"".join(parts)
 
     def read_aside(self, position: int, size_bytes: int) -> bytes:
-        """See :func:`read_aside`. Linux: what is cached is read without waiting; the rest is read without
-        reading ahead, and given back. The question what is cached makes the system read ahead as well."""
+        """See :func:`read_aside`. On Linux: reads cached bytes without waiting; reads the others without
+        read-ahead, then drops them from the cache. POSIX_FADV_RANDOM comes first, because asking what is
+        cached triggers read-ahead too."""
         advise = os.posix_fadvise
         with contextlib.suppress(OSError):
             advise(self._descriptor, 0, 0, os.POSIX_FADV_RANDOM)
@@ -264,7 +265,7 @@ class OsFile:
 
     def let_go(self, end: int) -> None:
         """See :func:`let_go`."""
-        with contextlib.suppress(OSError):  # from 0: where memory is in large pieces, one goes as a whole
+        with contextlib.suppress(OSError):  # from 0: a large page is dropped only as a whole
             os.posix_fadvise(self._descriptor, 0, end, os.POSIX_FADV_DONTNEED)
 
     def read_into(self, position: int, buffer: memoryview) -> int:
@@ -280,8 +281,8 @@ class OsFile:
             raise storage_error(error, self.path, "reading") from error
 
     def write_at(self, position: int, buffers: Sequence[Bytes]) -> None:
-        # A write may take less than asked without an error (a disk that fills up, RLIMIT_FSIZE): go on until
-        # all is written or the system says why not.
+        # The system may write less than asked without an error (a disk that fills up, RLIMIT_FSIZE): go on
+        # until all is written or the system reports an error.
         try:
             rest = buffers if len(buffers) <= _MAX_BUFFERS_PER_WRITE else [b"".join(buffers)]
             size = sum(map(len, rest))
@@ -300,7 +301,7 @@ class OsFile:
             rest = rest[written:]
 
     def copy_to(self, target: OsFile, position: int, size_bytes: int) -> int:
-        """See :func:`copy_file`. May raise OSError where the two files cannot be copied like this."""
+        """See :func:`copy_file`. Raises OSError if these two files cannot be copied this way."""
         return os.copy_file_range(
             self._descriptor, target._descriptor, size_bytes, offset_src=position, offset_dst=position
         )
@@ -329,7 +330,7 @@ class OsFile:
         if descriptor >= 0:
             try:
                 os.close(descriptor)
-            except OSError as error:  # a network file system may tell here that it could not write
+            except OSError as error:  # a network file system may report a failed write only here
                 raise storage_error(error, self.path, "closing") from error
 
     def __del__(self) -> None:
@@ -456,8 +457,8 @@ class OsFiles:
 
 
 def _exchange(path: bytes, other: bytes) -> None:
-    """``renameat2`` with ``RENAME_EXCHANGE``: Linux 3.15, and most of its file systems. Python has no name
-    for it."""
+    """``renameat2`` with ``RENAME_EXCHANGE``: Linux 3.15 or later, on most file systems. Python does not
+    offer it."""
     import ctypes  # 4 ms, and few programs get here
 
     if sys.platform != "linux" or not hasattr(libc := ctypes.CDLL(None, use_errno=True), "renameat2"):
@@ -469,7 +470,7 @@ def _exchange(path: bytes, other: bytes) -> None:
 
 
 def _mode_of(path: str) -> int:
-    """What is there; 0 for nothing."""
+    """The mode of what the path leads to; 0 if there is nothing."""
     try:
         return os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -495,10 +496,10 @@ def open_file_limit() -> int:
 
 
 def check_path(path: object, kind: str = "a directory") -> str:
-    """A path as text; ``kind`` is what an error says that it must lead to.
+    """A path as text. ``kind`` is what it must lead to, for the error message.
 
     Raises:
-        UsageError: not text, empty, with a NUL in it, or with what the file system cannot spell.
+        UsageError: it is not text, is empty, or contains a NUL or what the file system cannot encode.
     """
     name = path.__fspath__() if isinstance(path, os.PathLike) else path
     name = plain_text(name)
@@ -519,13 +520,13 @@ def _can_be_a_name(name: str) -> bool:
 
 
 MAPPED_PIECE_BYTES = 16 * 1024 * 1024
-"""A millisecond of work or two: how long an interrupt of the user may have to wait. Also what a pass takes in
-memory."""
+"""One or two milliseconds of work, the longest that a user's interrupt has to wait. Also the memory that one
+pass takes."""
 READ_PIECE_BYTES = 1024 * 1024
 
 
 class Removals:
-    """Counts the files that an action removes, and their bytes: stands in front of the disk that it uses."""
+    """Counts the files that an action removes, and their bytes: wraps the disk that the action uses."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -544,25 +545,25 @@ class Removals:
 
     @property
     def files(self) -> Files:
-        """To be handed to what removes them."""
+        """This object as :class:`Files`, to pass to the action."""
         return cast(Files, self)
 
 
 class FilePieces:
-    """The first ``size_bytes`` bytes of a file for one pass over them, without a copy where that is possible.
+    """The first ``size_bytes`` bytes of a file for one pass over them, without a copy where possible.
 
-    The file is mapped, and before a piece is given out its pages are loaded, so that a disk error is met
-    there, and not as a signal that ends the process. Where pages cannot be loaded like that (no compiled
-    module, no Linux of 5.14 or later), also because of such an error, the piece is read: then the error is
-    reported as any other. Pages that were passed are let go: a pass takes the memory of one piece, however
-    large the file. Nobody may cut the file before :meth:`close`.
+    Maps the file and loads the pages of each piece before handing it out, so that a disk error shows up while
+    loading, and not as a signal that kills the process. If the pages cannot be loaded (a disk error, no
+    compiled module, or a system other than Linux 5.14 or later), the piece is read instead, and a disk error
+    is raised as usual. Pages behind the pass are released: it takes the memory of one piece, however large
+    the file. The file must not be cut before :meth:`close`.
 
-    Loading costs nothing: 1.2 times as fast as touching page after page, and 1.5 times as fast as reading
-    (1 GiB in the page cache, pieces of 1 to 32 MiB).
+    Loading is 1.2 times as fast as touching page after page, and 1.5 times as fast as reading (1 GiB in the
+    page cache, pieces of 1 to 32 MiB).
     """
 
     def __init__(self, file: File, size_bytes: int, *, can_map: bool = True) -> None:
-        """Without ``can_map`` every piece is read: another process may cut the file at any time."""
+        """``can_map=False`` reads every piece: for a file that another process may cut at any time."""
         self._file = file
         self._size_bytes = size_bytes
         self._mapped: MappedBytes | None = None
@@ -570,7 +571,7 @@ class FilePieces:
         self._let_go_to = 0
 
     def piece(self, position: int) -> tuple[MappedBytes, int, int]:
-        """A buffer, and where in it the piece that begins at ``position`` begins and ends."""
+        """A buffer, and the start and end in it of the piece that begins at ``position`` in the file."""
         if self._can_map:
             end = min(position + MAPPED_PIECE_BYTES, self._size_bytes)
             self._can_map = self._load(position, end)
@@ -580,7 +581,8 @@ class FilePieces:
         return data, 0, len(data)
 
     def _load(self, position: int, end: int) -> bool:
-        """Whether the pages up to ``end`` are in memory and mapped. Memory that is no map has no pages."""
+        """Load the pages up to ``end``; returns whether they are mapped and in memory. A buffer that is not a
+        map has no pages to load."""
         if self._mapped is None:
             try:
                 self._mapped = self._file.map()
@@ -593,7 +595,7 @@ class FilePieces:
         return not isinstance(mapped, mmap.mmap) or bool(compiled.load_pages(mapped, position, end))
 
     def _let_go(self, position: int) -> None:
-        """Give back the pages in front of ``position``; they stay in the system's cache."""
+        """Release the pages before ``position``; they stay in the system's cache."""
         stop = position - position % mmap.PAGESIZE
         if stop > self._let_go_to and isinstance(self._mapped, mmap.mmap):
             self._mapped.madvise(mmap.MADV_DONTNEED, self._let_go_to, stop - self._let_go_to)
@@ -607,16 +609,16 @@ class FilePieces:
 
 
 def read_aside(file: File, position: int, size_bytes: int) -> bytes:
-    """As :meth:`File.read_at`, but where the system can be asked, what was not in its cache does not stay
-    there: for passes over data that nobody needs now."""
+    """Like :meth:`File.read_at`, but where the system allows, bytes that were not in its cache do not stay
+    there. For passes over data that is not needed soon."""
     if isinstance(file, OsFile) and hasattr(os, "RWF_NOWAIT"):
         return file.read_aside(position, size_bytes)
     return file.read_at(position, size_bytes)
 
 
 def let_go(file: File, end: int) -> None:
-    """Tell the system, where it can be told, that nobody reads again what is flushed and lies in front of
-    ``end``: its memory is free for what is written next."""
+    """Tell the system, where it listens, that the flushed bytes before ``end`` are not needed again: it can
+    use their memory for what is written next."""
     if isinstance(file, OsFile) and hasattr(os, "posix_fadvise"):
         file.let_go(end)
 
@@ -631,9 +633,9 @@ _NO_RANGE_COPY = frozenset(
 
 
 def copy_file(files: Files, path: str, new: str, on_bytes: Callable[[int], object] | None = None) -> None:
-    """Copy a file that nobody changes, and flush the copy; its name is not durable yet. The copy shares no
-    block that a change of either would reach: a file system that can (XFS, Btrfs) shares them until then.
-    ``on_bytes`` is told how many bytes were copied since it was called last."""
+    """Copy a file that does not change meanwhile, and flush the copy; its name is not durable yet. A later
+    change of one file does not reach the other: XFS and Btrfs share blocks only until one is changed.
+    ``on_bytes`` is called with the number of bytes copied since its last call."""
     source = files.open(path)
     try:
         copy_beginning(files, source, source.size_bytes(), new, on_bytes)
@@ -645,7 +647,7 @@ def copy_file(files: Files, path: str, new: str, on_bytes: Callable[[int], objec
 def copy_beginning(
     files: Files, source: File, size_bytes: int, new: str, on_bytes: Callable[[int], object] | None = None
 ) -> None:
-    """As :func:`copy_file` for the first ``size_bytes`` of an open file, which may grow behind them.
+    """Like :func:`copy_file` for the first ``size_bytes`` of an open file, which may grow meanwhile.
 
     Raises:
         CorruptionError: the file is shorter.
@@ -685,8 +687,8 @@ def real_path(files: Files, path: str) -> str:
 
 
 def are_on_one_disk(files: Files, path: str, other: str) -> bool:
-    """Whether two paths are on the same file system, as far as anybody can tell: the numbers of their files
-    can be compared then, and a link between them may be possible."""
+    """Whether two paths are on the same file system, as far as can be told. If so, their inode numbers can be
+    compared, and a link between them may be possible."""
     if not isinstance(files, OsFiles):
         return True
     with _reported(path, "looking at"):
@@ -694,7 +696,7 @@ def are_on_one_disk(files: Files, path: str, other: str) -> bool:
 
 
 def free_bytes(files: Files, path: str) -> int | None:
-    """The room that this process may fill on the disk of a directory; None where nobody can tell."""
+    """How many bytes this process may still write to the disk of a directory; None if that is not known."""
     if not isinstance(files, OsFiles):
         return None
     with _reported(path, "looking at"):
@@ -703,8 +705,8 @@ def free_bytes(files: Files, path: str) -> int | None:
 
 
 def foreign_owner(files: Files, path: str) -> int | None:
-    """The user that a directory belongs to, if that is not the one of this process: what is made in it may
-    then be closed to its owner."""
+    """The user that owns a directory, if it is not this process's user: the owner may then have no access to
+    the files that this process creates there."""
     if not isinstance(files, OsFiles):
         return None
     with _reported(path, "looking at"):
@@ -713,7 +715,7 @@ def foreign_owner(files: Files, path: str) -> int | None:
 
 
 def remove_tree(files: Files, path: str) -> None:
-    """Remove a directory and all that is in it."""
+    """Remove a directory and everything in it."""
     for entry in files.list_directory(path):
         if entry.is_directory:
             remove_tree(files, f"{path}/{entry.name}")
@@ -745,7 +747,7 @@ def read_small_file(files: Files, path: str, limit_bytes: int) -> bytes | None:
 
 
 def write_small_file(files: Files, path: str, data: Bytes) -> None:
-    """Replace the contents of a small file, durably and at once: a crash leaves the old or the new one.
+    """Replace the contents of a small file, durably and atomically: a crash leaves the old or the new file.
 
     Kafka's protocol: write ``<path>.tmp``, flush it, rename it over the old file, flush the directory.
     """
@@ -753,8 +755,8 @@ def write_small_file(files: Files, path: str, data: Bytes) -> None:
 
 
 def write_small_files(files: Files, directory: str, contents: Mapping[str, Bytes]) -> None:
-    """As :func:`write_small_file` for some files of one directory, by name. A crash leaves of each the old or
-    the new one; all are new on the return."""
+    """Like :func:`write_small_file` for several files of one directory, by name. A crash leaves the old or
+    the new one of each; when the call returns, all are new."""
     for name, data in contents.items():
         write_new_file(files, f"{directory}/{name}.tmp", data)
     for name in contents:
@@ -763,7 +765,7 @@ def write_small_files(files: Files, directory: str, contents: Mapping[str, Bytes
 
 
 def write_new_file(files: Files, path: str, data: Bytes) -> None:
-    """Write and flush a file whole, without making its name durable."""
+    """Write a whole file and flush it, without making its name durable."""
     file = files.open(path, create=True)
     try:
         file.truncate(0)
@@ -781,7 +783,7 @@ def parent_of(path: str) -> str:
 
 
 class ForkFlag:
-    """Turns true in a child that was forked while the flag existed. A store holds one: the child shares the
+    """Becomes true in a child that was forked while the flag existed. A store holds one: the child shares the
     parent's descriptors but neither its lock nor its threads, so it must not write."""
 
     _all: ClassVar[weakref.WeakSet[ForkFlag]] = weakref.WeakSet()
@@ -798,7 +800,7 @@ class ForkFlag:
         """
         Raises:
             ForkedError: this process is a child of the one that opened ``name``.
-            ClosedError: it is closed.
+            ClosedError: ``name`` is closed.
         """
         if self.is_forked:
             raise ForkedError(f"{name} was opened by the parent of this process; open it again in the child")

@@ -1,14 +1,14 @@
 """Linux's inotify, for :mod:`~logstore.files` alone: a thread sleeps until something changes in a directory.
 
-One instance serves the process, however many wait: a user may have 128 of them, and a process only so many
-descriptors. It is opened with the first watch and closed with the last. There is no thread behind it: of the
-threads that wait, one has the seat and listens. The others sleep until it has heard something for them, or
-leaves the seat to one of them.
+One instance serves all waiting threads of the process: a user may have 128 instances, and descriptors are
+limited too. The first watch opens it, the last one closes it. It has no thread of its own: one of the waiting
+threads takes the seat and listens. The others sleep until it hears something for them, or leaves the seat to
+one of them.
 
-A forked child shares the instance with its parent, and what the one reads the other misses: a child closes
-its descriptors as its first act, and opens its own instance when it needs one.
+A forked child shares the instance with its parent, and one misses what the other reads. So a child closes its
+descriptors first of all, and opens its own instance when it needs one.
 
-Lock: ``_lock`` guards everything here. Nobody waits for an event behind it.
+Lock: ``_Instance.lock`` guards everything here. No thread holds it while it waits for an event.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _MODIFY, _MOVED_FROM, _MOVED_TO, _CREATE, _DELETE = 0x2, 0x40, 0x80, 0x100, 0x20
 _DELETE_SELF, _MOVE_SELF, _UNMOUNT, _OVERFLOW, _IGNORED = 0x400, 0x800, 0x2000, 0x4000, 0x8000
 _ONLY_DIRECTORY = 0x1000000
 _WANTED = _MODIFY | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE | _DELETE_SELF | _MOVE_SELF | _ONLY_DIRECTORY
-"""What a reader does is not among them: readers do not wake each other."""
+"""Nothing that a reader does is among these: readers do not wake each other."""
 _GONE = _DELETE_SELF | _MOVE_SELF | _UNMOUNT | _IGNORED | _OVERFLOW
 """The path may lead to another directory now."""
 _READ_BYTES = 65_536
 _RENEWED_SECONDS = 1.0
-"""How often a watch makes sure that its paths lead to the directories that it watches: where one further up
-was replaced, no event says so. Also how long a thread listens before it looks up."""
+"""How often a watch checks that its paths still lead to the directories it watches: no event tells that a
+directory further up was replaced. Also the longest time that a thread listens without a pause."""
 
 
 class _Calls:
-    """The three calls, which Python does not have."""
+    """The three system calls, which Python does not offer."""
 
     def __init__(self) -> None:
         """
@@ -68,7 +68,7 @@ class _Calls:
         return self._checked(self._add(descriptor, os.fsencode(path), _WANTED))
 
     def remove(self, descriptor: int, number: int) -> None:
-        self._remove(descriptor, number)  # fails where the directory is gone: the system was faster
+        self._remove(descriptor, number)  # fails if the directory is gone, and the watch with it
 
     def _checked(self, answer: int) -> int:
         if answer < 0:
@@ -78,17 +78,17 @@ class _Calls:
 
 
 class _Instance:
-    """The process's inotify instance. Everything but :meth:`listen` and :meth:`close` with the lock held."""
+    """The process's inotify instance. Hold the lock for each call except :meth:`listen` and :meth:`close`."""
 
     lock: ClassVar[threading.RLock] = threading.RLock()
-    """Reentrant, since an iterator that is collected as garbage ends its watch wherever the thread is just
-    then; for the same reason sets are copied before they are gone through."""
+    """Reentrant: the garbage collector may close an iterator, and with it a watch, in any thread at any
+    point. For the same reason, loops go through copies of sets."""
     shared: ClassVar[_Instance | None] = None
 
     def __init__(self) -> None:
         """
         Raises:
-            OSError: the system has none to give.
+            OSError: the system has no inotify, or allows no further instance.
         """
         self._calls = _Calls()
         self._descriptor = self._calls.init()
@@ -99,12 +99,12 @@ class _Instance:
             raise
         self.watches: set[InotifyWatch] = set()
         self.sleepers: set[InotifyWatch] = set()
-        """Those with a thread that waits for another one to listen."""
+        """The watches whose thread sleeps while another one listens."""
         self._by_number: dict[int, set[InotifyWatch]] = {}
         self._listener: InotifyWatch | None = None
         self._listens_until = 0.0
-        """A thread that an interrupt has torn from the seat keeps it no longer than this. So at the end of a
-        turn two may listen, and either may hear what is for the other."""
+        """When the seat becomes free even if an interrupt kept the listener from leaving it. So two threads
+        may listen at the end of a turn, and each may hear events for the other."""
 
     def add(self, watch: InotifyWatch, path: str) -> int:
         number = self._calls.add(self._descriptor, path)
@@ -126,29 +126,29 @@ class _Instance:
         self._listener, self._listens_until = watch, time.monotonic() + seconds
 
     def listen(self, watch: InotifyWatch, seconds: float) -> None:
-        """Wait for events, and tell those whom they concern."""
-        poll = select.poll()  # not shared: at the end of one turn the next one may have begun
+        """Wait for events, and tell the watches that they concern."""
+        poll = select.poll()  # not shared: the next turn may begin before this one ends
         poll.register(self._descriptor, select.POLLIN)
         poll.register(self._bell, select.POLLIN)
         try:
             poll.poll(int(seconds * 1000) + 1)
         finally:
             with self.lock:
-                if self._listener is watch:  # else the bell is for another one
+                if self._listener is watch:  # else the bell is for another thread
                     self._listener = None
                     with contextlib.suppress(BlockingIOError):
                         os.eventfd_read(self._bell)
                 self._tell_all()
 
     def offer_seat(self) -> None:
-        """Wake one of those who sleep, if nobody listens for them. It takes the seat, or it has been told
-        something and offers the seat in its turn."""
+        """Wake one sleeper if no thread listens. It takes the seat; or, if it has been told something, it
+        returns and offers the seat again."""
         if not self.has_listener():
             for watch in tuple(self.sleepers)[:1]:
                 watch.condition.notify()
 
     def ring(self, watch: InotifyWatch) -> None:
-        """Let it look up, if it has the seat. It may not listen yet."""
+        """Interrupt the watch's listening, if it has the seat. It may not have begun to listen yet."""
         if self._listener is watch:
             os.eventfd_write(self._bell, 1)
 
@@ -169,13 +169,13 @@ class _Instance:
             self._by_number.pop(number, None)
 
     def close(self) -> None:
-        """The system takes 15 ms for it."""
+        """Close the instance; takes the system 15 ms."""
         os.close(self._descriptor)
         os.close(self._bell)
 
     @classmethod
     def forget_in_child(cls) -> None:
-        """In a forked child: the instance is the parent's."""
+        """Runs in a forked child: the instance belongs to the parent."""
         instance, cls.shared, cls.lock = cls.shared, None, threading.RLock()
         if instance is not None:
             instance.watches.clear()
@@ -190,14 +190,14 @@ os.register_at_fork(
 
 
 class InotifyWatch:
-    """Waits for changes of the names in some directories, and of the contents behind the names."""
+    """Waits for changes of the names in some directories, and of the contents of their files."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         """
         Raises:
             StorageError: the system has no inotify (ENOSYS), the user has as many instances as allowed
                 (EMFILE, ``fs.inotify.max_user_instances``) or watches (ENOSPC, ``max_user_watches``), or a
-                directory is not there.
+                directory does not exist.
         """
         self._paths = tuple(paths)
         self._numbers: set[int] = set()
@@ -222,10 +222,10 @@ class InotifyWatch:
             raise
 
     def _renew(self) -> bool:
-        """Watch what is at the paths now; whether that is something else than before.
+        """Watch the directories that the paths lead to now; returns whether any is another than before.
 
         Raises:
-            StorageError: see the constructor. What was watched is watched still.
+            StorageError: see the constructor. The old directories are still watched.
         """
         numbers: set[int] = set()
         for path in self._paths:
@@ -251,15 +251,15 @@ class InotifyWatch:
         return False
 
     def tell(self, *, is_gone: bool) -> None:
-        """Something has happened in one of the directories. With the lock held."""
+        """Note that something has changed in one of the directories. Hold the lock."""
         self.is_told = True
         self._is_gone |= is_gone
         self.condition.notify()
         self._instance.ring(self)
 
     def wait(self, timeout_ms: int) -> bool:
-        """Whether something has changed since the last wait, as soon as it does, or false after the timeout.
-        One thread at a time."""
+        """Returns true as soon as something has changed since the last wait, false after the timeout. One
+        thread at a time."""
         deadline = time.monotonic() + timeout_ms / 1000
         with _Instance.lock:
             self.is_told |= self._renew_if_due()
@@ -289,17 +289,17 @@ class InotifyWatch:
             self._instance.sleepers.discard(self)
 
     def wake(self) -> None:
-        """Let the thread that waits return at once. From any thread."""
+        """Make the waiting thread return at once. Call it from any thread."""
         with _Instance.lock:
             if self in self._instance.watches:
                 self.tell(is_gone=False)
 
     def close(self) -> None:
-        """Watch no longer; by the thread that waits with it, and not while it does."""
+        """Stop watching. Call it from the thread that waits, while it is not waiting."""
         instance = self._instance
         with _Instance.lock:
             if self not in instance.watches:
-                return  # closed before, or its process's parent's
+                return  # already closed, or it belongs to the parent process
             instance.watches.discard(self)
             for number in tuple(self._numbers):
                 instance.remove(self, number)

@@ -1,16 +1,16 @@
 """Ownership of a directory: an exclusive lock on one file, which a Kafka broker takes and respects as well.
 
-Kafka's Java code takes a POSIX record lock, and ``flock`` would not be seen by it. A record lock belongs to
-the process, and the system drops it as soon as the process closes *any* descriptor of the file: a copy of the
-directory made by the program itself gives it away. Linux has the same lock bound to the open file instead
-(``F_OFD_SETLK``); that is what is taken where the system has it. The two exclude each other.
+Kafka's Java code takes a POSIX record lock, which does not see ``flock``. A record lock belongs to the
+process, and the system drops it as soon as the process closes *any* descriptor of the file: a program that
+copies its own directory loses the lock. Linux can bind the same lock to the open file instead
+(``F_OFD_SETLK``); it is used where the system has it. The two kinds exclude each other.
 
-Such a lock is shared with forked children. A child closes its descriptor as its first act; letting go unlocks
-and does not rely on the close, so that a child which a C library forked does not keep the lock beyond that.
+Forked children share such a lock. A child closes its descriptor first of all. :meth:`OsLock.release` unlocks
+explicitly instead of relying on the close: a child forked by a C library may still have the file open.
 
-Elsewhere it is a record lock, and :meth:`OsLock.check` takes it once more: either it is there again and
-nobody had it meanwhile, or it is lost. Who takes the lock writes his process id and a mark of his own into
-the file, and empties it when he lets go; Kafka neither reads nor writes it.
+Other systems get a record lock, and :meth:`OsLock.check` takes it once more: either this succeeds and no
+other process had it meanwhile, or the lock is lost. The holder writes its process id and a random mark into
+the file, and empties the file on release. Kafka neither reads nor writes the contents.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _FLOCK = struct.Struct("hhqqi")
 _FLOCK_BYTES = 32
 _KNOWS_FLOCK = sys.platform == "linux" and sys.maxsize > 2**32
 _TAKE_OPEN_FILE_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None) if _KNOWS_FLOCK else None
-"""The command for a lock that is bound to the open file; None where the system has none."""
+"""The command for a lock that is bound to the open file; None if the system has no such locks."""
 _MAX_MARK_BYTES = 64
 _HELD = (errno.EAGAIN, errno.EACCES)
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.001, 0.05
 
 
 def tries(timeout_ms: int) -> Iterator[bool]:
-    """One item for each try at a lock, and whether it is the last: one at once, then others after pauses that
-    grow to 50 ms, until the time is over. The system can wait for a lock, but not for so long at most.
+    """Yields once for each try at a lock: true for the last try, false before. The first try is immediate,
+    the others follow after pauses that grow to 50 ms. The system can wait for a lock, but without a timeout.
 
-    Pauses are shortened by chance, so that nobody who waits is always late. There is no queue: who has waited
-    longest need not be next. The time is the machine's, whatever clock a store has.
+    Pauses are shortened at random, so that no waiter is always late. There is no queue: the longest waiter is
+    not necessarily next. The time is the machine's, whatever clock a store has.
     """
     deadline = time.monotonic() + timeout_ms / 1000
     pause = _FIRST_PAUSE_SECONDS
@@ -57,9 +57,9 @@ def tries(timeout_ms: int) -> Iterator[bool]:
 
 
 def refused(path: str, holder: str, advice: str, timeout_ms: int) -> LockedError:
-    """The error of the last try."""
+    """The error after the last try."""
     wait = f"wait longer; waited {timeout_ms} ms" if timeout_ms else "wait for it: open(timeout=30)"
-    return LockedError(f"{path} is held by {holder}: {advice}, or {wait}")
+    return LockedError(f"{path} is held by {holder}", f"{advice}, or {wait}")
 
 
 HELD_HERE = "the directory is already open for writing; use what is open, close it first"
@@ -72,16 +72,15 @@ class OsLock:
     """The lock on one file, held from the constructor on."""
 
     _held: ClassVar[dict[tuple[int, int], OsLock]] = {}
-    """By device and inode; guarded by ``_registry_lock``. Whoever opens a held file a second time would lose
-    a record lock by closing it."""
+    """By device and inode; guarded by ``_registry_lock``. Prevents opening a held file a second time: closing
+    it would drop a record lock."""
     _registry_lock = threading.RLock()
-    """A fork waits for it, so that the child knows every descriptor. Reentrant: a signal's handler may
-    fork."""
+    """A fork waits for it, so that the child knows every descriptor. Reentrant: a signal handler may fork."""
 
     def __init__(self, path: str, open_file: Callable[[], int], timeout_ms: int = 0) -> None:
         """
         Args:
-            open_file: opens the file for reading and writing, making it if need be.
+            open_file: opens the file for reading and writing, and creates it if necessary.
             timeout_ms: how long to try.
 
         Raises:
@@ -99,7 +98,8 @@ class OsLock:
                     return
 
     def _take(self, open_file: Callable[[], int], timeout_ms: int, *, is_last: bool) -> bool:
-        """Whether nobody else has it. The last try says who has: finding that out takes longer than a try."""
+        """Try once; returns whether the lock was free. Only the last try finds out who holds it, since that
+        takes longer than a try."""
         if self._is_held_here():
             if is_last:
                 raise refused(self._path, "this process", HELD_HERE, timeout_ms)
@@ -127,7 +127,7 @@ class OsLock:
             key = _identity(self._ask(os.stat, self._path))
         except StorageError as error:
             if error.errno != errno.ENOENT:
-                raise  # one more descriptor of the file, once closed, would end a record lock that is held
+                raise  # opening the file once more, and closing it, would drop a record lock held here
             return False
         return key in self._held
 
@@ -138,8 +138,8 @@ class OsLock:
             raise storage_error(error, self._path, "locking") from error
 
     def _try_take(self, descriptor: int) -> bool:
-        """Whether nobody else has it. A file system or kernel that knows no locks of open files (EINVAL) gets
-        a record lock."""
+        """Returns whether the lock was free. Uses a record lock if the file system or kernel cannot lock open
+        files (EINVAL)."""
         try:
             if self._is_of_open_file and _TAKE_OPEN_FILE_LOCK is not None:
                 try:
@@ -157,7 +157,8 @@ class OsLock:
             raise storage_error(error, self._path, "locking") from error
 
     def _put_mark(self, descriptor: int) -> None:
-        """On a full disk there is none: then nobody learns from the file who holds it."""
+        """Write who holds the lock. Not possible on a full disk: other processes then cannot name the
+        holder."""
         mark = b"%d %s\n" % (os.getpid(), os.urandom(8).hex().encode())
         with contextlib.suppress(OSError):
             if os.pwrite(descriptor, mark, 0) == len(mark):
@@ -165,7 +166,7 @@ class OsLock:
                 self._mark = mark
 
     def check(self) -> None:
-        """See :meth:`Lock.check`. Cost: one or three system calls, 1 to 3 µs."""
+        """See :meth:`Lock.check`. Cost: one to three system calls, 1 to 3 µs."""
         if self._lost is None and self._descriptor >= 0:
             self._lost = self._why_lost()
         if self._lost is not None:
@@ -203,7 +204,7 @@ class OsLock:
             descriptor = self._descriptor
             if descriptor < 0:
                 return
-            with contextlib.suppress(FencedError, OSError):  # what is lost is not ours to empty
+            with contextlib.suppress(FencedError, OSError):  # a lost file is not ours to empty
                 self.check()
                 os.ftruncate(descriptor, 0)
             self._descriptor = -1
@@ -217,13 +218,13 @@ class OsLock:
                 raise storage_error(error, self._path, "unlocking") from error
 
     def _unlock(self, descriptor: int) -> None:
-        """Closing does not do it where a forked child has the descriptor, too."""
+        """Needed because closing does not unlock while a forked child has the descriptor too."""
         if self._is_of_open_file and _TAKE_OPEN_FILE_LOCK is not None:
             fcntl.fcntl(descriptor, _TAKE_OPEN_FILE_LOCK, _flock(fcntl.F_UNLCK))
 
     @classmethod
     def _forget_in_child(cls) -> None:
-        """In a forked child: the locks are the parent's."""
+        """Runs in a forked child: the locks belong to the parent."""
         cls._registry_lock = threading.RLock()
         for lock in cls._held.values():
             descriptor, lock._descriptor = lock._descriptor, -1
@@ -240,7 +241,7 @@ os.register_at_fork(
 
 
 def _flock(kind: int) -> bytes:
-    """For the whole file."""
+    """A ``struct flock`` for the whole file."""
     return _FLOCK.pack(kind, os.SEEK_SET, 0, 0, 0).ljust(_FLOCK_BYTES, b"\0")
 
 
@@ -252,8 +253,8 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
 
 
 def _holder_of(descriptor: int) -> str:
-    """Whoever holds the lock, in words. The system knows the process of a record lock; of an open file's lock
-    it tells which processes have that file open, and the file says whom to ask first."""
+    """The holder of the lock, in words. For a record lock the system knows the process. For a lock of an open
+    file it only knows which processes have the file open; the process id in the file is tried first."""
     pid = _process_of_record_lock(descriptor)
     if pid is None:
         pid = _process_of_open_file_lock(descriptor)
@@ -268,12 +269,12 @@ def _process_of_record_lock(descriptor: int) -> int | None:
     except OSError:
         return None
     pid = int(_FLOCK.unpack_from(answer)[4])
-    return pid if pid > 0 else None  # -1: an open file's
+    return pid if pid > 0 else None  # -1: the lock of an open file
 
 
 def _process_of_open_file_lock(descriptor: int) -> int | None:
-    """The process that took it, or if that has ended, one that inherited it. What the file says may be stale,
-    or from another host, so it is believed only if that process has the lock."""
+    """The process that took the lock, or if that has ended, one that inherited it. The process id in the file
+    may be stale or from another host, so it counts only if that process has the lock."""
     try:
         inode = os.fstat(descriptor).st_ino
         first = os.pread(descriptor, _MAX_MARK_BYTES, 0).split(b" ")[0]
@@ -288,7 +289,7 @@ def _has_open_file_lock(pid: int, inode: int) -> bool:
     directory = f"/proc/{pid}/fdinfo"
     try:
         names = os.listdir(directory)
-    except OSError:  # ended, or another user's
+    except OSError:  # the process has ended, or belongs to another user
         return False
     return any(_says_locked(f"{directory}/{name}", inode) for name in names)
 

@@ -30,7 +30,7 @@ def how_to_make_int(value: object) -> str:
     """A hint for error messages, for a value that is almost an int, such as a NumPy number."""
     kind = type(value)
     if hasattr(kind, "__index__") and not issubclass(kind, int):
-        return f"; int() makes it of a {kind.__name__}"
+        return f"; convert the {kind.__name__} with int()"
     return ""
 
 
@@ -75,16 +75,30 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-def datetime_of(timestamp_ms: int) -> datetime | None:
-    """The datetime, in UTC, of a record's timestamp; None for a record without one."""
-    return None if timestamp_ms < 0 else _EPOCH + timedelta(milliseconds=timestamp_ms)
-
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def datetime_of(timestamp_ms: int) -> datetime | None:
+    """The datetime, in UTC, of a record's timestamp; None for a record without one.
+
+    Raises:
+        OverflowError: it is after the year 9999.
+    """
+    return None if timestamp_ms < 0 else _EPOCH + timestamp_ms * _MILLISECOND
+
+
+def milliseconds_since_epoch(moment: datetime) -> int:
+    """Whole milliseconds, rounded down, of a datetime with a time zone.
+
+    Raises:
+        TypeError: it has no time zone.
+    """
+    return (moment - _EPOCH) // _MILLISECOND
 
 
 class _Source(NamedTuple):
-    """What a record has beside its fields."""
+    """What a record has besides its fields."""
 
     topic: str | None = None
     partition: int | None = None
@@ -208,7 +222,7 @@ class Record(_RecordFields):
         return show_record(self)
 
     def __repr__(self) -> str:
-        """Takes a record of any class; long values are shortened."""
+        """Works for a record of any class; long values are shortened."""
         headers = ", ".join(f"({key!r}, {_shown(value)})" for key, value in self.headers[:_SHOWN_HEADERS])
         if len(self.headers) > _SHOWN_HEADERS:
             headers += f", ... {len(self.headers)} headers"
@@ -267,7 +281,7 @@ def _shown(payload: bytes | None) -> str:
 
 
 PlainRecord = Record
-"""The record class in plain Python: what the compiled one behaves like, and what it asks in rare cases."""
+"""The record class in plain Python. The compiled one behaves like it, and calls it in rare cases."""
 
 _set_dictionary = vars(PlainRecord)["__dict__"].__set__
 
@@ -297,7 +311,7 @@ def restore_record(
     timestamp_type: int,
     leader_epoch: int | None,
 ) -> Record:
-    """The record of a pickle, which names this function: it can pass no keywords to the class."""
+    """The record of a pickle. Pickles name this function because they cannot pass keywords to the class."""
     return Record(
         offset,
         timestamp_ms,
@@ -315,7 +329,8 @@ def restore_record(
 def _dictionary(
     partition: TopicPartition | None, timestamp_type: int, leader_epoch: int
 ) -> dict[str, _Source]:
-    """What plain records of such batches share: a dictionary for each takes four times as long."""
+    """The ``__dict__`` that plain records of such batches share: one for each record takes four times as
+    long."""
     topic, number = (None, None) if partition is None else partition
     epoch = None if leader_epoch < 0 else leader_epoch
     return {"_read_from": _Source(topic, number, TimestampType(timestamp_type), epoch)}
@@ -324,9 +339,9 @@ def _dictionary(
 def place_plain_records(
     records: list[Record], partition: TopicPartition | None, timestamp_type: int, leader_epoch: int
 ) -> list[Record]:
-    """Put into records of one batch, just made and of the plain class, what they say beside their fields.
+    """Add topic, partition, timestamp type and leader epoch to new plain records of one batch.
 
-    A ``leader_epoch`` below 0 is none. Cost: 0.05 µs per record.
+    A ``leader_epoch`` below 0 means none. Cost: 0.05 µs per record.
     """
     shared = _dictionary(partition, timestamp_type, leader_epoch)
     deque(map(_set_dictionary, records, repeat(shared)), maxlen=0)
@@ -334,7 +349,7 @@ def place_plain_records(
 
 
 place_records = place_plain_records if compiled is None else compiled.place_records
-"""The same for records of the class that this installation has."""
+"""The same for the record class of this installation."""
 
 
 class NewRecord(NamedTuple):
@@ -397,6 +412,17 @@ class OffsetAndTimestamp(NamedTuple):
     offset: int
     timestamp_ms: int
     leader_epoch: int | None
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A committed offset."""
+
+    offset: int
+    """The next offset to read."""
+    metadata: str = ""
+    """A note of whoever commits it."""
+    leader_epoch: int | None = None
+    """Of the last record that was read; None if it is not known."""
 
 
 class AbortedTransaction(NamedTuple):

@@ -1,13 +1,13 @@
-"""Background work by an injected clock.
+"""Background work, driven by an injected clock.
 
-A :class:`Scheduler` runs actions once after a delay or again and again. It does not know what they do. With
-the system clock it owns two threads; with any other clock it has none, and a test calls :meth:`run_due`. One
-thread does what may wait for the disk, several actions at a time when it is behind. The other one never does:
-it writes what lingers, which a kill would take, and no fsync may stand in front of that.
+A :class:`Scheduler` runs actions once after a delay, or repeatedly. It does not know what they do. With the
+system clock it owns two threads; with any other clock it has none, and a test calls :meth:`run_due`. One
+thread runs actions that may wait for the disk, several at a time when it is behind. The other never waits for
+the disk: it writes lingering appends, which a kill would lose, so they must not queue behind an fsync.
 
-Locks: ``_lock`` guards the queues, in the scheduler and in :class:`_Prompt`; it is never held while an
-action runs. ``_changed`` is its condition, and no ``with`` enters that: ``Condition.__enter__`` is Python,
-and an interrupt inside it leaves the lock held for ever.
+Locks: ``_lock`` guards the queues, in the scheduler and in :class:`_Prompt`; it is never held while an action
+runs. ``_changed`` is its condition. Never enter that by ``with``: ``Condition.__enter__`` is Python code, and
+an interrupt inside it leaves the lock held forever.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from logstore.errors import RetriableError, without_frames
 from logstore.turns import WORTH_THREADS_SECONDS, take_turns
 from logstore.warning import warn
 
-_LONGEST_WAIT_SECONDS: Final = 3600  # the system refuses to wait for some centuries
+_LONGEST_WAIT_SECONDS: Final = 3600  # the system refuses waits of centuries
 
 
 class Task:
@@ -44,7 +44,7 @@ class Task:
         self.last_error: Exception | None = None
 
     def cancel(self) -> None:
-        """Never start again; a run that is under way finishes."""
+        """Never start it again; a run in progress finishes."""
         self.is_cancelled = True
 
     def run(self) -> None:
@@ -58,7 +58,7 @@ class Task:
 
 
 _Queue = list[tuple[int, int, Task]]
-"""A heap of (when it is due, a number that rises, task)."""
+"""A heap of (due time in ms, rising number, task)."""
 
 
 def _first_due(queue: _Queue) -> tuple[float, int]:
@@ -74,8 +74,8 @@ def _pop_due(queue: _Queue, now_ms: int) -> Task | None:
 
 
 class _Prompt:
-    """Short tasks, on a thread of their own. When that is behind, because the interpreter gives it no time or
-    there is more to do than one thread does, the threads that make the work may take some of it."""
+    """Short tasks, on a thread of their own. When that thread falls behind, because the interpreter gives it
+    no time or there is too much work, the threads that add the tasks may run some of them."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -84,7 +84,7 @@ class _Prompt:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._next_ms: float = math.inf
-        """When the first task is due: looked at without the lock."""
+        """When the first task is due; read without the lock."""
         self._wakes_ms: float = -1
         """When the thread looks again; -1 while it is busy."""
         self._is_stopping = False
@@ -103,7 +103,7 @@ class _Prompt:
                 self._changed.notify()
 
     def run_due(self, most: float = math.inf) -> None:
-        """Run so many tasks that are due, in the calling thread."""
+        """Run up to ``most`` due tasks in the calling thread."""
         while most > 0 and self._next_ms <= self._clock.monotonic_ms():
             with self._lock:
                 task = _pop_due(self._queue, self._clock.monotonic_ms())
@@ -131,13 +131,13 @@ class _Prompt:
             self._is_stopping = True
             self._queue.clear()
             self._next_ms = math.inf
-            self._changed.notify_all()  # an interrupted start may have left a second thread
+            self._changed.notify_all()  # all: an interrupted start may have left a second thread
 
 
 def _start_thread(run: Callable[[], None], name: str) -> threading.Thread:
     """
     Raises:
-        RetriableError: the process may have no more.
+        RetriableError: the process may have no more threads.
     """
     thread = threading.Thread(target=run, name=name, daemon=True)
     try:
@@ -158,11 +158,11 @@ class Scheduler:
     """Runs tasks when the clock says so."""
 
     def __init__(self, clock: Clock, *, at_a_time: int = 1) -> None:
-        """``at_a_time``: how many actions that wait for the disk may run together."""
+        """``at_a_time``: how many actions that wait for the disk may run at the same time."""
         self._clock = clock
         self._at_a_time = at_a_time
         self._waiting_seconds = 0.0
-        """How long one of those took the last time."""
+        """How long one of those actions took in the last round."""
         self._queue: _Queue = []
         self._waiting: _Queue = []
         """Tasks that wait for the disk."""
@@ -175,14 +175,14 @@ class Scheduler:
 
     @property
     def has_no_threads(self) -> bool:
-        """Whether nothing runs but by :meth:`run_due`."""
+        """Whether tasks run only when :meth:`run_due` is called."""
         return self._prompt is None
 
     def every(self, interval_ms: int, name: str, action: Callable[[], object]) -> Task:
-        """Run ``action`` each ``interval_ms``, first after one interval.
+        """Run ``action`` every ``interval_ms``, first after one interval.
 
         Raises:
-            RetriableError: there is no thread for it.
+            RetriableError: no thread can be started for it.
         """
         task = Task(name, action, interval_ms)
         self._enqueue(interval_ms, task)
@@ -191,18 +191,18 @@ class Scheduler:
     def after(
         self, delay_ms: int, name: str, action: Callable[[], object], *, is_waiting: bool = False
     ) -> Task:
-        """Run ``action`` once, ``delay_ms`` from now. If it ``is_waiting``, mostly for the disk, it may
-        run in another thread, beside others of its kind."""
+        """Run ``action`` once, ``delay_ms`` from now. Pass ``is_waiting`` if it mostly waits for the disk: it
+        may then run in another thread, at the same time as others of its kind."""
         task = Task(name, action, None, is_waiting=is_waiting)
         self._enqueue(delay_ms, task)
         return task
 
     def promptly(self, delay_ms: int, task: Task) -> None:
-        """Run a short task once, which never waits for the disk, behind no other that does. It may run in a
-        thread that calls :meth:`help`.
+        """Run once a short task that never waits for the disk, without queuing it behind tasks that do. It
+        may run in a thread that calls :meth:`help`.
 
         Raises:
-            RetriableError: there is no thread for it.
+            RetriableError: no thread can be started for it.
         """
         if self._prompt is None:
             self._enqueue(delay_ms, task)
@@ -210,8 +210,8 @@ class Scheduler:
             self._prompt.add(delay_ms, task)
 
     def help(self) -> None:
-        """Run two prompt tasks, if so many are late. Whoever calls this each time that he adds one keeps them
-        from growing more without end. Hold no lock that a task may wait for. Cost: 0.1 µs if none is."""
+        """Run up to two late prompt tasks. Call it for each task you add, so that the queue cannot grow
+        without bound. Hold no lock that a task may wait for. Cost: 0.1 µs if no task is late."""
         if self._prompt is not None:
             self._prompt.run_due(2)
 
@@ -231,7 +231,7 @@ class Scheduler:
             self._thread = _start_thread(self._run, "logstore-background")
 
     def run_due(self) -> int:
-        """Run what is due, in the calling thread. Returns how many tasks ran."""
+        """Run all due tasks in the calling thread. Returns how many ran."""
         count = 0
         while tasks := self._take_due():
             if tasks[0].is_waiting:
@@ -242,7 +242,7 @@ class Scheduler:
         return count
 
     def _take_due(self) -> list[Task]:
-        """The next task; if it waits for the disk, with all others that do and are due."""
+        """The next due task; if it waits for the disk, together with all other due tasks that do."""
         with self._lock:
             now_ms = self._clock.monotonic_ms()
             queues = sorted((self._queue, self._waiting), key=_first_due)
@@ -254,7 +254,7 @@ class Scheduler:
             return [first, *iter(lambda: _pop_due(self._waiting, now_ms), None)]
 
     def _run_waiting(self, tasks: list[Task]) -> None:
-        """Threads are only for those that take long."""
+        """Run the tasks, in several threads only if they take long."""
         is_long = self._waiting_seconds * len(tasks) > WORTH_THREADS_SECONDS
         started = time.perf_counter()
         take_turns(self._run_task, tasks, at_a_time=self._at_a_time if is_long else 1)
@@ -270,7 +270,7 @@ class Scheduler:
                 self._enqueue(task.interval_ms, task)
 
     def _run(self) -> None:
-        """What the thread does until the end. No error ends it before."""
+        """The thread's loop until :meth:`stop`. No error ends it earlier."""
         while True:
             try:
                 self.run_due()
@@ -285,7 +285,7 @@ class Scheduler:
         return _seconds_until(min(_first_due(self._queue), _first_due(self._waiting))[0], self._clock)
 
     def stop(self) -> None:
-        """Start nothing more, and wait for the actions under way, but for those of threads that help."""
+        """Start nothing more, and wait for running actions, except those that run inside :meth:`help`."""
         if self._prompt is not None:
             self._prompt.stop()
         with self._lock:

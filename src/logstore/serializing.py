@@ -24,7 +24,7 @@ from logstore.model import (
     TimestampType,
     datetime_of,
 )
-from logstore.partition.encoding.rows import NewRecords
+from logstore.partition.encoding.rows import NewRecords, new_record
 from logstore.partition.reading.latest import LatestView
 
 
@@ -190,20 +190,12 @@ class SerializedTopic(Generic[T]):
         return self.topic.extend(encoded, flush=flush)
 
     def _encode_row(self, number: int, row: Any) -> NewRecord:
-        if isinstance(row, NewRecord):
-            key, value, headers, timestamp_ms = row.key, row.value, row.headers, row.timestamp_ms
-        elif isinstance(row, tuple) and 2 <= len(row) <= 4:
-            key, value, timestamp_ms, headers = (*row, None, ())[:4] if len(row) < 4 else row
-        else:
-            raise InvalidRecordError(
-                f"record {number} is a {type(row).__name__}; it must be (key, value), "
-                "(key, value, timestamp_ms), (key, value, timestamp_ms, headers), or a NewRecord"
-            )
+        given = new_record(number, row, takes_value=False)
         return NewRecord(
-            _encode(self._value, value, f"value of record {number}"),
-            _encode(self._key, key, f"key of record {number}"),
-            headers,
-            timestamp_ms,
+            _encode(self._value, given.value, f"value of record {number}"),
+            _encode(self._key, given.key, f"key of record {number}"),
+            given.headers,
+            given.timestamp_ms,
         )
 
     def partition_for(self, key: Any) -> int:

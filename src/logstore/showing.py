@@ -1,8 +1,8 @@
 """What objects look like in a notebook: small tables in HTML.
 
-Knows rows, columns, and how a value becomes text that is safe in a page; the classes say what is in a row. It
-has no colours of its own, so that it can be read on a light and on a dark page. Everything is bounded: rows,
-and the characters of a cell. Nothing here raises because of what it shows.
+Knows rows, columns, and how a value becomes text that is safe in a page; the classes say what is in a row.
+Sets no colours, so that tables are readable on light and dark pages. Rows, and the characters of a cell, are
+limited. Nothing here raises because of what it shows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 MOST_ROWS: Final = 50
-"""Of a table."""
+"""The most rows of a table that are shown."""
 MOST_LOGS: Final = 200
 """How many partitions are looked at to show a store."""
 LAST_RECORDS: Final = 5
@@ -41,7 +41,8 @@ class Table(NamedTuple):
 
 
 def show(title: str, parts: Iterable[Table | str]) -> str:
-    """A title, and below it tables and lines of text. What ``parts`` raises ends it and is shown."""
+    """A title, and below it tables and lines of text. If ``parts`` raises, the error is shown as the last
+    line."""
     lines = [f"<b>{_safe(title)}</b>"]
     try:
         for part in parts:
@@ -52,7 +53,7 @@ def show(title: str, parts: Iterable[Table | str]) -> str:
 
 
 def attempt(name: object, read: Callable[[], Sequence[object]]) -> Sequence[object]:
-    """A row that begins with a name. If the rest cannot be read, it says why."""
+    """A row that begins with a name. If the rest cannot be read, the row says why."""
     try:
         return (name, *read())
     except Exception as error:
@@ -60,12 +61,12 @@ def attempt(name: object, read: Callable[[], Sequence[object]]) -> Sequence[obje
 
 
 def describe_error(error: Exception) -> str:
-    """Its class and what it says."""
+    """The error's class and message."""
     return f"{type(error).__name__}: {_text_of(error)}"
 
 
 def show_record(record: Any) -> str:
-    """A record: what it says of itself, a line for each."""
+    """A record as a table, one line for each attribute."""
     return show("Record", _parts_of_record(record))
 
 
@@ -88,7 +89,7 @@ def _parts_of_record(record: Any) -> Iterator[Table | str]:
 
 
 def table_of_records(records: Iterable[Any]) -> Table:
-    """Records, a line for each."""
+    """Records, one line each."""
     return Table(
         ("offset", "timestamp", "key", "value", "headers"),
         [(each.offset, _time_of(each), each.key, each.value, each.headers) for each in records],
@@ -96,8 +97,8 @@ def table_of_records(records: Iterable[Any]) -> Table:
 
 
 def show_report(report: Any, title: str | None = None, **details: Table) -> str:
-    """A report that is a dataclass: its fields without those that are 0 or empty, and in place of some of
-    them tables."""
+    """A report that is a dataclass: its fields, except those that are 0 or empty. ``details`` has the tables
+    that replace fields."""
     return show(title or type(report).__name__, _parts_of_report(report, details))
 
 
@@ -120,7 +121,7 @@ def table_of_findings(title: str, findings: Sequence[Any], count: int) -> Table:
 
 
 def table_of_fields(values: Sequence[Any]) -> Table:
-    """Dataclasses of one type, a line for each."""
+    """Dataclasses of one type, one line each."""
     names = [field.name for field in fields(values[0])] if values else []
     return Table(names, ([getattr(value, name) for name in names] for value in values), len(values))
 
@@ -158,7 +159,7 @@ def _row_of(row: Sequence[object], width: int) -> str:
 
 
 def _text_of(value: object) -> str:
-    """A value in one line. A type that says how it is shown may also fail to."""
+    """A value in one line. A type's own ``__str__`` may fail; then the type is named."""
     try:
         if type(value) is int:
             return f"{value:,}"
@@ -182,7 +183,7 @@ def _list_of(values: Any) -> str:
 
 
 def _item_of(value: object) -> str:
-    """A header as ``key: value``, anything else as it is."""
+    """A header as ``key: value``; anything else as :func:`_text_of` shows it."""
     if type(value) is tuple and len(value) == 2:
         return f"{_cut(_text_of(value[0]))}: {_text_of(value[1])}"
     return _text_of(value)
@@ -193,7 +194,7 @@ def _cut(text: str) -> str:
 
 
 def _safe(text: str) -> str:
-    """Text for a page: cut, with what a page or a terminal could act upon escaped."""
+    """Text for a page: cut, and with everything escaped that a page or a terminal could act on."""
     printable = "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode() for each in _cut(text)
     )

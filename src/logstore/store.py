@@ -6,13 +6,15 @@ A thin face over :class:`~logstore.logdir.directory.LogDirectory` (open for writ
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from logstore.arguments import check_callback, check_flag, plain_text
 from logstore.clock import Clock
-from logstore.config import StoreConfig, TopicConfig, check_topic_config
+from logstore.config import StoreConfig, TopicConfig, check_topic_config, choose_settings
 from logstore.errors import (
     LogstoreError,
     ReadOnlyError,
@@ -20,7 +22,7 @@ from logstore.errors import (
     UsageError,
 )
 from logstore.files import Files, PathLike, check_path
-from logstore.format.names import check_topic_name
+from logstore.format.names import OFFSETS_TOPIC, check_topic_name
 from logstore.logdir.catalogue import MAX_PARTITIONS
 from logstore.logdir.directory import (
     LogDirectory,
@@ -30,13 +32,22 @@ from logstore.logdir.directory import (
 from logstore.logdir.held import check_numbers, shown_numbers
 from logstore.model import (
     BoundToProcess,
+    Isolation,
     TopicPartition,
 )
 from logstore.partition.arguments import check_timeout
 from logstore.topic import Topic
+from logstore.warning import warn
 
 if TYPE_CHECKING:
     from logstore.backup.report import BackupReport, OnBackupProgress
+    from logstore.broker.local import LocalBroker
+    from logstore.broker.offsets.committed import CommittedOffsets
+    from logstore.clients.assignors import Assignor
+    from logstore.clients.consumer import Consumer, OnRebalance
+    from logstore.clients.offsets import Offsets, PartitionName
+    from logstore.clients.producer import Partitioner, Producer
+    from logstore.clients.settings import ConsumerConfig, ProducerConfig
     from logstore.logdir.cleaner import LogCleaner
     from logstore.logdir.watched import WatchedDirectory
     from logstore.partition.checking.findings import OnVerifyProgress, VerifyReport
@@ -45,6 +56,10 @@ if TYPE_CHECKING:
         OnCompactionProgress,
     )
     from logstore.showing import Table
+
+
+_DELIVERY_SECONDS = 10
+"""How long a store that is closed waits for its producers."""
 
 
 def open_store(
@@ -115,6 +130,11 @@ class Store(BoundToProcess, Mapping[str, Topic]):
     def __init__(self, directory: LogDirectory | WatchedDirectory) -> None:
         self._directory = directory
         self._topics: dict[str, Topic] = {}
+        self._committed: CommittedOffsets | None = None
+        self._broker: LocalBroker | None = None
+        self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
+        self._broker_lock = threading.Lock()
+        """Guards its making."""
 
     @property
     def path(self) -> str:
@@ -236,8 +256,9 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         return topic
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and all its records. Its logs are closed. The files are removed after
-        ``file_delete_delay_ms``, so that readers in other processes can finish.
+        """Delete a topic, all its records, and the offsets that groups have committed for it. Its logs are
+        closed. The files are removed after ``file_delete_delay_ms``, so that readers in other processes can
+        finish.
 
         Raises:
             UnknownTopicError: there is no such topic.
@@ -247,12 +268,150 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         name = plain_text(name)
         self._writable().delete_topic(name)
         self._topics.pop(name, None)
+        if OFFSETS_TOPIC in self._directory.topic_names():
+            self._forget_offsets_of(name)
+
+    def _forget_offsets_of(self, topic: str) -> None:
+        try:
+            self._committed_offsets().forget_topic(topic)
+        except LogstoreError as error:  # the topic is deleted all the same
+            warn("topic %r was deleted, but not the offsets that groups have committed: %s", topic, error)
 
     def _writable(self) -> LogDirectory:
         if not isinstance(self._directory, LogDirectory):
             raise ReadOnlyError(f"{self.path} was opened read-only; open it without read_only to change it")
         self._directory.check_open()
         return self._directory
+
+    # Producers and consumers
+
+    def producer(
+        self, config: ProducerConfig | None = None, *, partitioner: Partitioner | None = None, **settings: Any
+    ) -> Producer:
+        """A producer: its ``send()`` returns at once, batches form by size and time, and each record's result
+        tells where it is, or why it was refused. ``docs/producers.md`` says more.
+
+        Args:
+            config: a whole :class:`~logstore.clients.settings.ProducerConfig`; or give single settings by
+                name: ``store.producer(acks=1, linger_ms=20)``.
+            partitioner: called with topic, key, value and the number of partitions of the topic; returns a
+                partition's number. By default the key decides, as in Kafka's Java client.
+
+        Raises:
+            InvalidConfigError: an unknown name or a bad value.
+            ReadOnlyError: the store was opened read-only.
+            ClosedError: it is closed.
+        """
+        from logstore.clients.producer import Producer  # many programs never get here
+        from logstore.clients.settings import ProducerConfig
+
+        directory = self._writable()
+        producer = Producer(
+            self._open_broker(directory),
+            config=choose_settings(ProducerConfig, config, settings),
+            clock=directory.context.clock,
+            partitioner=partitioner,
+        )
+        with self._broker_lock:
+            self._producers.add(producer)
+        return producer
+
+    def consumer(
+        self,
+        *topics: str,
+        group: str | None = None,
+        partitions: Iterable[PartitionName] = (),
+        isolation: Isolation = Isolation.HIGH_WATERMARK,
+        assignors: Iterable[str | Assignor] = ("cooperative-sticky",),
+        on_assigned: OnRebalance | None = None,
+        on_revoked: OnRebalance | None = None,
+        on_lost: OnRebalance | None = None,
+        config: ConsumerConfig | None = None,
+        **settings: Any,
+    ) -> Consumer:
+        """A consumer of topics, or of certain partitions. The consumers of a group share the partitions of
+        their topics, and go on where the group has committed. ``docs/consumers.md`` says more.
+
+        Args:
+            topics: their names.
+            group: the group's name. Without one the consumer reads all partitions, and commits nothing.
+            partitions: read these, instead of topics. With a group, only its offsets are used.
+            isolation: how far it sees.
+            assignors: how the group divides partitions: names of Kafka's assignors (``range``,
+                ``roundrobin``, ``sticky``, ``cooperative-sticky``) or your own, in the order of preference.
+            on_assigned, on_revoked, on_lost: called in ``poll()`` with partitions that the consumer got,
+                gives up, or has lost already. Without ``on_lost``, ``on_revoked`` is called for it.
+            config: a whole :class:`~logstore.clients.settings.ConsumerConfig`; or give single settings by
+                name: ``store.consumer("orders", auto_offset_reset="latest")``.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+            UsageError: both topics and partitions are given.
+            InvalidConfigError: an unknown name or a bad value.
+            ReadOnlyError: the store was opened read-only.
+            ClosedError: it is closed.
+        """
+        from logstore.clients.consumer import Consumer  # many programs never get here
+        from logstore.clients.settings import ConsumerConfig
+
+        directory = self._writable()
+        return Consumer(
+            self._open_broker(directory),
+            topics,
+            partitions=partitions,
+            group=group,
+            isolation=isolation,
+            config=choose_settings(ConsumerConfig, config, settings),
+            clock=directory.context.clock,
+            assignors=assignors,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+            on_lost=on_lost,
+        )
+
+    # Committed offsets
+
+    def offsets(self, group: str) -> Offsets:
+        """The committed offsets of a group: a mapping from partition to the next offset to read.
+
+        ::
+
+            offsets = store.offsets("billing")
+            committed = offsets.get(("orders", 0))
+            for record in store["orders"][0].read(committed.offset if committed else None):
+                ...
+                offsets.commit({("orders", 0): record.offset + 1})
+
+        They are kept in the topic ``__consumer_offsets``, as Kafka keeps those of its consumer groups, which
+        the first commit makes. ``docs/offsets.md`` says more. Works on read-only stores too, beside the
+        writer. Costs nothing until it is used; the first look reads what is committed, 6 µs for each offset.
+
+        Raises:
+            UsageError: the group is not text of 1 to 32,767 bytes.
+            ClosedError: the store is closed.
+        """
+        from logstore.clients.offsets import Offsets  # many programs never get here
+
+        self._directory.check_open()
+        return Offsets(self._directory, self._committed_offsets(), group)
+
+    def _committed_offsets(self) -> CommittedOffsets:
+        if isinstance(self._directory, LogDirectory):
+            return self._open_broker(self._directory).committed
+        from logstore.broker.offsets.committed import CommittedOffsets
+
+        with self._broker_lock:
+            if self._committed is None:
+                self._committed = CommittedOffsets(self._directory)
+            return self._committed
+
+    def _open_broker(self, directory: LogDirectory) -> LocalBroker:
+        from logstore.broker.local import LocalBroker
+
+        with self._broker_lock:
+            if self._broker is None:
+                self._broker = LocalBroker(directory)
+            return self._broker
 
     # The whole store
 
@@ -344,10 +503,16 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             LockedError: somebody has the backup open for writing, or is making one there.
             DiskFullError, StorageError: the disk refused; an earlier backup is as it was.
             ReopenRequiredError: what was appended to a partition cannot be made durable.
-            ReadOnlyError: the store was opened read-only.
+            ReadOnlyError: the store was opened read-only; the program that writes to it makes its backups.
         """
         from logstore.backup.store_backup import back_up  # few programs get here
 
+        if self.is_read_only:
+            raise ReadOnlyError(
+                f"{self.path} was opened read-only, and only its writer makes backups: call backup() in the "
+                "program that has it open; if there is none, run `logstore backup`, or open it without "
+                "read_only"
+            )
         name, links = check_path(path), check_flag(links, "links")
         accept_damage = check_flag(accept_damage, "accept_damage")
         check_callback(on_progress, "on_progress")
@@ -361,12 +526,22 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         return self._writable().context.scheduler.run_due()
 
     def close(self) -> None:
-        """Flush and close everything. You may call it again, also from two threads at once. If an interrupt
-        leaves something open, the directory stays locked until another call closes the rest.
+        """Flush and close everything, producers too: what they have not delivered after 10 s is lost, with a
+        warning. You may call it again, also from two threads at once. If an interrupt leaves something open,
+        the directory stays locked until another call closes the rest.
 
         Raises:
             StorageError: something could not be made durable.
         """
+        with self._broker_lock:
+            producers = list(self._producers)
+        for producer in producers:
+            try:
+                producer.close(_DELIVERY_SECONDS)
+            except LogstoreError as error:
+                warn("a producer was closed with its store: %s", error)
+        if self._broker is not None:
+            self._broker.close()
         self._directory.close()
 
     def __enter__(self) -> Self:

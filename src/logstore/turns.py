@@ -1,4 +1,4 @@
-"""The same for several logs, partitions or files, also at the same time. Knows none of them."""
+"""Runs one action for several logs, partitions or files, also in parallel. Knows none of them."""
 
 from __future__ import annotations
 
@@ -15,76 +15,78 @@ from logstore.files import Files, OsFiles
 T = TypeVar("T")
 
 FLUSHED_AT_A_TIME: Final = 8
-"""Making a log durable is waiting for the disk, and a file system makes several files durable in little more
-than the time of one: on ext4 eight files in 1.2 ms, and one after the other in 2 to 30 ms."""
+"""Flushing a log is waiting for the disk, and a file system flushes several files in little more than the
+time of one: on ext4 eight files take 1.2 ms together, and 2 to 30 ms one after the other."""
 WORTH_THREADS_SECONDS: Final = 0.0005
-"""What takes less, all together, is over before threads for it have begun."""
+"""Work that takes less in total is done before threads for it have started."""
 _LOOKED_AGAIN_SECONDS: Final = 0.05
-"""Whoever waits looks by himself so often, in case an interrupt kept him from being woken."""
+"""How often a waiting thread looks by itself, in case an interrupt prevented its wake-up."""
 
 
 def take_turns(action: Callable[[T], object], items: Iterable[T], *, at_a_time: int = 1) -> None:
-    """Do it for every one, whatever becomes of the others; then raise the failure of the first that failed.
+    """Run the action for every item, even if it fails for others; then raise the error of the first item that
+    failed.
 
-    With ``at_a_time`` above one, other threads take turns with this one; where the system grants none, it is
-    alone. None of them is busy any more on the return, also after an interrupt, which leaves the rest
-    undone.
+    With ``at_a_time`` above one, other threads share the work; if the system grants none, this thread does it
+    alone. When the call returns, no thread is still working. That also holds after an interrupt, which leaves
+    the remaining items undone.
     """
     _Turns(action, items).take(at_a_time)
 
 
 def flushed_at_a_time(files: Files) -> int:
-    """One after the other on anything but the machine's own disk: there tests count on the order."""
+    """How many files to flush at a time. Only one unless ``files`` is the real disk: tests rely on the
+    order."""
     return FLUSHED_AT_A_TIME if type(files) is OsFiles else 1
 
 
 def take_if_free(acquire: Callable[[bool], bool], taken: list[bool]) -> bool:
     """Take a lock unless another thread has it, and note in ``taken`` that it was taken. An interrupt can
-    strike right behind: call this inside ``try``, and in ``finally`` release the lock if anything is noted.
+    come right after that: call this inside ``try``, and in ``finally`` release the lock if anything is noted.
     """
-    taken.extend(filter(None, map(acquire, (False,))))  # one call: nothing strikes between taking and noting
+    taken.extend(filter(None, map(acquire, (False,))))  # one call: no interrupt between taking and noting
     return bool(taken)
 
 
 class Latch:
-    """Is opened once, and whoever waits goes on.
+    """Opens once and releases all waiting threads.
 
-    Not :class:`threading.Event`: an interrupt inside its ``set`` or ``wait``, which are Python, can leave its
-    lock held, and then every thread that comes to it waits for ever.
+    Not :class:`threading.Event`: its ``set`` and ``wait`` are Python code, and an interrupt inside them can
+    leave its lock held. Every thread that uses it would then wait forever.
     """
 
     def __init__(self) -> None:
         self.is_open = False
         self._closed = threading.Lock()
-        """Held until it is open. Only wakes: ``is_open`` is what counts."""
+        """Held until the latch is open. It only wakes threads; ``is_open`` is what counts."""
         self._closed.acquire()
 
     def open(self) -> None:
-        """Let one that waits go on at once, and others soon."""
+        """Release one waiting thread at once, and the others within 50 ms."""
         self.is_open = True
-        with contextlib.suppress(RuntimeError):  # it was released before
+        with contextlib.suppress(RuntimeError):  # already released
             self._closed.release()
 
     def wait(self, timeout_seconds: float = math.inf) -> None:
-        """Until it is open, or the time is over."""
+        """Wait until the latch is open, or the timeout has passed."""
         deadline = time.monotonic() + timeout_seconds
         while not self.is_open and (left := deadline - time.monotonic()) > 0:
             self._closed.acquire(timeout=min(left, _LOOKED_AGAIN_SECONDS))
 
 
 class _Turns(Generic[T]):
-    """Each item is for the thread that comes next."""
+    """The items, each taken by the next free thread."""
 
     def __init__(self, action: Callable[[T], object], items: Iterable[T]) -> None:
         self._action = action
         self._turns = deque(enumerate(items))
         self._failures: dict[int, Exception] = {}
         self._lock = threading.Lock()
-        """Guards who comes, and that nobody comes any more."""
+        """Guards ``_ends`` and ``_is_over``."""
         self._is_over = False
         self._ends: list[Latch] = []
-        """Of the other threads that have come. Who was started and has not come is not waited for: an
-        interrupt may hide whether a thread was started, and make that it never comes."""
+        """One latch for each other thread that has begun. Threads that have not begun are not waited for:
+        after an interrupt it is not known whether a thread was started, and it may never begin."""
 
     def take(self, at_a_time: int) -> None:
         try:
@@ -101,7 +103,7 @@ class _Turns(Generic[T]):
 
     def _start_thread(self) -> None:
         thread = threading.Thread(target=self._work_beside, name="logstore-turn", daemon=True)
-        with contextlib.suppress(RuntimeError):  # no thread to be had, or the interpreter ends
+        with contextlib.suppress(RuntimeError):  # no thread available, or the interpreter is shutting down
             thread.start()
 
     def _work_beside(self) -> None:
@@ -127,7 +129,7 @@ class _Turns(Generic[T]):
                 self._failures[number] = error
 
     def _wait_for_threads(self) -> None:
-        """An interrupt is raised when all are done: what they work on must not be let go before."""
+        """Raise an interrupt only after all threads are done: until then they use what they work on."""
         interrupt: BaseException | None = None
         while True:
             try:

@@ -1,8 +1,8 @@
-"""What the log of the program is told, through the standard library's ``logging``: what was found wrong, and
-mended, replaced or left out, as warnings; and each deletion, one line an operation, at the level INFO.
+"""Writes to the program's log through the standard library's ``logging``: as warnings what was found wrong
+and mended, replaced or left out; at the level INFO each deletion, one line per operation.
 
-The logger is that of the calling module, below ``logstore``. No handler is installed: where the program sets
-none up, Python shows warnings on stderr and nothing else.
+The logger is that of the calling module, below ``logstore``. No handler is installed: if the program sets
+none up, Python shows only the warnings, on stderr.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from contextlib import suppress
 def warn(message: str, *values: object) -> None:
     """Log a warning; ``values`` fill the message's places as in the standard library's ``logging``.
 
-    Where ``logging`` cannot even be imported, for want of file descriptors, or where what a program has added
-    to it fails, the warning is lost: the error that is being handled is worth more, and the work to be done.
+    The warning is lost if ``logging`` cannot be imported for lack of file descriptors, or if a handler of the
+    program fails: the work, and an error that is being handled, matter more.
     """
     with suppress(Exception):
         import logging  # takes as long to import as all of the format layer, and few programs get here
@@ -24,8 +24,8 @@ def warn(message: str, *values: object) -> None:
 
 
 def inform(message: str, *values: object) -> None:
-    """Log at the level INFO, as :func:`warn`. Where nobody has imported ``logging`` nobody has a handler for
-    that level, and it costs nothing."""
+    """Log at the level INFO, like :func:`warn`. Costs nothing if the program has not imported ``logging``:
+    then no handler takes that level."""
     logging = sys.modules.get("logging")
     if logging is not None:
         with suppress(Exception):

@@ -1,4 +1,4 @@
-"""What the tests of backups share."""
+"""Helpers of the tests of backups."""
 
 from __future__ import annotations
 

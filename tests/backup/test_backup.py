@@ -399,7 +399,7 @@ def test_between_the_two_renames_opening_says_what_to_do():
 
 @pytest.mark.parametrize("where", ["", "/", "/inside", "/orders-0", "/.."])
 def test_not_in_the_store_nor_around_it(filled, where):
-    with pytest.raises(UsageError, match="must lie beside each other"):
+    with pytest.raises(UsageError, match="must not contain each other"):
         filled.backup(filled.path + where)
 
 
@@ -407,7 +407,7 @@ def test_not_through_a_link_into_the_store(filled, tmp_path):
     (tmp_path / "link").symlink_to(filled.path)
     (tmp_path / "deeper").symlink_to(f"{filled.path}/orders-0")
     for path in (tmp_path / "link", tmp_path / "link" / "b", tmp_path / "deeper" / "b"):
-        with pytest.raises(UsageError, match="must lie beside each other"):
+        with pytest.raises(UsageError, match="must not contain each other"):
             filled.backup(path)
 
 
@@ -421,11 +421,11 @@ def test_a_link_to_a_backup_is_followed(filled, path, tmp_path):
 def test_nothing_else_is_overwritten(filled, path, tmp_path):
     path.mkdir()
     (path / "letters").write_text("dear")
-    with pytest.raises(UsageError, match="is no backup"):
+    with pytest.raises(UsageError, match="is not a backup"):
         filled.backup(path)
     with pytest.raises(UsageError, match="is a file"):
         filled.backup(path / "letters")
-    with open_store(tmp_path / "other") as other, pytest.raises(UsageError, match="is no backup"):
+    with open_store(tmp_path / "other") as other, pytest.raises(UsageError, match="is not a backup"):
         filled.backup(other.path)
     assert (path / "letters").read_text() == "dear"
     (tmp_path / "b.partial").mkdir()
@@ -471,7 +471,8 @@ def test_one_at_a_time(filled, path):
 
 
 def test_a_store_that_was_opened_read_only(filled, path):
-    with open_store(filled.path, read_only=True) as reader, pytest.raises(ReadOnlyError):
+    next_step = r"call backup\(\) in the program that has it open; if there is none, run `logstore backup`"
+    with open_store(filled.path, read_only=True) as reader, pytest.raises(ReadOnlyError, match=next_step):
         reader.backup(path)
 
 

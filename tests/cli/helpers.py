@@ -87,4 +87,5 @@ def make_store(path, count=20, partitions=2, **settings):
 def read(path, topic="orders", **options):
     """(partition, record) of a topic, as the library reads them."""
     with logstore.open(path, read_only=True) as store:
-        return [(log.partition.partition, record) for log in store[topic] for record in log.read(**options)]
+        options = {"order": "partition"} | options
+        return [(record.partition, record) for record in store[topic].read(**options)]

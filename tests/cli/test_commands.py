@@ -226,8 +226,8 @@ def test_a_partition_that_cannot_be_read_leaves_the_others(tmp_path):
         (["ls", "DIR/nowhere"], 3, "there is no directory"),
         (["ls", "DIR/s/orders-0"], 3, "name the store and the topic"),
         (["ls", "DIR/s/topics.json"], 3, "is a file"),
-        (["cat", "DIR/s", "order"], 3, "did you mean orders?"),
-        (["cat", "DIR/s", "zzz"], 3, "there are orders"),
+        (["cat", "DIR/s", "order"], 3, "did you mean 'orders'?"),
+        (["cat", "DIR/s", "zzz"], 3, "there are 'orders'"),
         (["cat", "DIR/s", "orders", "-p", "9"], 3, "there is no 9"),
         (["cat", "DIR/s", "orders", "--from", "yesterday"], 2, "neither an offset nor a time"),
         (

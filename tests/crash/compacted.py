@@ -1,8 +1,7 @@
-"""A compacted partition in sessions of everything that can be done to one: a scenario of the crash explorer.
+"""Sessions of all operations on a compacted partition: a scenario of the crash explorer.
 
-What may be found is told by the offsets: each record is there, or it is gone because compaction may have
-taken it. While a round is under way both are right for each record that it may remove; when it has returned,
-only what it left.
+Each record must exist, or compaction may have removed it. While a round is running, both are right for each
+record that it may remove; after it has returned, only what it left is right.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ Contents = dict[int, Keyed]
 
 
 class Appending(NamedTuple):
-    """These are about to be written, at these offsets."""
+    """These records are about to be written, at these offsets."""
 
     offset: int
     records: tuple[Keyed, ...]
@@ -52,21 +51,21 @@ class Durable(NamedTuple):
 
 
 class Compacting(NamedTuple):
-    """What is below ``end`` and no longer the latest of its key may go from now on; tombstones if a round at
-    least their retention ago may have seen them as well."""
+    """From now on compaction may remove records below ``end`` that are not the latest of their keys;
+    tombstones only if a round at least their retention ago may also have seen them."""
 
     end: int
     now_ms: int
 
 
 class Compacted(NamedTuple):
-    """This is left, durably."""
+    """These records are left, durably."""
 
     contents: tuple[tuple[int, Keyed], ...]
 
 
 class Opened(NamedTuple):
-    """A session has found the log like this."""
+    """What a session has found in the log."""
 
     contents: tuple[tuple[int, Keyed], ...]
     end: int
@@ -74,14 +73,14 @@ class Opened(NamedTuple):
 
 
 class History:
-    """Folds the notes of all sessions into what may be found now."""
+    """Combines the notes of all sessions into the contents that are allowed now."""
 
     def __init__(self, said: Iterable[Any]) -> None:
         self.durable = 0
         self.aborted: set[int] = set()
-        """Offsets of what was never committed."""
+        """Offsets of records that were never committed."""
         self._line: Contents = {}
-        """What is in the log if nothing is lost and nothing is taken."""
+        """The contents of the log if nothing is lost or removed."""
         self._allowed: dict[int, set[Keyed]] = {}
         self._rounds: list[Compacting] = []
         self._may_go: set[int] = set()
@@ -120,7 +119,7 @@ class History:
             del self._line[offset], self._allowed[offset]
 
     def check(self, contents: Contents, end: int) -> None:
-        """Raise unless this is what the log may hold."""
+        """Raise unless the log may have these contents."""
         assert end >= self.durable, f"LOST: the log ends at {end}, {self.durable} was promised"
         for offset, record in contents.items():
             allowed = self._allowed.get(offset, set())
@@ -131,7 +130,7 @@ class History:
 
 
 def removable(contents: Contents, rounds: Sequence[Compacting], aborted: set[int]) -> set[int]:
-    """What the last of these rounds may take."""
+    """The offsets that the last of these rounds may remove."""
     this = rounds[-1]
     later: set[bytes] = set()
     found: set[int] = set()
@@ -163,7 +162,7 @@ def contents_of(log: Log, isolation: Isolation = Isolation.LOG_END) -> Contents:
 
 
 def latest_of(contents: Contents, aborted: set[int]) -> dict[bytes, bytes]:
-    """Key -> value, without those that are deleted."""
+    """Key -> value, without deleted keys."""
     table = {key: value for offset, (key, value) in sorted(contents.items()) if offset not in aborted}
     return {key: value for key, value in table.items() if value is not None}
 
@@ -181,7 +180,7 @@ class CompactedSession:
         self._open()
 
     def _open(self) -> None:
-        """What the last session has left open of transactions is aborted."""
+        """Abort the transactions that the last session has left open."""
         self.log = open_compacted(self.files, self.clock)
         contents = contents_of(self.log)
         self.say(Opened(tuple(contents.items()), self.log.log_end_offset, self.log.durable_offset))
@@ -191,7 +190,7 @@ class CompactedSession:
         self._sequences: dict[int, int] = {}
 
     def _records(self, count: int, *, is_aborted: bool = False) -> list[Keyed]:
-        """The next ones, which are about to be appended."""
+        """The next records, which are about to be appended."""
         made: list[Keyed] = []
         for _ in range(count):
             self._number += 1
@@ -221,7 +220,7 @@ class CompactedSession:
         self.say(Durable(self.log.durable_offset))
 
     def abort(self) -> None:
-        """A transaction of a producer of its own that is not committed."""
+        """A transaction, by a producer of its own, that is aborted."""
         records = self._records(2, is_aborted=True)
         producer_id = self._number
         self.log.extend(records, producer=ProducerIdentity(producer_id, 0, 0, transactional=True))
@@ -283,7 +282,7 @@ def keyed_batch(records: Sequence[Keyed], now_ms: int, producer_id: int, sequenc
 
 
 def check_sequences(log: Log) -> None:
-    """The last batch of each producer is known again, also where compaction has emptied it."""
+    """Check that the log recognises the last batch of each producer, even if compaction has emptied it."""
     last: dict[int, BatchHeader] = {}
     for _, header in batches_of(log):
         if header.producer_id >= 0 and not header.is_transactional:

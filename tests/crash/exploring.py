@@ -11,8 +11,8 @@ _STATES_PER_SEED = 1_500
 
 
 def explore_many(figure: str, scenario: Scenario, first_seed: int, state_count: int) -> None:
-    """Chains of up to three cuts, seed by seed, until so many states were checked. The first failure ends it;
-    its rule says how to make the state again."""
+    """Explore chains of up to three cuts, seed by seed, until ``state_count`` states were checked. The first
+    failure ends it; its rule makes the state again."""
     started = perf_counter()
     explored = Explored()
     seed = first_seed

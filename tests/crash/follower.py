@@ -1,7 +1,7 @@
-"""A follower's log, with the gaps of its leader's: a scenario of the crash explorer.
+"""A follower's log with the gaps of its leader's: a scenario of the crash explorer.
 
-The leader's log is a fixed row of offsets, of which some are missing. Whatever the disk kept of the log is
-a prefix of that row, and holds what was durable.
+The leader's log is a fixed sequence of offsets, with some missing. After a crash the log must be a prefix of
+that sequence, and have everything that was durable.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Session:
         self._hold()
 
     def _hold(self) -> None:
-        """An open makes durable what it found."""
+        """Note that an open makes durable what it found."""
         self._say(Held(self._log.durable_offset))
 
     def replicate(self) -> None:
@@ -71,7 +71,7 @@ class _Session:
         self._log.roll()
 
     def lead(self) -> None:
-        """For a moment."""
+        """Lead for a moment."""
         self.become_leader()
         self._log.set_role(Role.FOLLOWER)
 

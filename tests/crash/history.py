@@ -1,7 +1,7 @@
-"""What a partition may hold after a power cut, by what its writer has noted up to then.
+"""What a partition may contain after a power cut, according to what its writer has noted before.
 
-Each value says which one was in front of it when it was appended, so that a log whose records come from
-different pasts is found out by its contents alone.
+Each value names the one before it when it was appended, so that the contents alone show if a log's records
+come from different pasts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 FIRST = b"none"
 ERASED = b"erased"
-"""Stands where a record was erased."""
+"""Stands for an erased record."""
 
 
 class Appending(NamedTuple):
@@ -29,7 +29,7 @@ class Durable(NamedTuple):
 
 
 class Deleting(NamedTuple):
-    """Records below ``before`` may go from now on."""
+    """Records below ``before`` may disappear from now on."""
 
     before: int
 
@@ -41,7 +41,7 @@ class Deleted(NamedTuple):
 
 
 class Truncating(NamedTuple):
-    """Records from ``floor`` on may go from now on."""
+    """Records from ``floor`` on may disappear from now on."""
 
     floor: int
 
@@ -53,20 +53,20 @@ class Truncated(NamedTuple):
 
 
 class Erasing(NamedTuple):
-    """The records at these offsets may go from now on."""
+    """The records at these offsets may disappear from now on."""
 
     offsets: tuple[int, ...]
 
 
 class Erased(NamedTuple):
-    """They are gone for good, and nothing on the disk tells what they were."""
+    """These records are gone for good, and nothing on the disk shows what they were."""
 
     offsets: tuple[int, ...]
 
 
 class Refused(NamedTuple):
-    """The log ends at ``end``: an append was refused. Until something else is there, or this end is durable,
-    a crash may bring back what was to be appended."""
+    """An append was refused, and the log ends at ``end``. Until other records are there, or this end is
+    durable, a crash may bring back the refused records."""
 
     end: int
 
@@ -80,7 +80,7 @@ class Opened(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What somebody reads."""
+    """What a reader finds."""
 
     start: int
     values: tuple[bytes, ...]
@@ -91,7 +91,7 @@ class Found(NamedTuple):
 
 
 def next_value(number: int, previous: bytes, size_bytes: int) -> bytes:
-    """A value that names itself and the one in front of it."""
+    """A value that names itself and the one before it."""
     return b"%d<%b|" % (number, name_of(previous)) + b"." * size_bytes
 
 
@@ -108,13 +108,13 @@ class History:
 
     def __init__(self, said: Iterable[Any]) -> None:
         self.line: dict[int, bytes] = {}
-        """What the writer believes to be in the log, by offset."""
+        """The writer's view of the log, by offset."""
         self.end = 0
         self.durable = 0
         self.start_low = 0
         self.start_high = 0
         self.erased: set[bytes] = set()
-        """Values of which nothing may be left on the disk."""
+        """Values that must not be anywhere on the disk."""
         self._may_go: set[int] = set()
         self._allowed: dict[int, set[bytes]] = {}
         for note in said:
@@ -165,7 +165,7 @@ class History:
         for offset, value in enumerate(note.values, note.start):
             self.line[offset] = value
             if offset in self._may_go or value == ERASED:
-                self._allowed[offset] = {value}  # an erasure that was cut off goes neither back nor on
+                self._allowed[offset] = {value}  # an interrupted erasure is neither undone nor continued
         self._may_go = set()
         self.end = end
         self._fold(Durable(min(note.durable, end)))
@@ -180,7 +180,7 @@ class History:
         self.durable = min(self.durable, end)
 
     def check(self, found: Found) -> None:
-        """Raise unless the records are a past of this log with all that was promised."""
+        """Raise unless the records are an allowed state of this log, with everything that was promised."""
         assert self.start_low <= found.start <= max(self.start_high, self.start_low), (
             f"the log starts at {found.start}; it must start at {self.start_low} to {self.start_high}"
         )

@@ -1,4 +1,4 @@
-"""A partition in sessions of everything that can be done to one: a scenario of the crash explorer."""
+"""Sessions of all operations on a partition: a scenario of the crash explorer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def open_partition(files: Any, **options: Any) -> Log:
 
 
 def abandon(log: Log) -> None:
-    """Let go of a log as a killed process does."""
+    """Release a log as the death of the process would."""
     log.abandon()
     log._context.scheduler.stop()
     log._context.home.release()
@@ -43,19 +43,19 @@ class Session(Writer):
         super().__init__(log, files.note, rng, clock, 1_000 * len(said))
 
     def reopen(self) -> None:
-        """A clean stop."""
+        """Stop cleanly, and open again."""
         self.log.close()
         self.say(Durable(self.end))
         self.log = open_partition(self.files, clock=self.clock)
         self.begin()
 
     def remove_deleted(self) -> None:
-        """Let the time come at which deleted files are removed."""
+        """Advance the time until deleted files are removed."""
         self.clock.advance(120_000)
         self.log._context.scheduler.run_due()
 
     def append_from_two_threads(self) -> None:
-        """A second thread appends and flushes while the first one's flush is under way."""
+        """A second thread appends and flushes while the first thread's flush is running."""
         (first,) = self.values(1, 20)
         self.number += 1
         second = self._last = next_value(self.number, first, 20)
@@ -68,7 +68,7 @@ class Session(Writer):
         thread = Thread(target=append_second)
 
         def is_group_commit(operation: Operation) -> bool:
-            """The flush that others wait for, and not one of a roll, during which nobody can append."""
+            """Whether others wait for the flush; not that of a roll, during which no thread can append."""
             return isinstance(operation, FlushFile) and not self.log.writer.guard.lock._is_owned()  # type: ignore[attr-defined]
 
         def before(operation: Operation) -> None:
@@ -83,7 +83,7 @@ class Session(Writer):
 
         self.files.before = before
         self.log.extend([(None, first)], flush=True)
-        if thread.ident is None:  # an append that rolls has flushed nothing of its own
+        if thread.ident is None:  # an append that rolls does not flush its own records
             self.files.before = None
         self.say(Durable(self.end + 1))
         has_noted.set()
@@ -115,7 +115,7 @@ ACTIONS: dict[str, tuple[int, Callable[[Session], None]]] = {
 
 
 def check_erased(files: MemoryFiles, history: History) -> None:
-    """Nothing that was erased for good is in any file."""
+    """Check that no file contains a record that was erased for good."""
     for path, data in files.now().paths().items():
         for value in history.erased:
             whole = rb"(?<![0-9])" + re.escape(value)  # not the end of a larger number

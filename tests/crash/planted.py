@@ -1,7 +1,7 @@
 """Bugs to plant: changes to the shipped code, each of which breaks one rule that keeps data safe.
 
-A function is compiled anew from its changed text and put in place of the right one, so a bug that no longer
-fits the code fails loudly.
+A function is compiled from its changed text and replaces the right one. A bug that no longer fits the code
+fails loudly.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.crash.store import StoreScenario
 
 
 class Change(NamedTuple):
-    """A piece of a function's text, and what stands there instead."""
+    """A piece of a function's text, and its replacement."""
 
     place: str
     """``module:function`` or ``module:Class.method`` below ``logstore``."""
@@ -30,14 +30,14 @@ class Change(NamedTuple):
 
 
 class Bug(NamedTuple):
-    """One bug, and who is to find it. Where two things protect the same data, both are gone."""
+    """One bug, and the scenario that must find it. If two things protect the same data, both are removed."""
 
     name: str
     changes: tuple[Change, ...]
     scenario: Scenario
     depth: int = 1
     chained_share: float = 0.02
-    """Of the states, so many get another session."""
+    """The share of states that get another session."""
 
 
 def _partition(*actions: str) -> Scenario:
@@ -311,7 +311,7 @@ BUGS = (
 
 @contextmanager
 def planted(bug: Bug) -> Iterator[None]:
-    """While inside, the bug is in the code."""
+    """The code has the bug inside this context."""
     with ExitStack() as stack:
         for change in bug.changes:
             stack.enter_context(_changed(bug.name, change))
@@ -344,7 +344,7 @@ def _changed(name_of_bug: str, change: Change) -> Iterator[None]:
 
 @contextmanager
 def _callers_of(module: Any, name: str, before: Any, function: Any) -> Iterator[None]:
-    """Modules that imported a function by its name call the changed one, too."""
+    """Let modules that imported a function by name call the changed one too."""
     users = [
         user
         for user_name, user in list(sys.modules.items())

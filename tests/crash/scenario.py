@@ -1,4 +1,4 @@
-"""What the scenarios of the crash explorer have in common: sessions of actions, drawn by weight or given."""
+"""The common part of the crash explorer's scenarios: sessions of actions, drawn by weight or given."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class RandomScenario(ABC):
     """Sessions of random actions, or of given ones."""
 
     table: ClassVar[Mapping[str, tuple[int, Callable[[Any], None]]]]
-    """Name -> weight, and what it does with a session."""
+    """Name -> weight, and the action on a session."""
     first: ClassVar[Sequence[str]] = ()
-    """What each random session begins with."""
+    """The actions that begin each random session."""
 
     def __init__(self, *, actions: Sequence[str] = (), length: int = 8) -> None:
         self._actions = actions
@@ -29,7 +29,7 @@ class RandomScenario(ABC):
 
     @abstractmethod
     def check_state(self, files: MemoryFiles, said: Sequence[Any]) -> None:
-        """Raise unless the disk holds what it may."""
+        """Raise unless the disk has allowed contents."""
 
     def session(self, files: MemoryFiles, said: Sequence[Any], rng: random.Random) -> None:
         session = self.begin(files, said, rng)

@@ -1,4 +1,4 @@
-"""A store in sessions: topics come and go, their partitions are written to, time passes."""
+"""Sessions of a store: topics are created and deleted, partitions are written, time passes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ STORE_CONFIG = StoreConfig(linger_ms=0, topic=CONFIG, num_recovery_threads_per_d
 
 
 class Creating(NamedTuple):
-    """The topic may be there from now on, and hold these partitions."""
+    """The topic may exist from now on, with these partitions."""
 
     topic: str
     held: tuple[int, ...]
 
 
 class Created(NamedTuple):
-    """The topic is there, durably, and holds these partitions and no others."""
+    """The topic exists, durably, with exactly these partitions."""
 
     topic: str
     held: tuple[int, ...]
@@ -56,7 +56,7 @@ class Removed(NamedTuple):
 
 
 class Said(NamedTuple):
-    """What the writer of a partition has noted."""
+    """A note of a partition's writer."""
 
     topic: str
     partition: int
@@ -64,7 +64,7 @@ class Said(NamedTuple):
 
 
 class StoreHistory:
-    """Which topics may be found, and what in their partitions."""
+    """Which topics may exist, and what their partitions may contain."""
 
     def __init__(self, said: Sequence[Any]) -> None:
         self.least: dict[str, frozenset[int]] = {}
@@ -92,7 +92,7 @@ class StoreHistory:
             self._forget(note.topic, ())
 
     def _forget(self, topic: str, held: Sequence[int]) -> None:
-        """What was said of partitions that are not held any more."""
+        """Forget notes about partitions that are no longer held."""
         for place in [place for place in self._notes if place[0] == topic and place[1] not in held]:
             del self._notes[place]
 
@@ -146,13 +146,13 @@ class StoreSession:
         self.files.note(Said(topic, number, note))
 
     def _any(self) -> list[Writer]:
-        """A writer, or none if there is no topic."""
+        """A random writer, in a list; empty if there is no topic."""
         return [self.rng.choice(list(self.writers.values()))] if self.writers else []
 
-    # What may be done
+    # Actions
 
     def create(self) -> None:
-        """A topic that is not there."""
+        """Create a topic that does not exist."""
         missing = [name for name in TOPICS if name not in self.store]
         if missing:
             name, count = self.rng.choice(missing), self.rng.randint(1, 3)
@@ -193,7 +193,7 @@ class StoreSession:
                 del self.writers[topic.name, number]
 
     def _any_topic(self) -> list[Topic]:
-        """A topic, or none if there is none."""
+        """A random topic, in a list; empty if there is none."""
         present = list(self.store)
         return [self.store[self.rng.choice(present)]] if present else []
 

@@ -100,10 +100,10 @@ def test_an_exploration_that_checks_nothing_is_refused(option):
         ("EIO", {}, "FAULTS"),
         (FAULTS["EIO"], {"kinds": ["wrte"]}, "flush directory"),
         (FAULTS["EIO"], {"kinds": "write"}, "must be a list"),
-        (FAULTS["EIO"], {"kinds": []}, "of this fault are"),
-        (FAULTS["ENOSPC"], {"kinds": ["read"]}, "of this fault are: create"),
-        (FAULTS["EIO"], {"at": 0}, "at counts from 1"),
-        (FAULTS["EIO"], {"times": -1}, "times is how many"),
+        (FAULTS["EIO"], {"kinds": []}, "this fault only strikes"),
+        (FAULTS["ENOSPC"], {"kinds": ["read"]}, "this fault only strikes: create"),
+        (FAULTS["EIO"], {"at": 0}, "at must be 1 or above"),
+        (FAULTS["EIO"], {"times": -1}, "times 0 or above"),
     ],
 )
 def test_a_fault_that_never_strikes_is_refused(fault, options, said):

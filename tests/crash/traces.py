@@ -1,7 +1,7 @@
 """The main actions, and the exact file operations that each does.
 
-``python -m tests.crash.traces`` writes the files of ``tests/crash/golden`` anew; what has changed in them is
-then there to review: a flush that is gone is a line that is gone.
+``python -m tests.crash.traces`` writes the files of ``tests/crash/golden`` again. Review the difference: a
+missing flush is a missing line.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -22,25 +23,24 @@ GOLDEN = Path(__file__).parent / "golden"
 _FLUSHED = [NewRecord(b"value", timestamp_ms=1_700_000_000_000)]
 
 
-def _of_partition(action: Callable[..., object], *before: Callable[..., object]) -> list[str]:
-    """What an action does to a partition that others have prepared."""
+def _of(
+    open_it: Callable[[MemoryFiles], object],
+    path: str,
+    action: Callable[..., object],
+    *before: Callable[..., object],
+) -> list[str]:
+    """The operations of an action on something that was opened, after the actions ``before``."""
     files = MemoryFiles()
-    log = open_partition(files)
+    opened = open_it(files)
     for prepare in before:
-        prepare(log)
+        prepare(opened)
     files.trace.clear()
-    action(log)
-    return trace_lines(files.trace, "/t-0")
+    action(opened)
+    return trace_lines(files.trace, path)
 
 
-def _of_store(action: Callable[..., object], *before: Callable[..., object]) -> list[str]:
-    files = MemoryFiles()
-    store = open_store(files)
-    for prepare in before:
-        prepare(store)
-    files.trace.clear()
-    action(store)
-    return trace_lines(files.trace, "/store")
+_of_partition = partial(_of, open_partition, "/t-0")
+_of_store = partial(_of, open_store, "/store")
 
 
 def _append(log) -> None:
@@ -150,7 +150,7 @@ ACTIONS: dict[str, Callable[[], list[str]]] = {
 
 
 def trace(name: str) -> str:
-    """The lines of an action; ids that are drawn by chance are the same each time."""
+    """The lines of an action; random ids are the same each time."""
     rng = random.Random(0)
 
     def draw() -> uuid.UUID:

@@ -1,4 +1,4 @@
-"""What logstore warns of while a state is checked."""
+"""Checks what logstore warns of while a state is checked."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ class _Collector(logging.Handler):
 
 @contextmanager
 def no_damage_ignored() -> Iterator[None]:
-    """Raise if a damaged file is put up with inside: a power cut must damage none that is written whole."""
+    """Raise if logstore tolerates a damaged file inside: a power cut must not damage files that are written
+    whole."""
     collector = _Collector()
     propagates, _LOGGER.propagate = _LOGGER.propagate, False
     _LOGGER.addHandler(collector)

@@ -1,4 +1,4 @@
-"""What may be done to a log, noted as it is done: see :mod:`tests.crash.history`."""
+"""Operations on a log, each with its notes: see :mod:`tests.crash.history`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Say = Callable[[Any], None]
 
 
 class Writer:
-    """One log, and what its writer notes. Values are numbered from ``number`` on, and never again alike."""
+    """One log, and the notes of its writer. Values are numbered from ``number`` on, so no two are equal."""
 
     def __init__(self, log: Log, say: Say, rng: random.Random, clock: ManualClock, number: int) -> None:
         self.rng = rng
@@ -42,7 +42,7 @@ class Writer:
         self.begin()
 
     def begin(self) -> None:
-        """Take note of what was found in a log that has just been opened."""
+        """Note what was found in a log that has just been opened."""
         found = found_in(self.log)
         self.say(Opened(found.start, found.values, self.log.durable_offset))
         self.end = found.end
@@ -61,7 +61,7 @@ class Writer:
         return made
 
     def appended(self, count: int) -> None:
-        """A batch of so many records was appended."""
+        """Note that a batch of ``count`` records was appended."""
         self.end += count
         self._borders.append(self.end)
         self.say_durable()
@@ -69,10 +69,10 @@ class Writer:
     def say_durable(self) -> None:
         self.say(Durable(self.log.durable_offset))
 
-    # What may be done
+    # Actions
 
     def append(self, count: int = 1, *, size_bytes: int = 20, flush: bool = False) -> None:
-        """One batch."""
+        """Append one batch."""
         values = self.values(count, size_bytes)
         offsets = self.log.extend([(None, value) for value in values], flush=flush)
         assert offsets == range(self.end, self.end + count), f"{offsets} instead of {self.end}"
@@ -81,7 +81,7 @@ class Writer:
         self.appended(count)
 
     def append_as_producer(self) -> None:
-        """A batch of an idempotent producer, a new one or one of this session."""
+        """Append a batch of an idempotent producer, a new one or one of this session."""
         producers = self._sequences
         if not producers or self.rng.random() < 0.5:
             producers[self.number] = 0
@@ -119,7 +119,7 @@ class Writer:
         self.say(Deleted(self.log.delete_before(offset)))
 
     def truncate(self) -> None:
-        """At a border of batches."""
+        """Truncate at a border of batches."""
         start = self.log.log_start_offset
         floor = self.rng.choice([border for border in self._borders if border >= start] or [self.end])
         self.say(Truncating(floor))
@@ -133,7 +133,7 @@ class Writer:
         self._last = (last[0].value or b"") if last else FIRST
 
     def erase(self) -> None:
-        """Some records here and there, or all of a stretch."""
+        """Erase some scattered records, or a whole range."""
         start, end = self.log.log_start_offset, self.end
         if self.rng.random() < 0.5:
             first = self.rng.randint(start, end)
@@ -155,7 +155,7 @@ class Writer:
 
 
 def found_in(log: Log) -> Found:
-    """What can be read; ERASED where there is nothing, which the history must allow."""
+    """The readable records; ERASED for a missing one, which the history must allow."""
     values = {record.offset: record.value or b"" for record in log.read()}
     start, end = log.log_start_offset, log.log_end_offset
     assert list(values) == sorted(values)
@@ -164,7 +164,7 @@ def found_in(log: Log) -> Found:
 
 
 def check_lookups(log: Log, found: Found) -> None:
-    """The indexes lead to every record."""
+    """Check that the indexes lead to every record."""
     for offset, value in enumerate(found.values, found.start):
         record = log.record_at(offset)
         if value == ERASED:
@@ -175,14 +175,14 @@ def check_lookups(log: Log, found: Found) -> None:
 
 
 def check_producers(log: Log) -> tuple[bytes, ...]:
-    """The last batch that the log has of a producer is known again, and the one behind it is taken. Returns
-    what was appended."""
+    """Check that the log recognises the last batch of each producer, and takes the next one. Returns what was
+    appended."""
     last: dict[int, tuple[bytes, BatchHeader]] = {}
     for data, header in batches_of(log):
         if header.producer_id >= 0:
             last[header.producer_id] = data, header
     for data, header in last.values():
-        if header.record_count != count_of(header):  # the producer sent those that are erased, too
+        if header.record_count != count_of(header):  # the producer also sent the erased ones
             data = encode_batch(
                 [None] * count_of(header),
                 [b"again"] * count_of(header),
@@ -191,7 +191,7 @@ def check_producers(log: Log) -> tuple[bytes, ...]:
                 producer_epoch=header.producer_epoch,
                 base_sequence=header.base_sequence,
             )
-        result = log.append_batch(bytes(8) + data[8:])  # the base offset is the leader's to give
+        result = log.append_batch(bytes(8) + data[8:])  # the leader sets the base offset
         assert result is not None
         assert result.is_duplicate, f"the batch of producer {header.producer_id} was appended twice"
         assert result.base_offset == header.base_offset
@@ -215,7 +215,7 @@ def check_producers(log: Log) -> tuple[bytes, ...]:
 
 
 def count_of(header: BatchHeader) -> int:
-    """The records that the batch was appended with."""
+    """How many records the batch had when it was appended."""
     return header.last_offset_delta + 1
 
 

@@ -208,7 +208,7 @@ def test_open_transactions_are_refused_or_aborted_in_the_copy(tmp_path, crashed)
     store._directory.abandon() if crashed else store.close()
     broker = make_broker(tmp_path / "broker")
     before = listed(source), listed(broker)
-    with pytest.raises(UsageError, match=r"kept-0 has open transactions, of producers 7, which nobody"):
+    with pytest.raises(UsageError, match=r"kept-0 has open transactions, of producers 7\. In the target"):
         logstore.handover(source, broker, accept_settings=True)
     assert (listed(source), listed(broker)) == before
     logstore.handover(source, broker, accept_settings=True, abort_transactions=True)
@@ -227,9 +227,11 @@ def test_neither_directory_may_be_open(tmp_path):
     for path in (source, target):
         with (
             logstore.open(path, config=QUIET),
-            pytest.raises(LockedError, match="stop the broker, or close the store"),
+            pytest.raises(LockedError, match="stop the broker, or close the store") as refused,
         ):
             logstore.handover(source, target, dry_run=True)
+        assert f"{path}/.lock is held by this process: a handover needs" in str(refused.value)
+        assert "open(" not in str(refused.value)
     logstore.handover(source, target)
 
 
@@ -266,7 +268,7 @@ def test_directories_of_another_user_are_refused(tmp_path, monkeypatch):
 def test_there_must_be_room_for_the_copies(tmp_path, monkeypatch):
     source = make_store(tmp_path / "store", kept=1)
     monkeypatch.setattr("logstore.exchange.plan.free_bytes", lambda files, path: 10)
-    with pytest.raises(DiskFullError, match="bytes are to be copied, 10 are free"):
+    with pytest.raises(DiskFullError, match="bytes must be copied, 10 are free"):
         logstore.handover(source, tmp_path / "target")
     assert not (tmp_path / "target").exists()
 

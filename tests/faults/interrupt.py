@@ -1,9 +1,9 @@
-"""Exceptions at any line: what MemoryError and Ctrl-C do.
+"""Exceptions at any line, as from MemoryError and Ctrl-C.
 
-A trace function counts the calls and lines that run in chosen modules, and raises at the Nth. Left out is
-where Python raises nothing of the kind: lines that only move values between names, attributes and branches,
-and where a ``with`` statement leaves its block. (The interpreter looks for signals when a function begins,
-when it has called one, and when it jumps back.) The instructions are those of Python 3.11.
+A trace function counts the calls and lines that run in chosen modules, and raises at the Nth. It leaves out
+the places where Python raises no such exception: lines that only move values between names, attributes and
+branches, and the end of a ``with`` block. (The interpreter looks for signals when a function begins, when a
+call returns, and when it jumps back.) The instructions are those of Python 3.11.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _QUIET_NAMES = """
     COPY_FREE_VARS MAKE_CELL
 """
 _QUIET = frozenset(_QUIET_NAMES.split())
-"""Instructions of Python 3.11 that call, compute and repeat nothing."""
+"""Instructions of Python 3.11 that neither call, compute nor jump back."""
 _CALLING = ("PRECALL", "CALL")
 
 Place = tuple[str, int]
@@ -45,7 +45,7 @@ Place = tuple[str, int]
 
 @functools.cache
 def _leaving_positions(code: CodeType) -> frozenset[int]:
-    """Where in a function a ``with`` block is left, at its end or because of an error."""
+    """The places in a function where a ``with`` block ends, normally or because of an error."""
     found = set()
     window: list[Any] = []
     for instruction in dis.get_instructions(code):
@@ -64,14 +64,14 @@ def _leaving_positions(code: CodeType) -> frozenset[int]:
 
 @functools.cache
 def _quiet_lines(code: CodeType) -> frozenset[int]:
-    """The lines of a function on which nothing can come in between."""
+    """The lines of a function that cannot be interrupted."""
     loud, all_lines, releases = set(), set(), set()
     line = code.co_firstlineno
     for instruction in dis.get_instructions(code):
         line = instruction.starts_line or line
         all_lines.add(line)
         if instruction.opname == "LOAD_METHOD" and instruction.argval == "release":
-            releases.add(line)  # the one call of its line, and signals are looked for when it has returned
+            releases.add(line)  # the only call of its line, and signals are looked for after it returns
         elif instruction.opname not in _QUIET and not (line in releases and instruction.opname in _CALLING):
             loud.add(line)
     return frozenset(all_lines - loud)
@@ -119,7 +119,7 @@ class Interrupter:
 
 
 def uninterrupted(action: Callable[[], object]) -> None:
-    """Part of a workload that belongs to the test."""
+    """Run a part of a workload that belongs to the test, without interrupting it."""
     tracing = sys.gettrace()
     sys.settrace(None)
     action()

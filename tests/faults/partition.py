@@ -1,9 +1,9 @@
-"""What is done to a partition while its disk fails, and what must be true afterwards.
+"""Operations on a partition while its disk fails, and what must hold afterwards.
 
-A :class:`Workload` is one thing that is done to a partition with a past. :func:`run` does it once while an
-operation fails, and goes on as a program would: it reads, writes on if the log lets it, else opens the log
-again, and dies at some point of all this. At each step the log must be what its history says, and so must the
-states of a power cut at points behind the failure.
+A :class:`Workload` is one action on a partition with a past. :func:`run` does it once while an operation
+fails, and continues as a program would: it reads, writes on if the log allows it, otherwise reopens the log,
+and dies at some point of all this. At each step the log must agree with its history, and so must the states
+of power cuts after the failure.
 """
 
 from __future__ import annotations
@@ -55,8 +55,7 @@ class Disk(FaultyFiles):
         self.memory.note(said)
 
     def said(self, number: int | None = None) -> list[Any]:
-        """What was noted by everybody; with ``number``, up to the operation of this number and right behind
-        it, before anything else happened."""
+        """All notes so far; with ``number``, those up to and right after the operation of this number."""
         trace = self.memory.trace
         end = len(trace)
         if number is not None:
@@ -68,7 +67,7 @@ class Disk(FaultyFiles):
 
 
 class Past(NamedTuple):
-    """A disk, and what was noted by those who wrote it."""
+    """A disk, and the notes of its writers."""
 
     image: Image = Image()
     said: tuple[Any, ...] = ()
@@ -91,7 +90,7 @@ class Session(Writer):
         )
 
     def let_go(self) -> None:
-        """As a killed process does."""
+        """Release the log as the death of the process would."""
         self.is_open = False
         abandon(self.log)
 
@@ -105,14 +104,14 @@ class Session(Writer):
         self.log.close()
         self.say(Durable(self.end))
 
-    # What may be done, besides what every writer does
+    # Actions besides those of every writer
 
     def append_much(self) -> None:
-        """More than a segment at once."""
+        """Append more than a segment at once."""
         self.append(40, size_bytes=60)
 
     def append_singly(self) -> None:
-        """Records that gather until the linger time is over."""
+        """Append records that gather until the linger time is over."""
         for _ in range(3):
             (value,) = self.values(1, 20)
             assert self.log.append(value) == self.end
@@ -120,7 +119,7 @@ class Session(Writer):
         self.let_time_pass(5)
 
     def append_replicated(self) -> None:
-        """A copy of a leader's batch."""
+        """Append a copy of a leader's batch."""
         batch = encode_batch(
             [None] * 2,
             self.values(2, 20),
@@ -132,7 +131,7 @@ class Session(Writer):
         self.appended(2)
 
     def adopt_file(self) -> None:
-        """A file that another process wrote."""
+        """Adopt a file that another process wrote."""
         values, now_ms = self.values(6, 20), self.clock.now_ms()
         batches = [encode_batch([None] * 2, values[n : n + 2], now_ms) for n in (0, 2, 4)]
         path = self.disk.memory.absolute(f"{PATH}/../file-{self.number}")  # never again the same
@@ -182,7 +181,7 @@ class Session(Writer):
         self.log.find_timestamp(self.clock.now_ms())
 
     def recover(self, tail: bytes = b"") -> None:
-        """The process dies, and its successor opens the log."""
+        """Let the process die, and open the log in the next one."""
         self.let_go()
         if tail:
             log = self.disk.memory.open(self.log.writer.core.active.path)
@@ -195,7 +194,7 @@ class Session(Writer):
 
 
 def settle(writer: Writer, history: Callable[[], History]) -> None:
-    """After a failure: the log must be what it may be; take it as it is."""
+    """After a failure: check that the log is in an allowed state, and note that state."""
     log = writer.log
     check_locks(log)
     if log.writer.gathering.rows.row_count and not log.needs_reopen:
@@ -213,7 +212,7 @@ def settle(writer: Writer, history: Callable[[], History]) -> None:
 
 
 def check_locks(log: Log) -> None:
-    """Nothing is held any more."""
+    """Check that no lock is held."""
     assert not log.writer.guard.lock._is_owned(), "the log's lock is held"  # type: ignore[attr-defined]
     assert not log.writer.durability.commit._lock.locked()
     assert not log.writer.durability.commit._is_flushing, "nobody can flush any more"
@@ -278,12 +277,12 @@ def make_past() -> Past:
 
 
 class Outcome(NamedTuple):
-    """What came of a run."""
+    """The result of a run."""
 
     failed: bool
     """An operation failed: there is one of this number."""
     state_count: int
-    """Power cuts that were looked at."""
+    """How many power cuts were checked."""
 
 
 def run(
@@ -296,7 +295,7 @@ def run(
     max_states: int = 2,
     seed: int = 0,
 ) -> Outcome:
-    """Do it while operation number ``at`` fails, and ``times`` - 1 behind it."""
+    """Do it while operation number ``at`` fails, and the ``times`` - 1 after it."""
     rng = random.Random(f"{seed}/{at}/{times}")
     disk, session = begin(past, workload, rng)
     disk.fail(fault, at=at, times=times)
@@ -354,7 +353,8 @@ def interrupt(
 
 
 def check_error(error: StorageError, fault: Fault, disk: Disk) -> None:
-    """It says what was done to which file, and why it failed; or that the log must be reopened."""
+    """Check that the error names the operation, the file and the reason; or says that the log must be
+    reopened."""
     assert disk.failures, f"nothing failed, but: {error}"
     assert error.filename, f"{error!r} names no path"
     if isinstance(error, ReopenRequiredError):
@@ -365,7 +365,7 @@ def check_error(error: StorageError, fault: Fault, disk: Disk) -> None:
 
 
 def go_on(session: Session, workload: Workload, rng: random.Random) -> None:
-    """As the program would, now that the cause is gone."""
+    """Continue as the program would, now that the cause is gone."""
     if session.is_open and not session.log.is_closed:
         settle(session, session.disk.history)
         if session.log.needs_reopen:
@@ -381,7 +381,7 @@ def go_on(session: Session, workload: Workload, rng: random.Random) -> None:
             session.let_go()
     elif not session.is_open:
         with suppress(StorageError):
-            session.log.close()  # again, or what is left of it: now the directory must be free
+            session.log.close()  # again, or the rest of it: now the directory must be free
     if not session.is_open:
         open_in_trouble(session, rng)
     check_opened(session)
@@ -391,7 +391,7 @@ def go_on(session: Session, workload: Workload, rng: random.Random) -> None:
 
 
 def open_in_trouble(session: Session, rng: random.Random) -> None:
-    """Open the log, by chance with another failure on the way, and then once more."""
+    """Open the log, sometimes with another failure on the way, and then once more."""
     if rng.random() < 0.3:
         session.disk.fail(FAULTS["EIO"], at=rng.randint(1, 100))
         with suppress(StorageError):
@@ -404,7 +404,7 @@ def open_in_trouble(session: Session, rng: random.Random) -> None:
 
 
 def check_refuses(log: Log) -> None:
-    """A log that must be reopened takes nothing, promises nothing, and is readable."""
+    """Check that a log that must be reopened accepts nothing, promises nothing, and can be read."""
     durable_offset, found = log.durable_offset, found_in(log)
     for change in (
         lambda: log.extend([b"refused"]),
@@ -446,14 +446,14 @@ def cut_power(
     max_states: int,
     check: Check = check_partition,
 ) -> int:
-    """Look at what a kill leaves at the end, and at some states of power cuts behind ``point`` of the trace;
+    """Check what a kill leaves at the end, and some states of power cuts after ``point`` of the trace;
     returns how many."""
     trace = disk.memory.trace
     check(MemoryFiles(disk.memory.now()), disk.said())
     ends = [number for number in range(point, len(trace)) if not isinstance(trace[number], Note)]
     chosen = {rng.choice(ends) for _ in range(max_states)} if ends else set()
     if rng.random() < 0.5:
-        chosen |= set(ends[-1:])  # where most has been promised since
+        chosen |= set(ends[-1:])  # most has been promised there
     states = CrashStates(past.image, rng.randrange(1 << 30))
     for number, entry in enumerate(trace):
         if isinstance(entry, Note):
@@ -468,14 +468,15 @@ def cut_power(
             if is_unread_index(error, disk):
                 continue
             story = [f"  {entry!s:.150}" for entry in trace[max(number - 40, 0) : number + 1]]
-            error.add_note("\n".join(["the power was cut behind:", *story, states.describe(choices)]))
+            error.add_note("\n".join(["the power was cut after:", *story, states.describe(choices)]))
             raise
     return len(chosen) + 1
 
 
 def is_unread_index(error: Exception, disk: Disk) -> bool:
-    """A recovery completes the last index entries of the segment in front of the recovery point, and goes on
-    without where it cannot read that segment. Verifying tells; no record is lost."""
+    """Whether the error is only about index entries. A recovery completes the last ones of the segment before
+    the recovery point, but continues without them if it cannot read that segment. Verifying reports it; no
+    record is lost."""
     could_not_read = any(kind in {"open", "read", "stat", "map"} for kind, _ in disk.failures)
     found = [line for line in str(error).splitlines()[1:] if not line.startswith("  note: ")]
     problems = [line for line in found if "index: " in line and "No record is lost" in line]
@@ -483,7 +484,7 @@ def is_unread_index(error: Exception, disk: Disk) -> bool:
 
 
 def random_choices(states: CrashStates, rng: random.Random) -> tuple[int, ...]:
-    """A state, more often than by chance the one in which nothing unflushed has arrived."""
+    """A random state; more often than others the one without any unflushed data."""
     sizes = [len(domain.variants) for domain in states.domains()]
     if rng.random() < 0.3:
         return (0,) * len(sizes)

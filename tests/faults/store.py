@@ -1,4 +1,4 @@
-"""What is done to a store while its disk fails: as :mod:`tests.faults.partition`, with topics."""
+"""Operations on a store while its disk fails: like :mod:`tests.faults.partition`, with topics."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Session(StoreSession):
     def writer(self, name: str = "a", number: int = 0) -> Writer:
         return self.writers[name, number]
 
-    # What may be done, besides
+    # Actions besides
 
     def write_to_all(self) -> None:
         for writer in self.writers.values():
@@ -123,7 +123,7 @@ WORKLOADS: dict[str, Workload] = {
 
 
 def make_past() -> Past:
-    """A store with three topics, one of them with limits and one that is held in part, cleanly closed."""
+    """A cleanly closed store with three topics, one of them with limits and one held in part."""
     disk = Disk(Past())
     session = Session(disk, random.Random(1))
     for name, count, held in (("a", 2, (0, 1)), ("c", 1, (0,)), ("d", 4, (1, 3))):
@@ -147,7 +147,7 @@ def run(
     max_states: int = 2,
     seed: int = 0,
 ) -> Outcome:
-    """Do it while operation number ``at`` fails, and ``times`` - 1 behind it."""
+    """Do it while operation number ``at`` fails, and the ``times`` - 1 after it."""
     rng = random.Random(f"{seed}/{at}/{times}")
     disk, session = begin(past, rng)
     disk.fail(fault, at=at, times=times)
@@ -203,7 +203,7 @@ def interrupt(
 
 
 def go_on(session: Session, rng: random.Random) -> None:
-    """As the program would, now that the cause is gone."""
+    """Continue as the program would, now that the cause is gone."""
     if not session.store._directory._is_closed:
         live_on(session)
         if rng.random() < 0.5:
@@ -212,7 +212,7 @@ def go_on(session: Session, rng: random.Random) -> None:
             session.store._directory.abandon()
     else:
         with suppress(StorageError):
-            session.store.close()  # again, or what is left of it: now the directory must be free
+            session.store.close()  # again, or the rest of it: now the directory must be free
     session._open()
     check_store(session)
     write_on(session)
@@ -221,7 +221,8 @@ def go_on(session: Session, rng: random.Random) -> None:
 
 
 def live_on(session: Session) -> None:
-    """With the same store: what is there can be read; what can be written to is, the rest after a reopen."""
+    """Continue with the same store: read everything, write to what can be written, and to the rest after a
+    reopen."""
     for place, writer in list(session.writers.items()):
         name, number = place
         if not is_held(session, name, number) or (name, number) in session.store.damaged:

@@ -244,7 +244,7 @@ def test_a_control_batch_is_never_compressed():
 
 @pytest.mark.parametrize("offset", [4, 7])
 def test_records_outside_of_the_header_are_refused(offset):
-    with pytest.raises(InvalidRecordError, match=f"records from {offset}"):
+    with pytest.raises(InvalidRecordError, match=f"records {offset}"):
         encode_records_batch([Record(offset, 0, b"", b"")], like=TRANSACTIONAL.header)
 
 

@@ -110,14 +110,14 @@ def test_other_types_are_passed_over():
 
 
 def test_newer_versions_are_not_guessed_at():
-    with pytest.raises(UnsupportedVersionError, match="TopicRecord is of version 1; up to 0 is known"):
+    with pytest.raises(UnsupportedVersionError, match="TopicRecord has version 1; up to 0 is known"):
         decode_cluster_record(bytes.fromhex("010201"))
     with pytest.raises(UnsupportedVersionError, match="frame version 2"):
         decode_cluster_record(bytes.fromhex("020200"))
 
 
 def test_lengths_are_held_against_the_bytes():
-    with pytest.raises(CorruptionError, match="ends behind its record"):
+    with pytest.raises(CorruptionError, match="ends after its record"):
         decode_cluster_record(bytes.fromhex("010200 7f 6f"))
     with pytest.raises(CorruptionError, match="above the limit"):
         decode_cluster_record(bytes.fromhex("010200 ffffff7f 6f"))

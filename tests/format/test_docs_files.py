@@ -20,6 +20,7 @@ TABLES = {
     "transaction-index": (layout.TRANSACTION_INDEX_ENTRY,),
     "producer-snapshot": (layout.SNAPSHOT_HEADER, layout.SNAPSHOT_ENTRY),
     "checkpoints": (),
+    "committed-offsets": (),
     "metadata": (),
     "cluster-metadata": (
         cluster_records.TOPIC_RECORD,

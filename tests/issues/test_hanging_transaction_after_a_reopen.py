@@ -57,7 +57,7 @@ def test_each_open_sees_it(path, spoil, read_only):
     for night in (1, 2, 3):
         spoil(path) if not read_only or night == 1 else None
         with opened(path, START_MS + night * DAY_MS, read_only=read_only) as store:
-            assert late(store) == ["that of producer 5 is open for long"]
+            assert late(store) == ["producer 5 left it open for too long"]
 
 
 @pytest.mark.parametrize("read_only", [False, True])
@@ -85,13 +85,13 @@ def test_one_that_ended_is_not_late(path):
 def test_after_a_truncation_it_is_seen_as_well(path):
     with opened(path, START_MS + DAY_MS) as store:
         assert store["t"][0].truncate_to(1)
-        assert late(store) == ["that of producer 5 is open for long"]
+        assert late(store) == ["producer 5 left it open for too long"]
 
 
 def test_a_partition_that_is_reopened_knows_it(path):
     with opened(path, START_MS + DAY_MS) as store:
         store["t"].reopen(0)
-        assert late(store) == ["that of producer 5 is open for long"]
+        assert late(store) == ["producer 5 left it open for too long"]
 
 
 def test_a_timestamp_ahead_of_the_clock_counts_as_the_open(tmp_path):
@@ -111,6 +111,6 @@ def test_the_open_counts_as_use_of_an_idle_producer(path):
         assert log.extend([b"b"], producer=ProducerIdentity(6, 0, 0)) == range(1, 2)  # sent again
         store._directory.context.clock.advance(DAY_MS)
         assert log.expire_producers() == 1
-        assert late(store) == ["that of producer 5 is open for long"]
+        assert late(store) == ["producer 5 left it open for too long"]
         assert values(log) == [b"a", b"b"]
         assert log.partition == TopicPartition("t", 0)

@@ -39,7 +39,10 @@ def ids(path):
 def check_refused(error, path):
     mine, other = ids(path)
     said = str(error)
-    assert f"the partition is of topic {other}; 'mine' is {mine}. Put the topic's own directory back" in said
+    assert (
+        f"the partition belongs to topic id {other}; 'mine' has {mine}. Put the topic's own directory back"
+        in said
+    )
     assert str(path / "mine-0" / "partition.metadata") in said
 
 
@@ -86,7 +89,7 @@ def test_nor_does_a_reader_of_spark(path):
         with pytest.raises(CorruptionError) as caught:
             origin.bounds(MINE, Isolation.HIGH_WATERMARK)
         check_refused(caught.value, path)
-        with pytest.raises(CorruptionError, match="the partition is of topic"):
+        with pytest.raises(CorruptionError, match="the partition belongs to topic id"):
             origin.pin(MINE, 0, 1, Isolation.HIGH_WATERMARK)
         assert origin.bounds(OTHER, Isolation.HIGH_WATERMARK) == (0, 1)
         origin.close()
@@ -104,7 +107,7 @@ def test_with_its_own_directory_back_it_goes_on(path, tmp_path):
 @pytest.mark.damaged
 def test_loss_that_is_accepted_does_not_make_it_ones_own(path):
     with open_store(path) as store:
-        with pytest.raises(CorruptionError, match="the partition is of topic"):
+        with pytest.raises(CorruptionError, match="the partition belongs to topic id"):
             store["mine"].reopen(0, accept_loss=True)
         (path / "mine-0" / "partition.metadata").unlink()  # what the error says
         assert values(store["mine"].reopen(0)) == [b"other"]
@@ -115,7 +118,7 @@ def test_loss_that_is_accepted_does_not_make_it_ones_own(path):
 def test_verify_names_both(path):
     with open_store(path, read_only=True) as reader:
         report = reader.verify()
-    assert any("the partition is of topic" in finding.reason for finding in report.problems)
+    assert any("the partition belongs to topic id" in finding.reason for finding in report.problems)
 
 
 @pytest.mark.damaged
@@ -125,7 +128,7 @@ def test_it_is_not_deleted_with_the_topic(path, caplog):
         store.delete_topic("mine")
     assert (path / "mine-0" / "00000000000000000000.log").stat().st_size
     assert not (path / "mine-1").exists()
-    assert f"stays: it is of topic {other}" in caplog.text
+    assert f"stays: it belongs to topic {other}" in caplog.text
 
 
 # Directories that nobody knows ------------------------------------------------------------------------------
@@ -151,7 +154,7 @@ def test_of_two_ids_the_topic_has_that_of_the_most_partitions(tmp_path):
     with open_store(path, read_only=True) as reader:
         assert reader["mine"].topic_id == topic_id
         assert values(reader["mine"][1]) == []
-        with pytest.raises(CorruptionError, match="the partition is of topic"):
+        with pytest.raises(CorruptionError, match="the partition belongs to topic id"):
             reader["mine"][0]
     with open_store(path) as store:
         assert store["mine"].topic_id == topic_id

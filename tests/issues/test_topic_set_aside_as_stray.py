@@ -24,7 +24,7 @@ def test_no_topic_is_made_in_a_brokers_directory(tmp_path):
         for make in (store.create_topic, store.require_topic):
             with pytest.raises(UsageError, match=r"it is a broker's, .*-stray.* logstore\.handover\(\)"):
                 make("mine")
-        with pytest.raises(UsageError, match="a partition of 'kept' cannot be made"):
+        with pytest.raises(UsageError, match="a partition of 'kept' cannot be created"):
             store["kept"].add_partitions(2)
         assert sorted(each.name for each in broker.iterdir()) == before
         assert store.require_topic("kept").append(b"v") == (0, 0)  # the broker knows that one

@@ -1,7 +1,7 @@
-"""File systems of the test's own: small images behind a loop device, and file systems in memory.
+"""File systems for one test: small images behind a loop device, and file systems in memory.
 
-Whoever uses these runs in a mount namespace of its own (``unshare -m``): what is mounted there is gone with
-the process, and so is the loop device, which lets go of itself with its last user.
+A program that uses these runs in its own mount namespace (``unshare -m``): the mounts disappear with the
+process, and so does the loop device, which detaches itself after its last user.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def mount(source: str, target: str, kind: str, options: str = "") -> None:
 
 
 def unmount(target: str) -> None:
-    """A child that was killed is gone when it was waited for, but its files may take a moment longer."""
+    """Unmount; tries again, because the files of a killed child may stay open for a moment after it has
+    ended."""
     for _ in range(200):
         try:
             return _call("umount2", target.encode(), 0)
@@ -55,8 +56,8 @@ def unmount(target: str) -> None:
 
 
 class LoopDisk:
-    """A file system in an image. ``cut_power`` is as far as software can go: what was not flushed is gone,
-    and the file system has to replay its journal."""
+    """A file system in an image. ``cut_power`` is as close as software gets: what was not flushed is lost,
+    and the file system must replay its journal."""
 
     MKFS_OPTIONS: ClassVar[dict[str, tuple[str, ...]]] = {}
 
@@ -77,7 +78,7 @@ class LoopDisk:
         mount(self.device, self.path, self.kind, MOUNT_OPTIONS.get(self.kind, ""))
 
     def shut_down(self) -> None:
-        """From now on nothing reaches the disk; the next mount replays what is there of the journal."""
+        """From now on nothing reaches the disk; the next mount replays the journal as far as it got there."""
         descriptor = os.open(self.path, os.O_RDONLY)
         try:
             fcntl.ioctl(descriptor, _SHUTDOWN, _WITHOUT_LOG)
@@ -94,9 +95,9 @@ class LoopDisk:
 
 
 class FailingDisk(LoopDisk):
-    """A file system whose device refuses writes when it is told to. What the image lacks of its blocks it
-    takes from a file system in memory, and there are none left while it fails: blocks that were free cannot
-    be written, as on a thin device whose pool is used up. The journal and the tables can."""
+    """A file system whose device refuses writes on command. The image takes missing blocks from a file system
+    in memory, which is full while the device fails: then free blocks cannot be written, as on a thin device
+    whose pool is used up. The journal and the tables can."""
 
     MKFS_OPTIONS: ClassVar = {"ext4": ("-b", "4096")}  # a block is a page: each is written whole, or refused
 
@@ -152,7 +153,7 @@ def _run(*command: str) -> str:
 
 @functools.cache
 def missing_for(kind: str) -> str:
-    """What this machine lacks for a :class:`LoopDisk`; empty if nothing."""
+    """What this machine lacks for a :class:`LoopDisk`; empty if it has everything."""
     if os.geteuid() != 0:
         return "not root: no loop device can be had"
     for program in (f"mkfs.{kind}", "losetup", "unshare"):
@@ -172,7 +173,7 @@ def missing_for(kind: str) -> str:
 
 @functools.cache
 def missing_for_failing(kind: str) -> str:
-    """What this machine lacks for a :class:`FailingDisk`; empty if nothing."""
+    """What this machine lacks for a :class:`FailingDisk`; empty if it has everything."""
     limits = glob.glob("/sys/block/loop*/queue/max_sectors_kb")
     if not all(os.access(path, os.W_OK) for path in limits):
         return "the size of a loop device's requests cannot be set"
@@ -181,7 +182,7 @@ def missing_for_failing(kind: str) -> str:
 
 @functools.cache
 def namespace_command() -> tuple[str, ...]:
-    """What to put in front of a command that mounts file systems in memory; empty where nothing helps."""
+    """What to put before a command that mounts file systems in memory; empty if nothing helps."""
     for command in (("unshare", "-m"), ("unshare", "-rm")):
         probe = [*command, "sh", "-c", "mount -t tmpfs none /mnt || mount -t tmpfs none /tmp"]
         with contextlib.suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Kill writers on one directory after another, and hold what they leave against what they were told.
+"""Kill writers on one directory after another, and compare what they leave with what they were promised.
 
     python -m tests.kernel.kill --kills 500 --seed 1 /dev/shm/kills
 
@@ -33,11 +33,11 @@ from tests.kernel.writers import (
 
 LIVES_PER_DIRECTORY = 25
 MAX_RECORDS = 3_000
-"""A directory with more is left: to look at it would take longer than to fill it."""
+"""A directory with more records is not used again: checking it would take longer than filling it."""
 
 
 class Tried:
-    """What was tried and what came of it."""
+    """What was tried, and the results."""
 
     def __init__(self) -> None:
         self.kills = 0

@@ -1,7 +1,7 @@
-"""What was promised by writers that died, held against what is found.
+"""Compares the promises of writers that died with what is found.
 
-The rules are those of the crash explorer (:mod:`tests.crash.history`). Added here: what the kernel has got
-survives the death of a process, records that come from several threads, and the topics of a store.
+The rules are those of the crash explorer (:mod:`tests.crash.history`). Added here: data that the kernel has
+survives the death of a process, records from several threads, and the topics of a store.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NOTHING = Found(0, ())
 
 
 class Stored(NamedTuple):
-    """A call has returned: what is below ``written`` is with the kernel, below ``durable`` on disk."""
+    """A call has returned: records below ``written`` are in the kernel, those below ``durable`` on disk."""
 
     written: int
     durable: int
@@ -42,7 +42,7 @@ def lane_value(lane: bytes, number: int) -> bytes:
 
 
 class Ledger(History):
-    """One partition: what it held when it was last looked at, and what its writer said since.
+    """One partition: its contents at the last check, and what its writer said since.
 
     ``survives_kernel``: the power failed. Otherwise only the process died.
     """
@@ -79,13 +79,14 @@ class Ledger(History):
 
     @staticmethod
     def _check_line(values: Sequence[bytes]) -> None:
-        """A record of a thread does not know which one it came behind."""
+        """A record of a thread does not name the one before it."""
         for first, second in pairwise(values):
             if b"#" not in second:
                 History._check_line((first, second))
 
     def _check_lanes(self, found: Found) -> None:
-        """Behind what was there, the records of each thread in their order, and all whose append returned."""
+        """Check that the old records are followed by those of each thread in order, with all whose append
+        returned."""
         counts = dict.fromkeys(self._begun, 0)
         for value in found.values[max(self.end - found.start, 0) :]:
             lane = value.partition(b"#")[0]
@@ -116,7 +117,7 @@ class At(NamedTuple):
 
 
 class Making(NamedTuple):
-    """A topic is about to be made."""
+    """A topic is about to be created."""
 
     topic: str
     count: int
@@ -149,7 +150,7 @@ class Dropped(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """A partition, as somebody finds it."""
+    """A partition as it is found."""
 
     found: Found
     durable: int
@@ -162,7 +163,7 @@ def is_promise(said: Any) -> bool:
 
 
 class _Topic:
-    """What may be there of one topic."""
+    """What may exist of one topic."""
 
     def __init__(self, counts: set[int], partitions: list[Seen], *, may_be_absent: bool) -> None:
         self.counts = counts
@@ -172,9 +173,9 @@ class _Topic:
 
 
 class StoreLedger:
-    """A whole store: which topics there may be, and what each partition may hold.
+    """A whole store: which topics may exist, and what each partition may contain.
 
-    ``has_retention``: the background may delete from the front at any time, and says nothing.
+    ``has_retention``: background work may delete from the beginning at any time, without saying so.
     """
 
     def __init__(

@@ -26,7 +26,7 @@ class QuickFile(OsFile):
 
 
 class QuickFiles(OsFiles):
-    """The disk without fsync: what a process leaves that dies is the same."""
+    """The disk without fsync: a dead process leaves the same files."""
 
     file_class = QuickFile
 
@@ -48,7 +48,7 @@ def open_store(path, **options):
 
 
 def crash(store):
-    """Let go of a store as the death of its process would."""
+    """Release a store as the death of its process would."""
     store._directory.abandon()
 
 
@@ -71,8 +71,8 @@ def flip_byte(path, position):
 
 
 def snapshot(path):
-    """Everything that a write would change: names, contents, sizes and times. The time of ``.lock`` says who
-    asked for it last."""
+    """Everything that a write would change: names, contents, sizes and times. Leaves out the time of
+    ``.lock``, which changes when a process asks for it."""
     found = {}
     for folder, folders, files in os.walk(path):
         for name in [*folders, *files]:
@@ -145,7 +145,7 @@ class FailingFile(QuickFile):
 
 
 class FailingFiles(QuickFiles):
-    """Raises at the Nth operation that changes the disk, and at every one after it: the process is dead."""
+    """Raises at the Nth operation that changes the disk, and at every later one: the process is dead."""
 
     file_class = FailingFile
 
@@ -183,7 +183,7 @@ for _name in BY_PATH:
 
 
 def run_python(code, *arguments, check=True, timeout=60, **options):
-    """Run a program of its own; returns what it printed."""
+    """Run a separate program; returns what it printed."""
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
         capture_output=True,
@@ -197,7 +197,7 @@ def run_python(code, *arguments, check=True, timeout=60, **options):
 
 
 class Child:
-    """A Python program that runs beside the test; it is told to go on by lines, and answers with lines."""
+    """A Python program that runs beside the test; the test sends it lines, and it answers with lines."""
 
     def __init__(self, code, *arguments):
         self._process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What the tests of the log cleaner share: topics that get dirty, and what they must hold then."""
+"""Helpers of the tests of the log cleaner: topics that get dirty, and what they must contain then."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CONFIG = StoreConfig(linger_ms=0, log_cleaner_backoff_ms=BACKOFF_MS)
 
 
 def soil(log, count=60, *, keys=5, text=b"v"):
-    """Append records of a few keys, some to a batch; returns what each key holds then."""
+    """Append records of a few keys, several to a batch; returns the latest value of each key."""
     latest = {}
     for number in range(count):
         key, value = b"k%d" % (number % keys), b"%s-%d-%s" % (text, number, b"." * 60)
@@ -23,7 +23,7 @@ def soil(log, count=60, *, keys=5, text=b"v"):
 
 
 def latest_of(log):
-    """What each key holds, by reading everything."""
+    """The latest value of each key, by reading everything."""
     latest = {}
     for record in log.read():
         if record.value is None:
@@ -38,7 +38,7 @@ def record_count(log):
 
 
 def unfinished_files(directory):
-    """Files that a compaction makes and does not leave."""
+    """The temporary files of a compaction."""
     return sorted(
         os.path.join(folder, name)
         for folder, _, names in os.walk(Path(directory))

@@ -60,7 +60,7 @@ def test_what_a_snapshot_holds_need_not_be_in_the_log(directory):
     (directory / SNAPSHOT).unlink()
     for snapshot in directory.glob("*-*.checkpoint"):
         snapshot.unlink()
-    with pytest.raises(CorruptionError, match="begins behind offset 0, and there is no snapshot"):
+    with pytest.raises(CorruptionError, match="begins after offset 0, and there is no snapshot"):
         read(directory)
 
 
@@ -96,7 +96,7 @@ def test_a_metadata_transaction_counts_when_it_has_ended(directory, end):
 
 def test_a_record_of_a_topic_that_was_not_made_is_damage(directory):
     append(directory, REMOVED, bytes.fromhex("010500 00000000 35baa889ea6943fabd5047eb20e361ae 00"))
-    with pytest.raises(CorruptionError, match=r"which was not made .*00000000000000000000\.log"):
+    with pytest.raises(CorruptionError, match=r"which was never created .*00000000000000000000\.log"):
         read(directory)
 
 

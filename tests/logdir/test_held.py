@@ -128,7 +128,7 @@ def test_the_catalogue_of_one_held_in_part_is_of_a_version_that_an_older_logstor
     assert content["topics"]["t"]["held"] == [0, 3]
     assert "letting_go" not in content["topics"]["t"]
     monkeypatch.setattr(catalogue, "VERSION", 1)  # as it was
-    with pytest.raises(UnsupportedVersionError, match="is of version 2; 1 is known"):
+    with pytest.raises(UnsupportedVersionError, match="has version 2; only 1 is known"):
         open_store(path)
 
 
@@ -218,7 +218,7 @@ def test_a_bad_record_is_named_by_its_number_where_partition_0_is_elsewhere(tmp_
 # Asking for it ----------------------------------------------------------------------------------------------
 
 WRONG = [
-    ([], "held is empty; name one partition at least"),
+    ([], "held is empty; name at least one partition"),
     ([8], "held has 8; it must have numbers from 0 to 7"),
     ([-1], "held has -1; it must have numbers from 0 to 7"),
     ([0, 0], "held has a partition twice"),
@@ -384,7 +384,7 @@ def test_the_only_one_is_not_let_go(path):
     with open_store(path) as store:
         store["t"].let_go(0)
         with pytest.raises(
-            UsageError, match=r"partition 3 is all that .* delete_topic\(\) removes the topic"
+            UsageError, match=r"partition 3 is the only one .* delete_topic\(\) removes the topic"
         ):
             store["t"].let_go(3)
         assert values(store["t"][3]) == [b"three"]

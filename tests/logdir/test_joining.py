@@ -157,7 +157,7 @@ def test_wrong_places_are_refused_at_once(tmp_path):
         topic.append(b"1", partition=0)
         for call, words in (
             (lambda: topic.read(5), r"start is 5; .*topic\[0\].read\(5\)"),
-            (lambda: topic.read({7: 0}), "start names partition 7; there are 2, from 0 on"),
+            (lambda: topic.read({7: 0}), "start names partition 7; the topic has 2, from 0 on"),
             (lambda: topic.read({"a": 0}), "start names partition 'a'"),
             (lambda: topic.read("end"), "start is 'end'; it must be 'earliest', 'latest'"),
             (lambda: topic.read(stop="latest"), "stop is 'latest'; it must be a datetime"),

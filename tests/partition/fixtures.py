@@ -1,4 +1,4 @@
-"""Fixtures of the tests about one partition, also of those in other folders."""
+"""Fixtures of the tests about one partition, in all folders."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.partition.helpers import Partition
 
 @pytest.fixture
 def partition(tmp_path):
-    """A partition that is given up at the end as a crash would."""
+    """A partition that ends like after a crash."""
     made = Partition(tmp_path / "t-0")
     yield made
     made.crash()

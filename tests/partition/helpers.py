@@ -1,7 +1,7 @@
 """The little language of the tests about a partition's files: write, read, reopen, crash, damage.
 
-Every record's value is a function of its offset, so a reader that gets a wrong, missing or foreign record is
-found out without keeping a model beside the log.
+Every record's value is a function of its offset, so a wrong, missing or foreign record shows without a model
+beside the log.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from logstore.partition.log import Log
 from logstore.testing import ManualClock
 
 FIRST_MS = 1_600_000_000_000
-"""The timestamp of the record at offset 0; each record is one second younger than the one before."""
+"""The timestamp of the record at offset 0; each record is one second later than the one before."""
 
 
 def value_of(offset: int, size_bytes: int = 40) -> bytes:
@@ -53,14 +53,14 @@ def batch_of(base_offset: int, count: int, *, size_bytes: int = 40, codec: Codec
 
 
 def drop(log: Log) -> None:
-    """Let go of a log as a killed process does: nothing more is written, the lock is free."""
+    """Release a log as the death of the process would: nothing more is written, the lock is free."""
     log.abandon()
     log._context.scheduler.stop()
     log._context.home.release()
 
 
 class Partition:
-    """One partition's directory, and the log that has it open, if one has."""
+    """One partition's directory, and the log that has it open, if any."""
 
     def __init__(self, path: Path, *, files: Files | None = None, **config: Any) -> None:
         self.path = path
@@ -102,7 +102,7 @@ class Partition:
             self._log = None
 
     def reopen(self, *, accept_loss: bool = False) -> Log:
-        """Stop cleanly, if it is open, and open again."""
+        """Stop cleanly if it is open, and open again."""
         self.close()
         return self.open(accept_loss=accept_loss)
 
@@ -112,7 +112,7 @@ class Partition:
         return self.open(accept_loss=accept_loss)
 
     def dies_during(self, action: Callable[[], object], count: int) -> bool:
-        """Let the process die inside ``action``, after ``count`` changes; False if it got through."""
+        """Let the process die in ``action`` after ``count`` changes; False if the action finished."""
         self.log._context.files.watch = crash_after(count).watch
         try:
             action()
@@ -196,12 +196,12 @@ class Partition:
         self.file(base_offset, old).rename(self.path / (segment_file_name(base_offset, "") + new))
 
     def kept_aside(self) -> bytes:
-        """What recoveries cut off."""
+        """The bytes that recoveries cut off and kept."""
         return b"".join((self.path / name).read_bytes() for name in self.names("*.torn-*"))
 
     def copy(self) -> Partition:
-        """The same files in another directory of the same name (checkpoints go by it), which takes the place
-        of the last copy. The lock file stays behind: reading it here would give up the lock."""
+        """The same files in another directory of the same name (checkpoints use it), which replaces the last
+        copy. The lock file is not copied: reading it here would drop the lock."""
         path = self.path.parent / "copy" / self.path.name
         shutil.rmtree(path, ignore_errors=True)
         shutil.copytree(self.path, path, ignore=shutil.ignore_patterns(".lock"))
@@ -218,7 +218,8 @@ def check_record(record: Any, size_bytes: int = 40) -> int:
 
 
 def read_or_refuse(offsets: Callable[[], list[int]], expected: Iterable[int]) -> bool:
-    """Whether a read was refused with a CorruptionError that says where; else it must be exactly right."""
+    """Whether a read was refused with a CorruptionError that says where; otherwise it must be exactly
+    right."""
     try:
         found = offsets()
     except CorruptionError as error:
@@ -228,14 +229,14 @@ def read_or_refuse(offsets: Callable[[], list[int]], expected: Iterable[int]) ->
 
 
 def is_located(error: CorruptionError, path: Path | None = None) -> bool:
-    """True; but a failure if the error does not say where."""
+    """True; fails if the error does not say where."""
     assert error.position is not None
     assert error.path == str(path) if path is not None else error.path is not None
     return True
 
 
 def in_child(action: Callable[[], object]) -> str:
-    """What ``action`` returns, as text, or the name of what it raises, in a forked child."""
+    """Run ``action`` in a forked child; returns its result as text, or the name of the error it raises."""
     here, there = os.pipe()
     child = os.fork()
     if child == 0:
@@ -257,11 +258,11 @@ def in_child(action: Callable[[], object]) -> str:
 
 
 class Crash(BaseException):
-    """The process stops here. Not an Exception: nobody may handle it."""
+    """The process stops here. Not an Exception: no code may handle it."""
 
 
 class WatchedFile:
-    """A file whose every change passes by a :class:`WatchedFiles`."""
+    """A file that reports every change to a :class:`WatchedFiles`."""
 
     def __init__(self, file: File, watch: Callable[[str, str], None]) -> None:
         self._file = file
@@ -284,9 +285,9 @@ class WatchedFile:
 
 
 class WatchedFiles(OsFiles):
-    """The machine's disk, with every change noted in ``trace`` as (what, file name) before it is made.
-    ``before`` may raise to stop it. Flushes are noted only: what a process leaves survives it anyway, and
-    waiting for the disk would take most of the tests' time."""
+    """The machine's disk; notes every change in ``trace`` as (what, file name) before making it. ``before``
+    may raise to stop it. Flushes are only noted: files survive the death of a process anyway, and waiting for
+    the disk would take most of the tests' time."""
 
     def __init__(self, before: Callable[[str, str], None] | None = None) -> None:
         self.trace: list[tuple[str, str]] = []
@@ -315,7 +316,7 @@ class WatchedFiles(OsFiles):
 
 
 class UnflushedFiles(WatchedFiles):
-    """As a :class:`WatchedFiles` that nobody looks at."""
+    """Like :class:`WatchedFiles`, without notes."""
 
     def watch(self, action: str, path: str) -> None:
         pass
@@ -334,7 +335,7 @@ def crash_after(count: int) -> WatchedFiles:
 
 @contextmanager
 def failing(files: WatchedFiles, action: str, name: str, errno: int) -> Iterator[None]:
-    """While inside, ``action`` on files whose name contains ``name`` fails."""
+    """Inside this context, ``action`` fails on files whose name contains ``name``."""
 
     def before(seen: str, path: str) -> None:
         if seen == action and name in path:

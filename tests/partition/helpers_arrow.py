@@ -1,4 +1,4 @@
-"""Arrow tables as records, to compare them with what row reads give."""
+"""Arrow tables as records, to compare them with row reads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def records_in(table: Any) -> list[Record]:
 
 
 def assert_same_rows(log: Any, start: int | None = None, stop: int | None = None, **options: Any) -> Any:
-    """Whole and in pieces, the columns hold what a row read gives. Returns the table."""
+    """Check that the columns, whole and in pieces, equal a row read. Returns the table."""
     expected = list(log.read(start, stop, **options))
     table = log.read_arrow(start, stop, **options)
     assert records_in(table) == expected

@@ -1,4 +1,4 @@
-"""The little language of the tests about compaction: rows by key, transactions, rounds, and what is left."""
+"""The little language of the tests about compaction: rows by key, transactions, rounds, and the result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def open_compacted(path: Path, **settings: Any) -> Log:
 
 
 def reopen(log: Log, *, how: str = "clean", keep_snapshots: bool = True) -> Log:
-    """The log as the next process finds it: after a clean stop, or after the process was killed."""
+    """Open the log as the next process does: after a clean stop, or after a kill."""
     clock, config, path = log._context.clock, log.config, Path(log.directory)
     if how == "clean":
         log.close()
@@ -47,18 +47,18 @@ def row(key: str, value: str | None) -> NewRecord:
 
 
 def transact(log: Log, producer: int, sequence: int, **values: str | None) -> range:
-    """One batch inside of the producer's transaction."""
+    """Append one batch in the producer's transaction."""
     rows = [row(key, value) for key, value in values.items()]
     return log.extend(rows, producer=identity(sequence, producer=producer, transactional=True))
 
 
 def end(log: Log, producer: int, *, committed: bool) -> int:
-    """The marker; returns its offset."""
+    """Append the marker; returns its offset."""
     return log.append_end_marker(producer, 0, committed=committed).base_offset
 
 
 def left(log: Log, **options: Any) -> dict[int, tuple[str, str | None]]:
-    """Offset -> key and value, of everything in the log."""
+    """Offset -> key and value, for everything in the log."""
     options = {"isolation": Isolation.LOG_END} | options
     return {record.offset: shown(record) for record in log.read(**options)}
 
@@ -69,5 +69,5 @@ def shown(record: Record) -> tuple[str, str | None]:
 
 
 def batches_at(log: Log) -> dict[int, int]:
-    """Base offset -> record count, of every batch on disk."""
+    """Base offset -> record count, for every batch on disk."""
     return {header.base_offset: header.record_count for header in headers_of(log)}

@@ -16,7 +16,7 @@ from tests.partition.helpers_rules import headers_of
 def has_trace(path: Path | str, needle: bytes) -> bool:
     """Whether any file below holds the bytes: as they are, or in a record of a batch."""
     for file in Path(path).rglob("*"):
-        if file.is_file() and file.name != ".lock":  # whoever closes that one gives up the lock
+        if file.is_file() and file.name != ".lock":  # closing that file would drop the lock
             data = file.read_bytes()
             if needle in data or in_records(data, needle):
                 return True
@@ -41,7 +41,7 @@ def parts_of(record: Record) -> list[bytes]:
 
 
 def left(log: Log, **options: Any) -> dict[int, bytes | None]:
-    """Offset -> value, of all that can be read."""
+    """Offset -> value, for all readable records."""
     options = {"isolation": Isolation.LOG_END} | options
     return {record.offset: record.value for record in log.read(**options)}
 

@@ -1,4 +1,4 @@
-"""The ways of reading a log, each as a function that gives all it finds, and what must be true of that."""
+"""The ways of reading a log, each as a function that returns all it finds, and the checks of the results."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def by_follow(log: ReadableLog) -> Seen:
 
 
 def by_steps(log: ReadableLog) -> Seen:
-    """Short reads, one after the other."""
+    """Read in short steps, one after the other."""
     found: list[Record] = []
     for start in range(log.log_start_offset, log.last_stable_offset, 5):
         found += log.read(start, start + 5, isolation=COMMITTED)
@@ -93,7 +93,7 @@ WAYS: dict[str, Callable[[ReadableLog], Seen]] = {
 
 
 class Truth:
-    """What was appended, and not aborted: offset -> key and value."""
+    """The records that were appended and not aborted: offset -> key and value."""
 
     def __init__(self) -> None:
         self.records: dict[int, tuple[bytes, bytes | None]] = {}
@@ -108,7 +108,8 @@ class Truth:
         return set(last.values())
 
     def check(self, seen: Seen, must: set[int]) -> None:
-        """Each record is right, none comes twice or out of order, and those of ``must`` are there."""
+        """Check that each record is right, none comes twice or out of order, and those of ``must`` are
+        there."""
         offsets = [offset for offset, _, _ in seen]
         assert offsets == sorted(set(offsets))
         for offset, key, value in seen:
@@ -116,8 +117,8 @@ class Truth:
         assert must <= set(offsets), sorted(must - set(offsets))
 
     def check_times(self, log: ReadableLog, times: dict[int, int], must: set[int]) -> None:
-        """``times`` has the time of each offset. The first record at or after a time is one, and no record
-        that must be there comes before it."""
+        """Check lookups by time; ``times`` has the time of each offset. The record found must be at or after
+        the time, and no record that must be there may come before it."""
         for time_ms in sorted({times[offset] for offset in must}):
             found = log.find_timestamp(time_ms)
             assert found is not None
@@ -127,7 +128,7 @@ class Truth:
 
 
 def ways_that_can(names: dict[str, Any] = WAYS) -> Iterator[str]:
-    """Those for which there is what they need."""
+    """The ways whose packages are installed."""
     for name in names:
         if name == "columns":
             try:

@@ -1,5 +1,5 @@
-"""The little language of the tests about a log's rules: open, append, read back, count and break what it does
-to the disk."""
+"""The little language of the tests about a log's rules: open, append, read back, and count or break its disk
+operations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from logstore.partition.reading.records import iterate_batches
 from logstore.testing import ManualClock
 
 START_MS = 1_700_000_000_000
-"""Where a new :class:`ManualClock` stands."""
+"""The time of a new :class:`ManualClock`."""
 
 ADOPTED_PRODUCER = 2**62 + 5
 
@@ -37,7 +37,7 @@ _opened: list[Log] = []
 
 
 def open_log(path: Any, *, clock: Any = None, files: Files | None = None, **settings: Any) -> Log:
-    """A log of its own; settings of the topic and of the store alike by name."""
+    """A standalone log; takes settings of the topic and of the store by name."""
     store = {name: value for name, value in settings.items() if name in _STORE_SETTINGS}
     topic = {name: value for name, value in settings.items() if name not in _STORE_SETTINGS}
     log = Log.open(
@@ -52,13 +52,13 @@ def open_log(path: Any, *, clock: Any = None, files: Files | None = None, **sett
 
 
 def let_go_of_all() -> None:
-    """Drop every log of the test, as a killed process does."""
+    """Release every log of the test, as the death of the process would."""
     while _opened:
         crash(_opened[-1])
 
 
 def crash(log: Log) -> None:
-    """The process dies: what it wrote stays, what it held in memory is gone."""
+    """Let the process die: what it wrote stays, what it had in memory is lost."""
     log.abandon()
     log._context.scheduler.stop()
     log._context.home.release()
@@ -70,6 +70,16 @@ def crash(log: Log) -> None:
 def run_background(log: Log) -> int:
     """Run what is due by the log's clock."""
     return log._context.scheduler.run_due()
+
+
+def check_gone_after(log: Log, delay_ms: int) -> None:
+    """Files that were renamed to be removed are there until then."""
+    log._context.clock.advance(delay_ms - 1)
+    run_background(log)
+    assert names_in(log, "*.deleted")
+    log._context.clock.advance(1)
+    run_background(log)
+    assert names_in(log, "*.deleted") == []
 
 
 # Records ----------------------------------------------------------------------------------------------------
@@ -88,18 +98,18 @@ def all_of(log: Log) -> list[Record]:
 
 
 def add(log: Log, *values: bytes, **options: Any) -> range:
-    """One batch."""
+    """Append one batch."""
     return log.extend(values, **options)
 
 
 def add_batches(log: Log, count: int, *, size_bytes: int = 10) -> None:
-    """``count`` batches of one record; the value says its offset."""
+    """Append ``count`` batches of one record; the value is its offset."""
     for _ in range(count):
         log.extend([b"%d" % log.log_end_offset + b"." * size_bytes])
 
 
 def add_segments(log: Log, count: int, *, size_bytes: int = 10) -> None:
-    """``count`` sealed segments of one record each, and an empty active one."""
+    """Append ``count`` sealed segments of one record each; leaves an empty active one."""
     for _ in range(count):
         add_batches(log, 1, size_bytes=size_bytes)
         log.roll()
@@ -209,7 +219,7 @@ class WatchedFile:
 
 
 class WatchedFiles(OsFiles):
-    """The machine's disk, with every change counted, and refused while ``fault`` says so."""
+    """The machine's disk; counts every change, and refuses it while ``fault`` says so."""
 
     def __init__(self) -> None:
         self.operations: list[tuple[str, str]] = []
@@ -250,7 +260,7 @@ class WatchedFiles(OsFiles):
     # Faults
 
     def fill(self) -> None:
-        """The disk is full: nothing can be written or created; removing and renaming work."""
+        """Fill the disk: nothing can be written or created; removing and renaming work."""
         self.fault = lambda operation, path: errno.ENOSPC if operation in ("write", "create") else None
 
     def refuse(self, operation: str, suffix: str = "", code: int = errno.EIO) -> None:

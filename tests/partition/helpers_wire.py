@@ -1,4 +1,4 @@
-"""Encoded batches as they may come over a network, right and wrong in every way, and topics to take them."""
+"""Encoded batches that may come over a network, right and wrong in every way, and topics that take them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def any_origin(chance: Chance) -> AppendOrigin:
 
 
 def any_data(chance: Chance) -> bytes:
-    """What somebody may give to ``append_batch``: right about half of the time."""
+    """A possible argument of ``append_batch``: right about half of the time."""
     data = chance.choice((modern,) * 12 + (legacy, legacy, marker))(chance)
     wrong = chance.randrange(24)
     if wrong == 0:
@@ -154,7 +154,7 @@ def marker(chance: Chance) -> bytes:
 
 
 def small_batch(codec: Codec, **options) -> bytes:
-    """Two records, with all that a record may have."""
+    """Two records with everything that a record may have."""
     keys, values = [b"k", b"key"], [b"value", None]
     headers = [(("h", b"x"), ("é", None)), ()]
     stamps = [NOW_MS - 1, NOW_MS]
@@ -170,7 +170,7 @@ def small_section() -> bytes:
 
 
 def planned_or_error(plan):
-    """The bytes and headers that ``plan`` gives, or its error with all that it says."""
+    """The bytes and headers that ``plan`` returns, or its error with all details."""
     try:
         planned = plan()
     except CorruptionError as error:
@@ -181,7 +181,7 @@ def planned_or_error(plan):
 
 
 def checked(data, config, origin=AppendOrigin.CLIENT, base_offset=1000, leader_epoch=3):
-    """What a leader does now."""
+    """The checks of a leader."""
 
     def plan():
         batch = check_produced(data, config=config, origin=origin, now_ms=NOW_MS)
@@ -193,7 +193,7 @@ def checked(data, config, origin=AppendOrigin.CLIENT, base_offset=1000, leader_e
 
 
 def checked_record_by_record(data, config, origin=AppendOrigin.CLIENT, base_offset=1000, leader_epoch=3):
-    """What it did, one record after the other."""
+    """The same checks, one record after the other."""
     return planned_or_error(
         lambda: helpers_planning.plan_leader_append(
             data,
@@ -207,7 +207,7 @@ def checked_record_by_record(data, config, origin=AppendOrigin.CLIENT, base_offs
 
 
 def assert_same(data, config, origin=AppendOrigin.CLIENT):
-    """Both come to the same; returns it."""
+    """Check that both give the same; returns it."""
     ours, theirs = checked(data, config, origin), checked_record_by_record(data, config, origin)
     assert ours == theirs, (data, config, origin)
     return ours

@@ -1,4 +1,4 @@
-"""Logs of every shape that a reader may meet, each small, and the readers that they are held against."""
+"""Small logs of every shape that a reader may meet, and the readers that are compared on them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def shape(make: Shape) -> Shape:
 
 
 def rows(first: int, count: int, *, size_bytes: int = 30) -> list[NewRecord]:
-    """Records whose fields say their offset."""
+    """Records whose fields follow from their offset."""
     return [
         NewRecord(
             b"value of %d " % offset + b"." * size_bytes if offset % 5 else None,

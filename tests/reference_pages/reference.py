@@ -17,6 +17,12 @@ PAGES: dict[str, tuple[str, str, tuple[tuple[str, tuple[str, ...]], ...]]] = {
         "A store is a directory of topics. `logstore.open` opens one.",
         (
             ("logstore.store", ("open_store", "Store")),
+            ("logstore.clients.producer", ("Producer", "Partitioner")),
+            ("logstore.clients.settings", ("ProducerConfig", "ConsumerConfig")),
+            ("logstore.clients.outgoing", ("Sent", "Delivered", "OnDelivery")),
+            ("logstore.clients.consumer", ("Consumer", "OnRebalance")),
+            ("logstore.clients.assignors.assignor", ("Assignor", "Subscription", "RebalanceProtocol")),
+            ("logstore.clients.offsets", ("Offsets", "PartitionName", "Committable")),
             ("logstore.logdir.cleaner", ("LogCleaner",)),
             ("logstore.logdir.cleaning", ("CleanerStatus",)),
             ("logstore.logdir.directory", ("OpenProgress",)),
@@ -56,6 +62,7 @@ PAGES: dict[str, tuple[str, str, tuple[tuple[str, tuple[str, ...]], ...]]] = {
         (
             ("logstore.model", ("Record", "NewRecord", "TimestampType", "TopicPartition", "Isolation")),
             ("logstore.model", ("ProducerIdentity", "OffsetAndTimestamp", "AbortedTransaction")),
+            ("logstore.model", ("OffsetAndMetadata",)),
             ("logstore.model", ("Role", "AppendOrigin", "Bytes", "Header", "Moment")),
             ("logstore.partition.encoding.rows", ("NewRecords",)),
             ("logstore.partition.reading.times", ("OffsetOrTime",)),

@@ -26,7 +26,7 @@ def spark_home() -> Path:
 def standalone(
     directory: Path, java_home: str, hosts: Sequence[str] = ("127.0.0.1", "127.0.0.1")
 ) -> Iterator[str]:
-    """A master and a worker of one core on each host; gives the URL. All of them are gone afterwards."""
+    """A master, and a worker with one core on each host; yields the URL. Stops all of them afterwards."""
     environment = {
         **os.environ,
         "JAVA_HOME": java_home,
@@ -82,7 +82,7 @@ def _wait_for(log: Path, pattern: str, processes: list[subprocess.Popen[bytes]])
 
 
 def python_without_logstore(directory: Path) -> Path:
-    """An environment with all packages of this one but logstore; its ``python``."""
+    """Create an environment with all packages of this one except logstore; returns its ``python``."""
     python = make_environment(directory)
     site = site_of(directory)
     for source in (Path(path) for path in sys.path if path.endswith("site-packages")):

@@ -1,7 +1,7 @@
-"""One Spark session for all tests of a process, and why there is none where something is missing.
+"""One Spark session for all tests of a process, or the reason why there is none.
 
-A test that asks for ``spark`` is skipped, with a reason that says what to install, where pyspark, pyarrow or
-Java is missing. Such tests are marked ``slow``; what needs no session is tested without.
+If pyspark, pyarrow or Java is missing, a test that uses ``spark`` is skipped with a reason that says what to
+install. Such tests are marked ``slow``; code that needs no session is tested without one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from logstore.spark.java import find_java
 
 
 def missing_python() -> str | None:
-    """What keeps the readers and writers from being imported."""
+    """Why the readers and writers cannot be imported; None if they can."""
     for module in ("pyspark", "pyarrow"):
         if importlib.util.find_spec(module) is None:
             return f"{module} is not installed: pip install 'embedded-logstore[spark]'"
@@ -26,7 +26,7 @@ def missing_python() -> str | None:
 
 @functools.cache
 def missing() -> str | None:
-    """What keeps Spark from running here."""
+    """Why Spark cannot run here; None if it can."""
     if missing_python() is not None:
         return missing_python()
     try:

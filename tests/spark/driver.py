@@ -1,6 +1,6 @@
-"""A driver of its own, for tests that kill it: ``python -m tests.spark.driver <what> <store> ...``.
+"""A separate driver, for tests that kill it: ``python -m tests.spark.driver <what> <store> ...``.
 
-``stream``: a query into the topic ``t``; the JVM and the commit's worker die at the step that is named.
+``stream``: a query into the topic ``t``; the JVM and the commit's worker die at the named step.
 ``cluster``: a job on two executors; one dies, a worker, and another executor.
 """
 

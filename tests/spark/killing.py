@@ -1,8 +1,9 @@
-"""The data source ``killed``: it writes as ``logstore`` does, and processes die on the way where told to.
+"""The data source ``killed``: it writes like ``logstore``, and processes die on the way where a test orders
+it.
 
-A test leaves orders in a directory beside the store, one file each: ``<step>.<passes before>.<who>``. Who
-dies is ``worker``, ``executor``, or the id of a process to take along; ``raise`` and ``loser`` kill nobody.
-Whoever carries an order out renames it first, so it is carried out once, and a test can count.
+A test puts orders into a directory beside the store, one file each: ``<step>.<passes before>.<who>``. ``who``
+is ``worker``, ``executor``, or the id of another process to kill; ``raise`` and ``loser`` kill none. A
+process renames an order before carrying it out, so each is carried out once, and a test can count them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def orders_of(path):
 
 
 def order(path, step, *, passes=0, who="worker"):
-    """Let a process die when it reaches a step, after others have passed it so many times."""
+    """Let a process die when it reaches a step, after ``passes`` processes have passed it."""
     os.makedirs(orders_of(path), exist_ok=True)
     with open(f"{orders_of(path)}/{step}.{passes}.{who}", "x"):
         pass
@@ -35,7 +36,7 @@ def obeyed(path):
 
 
 def obey(path, step):
-    """Die here, if a test says so; True after an order that kills nobody."""
+    """Die here if a test orders it; True after an order that kills no process."""
     try:
         names = os.listdir(orders_of(path))
     except FileNotFoundError:

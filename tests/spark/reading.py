@@ -1,6 +1,6 @@
-"""A batch read in this process: what Spark does with the source and its reader, with no JVM in between.
+"""A batch read in this process: does what Spark does with the source and its reader, but without a JVM.
 
-Both are pickled on the way as Spark does, and what a task gives is held against what Spark would refuse.
+Pickles both as Spark does, and refuses results of a task that Spark would refuse.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Read(NamedTuple):
     tasks: list[Task]
 
     def table(self) -> pyarrow.Table:
-        """What all tasks give, one after the other."""
+        """The results of all tasks, one after the other."""
         wanted = to_arrow_schema(self.schema, timezone="UTC")
         batches = [batch for task in self.tasks for batch in task.run()]
         assert all(batch.schema.equals(wanted) for batch in batches)
@@ -54,7 +54,7 @@ class Read(NamedTuple):
 
 
 def plan(path: Any, schema: Any = None, **options: Any) -> Read:
-    """Plan a read with some options, given as Spark does: as text, and names in any case."""
+    """Plan a read with some options, passed as Spark does: as text, and names in any case."""
     given = {name: str(value) for name, value in {"path": path, **options}.items()}
     source = pickle.loads(pickle.dumps(LogstoreSource(given)))
     schema = source.schema() if schema is None else schema
@@ -63,5 +63,5 @@ def plan(path: Any, schema: Any = None, **options: Any) -> Read:
 
 
 def offsets(path: Any, **options: Any) -> list[int]:
-    """The offsets of the records that a read gives."""
+    """The offsets of the records that a read returns."""
     return [row["offset"] for row in plan(path, full_schema(with_headers=False), **options).rows()]

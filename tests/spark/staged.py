@@ -22,15 +22,14 @@ START_MS = 1_700_000_000_000
 
 
 def move_all(monkeypatch: Any) -> None:
-    """Let each partition have a file of its own from its first batch on, and each such file become a
-    segment."""
+    """Give each partition its own file from its first batch on, and let each such file become a segment."""
     monkeypatch.setattr(staging, "OWN_FILE_BYTES", 1)
     monkeypatch.setattr(placing, "MOVED_FROM_BYTES", 1)
     monkeypatch.setattr(placing, "_SEGMENTS_FOR_ONE", 2**40)
 
 
 class Place:
-    """A store on a disk, what is staged into it and committed."""
+    """A store on a disk, with what is staged into it and committed."""
 
     def __init__(self, files: Files | None = None, path: str = PATH) -> None:
         self.files = files or MemoryFiles()
@@ -50,7 +49,7 @@ class Place:
             return Target(topic, str(store[topic].topic_id), partition)
 
     def stage(self, rows: dict[int, list[bytes]], **options: Any) -> StagedFile:
-        """The one file of a task."""
+        """Stage the only file of a task."""
         [staged] = self.stage_all(rows, **options)
         return staged
 
@@ -63,7 +62,7 @@ class Place:
         sink: str = SINK,
         topic: str = "t",
     ) -> list[StagedFile]:
-        """A task's files, two records to a batch, partitions by turns."""
+        """Stage a task's files: two records per batch, partitions in turn."""
         with self.open(read_only=True) as store:
             config, topic_id = store[topic].config, str(store[topic].topic_id)
         encoder = RowEncoder(StoreConfig(), config)
@@ -88,7 +87,7 @@ class Place:
         return Commits(store, self.files, self.clock)
 
     def values(self, topic: str = "t") -> dict[int, list[bytes]]:
-        """What each partition holds."""
+        """The values in each partition."""
         with self.open(read_only=True) as store:
             return {number: [bytes(r.value) for r in log] for number, log in enumerate(store[topic])}
 
@@ -120,7 +119,7 @@ def stop_at(monkeypatch: Any, step: str, skip: int = 0) -> None:
 
 
 def dies(place: Place, *files: StagedFile, **options: Any) -> None:
-    """A commit in a process that dies at the step that was chosen: nothing is closed."""
+    """Run a commit in a process that dies at the chosen step: nothing is closed."""
     store = place.open()
     with pytest.raises(Stop):
         place.commits(store).commit(SINK, options.pop("batch", 0), files, **options)

@@ -1,8 +1,8 @@
-"""Streaming queries in a process of its own, made to be killed: ``test_stream_kills.py`` starts it.
+"""Streaming queries in a separate process that is killed: ``test_stream_kills.py`` starts it.
 
 Each query writes each batch as JSON into ``batch=<id>`` by overwriting, so that a batch that runs twice is
-there once. Where a file of the control directory names a step for a query, the query that comes to this step
-says so by another file, and waits for its death.
+there once. If a file in the control directory names a step for a query, the query that reaches this step
+writes another file, and waits until it is killed.
 """
 
 import json
@@ -30,9 +30,9 @@ def pause(query, step):
         with open(control / f"reached-{query}", "x"):
             pass
     except (FileNotFoundError, FileExistsError):
-        return  # not asked for; or another task waits: all of them would keep the threads of other queries
+        return  # not asked for; or another task waits: if all waited, other queries would get no threads
     time.sleep(900)
-    os._exit(3)  # nobody killed it
+    os._exit(3)  # it was not killed
 
 
 class PausingSource(LogstoreSource):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 pytest.importorskip("pyspark")
@@ -100,10 +102,10 @@ def test_times_and_headers_are_those_of_the_records(spark, store):
     [
         ({"subscribe": "t", "colour": "red"}, "option colour is 'red': there is no option of this name"),
         ({"subscribe": "gone"}, "there is no topic 'gone'"),
-        ({"subscribe": "t", "startingOffsets": "{"}, "option startingOffsets is '{': it is no JSON"),
+        ({"subscribe": "t", "startingOffsets": "{"}, "option startingOffsets is '{': it is not JSON"),
         (
             {"subscribe": "t", "startingOffsets": '{"t": {"0": 9}}'},
-            "startingOffsets: offset 9 of t-0 is not there",
+            "startingOffsets: offset 9 of t-0 does not exist",
         ),
     ],
 )
@@ -112,6 +114,35 @@ def test_what_is_wrong_is_said_on_the_driver(spark, store, options, message):
     with pytest.raises(AnalysisException) as caught:
         read(spark, store, **options).count()
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (
+            {"subscrible": "t"},
+            "option subscrible is 't': there is no option of this name; did you mean 'subscribe'?",
+        ),
+        (
+            {"subscribe": "t", "failOnDataLoss": "no"},
+            "option failOnDataLoss is 'no': it must be true or false",
+        ),
+        (
+            {"subscribe": "t", "assign": "{}"},
+            "give exactly one of the options subscribe, subscribePattern and assign; "
+            "there is subscribe and assign",
+        ),
+    ],
+)
+def test_a_wrong_option_is_all_that_is_said(spark, store, options, sentence):
+    """No traceback of a process that the user did not write stands in front of it."""
+    store.create_topic("t")
+    with pytest.raises(AnalysisException) as caught:
+        read(spark, store, **options).count()
+    said = (
+        rf"\[PYTHON_DATA_SOURCE_ERROR\] [\w ]+: logstore\.errors\.InvalidConfigError: {re.escape(sentence)}"
+    )
+    assert re.fullmatch(rf"{said}\s+SQLSTATE: \d+", str(caught.value).strip())
 
 
 @pytest.mark.damaged

@@ -273,7 +273,7 @@ def test_a_topic_that_was_made_again_is_refused(place):
     with place.open() as store:
         store.delete_topic("t")
         store.create_topic("t", partitions=2)
-    refused(place, UnknownTopicError, "deleted and made again", staged)
+    refused(place, UnknownTopicError, "deleted and created again", staged)
 
 
 def test_a_topic_that_is_gone_is_refused(place):
@@ -341,7 +341,7 @@ def test_a_record_that_is_no_commits_is_named(place, value):
     with place.open() as store:
         ledger.ensure_topic(store)
         store[COMMITS_TOPIC][0].extend([(b"sink", value)])
-        with pytest.raises(CorruptionError, match="no commit's"):
+        with pytest.raises(CorruptionError, match="no commit wrote"):
             Ledger(store)
 
 

@@ -39,7 +39,7 @@ def test_a_commit_tells_of_its_files_once_and_of_those_of_losers(place, told):
     (line,) = told()
     assert line == (
         f"{PATH}: removed 2 staged files, {size_bytes + staged.size_bytes} bytes: "
-        f"those of {SINK!r} up to batch 0, and of dead jobs, which nothing needs"
+        f"those of {SINK!r} up to batch 0, and of dead jobs, which are not needed"
     )
     assert place.staged_names() == []
 
@@ -79,5 +79,5 @@ def test_parquet_files_of_an_attempt_that_died_are_told_of(tmp_path, told):
     output = ParquetOutput(tmp_path / "out")
     output._remove_staged()
     output._remove_staged()
-    assert told() == [f"{tmp_path}/out: removed 1 files, 12 bytes: left by an attempt that died"]
+    assert told() == [f"{tmp_path}/out: removed 1 files, 12 bytes: left by a dead attempt"]
     assert not staged.exists()

@@ -1,19 +1,14 @@
 """The Python in docs/spark.md that is not under "Pipelines" runs as it stands, from top to bottom."""
 
-import re
-from contextlib import redirect_stdout
-from io import StringIO
-from pathlib import Path
-
 import pytest
 
 import logstore
+from tests.pages import python_of, run_blocks
 
 pytestmark = pytest.mark.slow
 
-PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
-PIPELINES = PAGE.split("\n## Pipelines\n")[1].split("\n## ")[0]
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.replace(PIPELINES, ""), re.MULTILINE | re.DOTALL)
+PIPELINES = python_of("docs/spark.md", "Pipelines")
+BLOCKS = [block for block in python_of("docs/spark.md") if block not in PIPELINES]
 
 
 @pytest.fixture
@@ -34,18 +29,17 @@ def test_the_blocks_run_and_do_what_they_say(spark, data):
     )
     names = {"spark": spark, "frame": frame, "counts": counts}
     before = spark.conf.get("spark.sql.pyspark.worker.logging.enabled")
-    out = StringIO()
+    printed = ""
     try:
-        with redirect_stdout(out):
-            for block in BLOCKS:
-                exec(compile(block.replace("/data/", f"{data}/"), "spark.md", "exec"), names)
-                if "query" in names:
-                    names["query"].processAllAvailable()
-                    names.pop("query").stop()
+        for block in BLOCKS:
+            printed += run_blocks([block.replace("/data/", f"{data}/")], names)
+            if "query" in names:
+                names["query"].processAllAvailable()
+                names.pop("query").stop()
         assert names["values"].columns == ["offset", "value"]
     finally:
         spark.conf.set("spark.sql.pyspark.worker.logging.enabled", before)
-    assert "decode(key, utf-8)" in out.getvalue()
+    assert "decode(key, utf-8)" in printed
     assert len(list((data / "orders").glob("batch=*"))) == 1
     with logstore.open(data / "shop", read_only=True) as store:
         assert sum(len(list(log)) for log in store["orders"]) == 5

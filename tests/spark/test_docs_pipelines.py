@@ -1,29 +1,19 @@
 """The Python under "Pipelines" in docs/spark.md runs as it stands, from top to bottom."""
 
-import re
-from contextlib import redirect_stdout
-from io import StringIO
-from pathlib import Path
-
 import pytest
 
 import logstore
+from tests.pages import python_of, run_blocks
 
 pytestmark = pytest.mark.slow
 
-PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
-SECTION = PAGE.split("\n## Pipelines\n")[1].split("\n## ")[0]
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", SECTION, re.MULTILINE | re.DOTALL)
+BLOCKS = python_of("docs/spark.md", "Pipelines")
 COMPACTED = logstore.TopicConfig(cleanup_policy="compact")
 
 
 def run(blocks, names, data):
     """What they print. ``/data`` is another directory in a test."""
-    out = StringIO()
-    with redirect_stdout(out):
-        for block in blocks:
-            exec(compile(block.replace("/data/", f"{data}/"), "spark.md", "exec"), names)
-    return out.getvalue()
+    return run_blocks([block.replace("/data/", f"{data}/") for block in blocks], names)
 
 
 @pytest.fixture

@@ -216,7 +216,7 @@ def test_damage_is_refused_before_the_commit_point_and_named(place):
     good, bad = place.stage_all(ROWS)
     file = place.files.open(f"{place.path}/{bad.name}", write=True)
     file.write_at(70, [b"!"])
-    with pytest.raises(CorruptionError, match="first batch with a wrong one of its own begins at 0") as found:
+    with pytest.raises(CorruptionError, match="first batch whose own checksum is wrong begins at 0") as found:
         place.commit(good, bad)
     assert bad.name in str(found.value)
     assert place.values() == {0: [], 1: []}
@@ -238,7 +238,7 @@ def test_damage_behind_the_commit_point_never_comes_into_a_log(place, monkeypatc
     damaged = file.read_at(0, files[0].size_bytes)
     for _ in range(2):
         with pytest.raises(
-            CorruptionError, match="first batch with a wrong one of its own begins at "
+            CorruptionError, match="first batch whose own checksum is wrong begins at "
         ) as found:
             place.finish_all()
         assert found.value.position == (0, decode_header(damaged).size_bytes)[number]

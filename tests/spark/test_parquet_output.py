@@ -92,7 +92,7 @@ def test_a_dead_attempt_is_removed_by_the_next(spark, output):
 
 def test_the_second_of_two_writers_is_refused(spark, output):
     output.commit(rows_of(spark, 1), {"a": {0: 1}}, after=-1)
-    with pytest.raises(RetriableError, match="has batch 0 by now, not -1"):
+    with pytest.raises(RetriableError, match="is 0 by now, not -1"):
         output.commit(rows_of(spark, 1), {"a": {0: 1}}, after=-1)
     assert numbers_in(spark, output) == [1]
 

@@ -3,7 +3,7 @@
 import pytest
 
 import logstore
-from tests.test_examples_readme import ALL_BLOCKS, run_blocks
+from tests.pages import python_of, run_blocks
 
 pytestmark = pytest.mark.slow
 
@@ -13,9 +13,11 @@ def test_the_copy_is_what_was_ordered(spark, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = [
         block.replace('"data"', f'"{tmp_path}/data"').replace('"checkpoint"', f'"{tmp_path}/checkpoint"')
-        for block in ALL_BLOCKS
+        for block in python_of("README.md")
     ]
-    query = run_blocks(blocks)["query"]
+    names = {}
+    run_blocks(blocks, names)
+    query = names["query"]
     query.processAllAvailable()
     query.stop()
     with logstore.open("data", read_only=True) as store:

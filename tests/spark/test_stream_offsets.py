@@ -91,11 +91,11 @@ _FOREIGN = 'it has no "logstore"; was the checkpoint made by another source?'
         ({"logstore": 1}, 'it has neither "topics" nor "begin"'),
         ({"logstore": 1, "topics": []}, 'it has neither "topics" nor "begin"'),
         ({"logstore": 1, "topics": {"a": {}}}, "topic 'a' has no \"end\""),
-        ({"logstore": 1, "topics": {"a": {"end": [5]}}}, "the offsets of topic 'a' are no JSON object"),
+        ({"logstore": 1, "topics": {"a": {"end": [5]}}}, "the offsets of topic 'a' are not a JSON object"),
         ({"logstore": 1, "topics": {"a": {"end": {"0": "5"}}}}, "partition '0' of topic 'a' has offset '5'"),
         ({"logstore": 1, "topics": {"a": {"end": {"0": -1}}}}, "partition '0' of topic 'a' has offset -1"),
         ({"logstore": 1, "topics": {"a": {"end": {"x": 1}}}}, "partition 'x' of topic 'a' has offset 1"),
-        ({"logstore": 1, "topics": {"a": {"end": {"0": 1}, "id": 4}}}, "the id of topic 'a' is no text"),
+        ({"logstore": 1, "topics": {"a": {"end": {"0": 1}, "id": 4}}}, "the id of topic 'a' is not text"),
         (
             {"logstore": 1, "topics": {"a": {"end": {"0": 1}, "from": {"0": 2}}}},
             "a-0 begins at 2 and ends at 1",
@@ -115,7 +115,7 @@ def test_what_is_no_offset_of_ours_is_refused_and_shown(damaged, reason):
 
 
 def test_offset_of_a_newer_version_is_refused():
-    with pytest.raises(UnsupportedVersionError, match="is of version 2; this logstore knows version 1"):
+    with pytest.raises(UnsupportedVersionError, match="has version 2; this logstore knows version 1"):
         parse_offset({"logstore": 2, "topics": {}})
 
 
@@ -157,9 +157,9 @@ def test_batch_between_an_offset_and_itself_is_empty():
 @pytest.mark.parametrize(
     ("start", "end", "reason"),
     [
-        (offset(a0=7), offset(a0=5), "a-0 is to be read from 7 to 5"),
-        (offset(a0=7), offset(a0=8, a1=5), "a-1 is to be read from nowhere to 5"),
-        (None, offset(a0=5), "a-0 is to be read from nowhere to 5"),
+        (offset(a0=7), offset(a0=5), "a-0 should be read from 7 to 5"),
+        (offset(a0=7), offset(a0=8, a1=5), "a-1 should be read from nowhere to 5"),
+        (None, offset(a0=5), "a-0 should be read from nowhere to 5"),
     ],
 )
 def test_offsets_that_do_not_fit_each_other_are_refused(start, end, reason):
@@ -180,14 +180,14 @@ def test_offsets_that_do_not_fit_each_other_are_refused(start, end, reason):
         (
             seen(a0=(0, 6)),
             {A0: range(3, 6)},
-            ["a-0: it was cut: the stream knows of records up to offset 7, and it ends at 6"],
+            ["a-0: it was cut: the stream knows records up to offset 7, but it ends at 6"],
         ),
-        (seen(), {}, ["a-0: it is gone; the stream was to go on at offset 3"]),
+        (seen(), {}, ["a-0: it does not exist any more; the stream would continue at offset 3"]),
         (
             Seen({A0: Bounds(0, 10)}, {"a": "another"}),
             {},
             [
-                "a-0: its topic was deleted and created again; in the old one the stream was to go on at "
+                "a-0: its topic was deleted and created again; in the old one the stream would continue at "
                 "offset 3"
             ],
         ),
@@ -214,7 +214,7 @@ def test_new_partition_is_read_from_its_beginning():
 def test_new_partition_whose_beginning_is_gone_is_a_loss():
     assert begins(offset(a0=3), seen(a0=(0, 9), a1=(4, 5))) == (
         {A0: 3, A1: 4},
-        ["a-1: it is new to the stream, and its records below offset 4 are deleted already"],
+        ["a-1: it is new to the stream, but its records below offset 4 are already deleted"],
     )
 
 
@@ -227,12 +227,12 @@ def test_new_partition_whose_beginning_is_gone_is_a_loss():
         (
             seen(a0=(0, 2)),
             2,
-            "it was cut: the stream knows of records up to offset 2, and it ends at 2",
+            "it was cut: the stream knows records up to offset 2, but it ends at 2",
         ),
         (
             Seen({A0: Bounds(0, 9)}, {"a": "another"}),
             0,
-            "its topic was deleted and created again; in the old one the stream was to go on at offset 3",
+            "its topic was deleted and created again; in the old one the stream would continue at offset 3",
         ),
         (Seen({A0: Bounds(0, 9)}, {}), 3, None),
     ],
@@ -245,7 +245,7 @@ def test_where_the_next_batch_begins_after_a_loss(now, begin, reason):
 def test_partition_that_vanished_is_a_loss():
     assert begins(offset(a0=3, b0=4), seen(a0=(0, 3))) == (
         {A0: 3},
-        ["b-0: it is gone; the stream was to go on at offset 4"],
+        ["b-0: it does not exist any more; the stream would continue at offset 4"],
     )
 
 

@@ -257,8 +257,8 @@ def read_and_lose(store, warnings, lose, expected, **options):
     with pytest.raises(OffsetOutOfRangeError) as caught:
         query.plan()
     assert expected in str(caught.value)
-    assert str(caught.value).startswith(f"records of {store.path} that the stream was to read are gone")
-    assert str(caught.value).endswith("Restart it with failOnDataLoss=false to go on with what is left")
+    assert str(caught.value).startswith(f"records of {store.path} that the stream has not read are lost")
+    assert str(caught.value).endswith("Restart it with failOnDataLoss=false to continue with the rest")
     query.start(**_SKIP, **options)
     assert not warnings()
     return query
@@ -268,12 +268,12 @@ def test_records_that_retention_deleted(store, warnings):
     expected = "a-0: the records at offsets 1 to 2 were deleted before they were read"
     query = read_and_lose(store, warnings, lambda topic: topic[0].delete_before(3), expected)
     assert query.batch() == ["3"]
-    assert warnings() == [f"{expected} ({store.path}); the stream goes on (failOnDataLoss=false)"]
+    assert warnings() == [f"{expected} ({store.path}); the stream continues (failOnDataLoss=false)"]
     assert query.batch() is None
 
 
 def test_records_that_were_cut_off(store, warnings):
-    expected = "a-0: it was cut: the stream knows of records up to offset 0, and it ends at 0"
+    expected = "a-0: it was cut: the stream knows records up to offset 0, but it ends at 0"
     query = read_and_lose(store, warnings, lambda topic: topic[0].truncate_to(0), expected)
     assert query.batch() == []
     fill(store["a"], "new")
@@ -287,7 +287,7 @@ def test_topic_that_was_created_again(store, warnings):
         fill(store.create_topic("a"), "new 0", "new 1", "new 2")
 
     expected = (
-        "a-0: its topic was deleted and created again; in the old one the stream was to go on at offset 1"
+        "a-0: its topic was deleted and created again; in the old one the stream would continue at offset 1"
     )
     query = read_and_lose(store, warnings, create_again, expected)
     assert query.batch() == ["new 0", "new 1", "new 2"]
@@ -295,14 +295,14 @@ def test_topic_that_was_created_again(store, warnings):
 
 
 def test_topic_that_vanished_and_comes_back(store, warnings):
-    expected = "a-0: it is gone; the stream was to go on at offset 1"
+    expected = "a-0: it does not exist any more; the stream would continue at offset 1"
     query = read_and_lose(store, warnings, lambda topic: store.delete_topic("a"), expected)
     assert query.batch() == []
     assert query.batch() is None
     fill(store.create_topic("a"), "new")
     assert query.batch() == ["new"]
     assert warnings() == [
-        f"{expected} ({store.path}); the stream goes on (failOnDataLoss=false)",
+        f"{expected} ({store.path}); the stream continues (failOnDataLoss=false)",
         f"there is no topic 'a' in {store.path}",
     ]
 
@@ -313,7 +313,7 @@ def test_new_partition_without_its_beginning(store, warnings):
         fill(topic, "x", "y", partition=1)
         topic[1].delete_before(1)
 
-    expected = "a-1: it is new to the stream, and its records below offset 1 are deleted already"
+    expected = "a-1: it is new to the stream, but its records below offset 1 are already deleted"
     assert read_and_lose(store, warnings, add_partition, expected).batch() == ["1", "2", "3", "y"]
 
 
@@ -527,9 +527,11 @@ def test_a_partition_that_is_let_go_is_a_loss(store):
     fill(topic, "two", partition=1)
     end = query.plan()
     topic.let_go(1)
-    with pytest.raises(OffsetOutOfRangeError, match="a-1: it is gone; the stream was to go on at offset 1"):
+    with pytest.raises(
+        OffsetOutOfRangeError, match="a-1: it does not exist any more; the stream would continue at offset 1"
+    ):
         query.run(end)
-    with pytest.raises(OffsetOutOfRangeError, match="a-1: it is gone"):
+    with pytest.raises(OffsetOutOfRangeError, match="a-1: it does not exist any more"):
         query.plan()
     query.start(failOnDataLoss="false")
     fill(topic, "three", partition=3)

@@ -249,7 +249,7 @@ def test_whoever_has_the_store_open_is_named(path):
         ),
         ([*BINARY, ("timestamp", "bigint")], {"topic": "t"}, InvalidRecordError, "it must be timestamp"),
         ([*BINARY, ("valeu", "binary")], {"topic": "t"}, InvalidRecordError, "no column 'valeu' to write"),
-        ([*BINARY, *BINARY], {"topic": "t"}, InvalidRecordError, "'value' is there twice"),
+        ([*BINARY, *BINARY], {"topic": "t"}, InvalidRecordError, "'value' comes twice"),
         (BINARY, {}, InvalidConfigError, "option topic is missing"),
         (BINARY, {"topic": "none"}, UnknownTopicError, "no topic 'none'"),
         (BINARY, {"topic": "a/b"}, InvalidTopicError, "a/b"),

@@ -1,14 +1,13 @@
-"""The copy of one partition: a prefix of its log, as a clean stop would have left it.
+"""Copies one partition: a prefix of its log, as a clean stop would have left it.
 
-What belongs together is taken at one moment, under the log's lock: the view that a reader gets, leader
-epochs, producers. The files of that view are brought over without it. Where one has gone meanwhile, or the
-log's end was cut, another view is taken; segments that it has in common with the one before stay.
+State that belongs together is read at one moment, under the log's lock: the view that a reader gets, leader
+epochs, producers. The files of that view are copied without the lock. If one has disappeared meanwhile, or
+the log's end was cut, another view is taken; segments that both views share are not copied again.
 
-A sealed segment is linked while the lock is held, for as long as the system call takes: whoever cuts the log
-later finds that its file has another name, and leaves that file alone
-(:meth:`.ActiveSegment.look_for_other_names`). The last segment, to which the store goes on appending, and to
-which the backup will if it is opened, is always a copy. Everything else is small and written anew, or belongs
-to the backup already.
+A sealed segment is linked under the lock, held only for that system call: a later truncation then sees that
+the file has another name, and leaves it alone (:meth:`.ActiveSegment.look_for_other_names`). The last segment
+is always copied: the store goes on appending to its own, and so does the backup if it is opened. All other
+files are small and written new, or are in the backup already.
 """
 
 from __future__ import annotations
@@ -60,8 +59,8 @@ from logstore.partition.state.sidecars import (
 )
 
 _TRIES = 100
-"""So many views of a log of which segments go faster than they are copied."""
-_UNSETTLED_NS = 50_000_000  # what changed this recently may change again without a new time stamp
+"""How many views are tried if segments of a log are deleted faster than they are copied."""
+_UNSETTLED_NS = 50_000_000  # a file changed this recently may change again without a new time stamp
 _CANNOT_LINK = frozenset(
     {errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 )
@@ -69,7 +68,7 @@ _INDEX_KINDS = {
     FindingKind.OFFSET_INDEX: (INDEX_SUFFIX, TIME_INDEX_SUFFIX),
     FindingKind.TIME_INDEX: (INDEX_SUFFIX, TIME_INDEX_SUFFIX),
 }
-"""Of these no record is lost: without the file it is built again from the log."""
+"""Damage without loss of records: if the file is missing, it is built again from the log."""
 _DAMAGE = frozenset(
     {
         FindingKind.BATCH,
@@ -80,17 +79,17 @@ _DAMAGE = frozenset(
         FindingKind.TRANSACTION_INDEX,
     }
 )
-"""What a disk or a careless hand does; the rest was written like that."""
+"""Damage done by a disk or a careless user; other findings were written that way."""
 _SIDE_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
 
 
 class _ChangedError(Exception):
-    """The log is not as the view says any more."""
+    """The log no longer matches the view."""
 
 
 class BackupSteps:
-    """Adds up what was done, for somebody who wants to know. Lock: ``_lock`` guards the sum, and lets one
-    thread at a time tell it."""
+    """Adds up the progress, and reports it. Lock: ``_lock`` guards the sum, and lets one thread report at a
+    time."""
 
     def __init__(self, on_progress: OnBackupProgress | None, total_bytes: int) -> None:
         self._on_progress = on_progress
@@ -98,10 +97,10 @@ class BackupSteps:
         self._done_bytes = 0
         self._lock = threading.Lock()
         self.failure: BaseException | None = None
-        """Of the partition that failed first: nothing that is done now counts."""
+        """The error of the first partition that failed. After it all work is wasted, so others stop."""
 
     def tell(self, partition: TopicPartition, done_bytes: int) -> None:
-        """So many more bytes are in the backup and verified."""
+        """Report ``done_bytes`` more bytes as being in the backup and verified."""
         if self.failure is not None:
             raise RetriableError(f"the backup has failed: {self.failure}")
         if self._on_progress is not None:
@@ -112,16 +111,16 @@ class BackupSteps:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BackupTask:
-    """What all partitions of one backup have in common."""
+    """The values shared by all partitions of one backup."""
 
     files: Files
     clock: Clock
     staging: str
-    """The directory that is filled."""
+    """The directory that is being filled."""
     earlier: str | None
     """The directory of the earlier backup."""
     are_comparable: bool
-    """Whether the store and the backup are on one disk."""
+    """Whether the store and the backup are on the same disk."""
     links: bool
     accept_damage: bool
     steps: BackupSteps
@@ -152,19 +151,19 @@ class _Staged(NamedTuple):
     segment: Segment
     stored: StoredSegment
     is_new: bool
-    """Not kept from the earlier backup."""
+    """Whether it is not kept from the earlier backup."""
 
 
 @dataclass(slots=True)
 class PartitionCopy:
-    """One partition of a backup; :meth:`run` is the whole story. Used once."""
+    """One partition of a backup; :meth:`run` does everything. Used once."""
 
     task: BackupTask
     topic: TopicEntry
     partition: TopicPartition
     log: Log
     old: StoredPartition | None
-    """Of the earlier backup."""
+    """The partition in the earlier backup."""
     stored: StoredPartition = field(init=False)
     told: BackedUpPartition = field(init=False)
     damaged: list[Finding] = field(init=False, default_factory=list)
@@ -177,10 +176,10 @@ class PartitionCopy:
     def run(self) -> None:
         """
         Raises:
-            ClosedError: the log was closed, as by the deletion of its topic.
-            ReopenRequiredError: a failure keeps it from being made durable.
-            CorruptionError: it is damaged, and that is not accepted.
-            StorageError: the disk of the store, or of the backup, refused.
+            ClosedError: the log was closed, for example because its topic was deleted.
+            ReopenRequiredError: the log cannot be made durable after a failure.
+            CorruptionError: the log is damaged, and ``accept_damage`` is false.
+            StorageError: the disk of the store or of the backup failed.
         """
         name, files = partition_directory_name(*self.partition), self.task.files
         self.directory = f"{self.task.staging}/{name}"
@@ -201,11 +200,11 @@ class PartitionCopy:
             self._tell(seen)
             return
         raise RetriableError(
-            f"{self.partition} could not be copied: its segments go faster than they are copied; call again"
+            f"{self.partition} could not be copied: its segments are deleted faster than copied; call again"
         )
 
     def _look(self) -> _Seen:
-        """The log as it is now, all of it durable: its sealed segments may then be linked."""
+        """The log as it is now, after making all of it durable: sealed segments can then be linked."""
         log = self.log.writer
         with log.guard.own_lock(), log.guard as core:
             log.gathering.drain_locked()
@@ -223,7 +222,7 @@ class PartitionCopy:
     # Segments
 
     def _bring(self, view: LogView) -> None:
-        """Have the files of all segments of the view."""
+        """Bring the files of all segments of the view into the backup."""
         for number, segment in enumerate(view.segments):
             self.task.steps.tell(self.partition, 0)
             staged = self._staged.get(segment.base_offset)
@@ -240,7 +239,7 @@ class PartitionCopy:
                 if isinstance(error, _ChangedError):
                     raise
                 if not self._is_ours(error):
-                    self.log.writer.guard.check_usable()  # a topic that was deleted has other names
+                    self.log.writer.guard.check_usable()  # deleting a topic renames its files
                     if self._has_changed(view):
                         raise _ChangedError from error
                 raise
@@ -248,7 +247,7 @@ class PartitionCopy:
             raise _ChangedError
 
     def _is_ours(self, error: Exception) -> bool:
-        """Whether it is about a file of the backup."""
+        """Whether the error is about a file of the backup."""
         path = error.filename if isinstance(error, StorageError) else getattr(error, "path", None)
         return str(path).startswith((f"{self.task.staging}/", f"{self._old_directory}/"))
 
@@ -282,7 +281,7 @@ class PartitionCopy:
         self._write_transactions(segment, view.next_base(number))
 
     def _is_unchanged(self, base: int, size_bytes: int, stamp: FileStamp, *, is_last: bool) -> bool:
-        """Whether the earlier backup has the segment's file, or a copy of what it still is."""
+        """Whether the earlier backup has the segment's file itself, or a copy that is still up to date."""
         old = None if self.old is None else self.old.segments.get(base)
         name = segment_file_name(base, LOG_SUFFIX)
         if old is None or not old.is_sound or old.size_bytes != size_bytes or name not in self._old_names:
@@ -294,7 +293,7 @@ class PartitionCopy:
         return old.stamp == stamp and there.size_bytes == size_bytes
 
     def _keep(self, segment: Segment, old: StoredSegment) -> None:
-        """Take a segment over from the earlier backup, with what lies beside it."""
+        """Take a segment from the earlier backup, with the files beside it."""
         base = segment.base_offset
         self._take_over(segment_file_name(base, LOG_SUFFIX))
         for suffix in _SIDE_SUFFIXES:
@@ -306,7 +305,8 @@ class PartitionCopy:
         self._staged[base] = _Staged(segment, old, False)
 
     def _take_over(self, name: str) -> None:
-        """A file of the earlier backup, which nobody changes while it is in both."""
+        """Take one file from the earlier backup, by a link if possible. It does not change while both have
+        it."""
         files, old, new = self.task.files, f"{self._old_directory}/{name}", f"{self.directory}/{name}"
         try:
             files.link(old, new)
@@ -316,7 +316,7 @@ class PartitionCopy:
             copy_file(files, old, new)
 
     def _link(self, segment: Segment, new: str) -> bool:
-        """Whether the file has another name now, in the backup."""
+        """Link the segment's file into the backup; returns whether that was possible."""
         log = self.log.writer
         with log.guard.own_lock():
             if segment not in log.core.segments[:-1]:
@@ -330,27 +330,28 @@ class PartitionCopy:
         return True
 
     def _settled(self, segment: Segment, before: FileStamp, size_bytes: int) -> FileStamp | None:
-        """What tells later that the file is what was copied."""
+        """The stamp by which a later backup sees that the file is still what was copied; None if the file
+        changed too recently to tell."""
         now_ns = self.task.clock.now_ms() * 1_000_000
         is_settled = before.size_bytes == size_bytes and now_ns - before.changed_ns > _UNSETTLED_NS
         return before if is_settled and segment.file_stamp() == before else None
 
     def _write_indexes(self, segment: Segment) -> None:
-        """Those of a sealed segment, as the store has them."""
+        """Copy the indexes of a sealed segment as the store has them."""
         base, files = segment.base_offset, self.task.files
-        with suppress(CorruptionError):  # of the log, which its verification finds
+        with suppress(CorruptionError):  # the log is damaged; its verification finds that
             offsets, times = segment.offset_index.copy(), segment.time_index.copy()
             write_new_file(files, self._path_of(base, INDEX_SUFFIX), offsets.entries)
             write_new_file(files, self._path_of(base, TIME_INDEX_SUFFIX), times.entries)
 
     def _write_snapshot(self, base: int) -> None:
-        """What was known of the producers where a segment begins, if the store has that in a sound file."""
+        """Copy the producer snapshot at the beginning of a segment, if the store has a sound one."""
         snapshot = read_snapshot(self.task.files, self.log.directory, base)
         if snapshot is not None:
             write_new_file(self.task.files, self._path_of(base, SNAPSHOT_SUFFIX), encode_snapshot(snapshot))
 
     def _write_transactions(self, segment: Segment, end_offset: int) -> None:
-        """Those whose markers are below ``end_offset``."""
+        """Copy the aborted transactions whose markers are below ``end_offset``."""
         try:
             entries = segment.read_transaction_index().entries.below(end_offset)
         except CorruptionError as error:
@@ -376,12 +377,12 @@ class PartitionCopy:
             )
 
     def _doubt(self, base: int) -> None:
-        """The next backup takes the segment from the store again, and says again what is wrong."""
+        """Mark a segment as damaged: the next backup copies it from the store again, and reports it again."""
         staged = self._staged[base]
         self._staged[base] = staged._replace(stored=staged.stored._replace(is_sound=False))
 
     def _forget_others(self, view: LogView) -> None:
-        """Remove segments that an older view had."""
+        """Remove segments that only an older view had."""
         for base in self._staged.keys() - set(view.bases):
             self._remove(self._staged[base])
 
@@ -401,7 +402,7 @@ class PartitionCopy:
     # Verification
 
     def _verify(self, seen: _Seen) -> None:
-        """Check the segments that are new in the backup, as they are there."""
+        """Check the segments that are new, in the backup's own files."""
         last = seen.view.bases[-1]
         if self._staged[last].is_new:
             self._index_last(seen)
@@ -418,8 +419,8 @@ class PartitionCopy:
         self.task.steps.tell(self.partition, size_bytes)
 
     def _index_last(self, seen: _Seen) -> None:
-        """The indexes of the last segment, as a clean stop leaves them. In the store they may be in
-        memory."""
+        """Write the indexes of the last segment as a clean stop leaves them. In the store they may exist only
+        in memory."""
         files, config = self.task.files, self.topic.config
         staged = self._staged[seen.view.bases[-1]]
         base, limit_bytes = staged.segment.base_offset, config.segment_index_bytes
@@ -442,7 +443,7 @@ class PartitionCopy:
         builder.time_index.store(flush=True)
 
     def _runs(self, view: LogView) -> list[list[SegmentToCheck]]:
-        """The new segments, those that follow each other together."""
+        """The new segments, in runs of adjacent ones."""
         runs: list[list[SegmentToCheck]] = [[]]
         for number, base in enumerate(view.bases):
             stored, is_new = self._staged[base].stored, self._staged[base].is_new
@@ -477,7 +478,7 @@ class PartitionCopy:
         )
 
     def _meet(self, problem: Finding) -> None:
-        """What the verification has found."""
+        """Handle one problem that the verification found."""
         name = problem.path.rpartition("/")[2]
         base = int(name.partition(".")[0])
         for suffix in _INDEX_KINDS.get(problem.kind, ()):
@@ -507,8 +508,8 @@ class PartitionCopy:
         """
         if not self.task.accept_damage:
             raise CorruptionError(
-                f"the store is damaged, and the backup was not made: {finding}. verify() says more; with "
-                "accept_damage=True it is made all the same",
+                f"the store is damaged, and the backup was not made: {finding}. verify() says more; pass "
+                "accept_damage=True to back up anyway",
                 path=finding.path,
                 position=finding.position,
                 base_offset=finding.base_offset,
@@ -517,8 +518,7 @@ class PartitionCopy:
         self.damaged.append(finding)
 
     def _take_sound_one(self, base: int) -> None:
-        """In the place of a damaged segment, the one that the earlier backup has of it; if it has none, the
-        damaged one stays."""
+        """Replace a damaged segment by that of the earlier backup; if it has none, the damaged one stays."""
         staged = self._staged[base]
         old = None if self.old is None else self.old.segments.get(base)
         name = segment_file_name(base, LOG_SUFFIX)
@@ -542,7 +542,7 @@ class PartitionCopy:
         )
 
     def _put(self, name: str, data: bytes, limit_bytes: int) -> None:
-        """A small file: that of the earlier backup, if it says the same."""
+        """Write a small file, or link that of the earlier backup if it has the same contents."""
         files, new = self.task.files, f"{self.directory}/{name}"
         if files.is_file(new):
             files.remove(new)  # it may be a link

@@ -1,8 +1,8 @@
-"""``backup.json``: of which store a backup is, and what is known of its segments.
+"""``backup.json``: which store a backup is of, and what is known about its segments.
 
 A segment of the store need not be copied again if the file in the backup is the same file (a link), or a copy
-of a file that has not changed since: its number, size and time of change are those that were noted. The times
-of a file system are coarse, so a file that had changed right before it was copied is not noted.
+of a file that has not changed since: its number, size and time of change are still those in the manifest. The
+times of a file system are coarse, so no stamp is kept of a file that changed right before it was copied.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class StoredSegment(NamedTuple):
     base_offset: int
     size_bytes: int
     is_linked: bool
-    """Whether its file is one of the store's."""
+    """Whether its file is also a file of the store."""
     is_sound: bool
-    """Whether it was verified, and nothing found."""
+    """Whether it was verified without a problem."""
     stamp: FileStamp | None = None
-    """Of the file that it was copied from; None where that cannot tell whether it changes later."""
+    """The stamp of the file it was copied from; None if a stamp could not show later changes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,18 +48,18 @@ class StoredPartition:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
-    """What a backup is of."""
+    """The contents of ``backup.json``."""
 
     store: str
-    """The identity of the store: its cluster's id and its directory's."""
+    """The identity of the store: the ids of its cluster and its directory."""
     source: str
-    """Its path, for people."""
+    """The path of the store, for people."""
     made_ms: int
     partitions: Mapping[TopicPartition, StoredPartition]
 
 
 def read_manifest(files: Files, path: str) -> Manifest | None:
-    """That of the backup in ``path``; None if there is none.
+    """The manifest of the backup in ``path``; None if there is none.
 
     Raises:
         CorruptionError: it is damaged.
@@ -74,7 +74,7 @@ def read_manifest(files: Files, path: str) -> Manifest | None:
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """As JSON, a line for each segment."""
+    """The manifest as JSON."""
     import json  # as in the catalogue
 
     content = {
@@ -106,7 +106,7 @@ def decode_manifest(data: bytes) -> Manifest:
     """
     Raises:
         CorruptionError: not what :func:`encode_manifest` writes.
-        UnsupportedVersionError: of a higher version.
+        UnsupportedVersionError: a newer logstore wrote it.
     """
     import json
 
@@ -114,7 +114,7 @@ def decode_manifest(data: bytes) -> Manifest:
         content = json.loads(data)
         if content["version"] > VERSION:
             raise UnsupportedVersionError(
-                f"{BACKUP_NAME} is of version {content['version']}; {VERSION} is known"
+                f"{BACKUP_NAME} has version {content['version']}; only {VERSION} is known"
             )
         return Manifest(
             store=str(content["store"]),
@@ -124,7 +124,7 @@ def decode_manifest(data: bytes) -> Manifest:
         )
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
         raise CorruptionError(
-            f"is not what a backup has written: {error!r}. Remove the backup, and make another one"
+            f"was not written by a backup: {error!r}. Remove the backup, and make another one"
         ) from None
 
 

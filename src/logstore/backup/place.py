@@ -1,18 +1,18 @@
-"""The directory of a backup: what may be there, how a new one comes into its place, and what a crash leaves.
+"""The directory of a backup: what may be there, how a new one takes its place, and what a crash leaves.
 
 For a backup in ``b``, step by step:
 
-1. *begin*: the directory ``b.partial`` is made beside it, locked, and gets the file ``backup.unfinished``: no
-   store is opened there. Whatever an earlier call has left in it is removed.
-2. *fill*: the copy is made in there. Files of the earlier backup that serve again are linked.
-3. *finish*: everything is flushed, then the file is removed: ``b.partial`` is a whole backup.
-4. *place*: ``b`` and ``b.partial`` change their names in one step, or where there is no ``b``, it is a
-   rename. Where the system cannot exchange names, ``b`` becomes ``b.previous`` first.
-5. *remove*: the earlier backup gets the file ``backup.unfinished``, and goes.
+1. *begin*: the directory ``b.partial`` is created beside it and locked, and gets the file
+   ``backup.unfinished``, with which it cannot be opened as a store. Leftovers of an earlier call are removed.
+2. *fill*: the copy is made there. Files of the earlier backup that can be used again are linked.
+3. *finish*: everything is flushed, then ``backup.unfinished`` is removed: ``b.partial`` is a whole backup.
+4. *place*: ``b`` and ``b.partial`` swap their names in one step; if there is no ``b``, ``b.partial`` is
+   renamed. If the system cannot exchange names, ``b`` first becomes ``b.previous``.
+5. *remove*: the earlier backup gets the file ``backup.unfinished``, and is removed.
 
 A crash up to 3 leaves the earlier backup, from 4 on the new one. The exception is a system that cannot
-exchange names: between its two renames there is no ``b``; opening it then says so, and the next call takes
-the first rename back. What is beside ``b`` is removed by the next call.
+exchange names: between the two renames there is no ``b``. Opening it then raises an error that says so, and
+the next call undoes the first rename. The next call also removes what is left beside ``b``.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _UNFINISHED_TEXT = b"store.backup() was at work here; its next call to the same 
 
 
 def identity_of(identity: MetaProperties, path: str) -> str:
-    """What tells a store from others, and stays the same where its directory is moved. A directory that a
-    broker made before 3.7 has no id: of that, its path."""
+    """Identifies a store, also after its directory was moved. A directory created by a broker before 3.7 has
+    no id; its path is used instead."""
     directory = identity.directory_id
     return f"{identity.cluster_id}/{encode_base64_uuid(directory) if directory is not None else path}"
 
@@ -53,24 +53,24 @@ class BackupPlace:
         self.staging = f"{self.path}.partial"
         self._aside = f"{self.path}.previous"
         self._is_placing = False
-        """While nobody knows which of the two is in its place after a power cut."""
+        """True while it is not certain which of the two a power cut would leave in place."""
         store = real_path(files, store_path)
         for inner, outer in ((self.path, store), (store, self.path)):
             if f"{inner}/".startswith(f"{outer.rstrip('/')}/"):
                 raise UsageError(
-                    f"{path} and the store {store_path} must lie beside each other: a backup is a directory "
-                    "of its own"
+                    f"{path} and the store {store_path} must not contain each other: a backup needs its own "
+                    "directory"
                 )
 
     @contextlib.contextmanager
     def held(self, store: str) -> Iterator[Manifest | None]:
-        """Begin; gives what is known of the earlier backup, if there is one. At the end what is not finished
-        is removed, and so is an earlier backup whose place was taken.
+        """Begin; yields the manifest of the earlier backup, if there is one. At the end removes what is
+        unfinished, and an earlier backup that was replaced.
 
         Raises:
-            UsageError: something else is there.
+            UsageError: the path holds something other than a backup of this store.
             LockedError: the backup is open for writing, or another call is making one there.
-            StorageError: the disk refused.
+            StorageError: the disk failed.
         """
         files = self._files
         with contextlib.ExitStack() as stack:
@@ -79,13 +79,13 @@ class BackupPlace:
             self._check_beside(self.staging)
             files.make_directory(self.staging)
             stack.callback(files.lock(f"{self.staging}/{LOCK_NAME}").release)
-            files.flush_directory(parent_of(self.path))  # first: what was exchanged stays exchanged
+            files.flush_directory(parent_of(self.path))  # first: makes an earlier call's exchange durable
             self._take_back_rename()
             earlier = self._read_earlier(store)
             if earlier is not None:
                 stack.callback(files.lock(f"{self.path}/{LOCK_NAME}").release)
             elif files.is_directory(self.path):
-                files.remove_directory(self.path)  # it is empty; one that something is mounted on stays
+                files.remove_directory(self.path)  # it is empty; removing a mount point fails
             stack.callback(self._clear)
             self._empty(self.staging)
             yield earlier
@@ -97,14 +97,14 @@ class BackupPlace:
             raise UsageError(f"{self.path} is a file; a backup is a directory")
 
     def _check_beside(self, path: str) -> None:
-        """Nothing is removed that no backup has left."""
+        """Check that only a backup has left what is there: nothing else is ever removed."""
         files = self._files
         if files.is_file(path):
-            raise UsageError(f"{path} is in the way: a backup is made there first. Move it away")
+            raise UsageError(f"{path} is in the way: a backup is first made there. Move it away")
         names = {e.name for e in files.list_directory(path)} if files.is_directory(path) else set()
         if names - {LOCK_NAME} and names.isdisjoint({UNFINISHED_BACKUP_NAME, BACKUP_NAME}):
             raise UsageError(
-                f"{path} is in the way: a backup is made there first, and this was left by none. Move it away"
+                f"{path} is in the way: a backup is first made there, but no backup left this. Move it away"
             )
 
     def _take_back_rename(self) -> None:
@@ -117,7 +117,7 @@ class BackupPlace:
     def _read_earlier(self, store: str) -> Manifest | None:
         """
         Raises:
-            UsageError: what is there is no backup, or one of another store.
+            UsageError: the directory is not a backup, or is one of another store.
         """
         files = self._files
         if not files.is_directory(self.path):
@@ -126,8 +126,8 @@ class BackupPlace:
         if earlier is None:
             if files.list_directory(self.path):
                 raise UsageError(
-                    f"{self.path} is no backup: it holds something else, or a backup that was opened for "
-                    "writing since and is a store of its own. Give another path, or move it away"
+                    f"{self.path} is not a backup: it holds something else, or a backup that was opened for "
+                    "writing since and is now a store. Give another path, or move it away"
                 )
             return None
         if earlier.store != store:
@@ -140,7 +140,8 @@ class BackupPlace:
     # The steps
 
     def finish(self) -> None:
-        """Steps 3 and 4; everything in the staging directory is flushed but the directory itself."""
+        """Do steps 3 and 4. Everything in the staging directory must be flushed, except the directory
+        itself."""
         files, parent = self._files, parent_of(self.path)
         files.flush_directory(self.staging)
         files.remove(f"{self.staging}/{UNFINISHED_BACKUP_NAME}")
@@ -174,7 +175,8 @@ class BackupPlace:
             raise
 
     def _clear(self) -> None:
-        """Step 5; also what a call that failed has made. What cannot be removed is left to the next call."""
+        """Do step 5; also remove what a failed call has made. The next call removes what could not be
+        removed."""
         if self._is_placing:
             return
         for path in (self.staging, self._aside):
@@ -183,10 +185,10 @@ class BackupPlace:
                     self._empty(path)
                     remove_tree(self._files, path)
             except LogstoreError as error:
-                warn("%s is left, and the next backup removes it: %s", path, error)
+                warn("%s could not be removed; the next backup removes it: %s", path, error)
 
     def _empty(self, path: str) -> None:
-        """Make sure, durably, that a directory is no store, then remove what is in it."""
+        """Mark a directory durably as not being a store, then remove its contents."""
         files = self._files
         mark = f"{path}/{UNFINISHED_BACKUP_NAME}"
         if not files.is_file(mark):

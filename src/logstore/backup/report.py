@@ -1,4 +1,4 @@
-"""What a backup says of itself, while it runs and at its end. Values only."""
+"""What a backup reports, while it runs and at its end. Values only."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from logstore.partition.checking.findings import Finding
 
 
 class BackupProgress(NamedTuple):
-    """How far a backup is."""
+    """How far a backup has come."""
 
     partition: TopicPartition
     done_bytes: int
-    """Of ``.log`` files, all partitions together: in the backup, and verified."""
+    """Bytes of ``.log`` files that are in the backup and verified, over all partitions."""
     total_bytes: int
-    """What they had at the beginning. A log that grows, or of which segments are replaced, may pass it."""
+    """Bytes of ``.log`` files at the beginning. ``done_bytes`` may pass this if a log grows or its segments
+    are replaced."""
 
 
 OnBackupProgress = Callable[[BackupProgress], object]
-"""Called after each piece that was copied or verified, by one thread at a time. It may sleep, to bound the
-rate; what it raises aborts the backup, and an earlier one stays as it was."""
+"""Called after each piece that was copied or verified, by one thread at a time. It may sleep to limit the
+rate. An exception aborts the backup; an earlier one stays as it was."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,23 +36,23 @@ class BackedUpPartition:
     """The first offset that the backup does not have."""
     segment_count: int = 0
     copied_bytes: int = 0
-    """Of ``.log`` files that were copied."""
+    """Bytes of ``.log`` files that were copied."""
     linked_bytes: int = 0
-    """Of those that the store and the backup have in common from now on: they were not copied."""
+    """Bytes of ``.log`` files that store and backup now share, instead of a copy."""
     kept_bytes: int = 0
-    """Of those that were in the earlier backup, and have not changed since."""
+    """Bytes of ``.log`` files that were in the earlier backup and have not changed since."""
     verified_bytes: int = 0
-    """Of those that were read and checked: all that is new."""
+    """Bytes of ``.log`` files that were read and checked: all new ones."""
 
     @property
     def size_bytes(self) -> int:
-        """Of all its ``.log`` files."""
+        """Bytes of all its ``.log`` files."""
         return self.copied_bytes + self.linked_bytes + self.kept_bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BackupReport:
-    """What :meth:`Store.backup` has done. ``print(report)`` shows it."""
+    """What :meth:`Store.backup` did. ``print(report)`` shows it."""
 
     path: str
     """The absolute path of the backup, through symbolic links."""
@@ -59,7 +60,7 @@ class BackupReport:
     """Whether there was an earlier backup of the store, from which unchanged files were taken."""
     partitions: tuple[BackedUpPartition, ...]
     damaged: tuple[Finding, ...] = ()
-    """What is damaged in the store, with the paths there. Empty unless ``accept_damage`` was given."""
+    """The damage in the store, with the paths there. Empty unless ``accept_damage`` was given."""
     elapsed_ms: int = 0
 
     @property
@@ -69,7 +70,7 @@ class BackupReport:
 
     @property
     def copied_bytes(self) -> int:
-        """See :attr:`BackedUpPartition.copied_bytes`; of all partitions, as are the next three."""
+        """See :attr:`BackedUpPartition.copied_bytes`; over all partitions, like the next three."""
         return sum(each.copied_bytes for each in self.partitions)
 
     @property
@@ -86,7 +87,7 @@ class BackupReport:
 
     @property
     def size_bytes(self) -> int:
-        """Of all ``.log`` files of the backup."""
+        """Bytes of all ``.log`` files of the backup."""
         return sum(each.size_bytes for each in self.partitions)
 
     def __str__(self) -> str:
@@ -100,7 +101,7 @@ class BackupReport:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the partitions, and what is to be known of them."""
+        """What a notebook shows: the partitions, and the report's other fields."""
         from logstore.showing import show_report, table_of_fields, table_of_findings  # few programs get here
 
         return show_report(

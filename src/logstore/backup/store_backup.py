@@ -1,7 +1,7 @@
-"""A backup of a whole store, from the first check to the report.
+"""Backs up a whole store, from the first check to the report.
 
-Which directory is filled and how it gets its place is the business of :mod:`~logstore.backup.place`, one
-partition that of :mod:`~logstore.backup.copying`. Here is what a store has around its partitions.
+:mod:`~logstore.backup.place` decides which directory is filled and how it gets its place;
+:mod:`~logstore.backup.copying` copies one partition. This module does what a store has around its partitions.
 """
 
 from __future__ import annotations
@@ -75,23 +75,23 @@ def back_up(
 
 @dataclass(slots=True)
 class _Backup:
-    """What has come together of one backup."""
+    """The parts of one backup so far."""
 
     directory: LogDirectory
     task: BackupTask
     topics: list[TopicEntry]
-    """As they were when it began."""
+    """The topics when the backup began."""
     earlier: Manifest | None
     stored: dict[TopicPartition, StoredPartition] = field(default_factory=dict)
     told: dict[TopicPartition, BackedUpPartition] = field(default_factory=dict)
     damaged: list[Finding] = field(default_factory=list)
     _unread: set[TopicPartition] = field(default_factory=set)
-    """Those that could not be opened: nobody knows where they end."""
+    """Partitions that could not be opened, so their end offsets are not known."""
 
     # Partitions
 
     def copy_partitions(self) -> None:
-        """All of them, several at a time; after the first failure no more."""
+        """Copy all partitions, several at a time; after the first failure, begin no more."""
         steps = self.task.steps
         wanted = [(topic, number) for topic in self.topics for number in topic.held_partitions]
 
@@ -105,16 +105,16 @@ class _Backup:
 
         try:
             take_turns(copy, wanted, at_a_time=flushed_at_a_time(self.task.files))
-        except Exception as error:  # that of the first partition, which may only say that another failed
+        except Exception as error:  # the error of the first partition may only say that another failed
             if steps.failure is None or steps.failure is error:
                 raise
             raise steps.failure from steps.failure.__cause__
 
     def _copy(self, topic: TopicEntry, partition: TopicPartition) -> None:
-        """One partition; nothing, if it was deleted since the backup began."""
+        """Copy one partition, unless it was deleted since the backup began."""
         old = None if self.earlier is None else self.earlier.partitions.get(partition)
         if old is not None and old.topic_id != encode_base64_uuid(topic.topic_id):
-            old = None  # that one was deleted
+            old = None  # it belongs to a deleted topic of the same name
         while self._is_there(topic, partition):
             try:
                 log = self.directory.log(partition)
@@ -127,7 +127,7 @@ class _Backup:
             copy = PartitionCopy(self.task, topic, partition, log, old)
             try:
                 copy.run()
-            except ClosedError:  # deleted, or opened again; or the store is closed
+            except ClosedError:  # the log was deleted or reopened, or the store was closed
                 self.directory.check_open()
                 self._remove(partition)
                 continue
@@ -136,7 +136,7 @@ class _Backup:
             return
 
     def _is_there(self, topic: TopicEntry, partition: TopicPartition) -> bool:
-        """Whether the directory holds it, and it is of the same topic."""
+        """Whether the directory still holds the partition of the same topic."""
         try:
             now = self.directory.topic(topic.name)
         except UnknownTopicError:
@@ -156,8 +156,8 @@ class _Backup:
         old: StoredPartition | None,
         error: LogstoreError,
     ) -> None:
-        """A partition that could not be opened stays as the earlier backup has it; if that has none, its
-        files are copied as they are.
+        """Back up a partition that could not be opened: as the earlier backup has it, or if that has none, by
+        copying its files as they are.
 
         Raises:
             LogstoreError: why it could not be opened, if damage is not accepted.
@@ -186,10 +186,11 @@ class _Backup:
             partition=partition, log_start_offset=start, log_end_offset=end, copied_bytes=size_bytes
         )
 
-    # What is around them
+    # Around the partitions
 
     def write_store_files(self, identity: str) -> None:
-        """Catalogue, identity, checkpoints; and what says that nothing has to be recovered."""
+        """Write catalogue, identity and checkpoints; and if possible the marker that nothing needs
+        recovery."""
         files, staging = self.task.files, self.task.staging
         contents = {
             META_PROPERTIES_NAME: self._identity_file(),
@@ -210,13 +211,13 @@ class _Backup:
             write_new_file(files, f"{staging}/{name}", data)
 
     def _identity_file(self) -> bytes:
-        """As it stands in the store: a broker's has a comment with the date, by which it is known."""
+        """The file as the store has it: a broker's has a comment with the date, which identifies it."""
         path = f"{self.directory.path}/{META_PROPERTIES_NAME}"
         data = read_small_file(self.task.files, path, MAX_META_BYTES)
         return encode_meta_properties(self.directory.identity) if data is None else data
 
     def _live_topics(self) -> Iterable[TopicEntry]:
-        """The topics as they were, without partitions that were deleted since."""
+        """The topics when the backup began, without partitions that were deleted since."""
         for topic in self.topics:
             there = [
                 number

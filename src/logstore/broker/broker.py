@@ -4,6 +4,18 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from logstore.broker.codes import ErrorCode
+from logstore.broker.groups.requests import (
+    DescribedGroup,
+    Heartbeat,
+    JoinGroup,
+    JoinGroupResult,
+    LeaveGroup,
+    LeaveGroupResult,
+    ListedGroup,
+    SyncGroup,
+    SyncGroupResult,
+)
 from logstore.broker.pending import Pending
 from logstore.broker.requests import (
     AlterConfigsRequest,
@@ -22,6 +34,10 @@ from logstore.broker.requests import (
     ListOffsetsResult,
     MetadataRequest,
     MetadataResult,
+    OffsetCommitRequest,
+    OffsetCommitResult,
+    OffsetFetchRequest,
+    OffsetFetchResult,
     OffsetsForLeaderEpochRequest,
     OffsetsForLeaderEpochResult,
     ProduceRequest,
@@ -89,4 +105,42 @@ class Broker(Protocol):
 
     def alter_configs(self, request: AlterConfigsRequest) -> Pending[TopicsResult]:
         """Change settings of topics."""
+        ...
+
+    # Groups
+
+    def offset_commit(self, request: OffsetCommitRequest) -> Pending[OffsetCommitResult]:
+        """Commit a group's offsets."""
+        ...
+
+    def offset_fetch(self, request: OffsetFetchRequest) -> Pending[OffsetFetchResult]:
+        """What a group has committed."""
+        ...
+
+    def join_group(self, request: JoinGroup) -> Pending[JoinGroupResult]:
+        """Join a group; answered when its next generation begins."""
+        ...
+
+    def sync_group(self, request: SyncGroup) -> Pending[SyncGroupResult]:
+        """Get the assignment of a generation; answered when its leader has brought it."""
+        ...
+
+    def heartbeat(self, request: Heartbeat) -> Pending[ErrorCode]:
+        """A member is alive."""
+        ...
+
+    def leave_group(self, request: LeaveGroup) -> Pending[LeaveGroupResult]:
+        """Members leave."""
+        ...
+
+    def list_groups(self) -> Pending[tuple[ListedGroup, ...]]:
+        """All groups."""
+        ...
+
+    def describe_groups(self, group_ids: tuple[str, ...]) -> Pending[tuple[DescribedGroup, ...]]:
+        """The states and members of groups."""
+        ...
+
+    def delete_groups(self, group_ids: tuple[str, ...]) -> Pending[dict[str, ErrorCode]]:
+        """Delete groups without members, with their offsets."""
         ...

@@ -6,6 +6,10 @@ entry in the logs that it waits for.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
 from logstore.broker.administering import (
     alter_configs,
     create_partitions,
@@ -14,9 +18,26 @@ from logstore.broker.administering import (
     delete_topics,
 )
 from logstore.broker.codes import ErrorCode
+from logstore.broker.committing import offset_commit, offset_fetch
+from logstore.broker.failures import code_of
 from logstore.broker.fetching import fetch
+from logstore.broker.group_storage import open_coordinator
+from logstore.broker.groups.coordinator import GroupCoordinator
+from logstore.broker.groups.requests import (
+    DescribedGroup,
+    Heartbeat,
+    JoinGroup,
+    JoinGroupResult,
+    LeaveGroup,
+    LeaveGroupResult,
+    ListedGroup,
+    SyncGroup,
+    SyncGroupResult,
+)
 from logstore.broker.looking_up import describe_configs, list_offsets, metadata, offsets_for_leader_epoch
-from logstore.broker.pending import Answered, Pending
+from logstore.broker.offsets.committed import CommittedOffsets
+from logstore.broker.offsets.expiry import NO_GROUP
+from logstore.broker.pending import Answered, Pending, Promise
 from logstore.broker.producing import produce
 from logstore.broker.requests import (
     AlterConfigsRequest,
@@ -35,13 +56,20 @@ from logstore.broker.requests import (
     ListOffsetsResult,
     MetadataRequest,
     MetadataResult,
+    OffsetCommitRequest,
+    OffsetCommitResult,
+    OffsetFetchRequest,
+    OffsetFetchResult,
     OffsetsForLeaderEpochRequest,
     OffsetsForLeaderEpochResult,
     ProduceRequest,
     ProduceResult,
     TopicsResult,
 )
+from logstore.errors import LogstoreError
 from logstore.logdir.directory import LogDirectory
+
+T = TypeVar("T")
 
 _PRODUCER_ID_BITS = 62
 
@@ -51,6 +79,30 @@ class LocalBroker:
 
     def __init__(self, directory: LogDirectory) -> None:
         self._directory = directory
+        self.committed = CommittedOffsets(directory, empty_since=self._empty_since)
+        """The offsets that groups have committed."""
+        self._groups: GroupCoordinator | None = None
+        self._lock = threading.Lock()
+        """Guards the making of the coordinator, which reads the groups that are stored."""
+
+    def _empty_since(self, group_id: str) -> int | None:
+        return NO_GROUP if self._groups is None else self._groups.empty_since(group_id)
+
+    def _coordinator(self) -> GroupCoordinator:
+        """
+        Raises:
+            LogstoreError: the groups cannot be read.
+        """
+        if self._groups is None:
+            with self._lock:
+                if self._groups is None:
+                    self._groups = open_coordinator(self.committed)
+        return self._groups
+
+    def close(self) -> None:
+        """Answer what waits in groups. The directory is closed by its owner."""
+        if self._groups is not None:
+            self._groups.close()
 
     # Records
 
@@ -96,3 +148,60 @@ class LocalBroker:
 
     def alter_configs(self, request: AlterConfigsRequest) -> Pending[TopicsResult]:
         return Answered(alter_configs(self._directory, request))
+
+    # Groups
+
+    def offset_commit(self, request: OffsetCommitRequest) -> Pending[OffsetCommitResult]:
+        try:
+            code = self._coordinator().check_commit(
+                request.group, request.generation, request.member_id, request.instance_id
+            )
+        except LogstoreError as error:
+            return Answered(OffsetCommitResult(dict.fromkeys(request.offsets, code_of(error)), str(error)))
+        if code is not ErrorCode.NONE:
+            return Answered(OffsetCommitResult(dict.fromkeys(request.offsets, code)))
+        return Answered(offset_commit(self._directory, self.committed, request))
+
+    def offset_fetch(self, request: OffsetFetchRequest) -> Pending[OffsetFetchResult]:
+        return Answered(offset_fetch(self.committed, request))
+
+    def join_group(self, request: JoinGroup) -> Pending[JoinGroupResult]:
+        return self._promise(lambda groups, done: groups.join_group(request, done), JoinGroupResult)
+
+    def sync_group(self, request: SyncGroup) -> Pending[SyncGroupResult]:
+        return self._promise(lambda groups, done: groups.sync_group(request, done), SyncGroupResult)
+
+    def heartbeat(self, request: Heartbeat) -> Pending[ErrorCode]:
+        return self._promise(lambda groups, done: groups.heartbeat(request, done), lambda code: code)
+
+    def leave_group(self, request: LeaveGroup) -> Pending[LeaveGroupResult]:
+        return self._promise(lambda groups, done: groups.leave_group(request, done), LeaveGroupResult)
+
+    def list_groups(self) -> Pending[tuple[ListedGroup, ...]]:
+        return self._promise(lambda groups, done: groups.list_groups((), done), lambda _: ())
+
+    def describe_groups(self, group_ids: tuple[str, ...]) -> Pending[tuple[DescribedGroup, ...]]:
+        return self._promise(
+            lambda groups, done: groups.describe_groups(group_ids, done),
+            lambda code: tuple(DescribedGroup(code, each, "") for each in group_ids),
+        )
+
+    def delete_groups(self, group_ids: tuple[str, ...]) -> Pending[dict[str, ErrorCode]]:
+        return self._promise(
+            lambda groups, done: groups.delete_groups(group_ids, done),
+            lambda code: dict.fromkeys(group_ids, code),
+        )
+
+    def _promise(
+        self,
+        ask: Callable[[GroupCoordinator, Callable[[T], object]], None],
+        refusal: Callable[[ErrorCode], T],
+    ) -> Pending[T]:
+        """What the coordinator answers, or its refusal if the groups cannot be read."""
+        try:
+            coordinator = self._coordinator()
+        except LogstoreError as error:
+            return Answered(refusal(code_of(error)))
+        promise: Promise[T] = Promise()
+        ask(coordinator, promise.complete)
+        return promise

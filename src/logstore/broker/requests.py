@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from logstore.broker.codes import ErrorCode
-from logstore.model import Bytes, Isolation, TopicPartition
+from logstore.model import Bytes, Isolation, OffsetAndMetadata, TopicPartition
 
 ACKS_NONE: Final = 0
 """The batch was handed over."""
@@ -348,4 +348,49 @@ class InitProducerIdResult(NamedTuple):
     error: ErrorCode
     producer_id: int = -1
     producer_epoch: int = -1
+    message: str | None = None
+
+
+# Committed offsets ----------------------------------------------------------------------------------------
+
+
+class OffsetCommitRequest(NamedTuple):
+    """Commit offsets of a group, all of them or none."""
+
+    group: str
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    generation: int = -1
+    """The member's; -1 with an empty member id for those that are no members."""
+    member_id: str = ""
+    instance_id: str | None = None
+
+
+class OffsetCommitResult(NamedTuple):
+    """What became of each partition's offset."""
+
+    errors: Mapping[TopicPartition, ErrorCode]
+    message: str | None = None
+
+    @property
+    def error(self) -> ErrorCode:
+        """The first that is one."""
+        return next((code for code in self.errors.values() if code is not ErrorCode.NONE), ErrorCode.NONE)
+
+
+class OffsetFetchRequest(NamedTuple):
+    """Look up what a group has committed."""
+
+    group: str
+    partitions: tuple[TopicPartition, ...] | None = None
+    """None is all that it has offsets of."""
+    require_stable: bool = False
+    """Answer ``UNSTABLE_OFFSET_COMMIT`` for what an open transaction is about to replace (KIP-447)."""
+
+
+class OffsetFetchResult(NamedTuple):
+    """The committed offsets; partitions without one are left out."""
+
+    error: ErrorCode
+    offsets: Mapping[TopicPartition, OffsetAndMetadata] = {}
+    unstable: frozenset[TopicPartition] = frozenset()
     message: str | None = None

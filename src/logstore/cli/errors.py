@@ -74,8 +74,7 @@ def explain(error: Exception) -> tuple[int, str]:
     if isinstance(error, CommandError):
         return error.code, str(error)
     if isinstance(error, LockedError):
-        held = str(error).partition(": the directory")[0]
-        return CANNOT, f"{held}, which has the directory open for writing. Close it there first"
+        return CANNOT, f"{error.held}, which has the directory open for writing. Close it there first"
     if isinstance(error, CorruptionError):
         return FOUND, f"{error}. `logstore verify` shows all that is wrong"
     if isinstance(error, UsageError):

@@ -1,10 +1,9 @@
-"""Opening stores, topics and partitions for a command, and saying what is there instead of what is not."""
+"""Opening stores and partitions for a command, and saying what is there instead of what is not."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from difflib import get_close_matches
 from typing import Final, cast
 
 from logstore.cli.errors import CommandError
@@ -12,14 +11,13 @@ from logstore.config import UNLIMITED, StoreConfig
 from logstore.errors import InvalidTopicError, LogstoreError
 from logstore.files import OsFiles
 from logstore.format.names import CLUSTER_METADATA_NAME, parse_directory_name, parse_segment_file_name
-from logstore.logdir.cluster import ClusterTopic, read_cluster_topics
+from logstore.logdir.cluster import ClusterTopic, WatchedCluster
 from logstore.logdir.identity import is_brokers_directory
 from logstore.partition.state.home import LOCK_NAME
 from logstore.partition.watching.read_only import ReadOnlyLog
 from logstore.store import Store, open_store
 from logstore.topic import Topic
 
-_MOST_NAMES = 10
 _ALONE: Final = StoreConfig(log_cleaner_enable=False, log_retention_check_interval_ms=UNLIMITED)
 """A command does what it was told to, and no background work."""
 
@@ -42,7 +40,7 @@ def writing(path: str) -> Iterator[Store]:
 
     Raises:
         CommandError: there is none.
-        LockedError: somebody else has it open.
+        LockedError: another process has it open.
     """
     check_store(path)
     with open_store(path, create=False, config=_ALONE) as store:
@@ -79,25 +77,6 @@ def check_store(path: str) -> None:
         )
 
 
-def topic_of(store: Store, name: str) -> Topic:
-    """
-    Raises:
-        CommandError: there is no such topic; names similar ones.
-    """
-    names = list(store)
-    if name in names:
-        return store[name]
-    close = get_close_matches(name, names, 3)
-    if close:
-        hint = f"did you mean {' or '.join(close)}?"
-    elif not names:
-        hint = "the store has no topics"
-    else:
-        more = ", ..." if len(names) > _MOST_NAMES else ""
-        hint = f"there are {', '.join(names[:_MOST_NAMES])}{more}"
-    raise CommandError(f"there is no topic {name} in {store.path}; {hint}")
-
-
 def logs_of(topic: Topic, numbers: Sequence[int] | None = None) -> list[ReadOnlyLog]:
     """The partitions of a topic of a store that was opened for reading; all that are held, unless some are
     named.
@@ -121,7 +100,7 @@ class Settings:
         self._topics: dict[str, ClusterTopic] = {}
         if self.is_brokers:
             with suppress(LogstoreError):  # they are then not known
-                self._topics = read_cluster_topics(files, f"{full}/{CLUSTER_METADATA_NAME}") or {}
+                self._topics = WatchedCluster(files, f"{full}/{CLUSTER_METADATA_NAME}").current()
 
     def of(self, topic: Topic) -> dict[str, str] | None:
         """What differs from the defaults, in Kafka's spelling; None where it is not known: of a broker whose

@@ -30,8 +30,7 @@ ENCODINGS: Final = {
 }
 """Fields of a record that are there where they are needed."""
 
-WriteRecord = Callable[[str, int, Record], None]
-"""Takes the topic, the number of the partition, and the record."""
+WriteRecord = Callable[[Record], None]
 
 
 def record_writer(out: Output, form: Format, *, json: bool) -> WriteRecord:
@@ -53,10 +52,10 @@ def record_writer(out: Output, form: Format, *, json: bool) -> WriteRecord:
         return _write_raw
     before, after = out.painted("|", "cyan").split("|")
 
-    def write_text(topic: str, partition: int, record: Record) -> None:
+    def write_text(record: Record) -> None:
         time = format_time(record.timestamp_ms) or "-"
         line = (
-            f"{partition}  {record.offset}  {time}  {before}{escaped_bytes(record.key)}{after}  "
+            f"{record.partition}  {record.offset}  {time}  {before}{escaped_bytes(record.key)}{after}  "
             f"{escaped_bytes(record.value)}"
         )
         if record.headers:
@@ -67,20 +66,20 @@ def record_writer(out: Output, form: Format, *, json: bool) -> WriteRecord:
     return write_text
 
 
-def _write_raw(topic: str, partition: int, record: Record) -> None:
+def _write_raw(record: Record) -> None:
     streams.write_bytes(record.value or b"")
     streams.write_bytes(b"\n")
 
 
-def _write_json(topic: str, partition: int, record: Record) -> None:
-    streams.write(f"{json_text(record_object(topic, partition, record))}\n", "utf-8")
+def _write_json(record: Record) -> None:
+    streams.write(f"{json_text(record_object(record))}\n", "utf-8")
 
 
-def record_object(topic: str, partition: int, record: Record) -> dict[str, Any]:
+def record_object(record: Record) -> dict[str, Any]:
     """A record as JSON has it."""
     return {
-        "topic": topic,
-        "partition": partition,
+        "topic": record.topic,
+        "partition": record.partition,
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
         **_text("key", record.key),

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 import typer
 
 from logstore.clock import SystemClock
-from logstore.model import NO_TIMESTAMP_MS
+from logstore.model import NO_TIMESTAMP_MS, datetime_of, milliseconds_since_epoch
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _AGO = re.compile(r"-(\d{1,15}(?:\.\d{1,15})?)(ms|s|m|h|d|w)", re.ASCII)
 _HOW = (
@@ -45,20 +43,22 @@ def parse_place(text: str) -> Place:
         moment = datetime.fromisoformat(text)
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
-        since = moment - _EPOCH
+        timestamp_ms = milliseconds_since_epoch(moment)
     except (ValueError, OverflowError):
         raise typer.BadParameter(f"{text!r} is neither an offset nor a time; {_HOW}") from None
-    if since < timedelta(0):
+    if timestamp_ms < 0:
         raise typer.BadParameter(f"{text!r} is before 1970")
-    return Place(None, since // _MILLISECOND)
+    return Place(None, timestamp_ms)
 
 
 def format_time(timestamp_ms: int | None) -> str | None:
-    """``2026-11-23T22:48:07.000Z``; None for no time, and the number for one beyond the calendar."""
+    """``2026-11-23T22:48:07.000Z``; None for no time, the number for one outside 1970 to 9999."""
     if timestamp_ms is None or timestamp_ms == NO_TIMESTAMP_MS:
         return None
     try:
-        moment = _EPOCH + timestamp_ms * _MILLISECOND
+        moment = datetime_of(timestamp_ms)
     except OverflowError:
+        moment = None
+    if moment is None:
         return f"{timestamp_ms}ms"
     return f"{moment.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"

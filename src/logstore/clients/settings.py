@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 from logstore.arguments import shown
 from logstore.broker.requests import ACKS_ALL, ACKS_LEADER, ACKS_NONE
@@ -89,3 +90,77 @@ class ProducerConfig(Checked):
     def required_acks(self) -> int:
         """``acks`` as the protocol has it."""
         return _ACKS[self.acks]
+
+
+_RESETS = {"earliest", "latest", "none"}
+_CONSUMER_RANGES = (
+    ("max_poll_records", 1, 2**31 - 1),
+    ("fetch_min_bytes", 0, 2**31 - 1),
+    ("fetch_max_bytes", 0, 2**31 - 1),
+    ("max_partition_fetch_bytes", 0, 2**31 - 1),
+    ("fetch_max_wait_ms", 0, 2**31 - 1),
+    ("request_timeout_ms", 1, 2**31 - 1),
+    ("metadata_max_age_ms", 0, 2**31 - 1),
+    ("auto_commit_interval_ms", 0, 2**31 - 1),
+    ("max_poll_interval_ms", 6_000, 1_800_000),
+    ("heartbeat_interval_ms", 1, 2**31 - 1),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConsumerConfig(Checked):
+    """The settings of one consumer.
+
+    Raises:
+        InvalidConfigError: a name is unknown, or a value is out of range; names the setting.
+    """
+
+    auto_offset_reset: str | timedelta = "earliest"
+    """Where to begin in a partition for which the group has committed no offset, or whose offset is gone:
+    ``"earliest"``, ``"latest"``, ``"none"`` (raise ``OffsetOutOfRangeError``), or a ``timedelta``: the first
+    record that is no older (KIP-1106).
+
+    Kafka: ``latest``. A program that starts for the first time would not see what is there."""
+    max_poll_records: int = 500
+    """The most records that one ``poll()`` returns."""
+    fetch_min_bytes: int = 1
+    """Wait for so many bytes, for ``fetch_max_wait_ms`` at most."""
+    fetch_max_bytes: int = 50 * 1024 * 1024
+    """The most that one fetch brings, over all partitions. A single batch may be larger."""
+    max_partition_fetch_bytes: int = 1024 * 1024
+    """The most of one partition. A single batch may be larger."""
+    fetch_max_wait_ms: int = 500
+    """How long a fetch waits for ``fetch_min_bytes``."""
+    request_timeout_ms: int = 30_000
+    """How long a request may take."""
+    metadata_max_age_ms: int = 1_000
+    """How often a consumer of topics looks for new partitions.
+
+    Kafka: 5 minutes. Here a look costs some microseconds."""
+    enable_auto_commit: bool = False
+    """Commit what ``poll()`` has returned when it is called again, every ``auto_commit_interval_ms``, and in
+    ``close()``: at least once.
+
+    Kafka: true. A commit that nobody asked for loses records of a program that works on them elsewhere."""
+    auto_commit_interval_ms: int = 5_000
+    """How often."""
+    max_poll_interval_ms: int = 300_000
+    """A member of a group that does not poll for this long loses its partitions to the others. There is no
+    session timeout beside it: a member in this process does not die alone."""
+    heartbeat_interval_ms: int = 3_000
+    """How soon a member that polls learns that others have come or gone."""
+    group_instance_id: str | None = None
+    """Makes the member static (KIP-345): when it is closed, its partitions wait for it, for
+    ``max_poll_interval_ms``, and it gets them again without a rebalance."""
+
+    def __post_init__(self) -> None:
+        for setting, low, high in _CONSUMER_RANGES:
+            check_range(self, setting, low, high)
+        check_flag(self, "enable_auto_commit")
+        if self.group_instance_id is not None and type(self.group_instance_id) is not str:
+            raise InvalidConfigError(f"group_instance_id is {shown(self.group_instance_id)}; it must be text")
+        reset = self.auto_offset_reset
+        if not (isinstance(reset, timedelta) or (isinstance(reset, str) and reset in _RESETS)):
+            raise InvalidConfigError(
+                f"auto_offset_reset is {shown(reset)}; it must be 'earliest', 'latest', 'none' or a timedelta"
+            )

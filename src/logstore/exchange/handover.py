@@ -1,8 +1,7 @@
-"""Handing topics from one directory to another, while nobody has either open.
+"""Hands topics from one directory to another, while neither is open.
 
-What is copied is decided in :mod:`~logstore.exchange.plan`, the copies are made in
-:mod:`~logstore.exchange.staging`, and the steps that a crash may separate are in
-:mod:`~logstore.exchange.marks`.
+:mod:`~logstore.exchange.plan` decides what is copied, :mod:`~logstore.exchange.staging` makes the copies, and
+:mod:`~logstore.exchange.marks` describes the steps that a crash may separate.
 """
 
 from __future__ import annotations
@@ -131,7 +130,7 @@ class _Ends:
     def check(self) -> None:
         """
         Raises:
-            UsageError: one of them is no store and cannot become one, or they are not apart.
+            UsageError: one of them is not a store and cannot become one, or one contains the other.
         """
         prepare_directory(self.files, self.source, create=False)  # before a lock makes it look like a store
         if self.files.is_directory(self.target) or self.files.is_file(self.target):
@@ -143,7 +142,7 @@ class _Ends:
 def _plan(ends: _Ends, topics: Iterable[str] | None, options: _Options) -> tuple[Plan, bool]:
     """
     Raises:
-        UsageError: something speaks against the handover.
+        UsageError: there are reasons against the handover.
     """
     files = ends.files
     with contextlib.ExitStack() as stack:
@@ -206,14 +205,16 @@ class _Handover:
     # Before the first step
 
     def _prepare_store(self) -> None:
-        """Let the target store recover, and give it the topics that it does not have."""
+        """Let the target store recover, and create its missing topics."""
         if self._files.is_directory(self._path):
             with held(self._home):
                 self._take_back()
         directory = LogDirectory(self._path, files=self._files, clock=self._ends.clock)
         try:
             for name, (partition_count, config) in self._plan.missing_topics.items():
-                if name not in directory.topic_names():  # else opening has finished what a call began
+                if (
+                    name not in directory.topic_names()
+                ):  # else opening has finished an earlier call's creation
                     directory.create_topic(name, partition_count, config)
         finally:
             directory.close()
@@ -221,7 +222,7 @@ class _Handover:
     def _check_checkpoints(self) -> None:
         """
         Raises:
-            CorruptionError: one of the target's checkpoints is damaged; replacing it would lose what it says
+            CorruptionError: one of the target's checkpoints is damaged; replacing it would lose the offsets
                 of other partitions.
         """
         for name in (RECOVERY_POINTS_NAME, LOG_STARTS_NAME, HIGH_WATERMARKS_NAME, CLEANER_OFFSETS_NAME):
@@ -265,14 +266,14 @@ class _Handover:
                 at = planned.partition
                 staged.append(stager.stage(planned, partial(tell, at)))
         except BaseException:
-            with contextlib.suppress(Exception):  # the error in flight says more; the next call removes them
+            with contextlib.suppress(Exception):  # the original error says more
                 for each in staged:
                     remove_staged(self._files, each.directory)
             raise
         return staged
 
     def _check_still_empty(self, planned: PlannedPartition) -> None:
-        """Nobody had the target open between the plan and now; but the lock was free for a moment."""
+        """Check again that the target is empty: the lock was free for a moment after the plan."""
         if not self._files.is_directory(planned.target_directory):
             raise UsageError(f"{planned.target_directory} is not there; was {self._path} changed meanwhile?")
         for entry in self._files.list_directory(planned.target_directory):
@@ -284,7 +285,7 @@ class _Handover:
     # Steps 2 to 5
 
     def _store_offsets(self, staged: list[Staged]) -> None:
-        """Step 2. The log start comes before the log, or deleted records would be back for a while."""
+        """Step 2. The log start comes before the log, else deleted records would be back for a while."""
         self._home.load()
         self._home.forget(each.planned.partition for each in staged)
         for each in staged:
@@ -301,7 +302,7 @@ class _Handover:
         self._files.flush_directory(self._path)
 
     def _end(self) -> None:
-        """Step 5, for partitions that an earlier call has placed, too: what they need may be missing yet."""
+        """Step 5, also for partitions that an earlier call has placed: their offsets may still be missing."""
         self._home.load()
         for planned in self._plan.partitions:
             mark = read_mark(self._files, planned.target_directory)

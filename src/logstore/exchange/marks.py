@@ -1,19 +1,19 @@
-"""What a handover leaves in the target while it is under way, and how the next call finds it.
+"""The files that a running handover leaves in the target, and how the next call finds them.
 
 For the partition ``orders-0``, step by step:
 
 1. *stage*: a directory ``orders-0.<unique>-stray`` beside it is filled with a copy, and finished there. From
-   the beginning it has the mark ``handover.json`` in it. Nobody removes directories of such names, nor takes
-   them for a partition.
+   the beginning it has the mark ``handover.json``. Brokers and stores neither remove directories with such
+   names nor take them for partitions.
 2. *offsets*: the log start and the cleaner offset of the copy are stored in the target's checkpoints.
 3. *set aside*: ``orders-0``, which is empty, gets a name of the same kind. The mark says which.
 4. *place*: the copy becomes ``orders-0``, with the mark in it.
 5. *end*: recovery point and high watermark are stored; the empty directory and the mark are removed.
 
-What a crash leaves behind each, and what becomes of it: after 1 and 2 an empty partition, with a directory
-beside it; after 3 no partition (a broker makes an empty one, a store says that it is missing); after 4 the
-whole log, of which the next open reads more than it need. The next call goes on from each of them: it takes
-back 3, removes what was staged, and knows by the mark what was placed.
+A crash after 1 or 2 leaves an empty partition with a directory beside it. A crash after 3 leaves no
+partition: a broker creates an empty one, a store reports it as missing. A crash after 4 leaves the whole log;
+the next open reads more of it than necessary. The next call continues from each of these: it undoes 3,
+removes what was staged, and recognises by the mark what was placed.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Mark:
     """Which log a directory is a copy of."""
 
     topic_id: str
-    """Of the source, as text."""
+    """The topic id of the source, as text."""
     source_end_offset: int
     log_end_offset: int
-    """Of the copy, which may end with markers more; -1 while it is made."""
+    """The log end offset of the copy, which may have more markers at its end; -1 while the copy is made."""
     set_aside: str
-    """The name of the empty directory whose place it takes."""
+    """The new name of the empty directory that the copy replaces."""
 
 
 def read_mark(files: Files, directory: str) -> Mark | None:
@@ -63,7 +63,7 @@ def read_mark(files: Files, directory: str) -> Mark | None:
             set_aside=str(told["set_aside"]),
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise CorruptionError(f"is no mark of a handover: {error!r}", path=path) from None
+        raise CorruptionError(f"is not the mark of a handover: {error!r}", path=path) from None
 
 
 def write_mark(files: Files, directory: str, mark: Mark) -> None:
@@ -74,13 +74,13 @@ def write_mark(files: Files, directory: str, mark: Mark) -> None:
 
 
 def new_stray_name(partition: TopicPartition) -> str:
-    """A name for steps 1 and 3 that nothing has yet."""
+    """An unused name for steps 1 and 3."""
     return stray_directory_name(*partition, uuid.uuid4().hex)
 
 
 def staged_marks(files: Files, path: str, partition: TopicPartition) -> dict[str, Mark | None]:
-    """The copies that calls have left which did not come to step 4: directory name -> mark. None where the
-    crash came before the mark had its name: nothing else is in there yet."""
+    """The copies left by calls that did not reach step 4: directory name -> mark. The mark is None if the
+    crash came before it had its name: the directory has no other file then."""
     found: dict[str, Mark | None] = {}
     for name in stray_names(files, path, partition):
         mark = read_mark(files, f"{path}/{name}")
@@ -91,13 +91,13 @@ def staged_marks(files: Files, path: str, partition: TopicPartition) -> dict[str
 
 
 def take_back(files: Files, path: str, partition: TopicPartition) -> None:
-    """Take back step 3 where nothing has come after it, and remove what earlier calls have staged."""
+    """Undo step 3 if step 4 did not follow, and remove what earlier calls have staged."""
     directory = f"{path}/{partition_directory_name(*partition)}"
     staged = staged_marks(files, path, partition)
     for mark in staged.values():
         aside = f"{path}/{mark.set_aside}" if mark is not None else ""
         if aside and files.is_directory(aside):
-            if files.is_directory(directory):  # somebody has made an empty one meanwhile
+            if files.is_directory(directory):  # a broker has created an empty one meanwhile
                 remove_tree(files, aside)
             else:
                 files.rename(aside, directory)
@@ -108,7 +108,7 @@ def take_back(files: Files, path: str, partition: TopicPartition) -> None:
 
 
 def remove_staged(files: Files, directory: str) -> None:
-    """Remove a copy; the mark goes last, so that a crash in between leaves one that is still known."""
+    """Remove a copy. The mark is removed last, so that after a crash the next call still recognises it."""
     for entry in files.list_directory(directory):
         if entry.name != HANDOVER_MARK_NAME:
             files.remove(f"{directory}/{entry.name}")

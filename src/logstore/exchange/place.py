@@ -1,4 +1,4 @@
-"""One end of a handover: a directory that this process holds for as long as it takes."""
+"""One end of a handover: a directory that this process locks meanwhile."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from logstore.partition.watching.read_only import ReadOnlyLog
 
 
 class Place:
-    """A directory of topics, a store's or a broker's. Its topics are looked at without changing anything."""
+    """A directory of topics, a store's or a broker's. Reading its topics changes nothing."""
 
     def __init__(self, files: Files, clock: Clock, path: str, metadata: str | None) -> None:
         """
         Raises:
-            UsageError: the path is no directory of topics.
-            CorruptionError, UnsupportedVersionError: of the catalogue or the broker's metadata.
+            UsageError: the path is not a directory of topics.
+            CorruptionError, UnsupportedVersionError: the catalogue or the broker's metadata cannot be read.
         """
         self.files = files
         self.path = path
@@ -39,7 +39,7 @@ class Place:
     def _read_cluster(self, metadata: str | None) -> dict[str, ClusterTopic] | None:
         if not self.is_brokers:
             if metadata is not None:
-                raise UsageError(f"{self.path} is no broker's log directory; it has no metadata elsewhere")
+                raise UsageError(f"{self.path} is not a broker's log directory; it has no metadata elsewhere")
             return None
         at = metadata or self.path
         if at.rpartition("/")[2] != CLUSTER_METADATA_NAME:
@@ -56,7 +56,7 @@ class Place:
         return self._watched.topic(name)
 
     def partition_count(self, name: str) -> int:
-        """The partitions of a topic, wherever they are, as far as the directory tells."""
+        """How many partitions a topic has in all directories, as far as this directory tells."""
         told = self.cluster.get(name) if self.cluster is not None else None
         return max(self.topic(name).partition_count, told.partition_count if told is not None else 0)
 
@@ -69,8 +69,8 @@ class Place:
     def settings_of(self, name: str) -> tuple[TopicConfig, list[str]]:
         """The settings of a topic, and the names of those that logstore does not have.
 
-        A broker's own defaults are not in its directory: what was not set for the topic is as in a new store,
-        but nothing is deleted because of it.
+        A broker's own defaults are not in its directory. Settings not made for the topic are those of a new
+        store, except that nothing is deleted because of them.
 
         Raises:
             InvalidConfigError: the values contradict each other, or are out of range here.
@@ -86,16 +86,17 @@ class Place:
 
 @contextlib.contextmanager
 def held(home: LogHome) -> Iterator[None]:
-    """Hold a directory's lock, which a broker and a store respect.
+    """Hold a directory's lock, which brokers and stores respect.
 
     Raises:
-        LockedError: one of them has the directory open.
+        LockedError: a broker or a store has the directory open.
     """
     try:
         home.acquire()
     except LockedError as error:
         raise LockedError(
-            f"{error}. A handover needs both directories for itself: stop the broker, or close the store"
+            error.held,
+            "a handover needs both directories for itself; stop the broker, or close the store, then retry",
         ) from None
     try:
         yield

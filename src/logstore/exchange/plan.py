@@ -1,6 +1,6 @@
-"""Deciding what a handover copies, and whether it may. Nothing is changed here.
+"""Decides what a handover copies, and whether it may. Changes nothing.
 
-Everything that speaks against it is found before anything is copied, and told at once.
+Finds every reason against the handover before anything is copied, and reports all of them together.
 """
 
 from __future__ import annotations
@@ -17,7 +17,13 @@ from logstore.files import Files, foreign_owner, free_bytes
 from logstore.format.checkpoint import EpochEntry
 from logstore.format.header import HEADER_BYTES
 from logstore.format.layout import BATCH_HEADER
-from logstore.format.names import DELETED_SUFFIX, INTERNAL_PREFIX, LOG_SUFFIX, segment_file_name
+from logstore.format.names import (
+    DELETED_SUFFIX,
+    INTERNAL_PREFIX,
+    LOG_SUFFIX,
+    OFFSETS_TOPIC,
+    segment_file_name,
+)
 from logstore.logdir.catalogue import TopicEntry
 from logstore.logdir.held import shown_numbers
 from logstore.logdir.identity import read_identity
@@ -31,27 +37,27 @@ _UNLIMITED = -1
 
 @dataclass(slots=True)
 class PlannedPartition:
-    """One partition, and what is to become of it."""
+    """One partition, and what will be done with it."""
 
     partition: TopicPartition
     source_directory: str
     target_directory: str
     config: TopicConfig
-    """Under which the copy is finished."""
+    """The settings used to finish the copy."""
     is_foreign: bool
-    """Whether nobody knows under which settings the source was written."""
+    """Whether the settings under which the source was written are not known."""
     topic_id: str
-    """Of the source."""
+    """The topic id of the source."""
     log_start_offset: int
     log_end_offset: int
     file_names: list[str]
     size_bytes: int
     epoch_limit: int | None
-    """No batch may have a later leader epoch; None where any will do."""
+    """The highest leader epoch that a batch may have; None if there is no limit."""
     lowers_epochs: bool
     open_producers: tuple[int, ...]
     was_placed: bool = False
-    """By an earlier call."""
+    """Whether an earlier call has put it in place."""
 
     @property
     def told(self) -> HandedPartition:
@@ -68,18 +74,18 @@ class PlannedPartition:
 
 @dataclass(slots=True)
 class Plan:
-    """All of it."""
+    """The whole handover."""
 
     partitions: list[PlannedPartition] = field(default_factory=list)
     missing_topics: dict[str, tuple[int, TopicConfig]] = field(default_factory=dict)
-    """Topics that the target store is to be given: name -> number of partitions, settings."""
+    """Topics to create in the target store: name -> number of partitions, settings."""
     notes: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     def check(self, source: str, target: str) -> None:
         """
         Raises:
-            UsageError: something speaks against it; names all of it.
+            UsageError: there are reasons against the handover; lists all of them.
         """
         if self.problems:
             listed = "\n".join(f"  - {problem}" for problem in self.problems)
@@ -87,11 +93,11 @@ class Plan:
 
 
 def choose_topics(source: Place, names: Iterable[str] | None, *, is_to_broker: bool) -> list[str]:
-    """The topics to hand over: those that are named, or all but a broker's own.
+    """The topics to hand over: the named ones, or all except a broker's internal ones.
 
     Raises:
         UnknownTopicError: the source has no such topic.
-        UsageError: a broker's own topic is to go to a broker, which has its own; or there is none at all.
+        UsageError: an internal topic should go to a broker, which has its own; or there is no topic.
     """
     there = source.topic_names()
     if names is None:
@@ -105,8 +111,8 @@ def choose_topics(source: Place, names: Iterable[str] | None, *, is_to_broker: b
     for name in chosen:
         if name not in there:
             raise UnknownTopicError(f"there is no topic {name!r} in {source.path}")
-        if is_to_broker and name.startswith(INTERNAL_PREFIX):
-            raise UsageError(f"topic {name!r} is a broker's own state, of its own cluster; leave it out")
+        if is_to_broker and name.startswith(INTERNAL_PREFIX) and name != OFFSETS_TOPIC:
+            raise UsageError(f"topic {name!r} is internal to a broker and its cluster; leave it out")
     return chosen
 
 
@@ -119,7 +125,7 @@ def plan_handover(
     abort_transactions: bool,
     accept_settings: bool,
 ) -> Plan:
-    """``target`` is None where the target store is not there yet.
+    """Plan the handover; ``target`` is None if the target store does not exist yet.
 
     Raises:
         CorruptionError: a file that must be read for the plan is damaged.
@@ -141,14 +147,14 @@ def _check_place(plan: Plan, target: Place) -> None:
     owner = foreign_owner(target.files, target.path)
     if owner is not None:
         plan.problems.append(
-            f"{target.path} belongs to user {owner}, who could not use what another makes in it: do this as "
-            f"that user (sudo -u '#{owner}' ...)"
+            f"{target.path} belongs to user {owner}, who could not use files of another user: run the "
+            f"handover as that user (sudo -u '#{owner}' ...)"
         )
     if target.is_brokers and target.cluster is None:
         plan.problems.append(
-            f"{target.path} is a broker's, but its metadata log, which tells topic ids and replicas, is not "
+            f"{target.path} is a broker's, but its metadata log, which has topic ids and replicas, is not "
             "there: give the directory of metadata.log.dir as target_metadata. A broker with ZooKeeper has "
-            "none, and cannot be handed topics"
+            "none, and topics cannot be handed to it"
         )
 
 
@@ -173,7 +179,7 @@ def _plan_topic(
         return
     is_foreign = source.is_brokers and (source.cluster is None or name not in source.cluster)
     if is_foreign:
-        plan.notes.append(f"the settings of topic {name!r} are not known: no metadata log tells them")
+        plan.notes.append(f"the settings of topic {name!r} are not known: there is no metadata log")
     if left_out:
         plan.notes.append(f"topic {name!r}: logstore does not have {', '.join(left_out)}")
     if target is None or (not target.is_brokers and name not in target.topic_names()):
@@ -195,8 +201,8 @@ def _plan_topic(
 def _held_in_part(place: Place, entry: TopicEntry, partition_count: int) -> str:
     return (
         f"topic {entry.name!r}: {place.path} holds partitions {shown_numbers(entry.held_partitions)} of "
-        f"{partition_count} only, and a topic is handed over whole. Copy the others' directories into one "
-        "store with these, and hand that over"
+        f"{partition_count} only, and a topic is handed over whole. Copy the directories of all partitions "
+        "into one store, and hand that over"
     )
 
 
@@ -205,7 +211,7 @@ class _RefusedError(Exception):
 
 
 def _check_topic(plan: Plan, target: Place, name: str, partition_count: int) -> bool:
-    """Whether the target has the topic as it must be."""
+    """Check that the target has the topic with the same partitions; adds a problem if not."""
     if not target.is_brokers:
         entry = target.topic(name)
         if entry.held is not None:
@@ -224,14 +230,14 @@ def _check_topic(plan: Plan, target: Place, name: str, partition_count: int) -> 
         )
     elif count != partition_count:
         plan.problems.append(
-            f"topic {name!r} has {partition_count} partitions in the source and {count} in the target: keys "
-            "would be looked for in other partitions than they are in"
+            f"topic {name!r} has {partition_count} partitions in the source and {count} in the target: "
+            "clients would look for keys in the wrong partitions"
         )
     return count == partition_count
 
 
 def _losses_by_settings(target: Place, name: str, config: TopicConfig) -> Iterator[str]:
-    """Limits of the broker's topic by which it would soon delete records that the source keeps."""
+    """The limits of the broker's topic that would soon delete records that the source keeps."""
     assert target.cluster is not None
     settings = target.cluster[name].settings
     how = f"set it with kafka-configs.sh --alter --topic {name} --add-config, or accept the broker's settings"
@@ -293,7 +299,7 @@ def _plan_partition(
 
 
 def _latest_epoch(source: Place, directory: str) -> int:
-    """Without a history the batches may have any."""
+    """The latest leader epoch of a log. Without a history, batches may have any epoch."""
     epochs = read_epochs(source.files, directory)
     if epochs is None:
         return 2**31 - 1
@@ -301,11 +307,11 @@ def _latest_epoch(source: Place, directory: str) -> int:
 
 
 def _check_brokers_partition(target: Place, partition: TopicPartition) -> int:
-    """The leader epoch up to which the broker has led the partition: its next one is no earlier, and all of
-    the log must be of earlier ones.
+    """The latest leader epoch in which the broker has led the partition. Its next epoch is not lower, and the
+    log must not have a higher one.
 
     Raises:
-        _RefusedError: other brokers have a replica, or the directory is another topic's.
+        _RefusedError: other brokers have a replica, or the directory belongs to another topic.
     """
     assert target.cluster is not None
     told = target.cluster[partition.topic]
@@ -324,8 +330,8 @@ def _check_brokers_partition(target: Place, partition: TopicPartition) -> int:
             directory = f"{target.path}/{mark.set_aside}" if mark is not None else directory
     if not target.files.is_directory(directory):
         raise _RefusedError(
-            f"{directory} is not there: the broker keeps {partition} in another of its log.dirs, or has not "
-            "made it yet"
+            f"{directory} does not exist: the broker keeps {partition} in another of its log.dirs, or has "
+            "not created it yet"
         )
     topic_id = read_topic_id(target.files, directory)
     if topic_id != told.topic_id:
@@ -341,11 +347,11 @@ def _check_brokers_partition(target: Place, partition: TopicPartition) -> int:
 def _check_target_partition(target: Place, planned: PlannedPartition) -> None:
     """
     Raises:
-        _RefusedError: there are records in it that are not the handover's.
+        _RefusedError: it has records that did not come from this handover.
     """
     directory, files = planned.target_directory, target.files
     if not files.is_directory(directory):
-        return  # of a store: said when it is opened; or set aside by a call that was interrupted
+        return  # opening a store reports that; or an interrupted call has set it aside
     mark = read_mark(files, directory)
     if mark is not None:
         planned.was_placed = (mark.topic_id, mark.source_end_offset) == (
@@ -354,9 +360,9 @@ def _check_target_partition(target: Place, planned: PlannedPartition) -> None:
         )
         if not planned.was_placed:
             raise _RefusedError(
-                f"{planned.partition} was placed in the target by a handover that was interrupted, from "
-                f"another log, or from this one when it ended at offset {mark.source_end_offset} (now "
-                f"{planned.log_end_offset}). Delete the topic in the target, and begin anew"
+                f"{planned.partition} was placed in the target by an interrupted handover of another log, or "
+                f"of this one when it ended at offset {mark.source_end_offset} (now "
+                f"{planned.log_end_offset}). Delete the topic in the target, and start again"
             )
         return
     planned.was_placed = _holds_log(files, planned)
@@ -370,9 +376,9 @@ def _check_target_partition(target: Place, planned: PlannedPartition) -> None:
 
 
 def _holds_log(files: Files, planned: PlannedPartition) -> bool:
-    """Whether an earlier call has brought the whole log, and removed its mark: the target has each segment of
-    the source, with the same first batch and, but for the last, the same size. What was appended since does
-    no harm; where a broker has deleted something since, nobody can tell."""
+    """Whether an earlier call has brought the whole log and removed its mark: the target has each segment of
+    the source, with the same first batch and, except for the last, the same size. Records appended since then
+    do no harm. False if a broker has deleted a segment since, because that cannot be recognised."""
     bases = segment_bases(list_segment_files(files, planned.source_directory))
     if planned.log_start_offset == planned.log_end_offset or not bases:
         return False
@@ -387,7 +393,7 @@ def _holds_log(files: Files, planned: PlannedPartition) -> bool:
 
 
 def _first_batch(files: Files, path: str) -> bytes:
-    """The header but for the leader epoch, which may have been lowered: offset, size, checksum."""
+    """The header of the first batch without the leader epoch, which may have been lowered."""
     file = files.open(path)
     header = file.read_at(0, HEADER_BYTES)
     file.close()
@@ -404,8 +410,8 @@ def _refuse_open_transactions(plan: Plan) -> None:
 def describe_open_transactions(partition: TopicPartition, producer_ids: Iterable[int]) -> str:
     """Why a partition with open transactions is refused."""
     return (
-        f"{partition} has open transactions, of producers {', '.join(map(str, producer_ids))}, which nobody "
-        "would end in the target: readers of committed data would wait for ever. End them first, or abort "
+        f"{partition} has open transactions, of producers {', '.join(map(str, producer_ids))}. In the target "
+        "they would never end, and readers of committed data would wait forever. End them first, or abort "
         "them in the copy with abort_transactions"
     )
 
@@ -423,4 +429,4 @@ def _check_room(plan: Plan, source: Place, target: Place | None, target_path: st
     if free is not None and needed > free:
         import errno
 
-        raise DiskFullError(errno.ENOSPC, f"{needed} bytes are to be copied, {free} are free", target_path)
+        raise DiskFullError(errno.ENOSPC, f"{needed} bytes must be copied, {free} are free", target_path)

@@ -79,7 +79,7 @@ class HandoverReport:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the partitions, and what is to be known of them."""
+        """What a notebook shows: the partitions, and the report's other fields."""
         from logstore.showing import show_report, table_of_fields  # few programs get here
 
         return show_report(self, partitions=table_of_fields(self.partitions))

@@ -1,22 +1,22 @@
-"""Step 1 of a handover: a finished copy of a partition, where nobody looks for one.
+"""Step 1 of a handover: makes a finished copy of a partition, in a directory that is not taken for one.
 
-The files are copied as they are. What the target needs is then done to the copy by the engine itself, which
-opens it as it would have opened the source: a crash is recovered from, open transactions are aborted, and
-everything that was copied is verified. The source is never changed.
+The files are copied as they are. The engine then opens the copy as it would open the source, and prepares it
+for the target: it recovers from a crash, aborts open transactions, and verifies everything that was copied.
+The source is never changed.
 
-Files are copied, not linked. A second name would be a second way to change the same bytes: a broker cuts a
-sealed segment in place when it truncates or recovers, and writes indexes through maps. Where the file system
+Files are copied, not linked: through a second name the target would change the source's bytes. A broker cuts
+a sealed segment in place when it truncates or recovers, and writes indexes through maps. If the file system
 can share blocks until they are changed, copying costs neither time nor room: see ``files.copy_file``.
 
 For a broker two more things are done to the copy:
 
 * **Leader epochs** above the one in which the broker has led the partition are lowered to it, in the batches
-  (the epoch is not covered by their checksum) and in the history. The broker's next epoch would otherwise be
-  below the log's: it forgets the history then, its followers cannot agree with it, and clients that remember
-  the higher epoch take the cluster's metadata for outdated.
-* **Producers** are forgotten: an empty snapshot stands at the end, in front of an empty segment. Producer ids
-  are a cluster's own. A new producer of the broker may be given one that the log knows, and a batch of it
-  with the same sequences would be taken for a repetition and dropped.
+  (their checksum does not cover the epoch) and in the history. Otherwise the broker's next epoch would be
+  below the log's: the broker would forget the history, its followers could not agree with it, and clients
+  that remember the higher epoch would take the cluster's metadata for outdated.
+* **Producers** are forgotten: an empty snapshot is put at the end, before an empty segment. Producer ids
+  belong to a cluster. The broker may give a new producer an id that the log knows; a batch of it with the
+  same sequences would be taken for a repetition and dropped.
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ class Staged:
 
     planned: PlannedPartition
     log_start_offset: int | None
-    """None where the first segment's name says it."""
+    """None if the first segment's name gives it."""
     log_end_offset: int
     cleaner_offset: int | None
     directory: str
     set_aside: str
-    """The name for the empty directory whose place it takes."""
+    """The new name for the empty directory that the copy replaces."""
 
 
 @dataclass(slots=True)
@@ -99,8 +99,8 @@ class Stager:
         """
         Raises:
             CorruptionError: the source is damaged.
-            UsageError: it has open transactions, and they are not to be aborted.
-            StorageError: the disk refused.
+            UsageError: it has open transactions, and they should not be aborted.
+            StorageError: the disk failed.
         """
         target = parent_of(planned.target_directory)
         staged = f"{target}/{new_stray_name(planned.partition)}"
@@ -115,7 +115,7 @@ class Stager:
             write_mark(self.files, staged, mark)
             return self._fill(planned, staged, mark, on_bytes)
         except BaseException:
-            with contextlib.suppress(Exception):  # the error in flight says more
+            with contextlib.suppress(Exception):  # the original error says more
                 remove_staged(self.files, staged)
             raise
 
@@ -158,7 +158,7 @@ class Stager:
 
     @contextlib.contextmanager
     def _opened(self, planned: PlannedPartition, staged: str) -> Iterator[Log]:
-        """The copy, open for writing, as its own little store; that is gone afterwards."""
+        """The copy, open for writing, as a small store of its own, which is removed afterwards."""
         context = self._make_home(planned.partition, staged)
         try:
             context.home.acquire()
@@ -185,7 +185,7 @@ class Stager:
                 self.files.remove(f"{staged}/{name}")
 
     def _make_home(self, partition: TopicPartition, staged: str) -> LogContext:
-        """What the source's directory keeps for the partition, put beside the copy."""
+        """Write the source's checkpoints for the partition beside the copy."""
         home = self.source_home
         offsets = {
             RECOVERY_POINTS_NAME: home.recovery_point(partition)
@@ -215,11 +215,11 @@ class Stager:
     def _check(self, planned: PlannedPartition, log: Log) -> None:
         """
         Raises:
-            CorruptionError: the copy, and so the source, is not sound.
+            CorruptionError: the copy, and so the source, is damaged.
         """
         if self.is_clean and log.recovery.cut_bytes:
             raise CorruptionError(
-                f"the log was closed cleanly, but {log.recovery.cut_bytes} bytes at its end are no batches; "
+                f"the log was closed cleanly, but {log.recovery.cut_bytes} bytes at its end are not batches; "
                 "verify() says more",
                 path=planned.source_directory,
             )
@@ -235,7 +235,7 @@ class Stager:
 
 
 def lower_epochs(files: Files, directory: str, limit: int) -> None:
-    """Give every batch of a copy, and its history, no later leader epoch than ``limit``."""
+    """Lower leader epochs above ``limit`` to it, in every batch of a copy and in its history."""
     for name, parsed in list_segment_files(files, directory).items():
         if parsed.suffix == LOG_SUFFIX:
             _lower_in_file(files, f"{directory}/{name}", limit)
@@ -273,7 +273,7 @@ def _is_later(header: BatchHeader, limit: int) -> bool:
 
 
 def forget_producers(files: Files, directory: str, end_offset: int) -> None:
-    """Leave one snapshot, at the end of the log, with nobody in it."""
+    """Leave only one snapshot, empty, at the end of the log."""
     for entry in files.list_directory(directory):
         parsed = parse_segment_file_name(entry.name)
         if parsed is not None and parsed.suffix == SNAPSHOT_SUFFIX:

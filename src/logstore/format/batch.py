@@ -1,7 +1,7 @@
 """Batches of magic 2: building them, patching their headers, and decoding batches of any magic.
 
 Knows how header, codec and records make a batch, and which of a header's bytes may be changed without
-touching the rest. Does not know logs, files or which batch may be appended: that is the validator's.
+touching the rest. Does not know logs, files or which batch may be appended: the validator decides that.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _PLACE = struct.Struct(">qii")
 """Base offset, size and leader epoch, with which a header begins."""
 
 NewBatch = bytearray | memoryview
-"""A batch that was encoded here and waits for its place in a log."""
+"""A batch that was encoded here and has no place in a log yet."""
 
 _INT64 = struct.Struct(">q")
 _INT32 = struct.Struct(">i")
@@ -103,7 +103,7 @@ def encode_batch(
 
     ``timestamps`` and ``headers`` as in ``loops.encode_records``. ``append_time_ms`` is the batch's timestamp
     under LOG_APPEND_TIME, and required then. InvalidRecordError names the record that cannot be encoded.
-    Cost: the codec, and compiled 0.04 µs per record and 1 µs, plain 0.4 µs per record and 5 µs.
+    Cost: the codec, plus 0.04 µs per record and 1 µs compiled, or 0.4 µs per record and 5 µs plain.
     """
     if not values:
         raise InvalidRecordError("a batch needs at least one record")
@@ -152,7 +152,8 @@ def encode_batch(
 
 
 def _timestamp_bounds(timestamps: Sequence[int] | int) -> tuple[int, int]:
-    """First and largest. Of anything but ints nothing is returned that would raise: the encoder says it."""
+    """First and largest. For timestamps that are not ints, returns values that the encoder will refuse with
+    its own error."""
     if isinstance(timestamps, int):
         return timestamps, timestamps
     try:
@@ -176,7 +177,7 @@ def seal_batch(header: BatchHeader, records: Bytes) -> bytearray:
 
 
 def _seal_in_place(header: BatchHeader, batch: bytearray) -> bytearray:
-    """The same where the section lies behind room for the header already."""
+    """Like :func:`seal_batch` for a section that already has room for the header in front of it."""
     size_bytes = len(batch)
     if size_bytes > MAX_BATCH_BYTES:
         raise RecordTooLargeError(
@@ -191,7 +192,7 @@ def _seal_in_place(header: BatchHeader, batch: bytearray) -> bytearray:
 
 
 def _seal(buffer: bytearray | memoryview, position: int, size_bytes: int) -> None:
-    """Put the checksum of what is there into the header."""
+    """Compute the batch's checksum and put it into the header."""
     with memoryview(buffer) as view, view[position + CRC_FROM : position + size_bytes] as covered:
         crc = checksum.crc32c(covered)
     _UINT32.pack_into(buffer, position + CRC_POSITION, crc)
@@ -214,7 +215,7 @@ def reseal_batch(batch: NewBatch, header: BatchHeader) -> BatchHeader:
 
 
 def place_batch(batch: NewBatch, base_offset: int, partition_leader_epoch: int) -> BatchHeader:
-    """Give a batch of magic 2 that was encoded here its place in the log; returns its header."""
+    """Give a batch of magic 2 that was encoded here its place in a log; returns its header."""
     _PLACE.pack_into(batch, 0, base_offset, len(batch) - LENGTH_OVERHEAD_BYTES, partition_leader_epoch)
     header: BatchHeader = tuple.__new__(
         BatchHeader, BATCH_HEADER.unpack_from(batch)
@@ -230,9 +231,9 @@ def stamp_batch(
     timestamp_type: TimestampType,
     max_timestamp_ms: int,
 ) -> bool:
-    """Set timestamp type and largest timestamp of a batch of magic 2, and its checksum if that changes any.
+    """Set timestamp type and largest timestamp of a batch of magic 2, and the checksum if either changed.
 
-    Returns whether it did. ``header`` is the batch's, as it is before.
+    Returns whether they changed. ``header`` is the batch's header before the call.
     """
     if header.magic != MAGIC:
         raise UsageError(f"a batch of magic {header.magic} is never changed in place")
@@ -254,12 +255,12 @@ def decode_batch(
     on_demand: bool = False,
     partition: TopicPartition | None = None,
 ) -> list[Record]:
-    """The records of the batch at ``position``, of any magic; they say that they are of ``partition``.
+    """The records of the batch at ``position``, of any magic. They get topic and number of ``partition``.
 
-    ``header`` is the batch's, if the caller knows it. ``on_demand`` as in ``loops.decode_records``, for
-    batches that are not compressed. Does not verify the batch's checksum (:func:`check_batch` does).
-    CorruptionError, with the batch's offsets, for records that do not decode or that decompress to more than
-    ``limit_bytes``. Cost: compiled 0.05 µs per record of 100 bytes and 0.2 µs, plain 0.85 µs per record.
+    Pass ``header`` if you have decoded it. ``on_demand`` as in ``loops.decode_records``, for batches that are
+    not compressed. Does not verify the batch's checksum (:func:`check_batch` does). CorruptionError, with the
+    batch's offsets, for records that do not decode or that decompress to more than ``limit_bytes``. Cost:
+    compiled 0.05 µs per record of 100 bytes and 0.2 µs, plain 0.85 µs per record.
     """
     if header is None:
         records = loops.decode_batch(buffer, position, on_demand, partition)
@@ -294,9 +295,7 @@ def _decode_records(
     try:
         section = decompress(codec, memoryview(buffer)[position + HEADER_BYTES : end], limit_bytes)
         return decode_section(section, 0, len(section), header, partition)
-    except (
-        CorruptionError
-    ) as fault:  # its position is one in the decompressed bytes, which nobody can look up
+    except CorruptionError as fault:  # its position is in the decompressed bytes, not in the file
         reason = (
             fault.reason if fault.position is None else f"{fault.reason}, at {fault.position} decompressed"
         )
@@ -304,7 +303,7 @@ def _decode_records(
 
 
 def records_section(buffer: Bytes, position: int, header: BatchHeader) -> tuple[Bytes, int, int]:
-    """The records of a batch of magic 2, not compressed: a buffer, and where in it they begin and end.
+    """The records of a batch of magic 2, decompressed: a buffer, and where in it they begin and end.
 
     Raises:
         CorruptionError: they do not decompress.
@@ -320,10 +319,10 @@ def inspect_records(
     buffer: Bytes, position: int, header: BatchHeader, *, limit_bytes: int = MAX_DECOMPRESSED_BYTES
 ) -> RecordFacts:
     """Check all records of the batch of magic 2 at ``position`` as :func:`decode_batch` does, without making
-    any, and say what they have: their timestamps as they are written, also under log append time.
+    record objects. Returns facts about them, with timestamps as written even under log append time.
 
-    CorruptionError as :func:`decode_batch`. Cost: compiled 0.01 µs per record of 100 bytes and 0.5 µs, plain
-    that of decoding; and decompressing.
+    CorruptionError as for :func:`decode_batch`. Cost: compiled 0.01 µs per record of 100 bytes and 0.5 µs,
+    plain that of decoding; plus decompressing.
     """
     start, end = position + HEADER_BYTES, position + header.size_bytes
     if position < 0 or end > len(buffer):
@@ -337,7 +336,7 @@ def inspect_records(
             section, start, end, header.record_count, header.last_offset_delta, header.base_timestamp_ms
         )
     except CorruptionError:
-        decode_batch(buffer, position, header, limit_bytes=limit_bytes)  # says it with the batch's offsets
+        decode_batch(buffer, position, header, limit_bytes=limit_bytes)  # raises with the batch's offsets
         raise
 
 
@@ -345,9 +344,9 @@ def newest_timestamp(
     buffer: Bytes, position: int, header: BatchHeader, *, limit_bytes: int = MAX_DECOMPRESSED_BYTES
 ) -> int:
     """Check all records of the batch at ``position``, of any magic, as :func:`decode_batch` does, and return
-    the largest of their timestamps as they are written; NO_TIMESTAMP_MS of a batch without records.
+    the largest of their timestamps as written; NO_TIMESTAMP_MS for a batch without records.
 
-    CorruptionError and cost as :func:`inspect_records`; of magic 0 and 1 that of decoding.
+    CorruptionError and cost as for :func:`inspect_records`; for magic 0 and 1 the cost of decoding.
     """
     if header.magic == MAGIC:
         return inspect_records(buffer, position, header, limit_bytes=limit_bytes).newest_ms
@@ -365,8 +364,8 @@ def decode_range(
     *,
     partition: TopicPartition | None = None,
 ) -> list[Record]:
-    """The records with offsets in ``[start, stop)`` of the batch at ``position``; as :func:`decode_batch`,
-    but the records outside of the range are skipped by their sizes where the batch has no gaps."""
+    """The records with offsets in ``[start, stop)`` of the batch at ``position``. Like :func:`decode_batch`,
+    but skips records outside the range by their sizes if the batch has no gaps."""
     first = max(start - header.base_offset, 0)
     count = min(stop - header.base_offset, header.record_count) - first
     if header.magic == MAGIC and header.record_count == header.last_offset_delta + 1 and count > 0:
@@ -385,7 +384,7 @@ def _decode_some(
     count: int,
     partition: TopicPartition | None,
 ) -> list[Record] | None:
-    """Records number ``first`` to ``first + count - 1``; None if anything is out of the ordinary."""
+    """Records number ``first`` to ``first + count - 1``; None if anything is unusual."""
     if header.codec is Codec.NONE:
         section, at, end = buffer, position + HEADER_BYTES, position + header.size_bytes
     else:
@@ -413,8 +412,8 @@ def decode_section(
     *,
     on_demand: bool = False,
 ) -> list[Record]:
-    """The records of a batch of magic 2, not compressed, that fill buffer[start:end]; as
-    ``loops.decode_records``, with what the header says of them."""
+    """The records of a batch of magic 2, not compressed, that fill buffer[start:end]: calls
+    ``loops.decode_records`` with the values of the header."""
     is_append_time = header.attributes & TIMESTAMP_TYPE_BIT
     return loops.decode_records(
         buffer,
@@ -439,14 +438,14 @@ def encode_records_batch(
     level: int | None = None,
     delete_horizon_ms: int | None = None,
 ) -> bytearray:
-    """The records, at their own offsets, in a batch that otherwise is the one of ``like``.
+    """The records, at their own offsets, in a batch that is otherwise the one of ``like``.
 
-    Base offset, last offset delta, producer fields, base sequence, leader epoch, timestamp type, and the
-    transactional and control bits stay; the codec too unless another is given. ``delete_horizon_ms`` is set
-    if the batch has none yet: one that is there is never moved (KIP-534). Without records the result is the
-    empty batch that compaction keeps to remember a producer or an offset: header only. A ``like`` of magic 0
-    or 1 becomes magic 2 and keeps its last offset; it needs at least one record. InvalidRecordError for
-    offsets that do not rise or lie outside of ``like``.
+    Keeps base offset, last offset delta, producer fields, base sequence, leader epoch, timestamp type, and
+    the transactional and control bits; the codec too unless another is given. ``delete_horizon_ms`` is set if
+    the batch has none yet; an existing one is never moved (KIP-534). Without records the result is the empty
+    batch, only a header, that compaction keeps to remember a producer or an offset. A ``like`` of magic 0 or
+    1 becomes magic 2 and keeps its last offset; it needs at least one record. InvalidRecordError for offsets
+    that do not rise or lie outside of ``like``.
     """
     if like.magic != MAGIC:
         like = _modern_header(like, records)
@@ -482,12 +481,12 @@ def encode_records_batch(
 def keep_records(
     section: Bytes, position: int, end: int, stays: bytes, *, like: BatchHeader, level: int | None = None
 ) -> bytearray:
-    """The batch of ``like``, magic 2, with only those of its records for which ``stays`` has a 1 (a 0 for the
-    others), at least one. ``section[position:end]`` are its records, not compressed.
+    """The batch of ``like``, magic 2, with only the records for which ``stays`` has a 1; others have a 0. At
+    least one record must stay. ``section[position:end]`` has all its records, not compressed.
 
-    The records keep their bytes, and the header all but size, count, largest timestamp and checksum: the base
-    timestamp too, that of a record that may be gone. CorruptionError for records that do not decode. Cost:
-    compiled 0.02 µs per record and the copying, plain 1 µs per record; and compressing.
+    The records keep their bytes. In the header only size, count, largest timestamp and checksum change; the
+    base timestamp stays, even if its record is gone. CorruptionError for records that do not decode. Cost:
+    compiled 0.02 µs per record and the copying, plain 1 µs per record; plus compressing.
     """
     codec = like.codec
     kept, newest_ms = loops.keep_records(
@@ -509,7 +508,8 @@ def _emptied_header(like: BatchHeader) -> BatchHeader:
 
 
 def _modern_header(like: BatchHeader, records: Sequence[Record]) -> BatchHeader:
-    """A legacy entry's header as magic 2 has it: a wrapper's offset is its last, here it is the first."""
+    """The magic 2 header for a legacy entry. A wrapper has the offset of its last record, magic 2 that of the
+    first."""
     if not records:
         raise UsageError(f"an entry of magic {like.magic} cannot be kept without records")
     base_offset = records[0].offset
@@ -521,5 +521,5 @@ def _modern_header(like: BatchHeader, records: Sequence[Record]) -> BatchHeader:
 def _check_offsets(offsets: Sequence[int], like: BatchHeader) -> None:
     if offsets[0] < like.base_offset or offsets[-1] > like.last_offset:
         raise InvalidRecordError(
-            f"records from {offsets[0]} to {offsets[-1]} in offsets {like.base_offset} to {like.last_offset}"
+            f"records {offsets[0]} to {offsets[-1]} not in offsets {like.base_offset} to {like.last_offset}"
         )

@@ -9,25 +9,25 @@ from logstore.errors import CorruptionError
 from logstore.model import Bytes
 
 MAX_DECOMPRESSED_BYTES: Final = 64 * 1024 * 1024
-"""The default limit of one batch's records after decompression. Kafka has none; its producers and brokers
-bound a batch at 1 MiB by default, so this leaves a factor of 64 and still stops a bomb."""
+"""The default limit of one batch's records after decompression. Kafka has none. Its producers and brokers
+limit a batch to 1 MiB by default, so this leaves a factor of 64 and still stops a bomb."""
 
 PIECE_BYTES: Final = 256 * 1024
-"""What a codec decompresses at a time where the whole is large."""
+"""How much a codec decompresses at a time when the result is large."""
 
 COUNTED_BYTES: Final = 128 * 1024
-"""The same where the pieces are only counted."""
+"""The same when the pieces are only counted."""
 
 SMALL_BYTES: Final = 1024 * 1024
-"""What may be held twice for a while, which is quicker than in pieces."""
+"""Results up to this size may be in memory twice for a while: faster than decompressing in pieces."""
 
 
 def gather(pieces: Iterable[bytes], most_bytes: int, limit_bytes: int) -> Bytes | None:
-    """The pieces as one, or the piece itself where it is the only one; None if they are more than
-    ``most_bytes``, which is what they should be, or at least that much.
+    """The pieces joined, or the piece itself if there is only one; None if they have more than
+    ``most_bytes``, the size that the stream states or can have at most.
 
-    Memory is taken once, for all that there may be: what grows, and what is joined, is held twice for a
-    while, and so would be the limit.
+    Takes the memory once, for the largest possible result: growing or joining buffers would hold the data
+    twice for a while, so memory could reach twice the limit.
 
     Raises:
         CorruptionError: they are more than ``limit_bytes``.
@@ -47,7 +47,7 @@ def gather(pieces: Iterable[bytes], most_bytes: int, limit_bytes: int) -> Bytes 
             first = b""
         whole[size_bytes:end] = piece
         size_bytes = end
-        del piece  # the next is made while this would still be held
+        del piece  # else it would still be in memory while the next one is made
     else:
         if size_bytes > limit_bytes:
             raise too_large(limit_bytes)
@@ -61,8 +61,8 @@ def gather(pieces: Iterable[bytes], most_bytes: int, limit_bytes: int) -> Bytes 
 
 
 def refuse_more(pieces: Iterable[bytes], limit_bytes: int) -> None:
-    """Count what may be more than the limit before memory is taken for it: beside the whole, the library
-    holds a block or a frame of its own.
+    """Count the bytes of a stream that may pass the limit, before memory is taken for them: besides the
+    result, the library holds a block or a frame of its own.
 
     Raises:
         CorruptionError: they are more than ``limit_bytes``.
@@ -76,5 +76,5 @@ def refuse_more(pieces: Iterable[bytes], limit_bytes: int) -> None:
 
 
 def too_large(limit_bytes: int) -> CorruptionError:
-    """The error of every codec for a stream that would pass the limit."""
+    """The error that every codec raises for a stream that would pass the limit."""
     return CorruptionError(f"the records decompress to more than the limit of {limit_bytes} bytes")

@@ -24,7 +24,7 @@ CHECKPOINT_VERSION = 0
 
 MAX_CHECKPOINT_BYTES = 16 * 1024 * 1024
 """Larger files are refused unread. A line has at most 281 bytes, so 59,000 partitions always fit; with names
-of 20 characters it is half a million."""
+of 20 characters, half a million fit."""
 
 _MAX_INT32 = 2**31 - 1
 _LINE = re.compile(r"([^\n]*)\n")
@@ -51,8 +51,8 @@ def decode_offset_checkpoint(buffer: Bytes) -> dict[TopicPartition, int]:
     """Offsets by partition. An empty file is an empty mapping.
 
     Raises:
-        CorruptionError: a line that does not read (its number is named), a partition that comes twice, a
-            count that is wrong, a version below 0, or more than MAX_CHECKPOINT_BYTES.
+        CorruptionError: a line that does not parse (names its number), a partition that comes twice, a
+            wrong count, a version below 0, or more than MAX_CHECKPOINT_BYTES.
         UnsupportedVersionError: a version above 0.
     """
     offsets: dict[TopicPartition, int] = {}
@@ -74,7 +74,7 @@ def decode_epoch_checkpoint(buffer: Bytes) -> list[EpochEntry]:
     """Leader epochs with their start offsets, both strictly rising. An empty file is an empty list.
 
     Raises:
-        CorruptionError: as :func:`decode_offset_checkpoint`, and for entries that do not rise.
+        CorruptionError: as for :func:`decode_offset_checkpoint`, and for entries that do not rise.
         UnsupportedVersionError: a version above 0.
     """
     entries: list[EpochEntry] = []
@@ -101,7 +101,7 @@ def _check_offset(offset: int) -> int:
 
 
 def _lines(buffer: Bytes, field_count: int) -> Iterator[tuple[int, list[str]]]:
-    """The entries' line numbers and fields, after the version and the count were checked."""
+    """Line number and fields of each entry. Checks the version and the count first."""
     if len(buffer) == 0:
         return
     if len(buffer) > MAX_CHECKPOINT_BYTES:
@@ -123,8 +123,8 @@ def _lines(buffer: Bytes, field_count: int) -> Iterator[tuple[int, list[str]]]:
 
 
 def _text(buffer: Bytes) -> str:
-    """The text. Everything Kafka writes here is ASCII; a carriage return before a line's end is dropped, for
-    files that went through a Windows editor."""
+    """The text. Kafka writes only ASCII here. A carriage return before a line's end is dropped, for files
+    saved with a Windows editor."""
     try:
         return bytes(buffer).decode("ascii").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
@@ -134,7 +134,7 @@ def _text(buffer: Bytes) -> str:
 def _check_version(line: str) -> None:
     version = _number(line, _MAX_INT32, 1)
     if version > CHECKPOINT_VERSION:
-        raise UnsupportedVersionError(f"checkpoint is of version {version}; {CHECKPOINT_VERSION} is known")
+        raise UnsupportedVersionError(f"checkpoint has version {version}; only {CHECKPOINT_VERSION} is known")
 
 
 def _check_topic(topic: str, line_number: int) -> None:

@@ -1,10 +1,10 @@
 """The two checksums of Kafka's files: CRC-32C (Castagnoli) for magic 2, CRC-32 (zlib's) for magic 0 and 1.
 
 CRC-32C comes from the compiled module (75 ns for 200 bytes, 16 KiB at 60 GB/s with wide carry-less
-multiplication), or where there is none from the crc32c package (125 ns, 18 GB/s). Importing that costs 40 ms
+multiplication), or without one from the crc32c package (125 ns, 18 GB/s). Importing that package takes 40 ms
 (it reads package metadata), so it waits for the first checksum. Call it as ``checksum.crc32c(...)`` where
-speed matters: the first call puts the package's function itself under that name, while a name imported
-earlier keeps the small detour (60 ns).
+speed matters: the first call binds the package's function to that name, while a name imported earlier keeps
+the small detour (60 ns).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The records of a KRaft cluster's metadata log that tell of topics.
+"""The records about topics in a KRaft cluster's metadata log.
 
-Knows their layouts, declared as data, and decodes them (KIP-746). Does not know where the log lies, nor what
-the records add up to. Nothing here encodes: a cluster's metadata is written by its controllers alone.
+Knows their layouts, declared as data, and decodes them (KIP-746). Does not know where the log is, or what
+state the records add up to. Does not encode: only a cluster's controllers write its metadata.
 
 A record's value is ``frame version, type, version`` as unsigned varints, then the message in Kafka's flexible
 encoding: fields in order, then tagged fields, each with its tag and size.
@@ -28,16 +28,16 @@ class MessageField(NamedTuple):
 
     name: str
     type: str
-    """A key of the decoders below; ``?`` at the end: may be null."""
+    """A key of the decoders below; with ``?`` at the end the field may be null."""
     since: int = 0
     """The first version that has it."""
     tag: int | None = None
-    """Tagged fields are left out where they have their default."""
+    """A tagged field is left out if it has its default."""
     default: Any = None
 
 
 class MessageLayout:
-    """A message: its type, the highest version that is known, and its fields in order."""
+    """A message: its type, the highest known version, and its fields in order."""
 
     def __init__(self, name: str, key: int, max_version: int, *fields: MessageField) -> None:
         self.name = name
@@ -46,7 +46,7 @@ class MessageLayout:
         self.fields = fields
 
     def describe(self) -> str:
-        """The layout as a Markdown table: type, field, since which version, tag."""
+        """The layout as a Markdown table: type, field, first version, tag."""
         lines = ["| Type | Field | Since version | Tag |", "|---|---|---|---|"]
         for field in self.fields:
             tag = "" if field.tag is None else str(field.tag)
@@ -121,30 +121,31 @@ CLUSTER_LAYOUTS = (
 )
 
 TOPIC_RESOURCE = 2
-"""The resource type of a ConfigRecord that is about a topic."""
+"""The resource type of a ConfigRecord about a topic."""
 
 _LAYOUT_OF = {layout.key: layout for layout in CLUSTER_LAYOUTS}
 
 
 class ClusterRecord(NamedTuple):
-    """A decoded record: which layout, and its fields by name."""
+    """A decoded record: its layout, and its fields by name."""
 
     layout: MessageLayout
     fields: dict[str, Any]
 
 
 def decode_cluster_record(value: Bytes) -> ClusterRecord | None:
-    """Read the value of a record of the metadata log; None for types that do not tell of topics.
+    """Decode the value of a record of the metadata log; None for types that are not about topics.
 
     Raises:
         CorruptionError: the bytes end early, or a length is out of bounds.
-        UnsupportedVersionError: of a frame, or of a record that tells of topics; a newer Kafka wrote it.
+        UnsupportedVersionError: the version of the frame, or of a record about topics, is unknown: a newer
+            Kafka wrote it.
     """
     buffer = memoryview(value)
     frame_version, at = decode_unsigned_varint(buffer, 0)
     if frame_version != FRAME_VERSION:
         raise UnsupportedVersionError(
-            f"metadata record has frame version {frame_version}; {FRAME_VERSION} is known"
+            f"metadata record has frame version {frame_version}; only {FRAME_VERSION} is known"
         )
     key, at = decode_unsigned_varint(buffer, at)
     version, at = decode_unsigned_varint(buffer, at)
@@ -153,7 +154,7 @@ def decode_cluster_record(value: Bytes) -> ClusterRecord | None:
         return None
     if version > layout.max_version:
         raise UnsupportedVersionError(
-            f"{layout.name} is of version {version}; up to {layout.max_version} is known"
+            f"{layout.name} has version {version}; up to {layout.max_version} is known"
         )
     try:
         return ClusterRecord(layout, _decode_fields(layout, version, buffer, at))
@@ -175,7 +176,7 @@ def _decode_fields(layout: MessageLayout, version: int, buffer: memoryview, at: 
         tag, at = decode_unsigned_varint(buffer, at)
         size, at = decode_unsigned_varint(buffer, at)
         if at + size > len(buffer):
-            raise CorruptionError(f"{layout.name}: tagged field {tag} ends behind the record")
+            raise CorruptionError(f"{layout.name}: tagged field {tag} ends after the record's end")
         known = tagged.get(tag)
         if known is not None:
             fields[known.name], _ = _read_field(known.type, buffer[: at + size], at)
@@ -209,12 +210,12 @@ def _read_string(buffer: memoryview, at: int) -> tuple[str | None, int]:
     if size is None:
         return None, at
     if at + size > len(buffer):
-        raise CorruptionError(f"a string of {size} bytes ends behind its record")
+        raise CorruptionError(f"a string of {size} bytes ends after its record's end")
     return bytes(buffer[at : at + size]).decode(), at + size
 
 
 def _read_length(buffer: memoryview, at: int, limit: int) -> tuple[int | None, int]:
-    """A compact length: one more than it says, 0 for null."""
+    """A compact length: stored as one more than the length, 0 for null."""
     length, at = decode_unsigned_varint(buffer, at)
     if length > limit:
         raise CorruptionError(f"a length of {length - 1} is above the limit of {limit}")
@@ -226,7 +227,7 @@ def _array_of(read_one: Callable[[memoryview, int], tuple[Any, int]]) -> Callabl
         count, at = _read_length(buffer, at, MAX_ARRAY_LENGTH)
         if count is None:
             return None, at
-        if count > len(buffer) - at:  # each takes a byte at least
+        if count > len(buffer) - at:  # each takes at least a byte
             raise CorruptionError(f"{count} elements do not fit into {len(buffer) - at} bytes")
         values = []
         for _ in range(count):

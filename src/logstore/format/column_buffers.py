@@ -1,9 +1,9 @@
-"""Columns of records as buffers: growing ones that batches are read into, and ones to make batches of.
+"""Columns of records as buffers: growing ones that batches are read into, and ones that batches are made of.
 
 :class:`PlainColumns` and :func:`encode_columns` are the plain twins. The compiled ``Columns`` takes whole
-batches from a buffer and keeps the layout of Apache Arrow. This one leaves every batch to its caller, who
-decodes it to records; so both give the same rows, and the caller has one way for all that is out of the
-ordinary. The same goes for encoding. Knows no files and no Arrow package: the result is buffers.
+batches from a buffer and keeps the layout of Apache Arrow. This one leaves every batch to its caller, which
+decodes it to records. So both give the same rows, and the caller has one way for everything unusual. The same
+holds for encoding. Knows no files and no Arrow package: the result is buffers.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from logstore.format.header import HEADER_BYTES
 from logstore.model import Bytes, Header, Record
 
 MAX_COLUMN_BYTES: Final = (1 << 31) - 1
-"""What one column of keys or values holds at most: Arrow's ``binary`` counts with 32 bits."""
+"""The most bytes in one column of keys or values: Arrow's ``binary`` counts with 32 bits."""
 
 
 class Wanted(IntFlag):
-    """Which fields of a record are taken."""
+    """Which fields of a record to take."""
 
     OFFSET = 1
     TIMESTAMP = 2
@@ -34,17 +34,17 @@ class Wanted(IntFlag):
 
 
 class Ended(IntEnum):
-    """Why ``take_batches`` came to an end."""
+    """Why ``take_batches`` ended."""
 
     NEEDS_MORE = 0
-    """The buffer holds no further batch whole, or does not show where the one behind it begins."""
+    """The buffer holds no further whole batch, or does not show where the one after it begins."""
     IS_FULL = 1
-    """The next batch may pass a limit; there are rows, so finish them first."""
+    """The next batch may pass a limit; finish the rows so far first."""
     IS_DONE = 2
     """No further batch can have rows below ``stop``."""
     IS_ODD = 3
-    """The next batch is out of the ordinary: compressed, legacy, transactional where that matters, damaged,
-    not in its place. The columns are as they were before it."""
+    """The next batch is unusual: compressed, legacy, transactional where that matters, damaged, or not in its
+    place. The columns are as they were before it."""
 
 
 class BinaryBuffers(NamedTuple):
@@ -57,7 +57,7 @@ class BinaryBuffers(NamedTuple):
 
 
 class FinishedBuffers(NamedTuple):
-    """What columns give; None for what was not wanted."""
+    """The finished columns; None for each field that was not wanted."""
 
     row_count: int
     offsets: Bytes | None
@@ -69,7 +69,7 @@ class FinishedBuffers(NamedTuple):
     header_keys: BinaryBuffers | None
     header_values: BinaryBuffers | None
     timestamp_types: Bytes | None
-    """int32: a :class:`~logstore.model.TimestampType`, or -1 of records that have no timestamp."""
+    """int32: a :class:`~logstore.model.TimestampType`; -1 for records without a timestamp."""
 
 
 class PayloadSlice(NamedTuple):
@@ -85,8 +85,8 @@ class PayloadSlice(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Rows to encode, as Arrow has them. A column that is None is null in every row; without timestamps every
-    record has the present's. Header keys must have no nulls."""
+    """Rows to encode, in Arrow's layout. A column that is None is null in every row; without timestamps every
+    record gets the current time. Header keys must have no nulls."""
 
     row_count: int
     keys: PayloadSlice | None
@@ -100,9 +100,9 @@ class Chunk(NamedTuple):
 
 
 def encode_columns(chunks: list[Chunk], now_ms: int, rules: RowRules) -> list[memoryview] | None:
-    """The rows as sealed batches at base offset 0, not compressed; None if anything about them is out of the
-    ordinary, such as a timestamp that the rules refuse. Whether there are the keys that the rules want was
-    seen to before. To plain Python all is out of the ordinary: it encodes lists of values."""
+    """The rows as sealed batches at base offset 0, not compressed; None if anything about them is unusual,
+    such as a timestamp that the rules refuse. The caller has checked that the keys that the rules need are
+    present. Plain Python always returns None: it encodes lists of values."""
     return None
 
 
@@ -123,7 +123,7 @@ class PlainColumns:
         self._wanted = wanted
         self._rows: list[tuple[int, int, bytes | None, bytes | None, tuple[Header, ...], int]] = []
         self.used_bytes = 0
-        """Bytes that the columns take in Arrow's layout, without bits for nulls."""
+        """Bytes that the columns take in Arrow's layout, without the validity bits."""
 
     @property
     def row_count(self) -> int:
@@ -146,13 +146,13 @@ class PlainColumns:
     ) -> tuple[int, int, int]:
         """Append the rows with offsets in ``[start, stop)`` of the ordinary batches in buffer[position:end].
 
-        Checked of each: checksum and structure, and that its offsets lie between ``previous_last`` and the
-        next batch's base. Where the segment has no next one (``segment_end``, a position in the buffer or
-        behind it), that is ``next_segment``. Control batches have no rows. Stops before the batch with which
-        the rows may pass a limit, but takes one batch at least; ``avoids_transactions`` makes transactional
+        Checks each batch: checksum, structure, and that its offsets lie between ``previous_last`` and the
+        base of the next batch. At the end of the segment (``segment_end``, a position in the buffer or after
+        it) ``next_segment`` stands for that base. Control batches have no rows. Stops before the batch with
+        which the rows may pass a limit, but takes at least one; ``avoids_transactions`` makes transactional
         batches odd.
 
-        Returns (an :class:`Ended`, the position of the next batch, the last offset in front of it). To plain
+        Returns (an :class:`Ended`, the position of the next batch, the last offset before it). To plain
         columns every batch is odd.
         """
         is_there = end - position >= HEADER_BYTES
@@ -173,7 +173,7 @@ class PlainColumns:
         stop: int,
     ) -> bool:
         """Append the rows of one section of records, not compressed; False, with nothing appended, if it is
-        out of the ordinary. To plain columns every section is."""
+        unusual. To plain columns every section is."""
         return False
 
     def append_row(
@@ -199,12 +199,12 @@ class PlainColumns:
         self.used_bytes += size
 
     def append_records(self, records: list[Record]) -> None:
-        """Append records that were decoded, and not on demand."""
+        """Append decoded records; not those decoded on demand."""
         for record in records:
             self.append_row(*record)
 
     def finish(self) -> FinishedBuffers:
-        """The rows so far; begins anew."""
+        """The rows so far; the columns are empty afterwards."""
         rows, wanted = self._rows, self._wanted
         self._rows, self.used_bytes = [], 0
         columns = list(zip(*rows, strict=True)) or [()] * len(_ROW_FIELDS)
@@ -244,6 +244,6 @@ def _payloads(column: Sequence[bytes | None] | None) -> BinaryBuffers | None:
 
 
 def _validity(column: Sequence[bytes | None]) -> Bytes:
-    """A bit for each row, the lowest first. Without numpy, which nothing else here needs."""
+    """A bit for each row, lowest first. Does not use numpy, because nothing else here needs it."""
     digits = "".join(["0" if payload is None else "1" for payload in reversed(column)])
     return int(digits, 2).to_bytes((len(column) + 7) // 8, "little")

@@ -1,7 +1,7 @@
 """The hot loops of the compiled module, with the signatures of their plain twins.
 
-What the compiled code does not take (damaged bytes, columns that are no lists of bytes), the plain code
-decodes or encodes, or says what is wrong with it.
+If the compiled code declines (damaged bytes, columns that are not lists of bytes), the plain code decodes or
+encodes, or raises the error.
 
 Callers import from :mod:`logstore.format.loops`, never from here.
 """
@@ -39,8 +39,8 @@ def encode_records(
     *,
     reserve_bytes: int = 0,
 ) -> bytearray:
-    """As :func:`logstore.format.plain.encode_records`. Fast where columns and headers are lists or tuples,
-    and what is in them bytes, str and int, not subclasses."""
+    """As :func:`logstore.format.plain.encode_records`. Fast if columns and headers are lists or tuples of
+    bytes, str and int, not of subclasses."""
     columns = (keys, values, timestamps, headers, base_timestamp_ms, offset_deltas)
     encoded = compiled.encode_records(*columns, reserve_bytes)
     if encoded is None:
@@ -88,10 +88,10 @@ def decode_records(
 ) -> list[Record]:
     """As :func:`logstore.format.plain.decode_records`.
 
-    ``on_demand`` makes key, value and headers when they are first asked for, out of ``buffer`` if that is
-    bytes, else out of one copy of the section: the records keep it alive. Everything is checked now.
+    ``on_demand`` creates key, value and headers at their first use, from ``buffer`` if that is bytes, else
+    from one copy of the section: the records keep it alive. Everything is checked now.
     """
-    # Arguments are written out, twice: with a starred tuple a batch of 16 records takes a fifth more.
+    # Arguments are written out twice: with a starred tuple a batch of 16 records takes a fifth longer.
     records: list[Record] | None = _decode_records(
         buffer,
         position,
@@ -135,8 +135,7 @@ def encode_rows(
     producer: tuple[int, int, int] = NO_PRODUCER,
 ) -> list[bytearray] | None:
     """The rows, a list or tuple, as sealed batches at base offset 0, not compressed; None if anything about
-    them is out of the ordinary, for plain Python to decide. Cost: 35 ns per record of 100 bytes, 15 ns
-    per header."""
+    them is unusual, for plain Python to decide. Cost: 35 ns per record of 100 bytes, 15 ns per header."""
     batches: list[bytearray] | None = compiled.encode_rows(rows, NewRecord, now_ms, rules, producer)
     return batches
 
@@ -152,7 +151,7 @@ def keep_records(
 
 def divide_rows(rows: Sequence[Any], partition_count: int) -> list[list[Any]] | None:
     """The rows, a list or tuple, by the partition of their keys; None if one has no key or anything about it
-    is out of the ordinary, for plain Python to decide. Cost: 50 ns per record."""
+    is unusual, for plain Python to decide. Cost: 50 ns per record."""
     divided: list[list[Any]] | None = compiled.divide_rows(rows, NewRecord, partition_count)
     return divided
 
@@ -193,7 +192,7 @@ def index_run(
     place: RunPlace,
     progress: IndexProgress,
 ) -> Run | None:
-    """As :class:`~logstore.format.run.IndexRun` says. Cost: 30 ns per batch and the checksum."""
+    """See :class:`~logstore.format.run.IndexRun`. Cost: 30 ns per batch, plus the checksum."""
     found = compiled.index_run(buffer, position, end, file_position, rules, (*place, *progress))
     if found is None:
         return None

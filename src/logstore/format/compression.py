@@ -1,8 +1,8 @@
 """The four codecs of a batch, in the framings that Kafka writes and accepts.
 
-Knows how bytes become fewer bytes and back; knows nothing of batches. Every decoder is bounded: what a stream
-claims, or can at most expand to, is compared with a limit before memory is taken for it, and a stream must
-end exactly where its bytes end. The codec packages are imported when a codec is first used.
+Compresses and decompresses bytes; knows nothing of batches. Every decoder is bounded: it compares the size
+that a stream claims, or can at most expand to, with a limit before it takes memory, and a stream must end
+exactly where its bytes end. The codec packages are imported when a codec is first used.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ def decompress(
     """The bytes that were compressed, at most ``limit_bytes`` of them.
 
     CorruptionError if the stream is damaged, cut short, followed by other bytes, or would expand beyond the
-    limit. Memory: what comes out, at most ``limit_bytes``, and at most 4 MiB besides. ``magic`` is that of
-    the batch: in magic 0, lz4's header checksum is not checked, because Kafka's writers of that time computed
-    it over the wrong bytes.
+    limit. Memory: the result, at most ``limit_bytes``, and at most 4 MiB besides. ``magic`` is the batch's:
+    for magic 0, lz4's header checksum is not checked, because Kafka's writers of that time computed it over
+    the wrong bytes.
     """
     if codec is Codec.LZ4 and magic == 0:
         return decompress_lz4(data, limit_bytes, check_header=False)
@@ -84,7 +84,7 @@ def decompress(
 
 def _check_level(codec: Codec, level: int) -> None:
     if codec not in LEVELS:
-        return  # snappy has no levels, and Kafka ignores one that is configured
+        return  # snappy has no levels, and Kafka ignores a configured one
     low, high = LEVELS[codec]
     if not low <= level <= high or (codec is Codec.GZIP and level == 0):
         raise InvalidConfigError(f"{codec.name.lower()} has no level {level} (it has {low} to {high})")
@@ -111,10 +111,10 @@ def _compress_gzip(data: Bytes, level: int | None) -> bytes:
 
 
 def _decompress_gzip(data: Bytes, limit_bytes: int) -> Bytes:
-    """A small stream at once, what is else in pieces.
+    """Decompress a small stream at once, others in pieces.
 
-    What a stream states at its end is the size of its last member, which mostly is the only one. If it is
-    not, the size is counted first: that takes twice the time, and no memory.
+    The end of a stream states the size of its last member, usually the only one. If there are more members,
+    the size is counted first: that takes twice the time, and no memory.
     """
     if len(data) <= _GZIP_SMALL_BYTES:
         stream = zlib.decompressobj(_GZIP_WINDOW_BITS)
@@ -138,8 +138,8 @@ def _decompress_gzip(data: Bytes, limit_bytes: int) -> Bytes:
 def _gzip_pieces(view: memoryview) -> Iterator[bytes]:
     """Every member of the stream: gzip allows several in a row, and Java reads them all.
 
-    A small stream is one piece. A large one goes in in pieces too: zlib copies what it leaves of them behind
-    each member and each piece of output, which would be quadratic if it had all of the stream.
+    The input goes in in pieces too: after each member and each piece of output zlib copies the input it has
+    not used, which would be quadratic if it got the whole stream.
     """
     stream = zlib.decompressobj(_GZIP_WINDOW_BITS)
     position, source_bytes, piece_bytes = 0, len(view), PIECE_BYTES

@@ -1,6 +1,6 @@
-"""Control batches: the markers that end transactions, and the other records that no application wrote.
+"""Control batches: the markers that end transactions, and other records that Kafka writes for itself.
 
-Knows the key that tells a control record's type and the value of an end marker; other types are named where
+Knows the key, which gives a control record's type, and the value of an end marker. Other types are named if
 their number is known, and never interpreted.
 """
 
@@ -30,13 +30,13 @@ END_MARKER_VALUE = Layout(
 )
 
 CONTROL_VERSION: Final = 0
-"""Of both key and value. A later version begins with the same fields, so it is read as this one."""
+"""The version of both key and value. Later versions begin with the same fields, so they are read as this."""
 
 END_MARKER_BYTES: Final = 78
 
 
 class ControlType(IntEnum):
-    """The types of control records. Readers pass over those they do not know."""
+    """The types of control records. Readers skip those they do not know."""
 
     ABORT = 0
     COMMIT = 1
@@ -48,8 +48,8 @@ class ControlType(IntEnum):
 
 
 class ControlRecord(NamedTuple):
-    """What a control record says. ``control_type`` is None if the code is unknown, ``coordinator_epoch`` None
-    for all but the two end markers."""
+    """The contents of a control record. ``control_type`` is None if the code is unknown;
+    ``coordinator_epoch`` is None for all types except the two end markers."""
 
     version: int
     type_code: int
@@ -94,7 +94,7 @@ def encode_end_marker(
 
 
 def decode_control_record(record: Record) -> ControlRecord:
-    """What a control batch's record says; CorruptionError if its key, or a marker's value, is too short."""
+    """Decode a control batch's record; CorruptionError if its key, or a marker's value, is too short."""
     if record.key is None or len(record.key) < CONTROL_KEY.size_bytes:
         raise CorruptionError("a control record without a whole key", base_offset=record.offset)
     version, type_code = CONTROL_KEY.unpack_from(record.key)

@@ -1,8 +1,8 @@
 """The entries of an index as NumPy arrays, for work on all of them at once.
 
-The one module that imports numpy, and imported where there is such work: loading numpy takes a new process
-as long as a loop in Python over one or two million entries. A search for one entry has no use for it: it is
-two microseconds in :mod:`logstore.format.index`, and a search in a big-endian column would copy the column.
+The only module that imports numpy, and imported only for such work: loading numpy takes a new process as long
+as a loop in Python over one or two million entries. A search for one entry does not need it: that takes two
+microseconds in :mod:`logstore.format.index`, and numpy's search in a big-endian column would copy the column.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _TYPES: Final = {"int8": "i1", "int16": ">i2", "int32": ">i4", "uint32": ">u4", "int64": ">i8"}
-_PIECE_ENTRIES = 256 * 1024  # what is compared at once: bounds the memory beside the entries
+_PIECE_ENTRIES = 256 * 1024  # entries compared at once: bounds the memory besides the entries
 
 
 def entry_type(layout: Layout) -> np.dtype[np.void]:
@@ -35,9 +35,9 @@ def entries_of(buffer: ReadableBuffer, layout: Layout, entry_count: int) -> NDAr
 def first_out_of_order(
     buffer: ReadableBuffer, layout: Layout, entry_count: int, before: tuple[int, int], *, may_stay: bool
 ) -> int | None:
-    """The number of the first of ``entry_count`` entries of two fields that does not follow the one in front
-    of it, None if all do. Both fields must rise; the second may stay the same if it ``may_stay``. The first
-    entry follows ``before``. Cost: 2 ns for each entry."""
+    """The number of the first of ``entry_count`` entries of two fields that is not in order; None if all are.
+    Both fields must rise; with ``may_stay`` the second may stay the same. The first entry is compared with
+    ``before``. Cost: 2 ns for each entry."""
     entries = entries_of(buffer, layout, entry_count)
     for start in range(0, entry_count, _PIECE_ENTRIES):
         piece = entries[start : start + _PIECE_ENTRIES]
@@ -54,7 +54,7 @@ def first_out_of_order(
 
 
 def _behind(column: NDArray[Any], before: int) -> NDArray[np.int64]:
-    """A column in the machine's byte order, behind a number."""
+    """The column in the machine's byte order, with ``before`` in front of it."""
     made = np.empty(len(column) + 1, np.int64)
     made[0] = before
     made[1:] = column

@@ -1,8 +1,8 @@
-"""Rows that wait to become one batch, and what a record takes at most.
+"""Rows that wait to become one batch, and the most bytes a record can take.
 
-The sizes are upper bounds that cost little: whoever cuts records into batches goes by them, so that a batch
-never passes its limit and every way of encoding cuts at the same places. :class:`GatheredRows` is plain
-Python; a compiled class of the same methods takes its place in :mod:`logstore.format.loops`.
+The sizes are cheap upper bounds. All code that cuts records into batches uses them, so a batch never passes
+its limit and every way of encoding cuts at the same places. :class:`GatheredRows` is plain Python; a compiled
+class with the same methods replaces it in :mod:`logstore.format.loops`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from logstore.format.units import PLAUSIBLE_FROM_MS, PLAUSIBLE_TO_MS, is_checkab
 from logstore.model import NO_TIMESTAMP_MS, Header
 
 MAX_RECORD_OVERHEAD_BYTES: Final = 36
-"""What a record takes at most besides key, value and headers: 5 bytes for each of its size, offset, key
+"""The most bytes that a record takes besides key, value and headers: 5 for each of its size, offset, key
 size, value size and header count, 10 for its timestamp, 1 for attributes."""
 
 MAX_HEADER_OVERHEAD_BYTES: Final = 10
-"""What a header takes at most besides key and value: their sizes."""
+"""The most bytes that a header takes besides key and value: their sizes."""
 
 _INT64_MAX = (1 << 63) - 1
 _MAX_UTF8_BYTES = 4  # per character
@@ -28,18 +28,18 @@ Row = tuple[bytes | None, bytes | None, int, tuple[Header, ...]]
 
 
 class RowRules(NamedTuple):
-    """What rows are held against, and what the headers of their batches say; all of it fits into 64 bits."""
+    """The rules that rows are checked against, and attributes for their batches; all numbers fit 64 bits."""
 
     attributes: int
-    """With the bit of log append time every timestamp is the present."""
+    """With the bit for log append time every timestamp is the current time."""
     needs_keys: bool
     before_max_ms: int
-    """Timestamps, other than -1, lie within so much of the present."""
+    """How far before the current time a timestamp other than -1 may lie; ``after_max_ms``: how far after."""
     after_max_ms: int
     limit_bytes: int
-    """What the records of a batch take at most together. A single one may take more."""
+    """The most bytes that the records of a batch take together. A single record may take more."""
     checks_unit: bool = False
-    """Timestamps that look like another unit than milliseconds are refused."""
+    """Whether to refuse timestamps that look like another unit than milliseconds."""
 
 
 NO_PRODUCER: Final = (-1, -1, -1)
@@ -47,21 +47,21 @@ NO_PRODUCER: Final = (-1, -1, -1)
 
 
 def headers_bytes(headers: Sequence[Header]) -> int:
-    """The bytes that one record's headers take at most, besides their count."""
+    """The most bytes that one record's headers take, besides their count."""
     return sum(
         [_MAX_UTF8_BYTES * len(key) + len(value or b"") + MAX_HEADER_OVERHEAD_BYTES for key, value in headers]
     )
 
 
 def record_bytes(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
-    """The bytes that one record takes at most."""
+    """The most bytes that one record takes."""
     size = MAX_RECORD_OVERHEAD_BYTES + (len(key) if key else 0) + (len(value) if value else 0)
     return size + headers_bytes(headers) if headers else size
 
 
 class GatheredRows:
-    """The rows of the next batch, and the limits that a row is held against. Whoever owns them holds a lock
-    around every call, but for :meth:`gather` and :meth:`close_gate`."""
+    """The rows of the next batch, and the limits that a row is checked against. The owner holds a lock around
+    every call, except :meth:`gather` and :meth:`close_gate`."""
 
     __slots__ = (
         "has_failed",
@@ -76,19 +76,21 @@ class GatheredRows:
         self.clear()
 
     def use_rules(self, rules: RowRules, max_record_bytes: int) -> None:
-        """Hold the rows to come against these. Only while there are none: they were held against others."""
+        """Check rows against these rules from now on. Call it only while there are no rows: those were
+        checked against other rules."""
         self.rules = rules
         self.max_record_bytes = max_record_bytes
-        """A record that may take more than this is not gathered: it might not fit into any batch."""
+        """A record that may take more bytes than this is not gathered: it might not fit into any batch."""
 
     @property
     def row_count(self) -> int:
         return len(self.rows)
 
     def add(self, value: Any, key: Any, headers: Any, timestamp_ms: Any, now_ms: int) -> int:
-        """Add a row if all about it is ordinary, and return its number; else -1, and the caller looks closer.
+        """Add a row if everything about it is ordinary, and return its number. Otherwise return -1; the
+        caller then looks closer.
 
-        Ordinary: exact types, a timestamp within its bounds, a key where one is needed, room in the batch,
+        Ordinary means exact types, a timestamp within its bounds, a key if one is needed, room in the batch,
         and no failure before. Cost: 0.5 µs.
         """
         rules = self.rules
@@ -126,40 +128,42 @@ class GatheredRows:
         return len(self.rows) - 1
 
     def gather(self, value: Any, key: Any, headers: Any, timestamp_ms: Any, now_ms: int | None) -> int | None:
-        """Add a row as :meth:`add` does, and return its offset, without a lock: if the gate is open. None if
-        it is not, or anything about the row is out of the ordinary; then take the lock and look closer.
+        """Add a row as :meth:`add` does, but without a lock, and return its offset. Returns None if the gate
+        is closed or anything about the row is unusual; then take the lock and look closer.
 
-        Here always, because plain Python does not do this in one step that no other thread can cut in two.
-        The compiled class does, which takes 0.1 µs. ``now_ms`` is the present; None is the machine's clock.
+        This class always returns None, because plain Python cannot do it in one step that no other thread
+        interrupts. The compiled class does it in 0.1 µs. ``now_ms`` is the current time; None asks the
+        machine's clock.
         """
         return None
 
     def open_gate(self, base_offset: int, until_ms: int) -> None:
-        """From now on :meth:`gather` may add rows: the first of the batch has the offset ``base_offset``. By
-        ``until_ms`` they must be written: whoever adds one then has to take the lock, and does it."""
+        """Let :meth:`gather` add rows from now on; the batch's first row has the offset ``base_offset``. The
+        rows must be written by ``until_ms``: from then on :meth:`gather` refuses, so that the caller takes
+        the lock and writes them."""
 
     def close_gate(self) -> None:
-        """From now on :meth:`gather` adds none: the rows stay as they are, whatever other threads do."""
+        """Stop :meth:`gather` from adding rows: no other thread changes them any more."""
 
     def must_drain_before(self, size_bytes: int) -> bool:
-        """Whether the rows must be written before one of ``size_bytes`` is added: it does not fit, or writing
-        them was tried and failed, and is tried again before more are taken in."""
+        """Whether the rows must be written before one of ``size_bytes`` can be added: it does not fit, or
+        writing has failed and must be tried again first."""
         return self.has_failed or (bool(self.rows) and self.size_bytes + size_bytes > self.rules.limit_bytes)
 
     def put(self, row: Row, size_bytes: int) -> int:
-        """Add a row that was checked, and return its number."""
+        """Add a checked row, and return its number."""
         self.rows.append(row)
         self.size_bytes += size_bytes
         return len(self.rows) - 1
 
     def remove_last(self) -> None:
-        """Take back the newest row, whose append is about to fail."""
+        """Remove the newest row, because its append is about to fail."""
         key, value, _, headers = self.rows.pop()
         self.size_bytes -= record_bytes(key, value, headers)
 
     def encode(self, now_ms: int) -> bytearray | None:
-        """The rows as one sealed batch at base offset 0, not compressed. None if they have to go by columns:
-        here always."""
+        """The rows as one sealed batch at base offset 0, not compressed. None if the caller must encode them
+        by columns: always, in this class."""
         return None
 
     def clear(self) -> None:
@@ -167,4 +171,4 @@ class GatheredRows:
         self.rows: list[Row] = []
         self.size_bytes = 0
         self.has_failed = False
-        """Writing the rows was tried, and did not succeed."""
+        """Whether an attempt to write the rows has failed."""

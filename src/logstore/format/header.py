@@ -1,8 +1,8 @@
 """The header of a batch, and the checks that need no record: size, magic, checksum, structure.
 
-A file may hold batches of magic 2 and entries of magic 0 and 1 side by side; all are met as one
+A file may hold batches of magic 2 and entries of magic 0 and 1 side by side. All decode to one
 :class:`BatchHeader` with a size, offsets and a timestamp, so that a file of any age can be walked the same
-way. Knows nothing of records and of compression's inside.
+way. Knows nothing of records or of how compression works.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ MAX_TIMESTAMP_POSITION: Final = BATCH_HEADER.position_of("max_timestamp")
 LEADER_EPOCH_POSITION: Final = BATCH_HEADER.position_of("partition_leader_epoch")
 
 MAGIC: Final = 2
-"""The magic that is written."""
+"""The magic that logstore writes."""
 
 MIN_LENGTHS: Final = (14, 22, HEADER_BYTES - LENGTH_OVERHEAD_BYTES)
 """The smallest legal size field, by magic."""
 
 LEGACY_CRC_FROM: Final = LEGACY_HEADER.position_of("magic")
 LEGACY_TIMESTAMP_POSITION: Final = LEGACY_HEADER.size_bytes
-"""Where a magic 1 entry has its timestamp (18); a magic 0 entry has none."""
+"""Position of the timestamp in a magic 1 entry (18); a magic 0 entry has none."""
 
 CODEC_MASK: Final = 0x07
 TIMESTAMP_TYPE_BIT: Final = 0x08
@@ -56,7 +56,7 @@ MIN_RECORD_BYTES: Final = 7
 """The smallest record: six one-byte varints and the attributes, with null key and value and no headers."""
 
 UNKNOWN_COUNT: Final = -1
-"""The record count of a compressed legacy entry: only decompressing it would tell."""
+"""The record count of a compressed legacy entry: known only after decompressing it."""
 
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
@@ -70,9 +70,10 @@ _INT64 = struct.Struct(">q")
 class BatchHeader(NamedTuple):
     """The fields of a batch in their order on disk. Cost: 0.3 µs to decode.
 
-    Of a magic 0 or 1 entry it is made up: ``base_offset`` is the entry's offset (in a compressed entry that
-    of its *last* record), ``base_timestamp_ms`` and ``max_timestamp_ms`` its timestamp or -1, ``attributes``
-    only the bits which that magic defines, ``record_count`` 1, or :data:`UNKNOWN_COUNT` if compressed.
+    For a magic 0 or 1 entry it is derived: ``base_offset`` is the entry's offset (in a compressed entry that
+    of its *last* record), ``base_timestamp_ms`` and ``max_timestamp_ms`` are its timestamp or -1,
+    ``attributes`` has only the bits that this magic defines, ``record_count`` is 1, or
+    :data:`UNKNOWN_COUNT` if compressed.
     """
 
     base_offset: int
@@ -111,7 +112,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> Codec:
-        """CorruptionError for the codes that no codec has (5 to 7)."""
+        """The codec; CorruptionError for the unassigned codes 5 to 7."""
         try:
             return Codec(self.attributes & CODEC_MASK)
         except ValueError:
@@ -141,7 +142,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When the tombstones of this batch may go (KIP-534): it takes the place of the base timestamp."""
+        """When this batch's tombstones may be removed (KIP-534). Stored in place of the base timestamp."""
         return self.base_timestamp_ms if self.attributes & DELETE_HORIZON_BIT else None
 
     def damage(self, reason: str, position: int) -> CorruptionError:
@@ -152,12 +153,12 @@ class BatchHeader(NamedTuple):
 
 
 def decode_header(buffer: Bytes, position: int = 0) -> BatchHeader:
-    """The header of the batch or legacy entry that begins at ``position``; the rest of it need not be there.
+    """The header of the batch or legacy entry that begins at ``position``; the buffer may end after it.
 
     CorruptionError if the buffer ends inside the header, the size is below the magic's minimum, or the magic
-    is none of 0, 1 and 2.
+    is not 0, 1 or 2.
     """
-    if 0 <= position <= len(buffer) - HEADER_BYTES:  # the ordinary header: two thirds of the time
+    if 0 <= position <= len(buffer) - HEADER_BYTES:  # the ordinary header, in two thirds of the time
         fields = BATCH_HEADER.unpack_from(buffer, position)
         if fields[3] == MAGIC and fields[1] >= MIN_LENGTHS[MAGIC]:
             return tuple.__new__(BatchHeader, fields)
@@ -170,7 +171,7 @@ def decode_header(buffer: Bytes, position: int = 0) -> BatchHeader:
         raise CorruptionError(f"unknown magic {magic}", position=position, base_offset=base_offset)
     if length < MIN_LENGTHS[magic]:
         raise CorruptionError(
-            f"batch length {length} is below {MIN_LENGTHS[magic]}, the least of magic {magic}",
+            f"batch length {length} is below {MIN_LENGTHS[magic]}, the minimum for magic {magic}",
             position=position,
         )
     if magic < MAGIC:
@@ -209,8 +210,8 @@ def _decode_legacy_header(buffer: Bytes, position: int) -> BatchHeader:
 def check_batch(buffer: Bytes, position: int, header: BatchHeader) -> None:
     """Raise CorruptionError, with the batch's offsets, unless checksum and structure hold.
 
-    The checksum comes first: below it, a wrong field was written wrong, above it the bytes changed since.
-    Cost: the checksum, 50 to 150 µs per MiB, and 1 µs.
+    The checksum is checked first: if it fails, the bytes have changed since they were written; if only the
+    structure is wrong, it was written that way. Cost: the checksum, 50 to 150 µs per MiB, and 1 µs.
     """
     end = position + header.size_bytes
     if position < 0 or end > len(buffer):
@@ -220,7 +221,7 @@ def check_batch(buffer: Bytes, position: int, header: BatchHeader) -> None:
     else:
         computed = checksum.crc32(memoryview(buffer)[position + LEGACY_CRC_FROM : end])
     if computed != header.crc:
-        raise header.damage(f"checksum {computed:#010x} where the header has {header.crc:#010x}", position)
+        raise header.damage(f"checksum is {computed:#010x}; the header has {header.crc:#010x}", position)
     fault = structure_fault(header)
     if fault is not None:
         raise header.damage(fault, position)

@@ -1,11 +1,11 @@
 """The three indexes of a segment, as functions over their bytes.
 
-Knows the entries of ``.index``, ``.timeindex`` and ``.txnindex`` files, how to search them and how to tell
-that they are damaged. Does not know files, maps or growth; a buffer may be bytes, a memoryview or a mapped
-file, and is never kept.
+Knows the entries of ``.index``, ``.timeindex`` and ``.txnindex`` files, how to search them and how to detect
+damage. Does not know files, maps or growth; a buffer may be bytes, a memoryview or a mapped file, and no
+reference to it is kept.
 
-The offset and time index are hints: a search never fails, and in a damaged buffer it may answer with any
-entry. Whoever uses an answer checks it against the batch it points at.
+The offset and time index are hints: a search never fails, and in a damaged buffer it may return any entry.
+The caller checks the answer against the batch it points at.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class OffsetPosition(NamedTuple):
 
 
 class TimestampOffset(NamedTuple):
-    """An entry of the time index: up to ``offset`` no timestamp is larger than ``timestamp_ms``."""
+    """An entry of the time index: ``timestamp_ms`` is the largest timestamp up to ``offset``."""
 
     timestamp_ms: int
     offset: int
@@ -78,19 +78,19 @@ def _relative(base_offset: int, offset: int) -> int:
 
 
 def offset_entry(buffer: ReadableBuffer, i: int, base_offset: int) -> OffsetPosition:
-    """Entry ``i`` of an offset index, which must have that many."""
+    """Entry ``i`` of an offset index, which must have more than ``i`` entries."""
     relative, position = OFFSET_INDEX_ENTRY.unpack_from(buffer, i * _OFFSET_SIZE)
     return OffsetPosition(base_offset + relative, position)
 
 
 def time_entry(buffer: ReadableBuffer, i: int, base_offset: int) -> TimestampOffset:
-    """Entry ``i`` of a time index, which must have that many."""
+    """Entry ``i`` of a time index, which must have more than ``i`` entries."""
     timestamp_ms, relative = TIME_INDEX_ENTRY.unpack_from(buffer, i * _TIME_SIZE)
     return TimestampOffset(timestamp_ms, base_offset + relative)
 
 
-# The searches below are written out, one loop each: they run for every read, and a key function for bisect
-# costs more per step than the step. 2.6 us among 300,000 entries.
+# The searches below are written out, one loop each: they run for every read, and calling a key function for
+# bisect costs more than the rest of a step. 2.6 us among 300,000 entries.
 
 
 def find_offset(buffer: ReadableBuffer, entry_count: int, base_offset: int, target: int) -> OffsetPosition:
@@ -161,10 +161,10 @@ def count_entries_below_offset(
 def check_offset_index(
     buffer: ReadableBuffer, size_bytes: int, base_offset: int, *, as_arrays: bool = False
 ) -> None:
-    """Check all of an offset index: whole entries, offsets from the base on and positions, both rising.
+    """Check a whole offset index: whole entries, and rising positions and offsets from the base on.
 
-    Kafka looks at the last entry only. The zeros that a crash leaves behind a preallocated index pass there
-    and fail here. Cost: 100 to 150 ns for each entry; ``as_arrays`` 2 ns, and once the import of numpy.
+    Kafka checks only the last entry. The zeros that a crash leaves at the end of a preallocated index pass
+    there and fail here. Cost: 100 to 150 ns for each entry; ``as_arrays`` 2 ns, and once the import of numpy.
 
     Raises:
         CorruptionError: names the position of the first bad entry.
@@ -175,8 +175,8 @@ def check_offset_index(
 def check_time_index(
     buffer: ReadableBuffer, size_bytes: int, base_offset: int, *, as_arrays: bool = False
 ) -> None:
-    """Check all of a time index: whole entries, rising timestamps, offsets from the base on, never falling.
-    Cost: that of :func:`check_offset_index`.
+    """Check a whole time index: whole entries, rising timestamps, and offsets from the base on that never
+    fall. Cost as for :func:`check_offset_index`.
 
     Raises:
         CorruptionError: names the position of the first bad entry.
@@ -193,10 +193,10 @@ def _check_rising(
     may_stay: bool,
     as_arrays: bool,
 ) -> None:
-    """``before`` is what the first entry must follow; ``may_stay``: the second field need not rise."""
+    """``before`` is compared with the first entry; with ``may_stay`` the second field need not rise."""
     _check_whole(layout, buffer, size_bytes)
     if as_arrays:
-        from logstore.format import entry_arrays  # numpy: half a second of a new process on a busy machine
+        from logstore.format import entry_arrays  # imports numpy: half a second on a busy machine
 
         count = size_bytes // layout.size_bytes
         number = entry_arrays.first_out_of_order(buffer, layout, count, before, may_stay=may_stay)
@@ -214,7 +214,7 @@ def _check_rising(
 def _first_out_of_order(
     layout: Layout, buffer: ReadableBuffer, size_bytes: int, before: tuple[int, int], may_stay: bool
 ) -> int | None:
-    """What :func:`.entry_arrays.first_out_of_order` finds, entry by entry."""
+    """Like :func:`.entry_arrays.first_out_of_order`, entry by entry."""
     last_first, last_second = before
     lag = int(may_stay)
     for number, (_, (first, second)) in enumerate(_rows(layout, buffer, size_bytes)):
@@ -225,9 +225,9 @@ def _first_out_of_order(
 
 
 def used_bytes(entries: Bytes, layout: Layout) -> int:
-    """How much of an index file is in use: all but the zeros behind the last entry, which Kafka leaves in the
-    files that it makes at their full size. One entry of zeros alone is an entry; bytes that are not whole
-    entries are all in use, and wrong."""
+    """How many bytes of an index file are in use: all except the zeros after the last entry, which Kafka
+    leaves because it creates index files at full size. A single entry of zeros counts as an entry; bytes that
+    are not whole entries all count as used, and are wrong."""
     size_bytes = len(entries)
     if size_bytes % layout.size_bytes or size_bytes == layout.size_bytes:
         return size_bytes
@@ -236,8 +236,8 @@ def used_bytes(entries: Bytes, layout: Layout) -> int:
 
 
 def _rows(layout: Layout, buffer: ReadableBuffer, size_bytes: int) -> Iterator[tuple[int, tuple[Any, ...]]]:
-    """Each entry and its position. Copies piece by piece: an iterator over the buffer itself would live in
-    the traceback of an error, and a mapped file cannot be closed before such an iterator is gone."""
+    """Each entry and its position. Copies piece by piece: an error's traceback would keep alive an iterator
+    over the buffer itself, and a mapped file cannot be closed while such an iterator exists."""
     _check_whole(layout, buffer, size_bytes)
     piece_bytes = _PIECE_ENTRIES * layout.size_bytes
     for start in range(0, size_bytes, piece_bytes):
@@ -254,9 +254,10 @@ def _check_whole(layout: Layout, buffer: ReadableBuffer, size_bytes: int) -> Non
 
 
 class AbortedTransactions(tuple[AbortedTransaction, ...]):
-    """Aborted transactions in the order of their markers: the one form in which every reader has them.
+    """Aborted transactions in the order of their markers. All readers use this form.
 
-    Of two that overlapped, the one that began first may have ended last: first offsets do not rise here.
+    The first offsets need not rise: if two transactions overlapped, the one that began first may have ended
+    last.
     """
 
     __slots__ = ()
@@ -264,18 +265,19 @@ class AbortedTransactions(tuple[AbortedTransaction, ...]):
     def __new__(cls, entries: Iterable[AbortedTransaction] = ()) -> Self:
         """
         Raises:
-            CorruptionError: markers that do not rise, a transaction that begins after its marker, or zeros:
-                no record came before a marker at offset 0. ``position`` is that in a file of these entries.
+            CorruptionError: markers do not rise, a transaction begins after its marker, or an entry is all
+                zeros (impossible: no record can come before a marker at offset 0). ``position`` is the place
+                in a file of these entries.
         """
         found = tuple(entries)
         _check_entries(found, -1)
         return super().__new__(cls, found)
 
     def joined(self, entries: Iterable[AbortedTransaction]) -> AbortedTransactions:
-        """These and others behind them.
+        """These transactions followed by others.
 
         Raises:
-            CorruptionError: as when a list is made.
+            CorruptionError: as for the constructor.
         """
         more = tuple(entries)
         if not more:
@@ -284,16 +286,16 @@ class AbortedTransactions(tuple[AbortedTransaction, ...]):
         return tuple.__new__(AbortedTransactions, (*self, *more))
 
     def below(self, offset: int) -> AbortedTransactions:
-        """Those whose markers lie below an offset."""
+        """The transactions whose markers lie below an offset."""
         count = bisect_left(self, offset, key=lambda entry: entry.last_offset)
         return self if count == len(self) else tuple.__new__(AbortedTransactions, self[:count])
 
     def overlapping(self, start: int, stop: int) -> tuple[AbortedTransactions, bool]:
-        """Those that a reader of ``[start, stop)`` must leave out, and whether that is all of them. If not,
-        the transactions that ended later hold more.
+        """The transactions that a reader of ``[start, stop)`` must leave out, and whether these are all. If
+        not, look on among the transactions that ended later.
 
-        An entry written when the last stable offset was at or past ``stop`` ends the search: what was
-        aborted later began later.
+        The search ends at an entry written when the last stable offset was at or past ``stop``: transactions
+        aborted after it began at or past ``stop``.
         """
         found = []
         is_complete = False
@@ -325,8 +327,8 @@ def decode_aborted_transactions(buffer: ReadableBuffer, base_offset: int) -> Abo
     """All entries of a transaction index.
 
     Raises:
-        CorruptionError: not whole entries, a marker below the base offset, or no list in order: see
-            :class:`AbortedTransactions`.
+        CorruptionError: not whole entries, a marker below the base offset, or entries that
+            :class:`AbortedTransactions` refuses.
         UnsupportedVersionError: an entry of a version above 0.
     """
     entries = []
@@ -343,6 +345,6 @@ def decode_aborted_transactions(buffer: ReadableBuffer, base_offset: int) -> Abo
 
 def _check_version(version: int, position: int) -> None:
     if version > TRANSACTION_INDEX_VERSION:
-        raise UnsupportedVersionError(f"transaction index entry is of version {version}; 0 is known")
+        raise UnsupportedVersionError(f"transaction index entry has version {version}; only 0 is known")
     if version < TRANSACTION_INDEX_VERSION:
         raise CorruptionError(f"transaction index entry has version {version}", position=position)

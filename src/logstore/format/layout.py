@@ -1,8 +1,8 @@
 """Byte layouts, declared once as data.
 
-A :class:`Layout` names the fields of a fixed-size structure in their order. From that one declaration come
-the packing and unpacking (one ``struct`` call for the whole), the positions of the fields, and the table in
-the documentation. All integers are big-endian, as everywhere in Kafka's files.
+A :class:`Layout` names the fields of a fixed-size structure in order. Packing and unpacking (one ``struct``
+call for the whole), the positions of the fields, and the table in the documentation all come from that one
+declaration. All integers are big-endian, as everywhere in Kafka's files.
 """
 
 from __future__ import annotations

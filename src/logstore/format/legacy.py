@@ -1,7 +1,7 @@
-"""Entries of magic 0 and 1, as logs from before Kafka 0.11 hold them: reading only.
+"""Reads entries of magic 0 and 1, the formats before Kafka 0.11.
 
 An entry is one record, or a wrapper: a record without key whose value is a compressed run of entries. Knows
-how the inner entries get their offsets and timestamps. Nothing here writes these formats.
+how the inner entries get their offsets and timestamps. Does not write these formats.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from logstore.model import Bytes, Record, TimestampType
 
 _INT32 = struct.Struct(">i")
 _PAYLOAD_POSITIONS = (LEGACY_TIMESTAMP_POSITION, LEGACY_TIMESTAMP_POSITION + 8)
-"""Where the key's length is, by magic."""
+"""Position of the key's length, by magic."""
 
 
 def decode_entry(
@@ -24,8 +24,8 @@ def decode_entry(
 ) -> list[Record]:
     """The record of the entry at ``position``, or the records of a wrapper, with their absolute offsets.
 
-    The entry's own checksum is the caller's to check; those of inner entries are checked here.
-    CorruptionError for lengths that do not fit, and for what may not be inside a wrapper.
+    Checks the checksums of inner entries; the caller checks that of the entry itself. CorruptionError for
+    lengths that do not fit, and for entries that are not allowed inside a wrapper.
     """
     key, value = _decode_payload(buffer, position, header)
     if header.codec is Codec.NONE:
@@ -68,7 +68,7 @@ def _decode_bytes(view: memoryview, position: int, what: str) -> tuple[bytes | N
 
 
 def _decode_inner(data: Bytes, wrapper: BatchHeader) -> list[Record]:
-    """The entries of a wrapper, their offsets as written."""
+    """The entries of a wrapper, with their offsets as written."""
     records: list[Record] = []
     position, last_offset = 0, -1
     while position < len(data):
@@ -98,10 +98,10 @@ def _check_inner(data: Bytes, position: int, header: BatchHeader, wrapper: Batch
 
 
 def _with_outer_facts(inner: list[Record], wrapper: BatchHeader, position: int) -> list[Record]:
-    """Offsets relative to the wrapper's (magic 1 only), and its timestamp if that is the log append time.
+    """Set absolute offsets (magic 1 only), and the wrapper's timestamp if that is the log append time.
 
-    The wrapper carries the offset of its last record. Some old producers left it 0: then the inner offsets
-    stand as they are.
+    The wrapper has the offset of its last record. Some old producers left it 0; then the inner offsets are
+    absolute.
     """
     shift = 0
     if wrapper.magic == 1 and wrapper.base_offset != 0:

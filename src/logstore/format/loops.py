@@ -1,7 +1,7 @@
-"""The one door to the hot loops: whoever encodes, decodes or walks imports from here.
+"""The only entry to the hot loops: all code that encodes, decodes or walks batches imports from here.
 
-Behind it is the compiled module where this installation has one, else the plain Python of
-:mod:`logstore.format.plain` and its neighbours: the same functions, bytes, results and errors.
+They come from the compiled module if this installation has one, else from the plain Python of
+:mod:`logstore.format.plain` and its neighbours, with the same functions, bytes, results and errors.
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ from logstore.format.plain import RecordFacts, skip_records
 from logstore.format.run import IndexRun
 
 index_run: IndexRun | None = None
-"""None where there is no compiled module: then recovery takes the batches one at a time."""
+"""None without the compiled module: recovery then takes the batches one at a time."""
 
 read_run: Any = None
-"""The records of a run of ordinary batches: see lookup.c. None where there is no compiled module."""
+"""Returns the records of a run of ordinary batches: see lookup.c. None without the compiled module."""
 
 put_run: Any = None
-"""Puts the keys of such a run into an offset map, a compiled one: see latest.c. None as before."""
+"""Puts the keys of such a run into a compiled offset map: see latest.c. None without the compiled module."""
 
 latest_run: Any = None
-"""The records of such a run that are the latest of their keys to a list of offset maps. None as before."""
+"""Returns the records of such a run that are the latest of their keys by a list of offset maps. None without
+the compiled module."""
 
 RUN_FULL, RUN_CUT, RUN_ODD, RUN_DONE = range(4)
-"""Why a run ends: it has the bytes asked for; the piece ends too early to show the next batch and what comes
-behind; the next batch is out of the ordinary; nothing that is wanted can follow."""
+"""Why a run ends. FULL: it has the bytes asked for. CUT: the piece ends too early to show the next batch and
+what follows it. ODD: the next batch is unusual. DONE: nothing that is wanted can follow."""
 
 if compiled is None or TYPE_CHECKING:
     from logstore.format.column_buffers import PlainColumns as Columns

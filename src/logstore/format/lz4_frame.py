@@ -1,7 +1,7 @@
-"""The lz4 frame as Kafka has it: independent blocks of 64 KiB, no content size, no checksums.
+"""The lz4 frame as Kafka writes it: independent blocks of 64 KiB, no content size, no checksums.
 
-The frame is walked before it is decompressed: that refuses what Kafka's reader refuses, finds a frame that is
-cut short or followed by other bytes, and bounds the output.
+Walks a frame before decompressing it: to refuse what Kafka's reader refuses, to find a frame that is cut
+short or followed by other bytes, and to bound the output.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from logstore.format.bounds import COUNTED_BYTES, PIECE_BYTES, SMALL_BYTES, gath
 from logstore.model import Bytes
 
 LZ4_DEFAULT_LEVEL: Final = 9
-"""Kafka's default, and its name for lz4's fast mode; every other level is the slow, denser mode."""
+"""Kafka's default, which stands for lz4's fast mode; every other level is the slow, denser mode."""
 
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_END_MARK = 0
@@ -43,7 +43,7 @@ def compress_lz4(data: Bytes, level: int | None) -> bytes:
 
 
 def decompress_lz4(data: Bytes, limit_bytes: int, *, check_header: bool = True) -> Bytes:
-    """One frame. ``check_header`` false passes over the header checksum, as readers of magic 0 do."""
+    """Decompress one frame. ``check_header=False`` ignores the header checksum, as readers of magic 0 do."""
     from lz4.frame import LZ4FrameDecompressor
 
     view = memoryview(data)
@@ -74,12 +74,12 @@ def _decompress_large_lz4(view: memoryview, expands_to_bytes: int, limit_bytes: 
 
 
 def _lz4_pieces(view: memoryview, piece_bytes: int = PIECE_BYTES) -> Iterator[bytes]:
-    """What comes out, in pieces, and in pieces goes in: the library copies both."""
+    """The output in pieces. The input goes in in pieces too, because the library copies both."""
     from lz4.frame import LZ4FrameDecompressor
 
     stream = LZ4FrameDecompressor()
     position = 0
-    was_idle = False  # at the border of a block there may be a turn without output
+    was_idle = False  # one turn without output is normal at the border of a block
     while not stream.eof:
         rest = view[position : position + piece_bytes] if stream.needs_input else b""
         position += len(rest)
@@ -95,10 +95,11 @@ def _lz4_pieces(view: memoryview, piece_bytes: int = PIECE_BYTES) -> Iterator[by
 
 
 def _check_lz4_frame(view: memoryview) -> int:
-    """Walk the frame from its header to its end, and return what it can expand to at most.
+    """Walk the frame from its header to its end, and return the most bytes it can expand to.
 
-    Refuses what Kafka's reader refuses: other versions, dictionaries, reserved bits, blocks that depend on
-    each other or are larger than the frame allows; and, more strictly, bytes after the frame.
+    Refuses what Kafka's reader refuses: other versions, dictionaries, reserved bits, and blocks that depend
+    on each other or are larger than the frame allows. Also refuses bytes after the frame, which Kafka does
+    not.
     """
     position, block_bytes, block_checksum, content_checksum = _lz4_frame_header(view)
     block_count = 0
@@ -141,7 +142,7 @@ def _lz4_header_bytes(view: memoryview) -> int:
 
 
 def _with_lz4_header_checksum(view: memoryview) -> bytearray:
-    """A copy of the frame with the header checksum put right, for the library that insists on it."""
+    """A copy of the frame with a correct header checksum, because the library insists on one."""
     at = _lz4_header_bytes(view) - 1
     if at >= len(view):
         raise CorruptionError("the lz4 frame is cut short in its header")

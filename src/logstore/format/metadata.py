@@ -1,7 +1,7 @@
-"""The small files that say what a directory is: ``partition.metadata``, ``meta.properties``, the marker of a
+"""The small files that describe a directory: ``partition.metadata``, ``meta.properties``, the marker of a
 clean stop and the role of a log.
 
-Knows their text. Does not know when they are written, nor whether two of them agree.
+Knows their text. Does not know when they are written, or whether two of them agree.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _MAX_INT32 = 2**31 - 1
 class MetaProperties(NamedTuple):
     """The identity of the node that owns a log directory, and of the directory.
 
-    ``version`` is 1, or 0 for what Kafka wrote with ZooKeeper; only there may ``cluster_id`` and ``node_id``
-    be None. ``other`` keeps unknown keys with their values, in the order of the file.
+    ``version`` is 1, or 0 for files that Kafka wrote with ZooKeeper; only in version 0 may ``cluster_id`` and
+    ``node_id`` be None. ``other`` keeps unknown keys with their values, in the order of the file.
     """
 
     version: int
@@ -54,10 +54,10 @@ def encode_base64_uuid(value: uuid.UUID) -> str:
 
 
 def decode_base64_uuid(text: str) -> uuid.UUID:
-    """Read what :func:`encode_base64_uuid` writes, and nothing else.
+    """Read exactly what :func:`encode_base64_uuid` writes.
 
     Raises:
-        CorruptionError: not 22 characters of base64, or not the canonical ones.
+        CorruptionError: not 22 characters of base64, or not in the canonical form.
     """
     try:
         value = uuid.UUID(bytes=base64.b64decode(text + "==", altchars=b"-_", validate=True))
@@ -69,7 +69,7 @@ def decode_base64_uuid(text: str) -> uuid.UUID:
 
 
 def encode_partition_metadata(topic_id: uuid.UUID) -> bytes:
-    """The ``partition.metadata`` file. No newline at the end, as Kafka.
+    """The ``partition.metadata`` file. No newline at the end, as in Kafka.
 
     Raises:
         UsageError: the all-zero id.
@@ -90,7 +90,7 @@ def decode_partition_metadata(buffer: Bytes) -> uuid.UUID:
     if match is None:
         raise CorruptionError("partition.metadata does not have the lines version and topic_id", position=0)
     if int(match[1]) > PARTITION_METADATA_VERSION:
-        raise UnsupportedVersionError(f"partition.metadata is of version {match[1]}; 0 is known")
+        raise UnsupportedVersionError(f"partition.metadata has version {match[1]}; only 0 is known")
     topic_id = decode_base64_uuid(match[2])
     if topic_id == ZERO_ID:
         raise CorruptionError("partition.metadata has the all-zero topic id", position=match.start(2))
@@ -98,14 +98,14 @@ def decode_partition_metadata(buffer: Bytes) -> uuid.UUID:
 
 
 def encode_clean_shutdown(broker_epoch: int = -1) -> bytes:
-    """The ``.kafka_cleanshutdown`` file, JSON. That it exists is what counts; Kafka reads the epoch, -1 for
-    none."""
+    """The ``.kafka_cleanshutdown`` file, JSON. It counts that the file exists; Kafka also reads the epoch, -1
+    for none."""
     return f'{{"version":{CLEAN_SHUTDOWN_VERSION},"brokerEpoch":{broker_epoch}}}'.encode()
 
 
 def encode_role(role: Role) -> bytes:
-    """The ``.role`` file of a log with other replicas. The checksum is that of the lines above it: no flipped
-    bit makes another role of it."""
+    """The ``.role`` file of a log with other replicas. Its checksum covers the lines above it, so that a
+    flipped bit cannot turn one role into another."""
     lines = f"version: {ROLE_VERSION}\nrole: {role.value}\n".encode()
     return lines + f"crc32c: {checksum.crc32c(lines):08x}\n".encode()
 
@@ -114,7 +114,7 @@ def decode_role(buffer: Bytes) -> Role:
     """The role of a ``.role`` file.
 
     Raises:
-        CorruptionError: not the three lines, a wrong checksum, or no role.
+        CorruptionError: not the three lines, a wrong checksum, or an unknown role.
         UnsupportedVersionError: a version above 0.
     """
     match = _ROLE.fullmatch(_text(buffer, "the role"))
@@ -122,9 +122,9 @@ def decode_role(buffer: Bytes) -> Role:
         raise CorruptionError("the role does not have the lines version, role and crc32c", position=0)
     lines, version, name, crc = match.groups()
     if checksum.crc32c(lines.encode()) != int(crc, 16):
-        raise CorruptionError(f"the role has checksum {crc}, which is not that of its lines", position=0)
+        raise CorruptionError(f"the role's checksum {crc} does not match its lines", position=0)
     if int(version) > ROLE_VERSION:
-        raise UnsupportedVersionError(f"the role is of version {version}; 0 is known")
+        raise UnsupportedVersionError(f"the role has version {version}; only 0 is known")
     try:
         return Role(name)
     except ValueError:
@@ -155,17 +155,17 @@ def _check_complete(properties: MetaProperties) -> None:
 
 
 def decode_meta_properties(buffer: Bytes) -> MetaProperties:
-    """Read a ``meta.properties`` file. Without a version it is of version 0, as in Kafka.
+    """Read a ``meta.properties`` file. Without a version it has version 0, as in Kafka.
 
     Raises:
-        CorruptionError: no properties text, a number or id that does not read, or cluster or node id missing
-            in version 1.
+        CorruptionError: not properties text, a number or id that does not parse, or cluster or node id
+            missing in version 1.
         UnsupportedVersionError: a version above 1.
     """
     pairs = _parse_properties(_text(buffer, "meta.properties", "latin-1"))
     version = _number(pairs.pop("version", "0"), "version", lowest=0)
     if version > META_PROPERTIES_VERSION:
-        raise UnsupportedVersionError(f"meta.properties is of version {version}; 0 and 1 are known")
+        raise UnsupportedVersionError(f"meta.properties has version {version}; only 0 and 1 are known")
     node_key = "node.id" if version else "broker.id"
     cluster_id, node_text, directory_text = (
         pairs.pop(key, None) for key in ("cluster.id", node_key, "directory.id")
@@ -182,7 +182,7 @@ def decode_meta_properties(buffer: Bytes) -> MetaProperties:
 
 
 def _number(text: str, key: str, lowest: int = -1) -> int:
-    """A decimal int32. A node id of -1 is Kafka's for none."""
+    """A decimal int32. In Kafka a node id of -1 means none."""
     if not re.fullmatch(r"-?[0-9]{1,10}", text) or not lowest <= int(text) <= _MAX_INT32:
         raise CorruptionError(f"meta.properties: {key} is {text[:80]!r}, not a number from {lowest} on")
     return int(text)
@@ -217,7 +217,7 @@ def _parse_properties(text: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without indentation and comments; one that ends in an odd number of backslashes goes on."""
+    """Lines without indentation and comments; one that ends in an odd number of backslashes continues."""
     begun: str | None = None
     for line in text.split("\n"):
         stripped = line.lstrip(" \t\f")
@@ -234,7 +234,7 @@ def _logical_lines(text: str) -> Iterator[str]:
 
 
 def _unescape(text: str) -> str:
-    """Resolve the escapes. Java's are UTF-16 units, so two of them may be one character."""
+    """Resolve the escapes. Java's are UTF-16 units, so two of them may form one character."""
     units = _ESCAPE.sub(lambda match: _unescape_one(match[1]), text)
     return units.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "replace")
 

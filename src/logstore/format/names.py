@@ -1,7 +1,7 @@
 """The names of directories and files in a log directory.
 
-Knows how topics, partition directories and segment files are spelled, and reads the spelling back. Does not
-know what is in them, nor whether they exist.
+Knows how topics, partition directories and segment files are spelled, and parses their names. Does not know
+what is in them, or whether they exist.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from logstore.errors import InvalidTopicError, OffsetOutOfRangeError, UsageError
 from logstore.model import TopicPartition
 
 MAX_TOPIC_LENGTH = 249
-"""Characters in a topic name. With ``-`` and a partition number it still fits a file name of 255."""
+"""Characters in a topic name. With ``-`` and a partition number, the name still fits into 255 characters."""
 
 MAX_DIRECTORY_NAME_LENGTH = 255
 """Characters in a directory name, the limit of common file systems. Topics in marked names are cut to fit."""
@@ -25,11 +25,13 @@ MAX_OFFSET = 2**63 - 1
 
 CLUSTER_METADATA_NAME = "__cluster_metadata-0"
 """The directory of a KRaft cluster's metadata log. It lies beside the topics, unless ``metadata.log.dir``
-says otherwise; no checkpoint names it, and no clean stop closes it."""
+says otherwise. No checkpoint names it, and a clean stop does not close it."""
 HANDOVER_MARK_NAME = "handover.json"
-"""In a partition's directory that a handover has made and not finished."""
+"""This file marks a partition directory that a handover has created and not finished."""
 INTERNAL_PREFIX = "__"
-"""Of the topics in which a broker keeps its own state."""
+"""The prefix of the topics in which a broker keeps its own state."""
+OFFSETS_TOPIC = "__consumer_offsets"
+"""The topic of committed offsets."""
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
@@ -40,11 +42,11 @@ SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_SUFFIX = ".deleted"
 """Scheduled for removal."""
 CLEANED_SUFFIX = ".cleaned"
-"""Output of the cleaner, under construction."""
+"""Unfinished output of the cleaner."""
 SWAP_SUFFIX = ".swap"
-"""Finished output of the cleaner, taking the place of what it replaces."""
+"""Finished output of the cleaner that is about to replace the old files."""
 TEMPORARY_SUFFIX = ".tmp"
-"""A file that is still being written; a crash leaves it, and the next open removes it."""
+"""A file that is still being written. A crash may leave it; the next open removes it."""
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
 _UNIQUE = re.compile(r"[0-9a-f]{32}")
@@ -57,19 +59,19 @@ _SEGMENT_NAME = re.compile(
 
 
 class DirectoryKind(Enum):
-    """What a partition directory is for; the value is the marker at the end of its name."""
+    """The purpose of a partition directory; the value is the marker at the end of its name."""
 
     LIVE = ""
     DELETED = "-delete"
     """Renamed by the deletion of its topic; removed after a delay."""
     STRAY = "-stray"
-    """Set aside by a broker that was told the partition is not its own."""
+    """Set aside by a broker that does not own the partition."""
     FUTURE = "-future"
-    """A copy being made for a move to this log directory."""
+    """An unfinished copy for a move to this log directory."""
 
 
 class DirectoryName(NamedTuple):
-    """A partition directory's name, read. The topic of a DELETED or STRAY one may be cut."""
+    """A parsed partition directory name. The topic of a DELETED or STRAY one may be cut."""
 
     topic: str
     partition: int
@@ -77,7 +79,7 @@ class DirectoryName(NamedTuple):
 
 
 class SegmentFileName(NamedTuple):
-    """A segment file's name, read: ``suffix`` is one of the five kinds, ``state`` is "" for a file in use."""
+    """A parsed segment file name. ``suffix`` is one of the five kinds; ``state`` is "" for a file in use."""
 
     base_offset: int
     suffix: str
@@ -95,7 +97,7 @@ def check_topic_name(name: str) -> None:
         raise InvalidTopicError(f"a topic name is a str, not {type(name).__name__}")
     name = plain_text(name)
     if name in (".", ".."):
-        raise InvalidTopicError(f"topic name {name!r} would be a directory of its own meaning")
+        raise InvalidTopicError(f"topic name {name!r} is not allowed: it stands for another directory")
     if len(name) > MAX_TOPIC_LENGTH:
         raise InvalidTopicError(f"topic name has {len(name)} characters; the limit is {MAX_TOPIC_LENGTH}")
     if not _TOPIC.fullmatch(name):
@@ -103,7 +105,7 @@ def check_topic_name(name: str) -> None:
 
 
 def has_name_clash(first: str, second: str) -> bool:
-    """Whether two topics differ at most by ``.`` and ``_``, which Kafka's metric names cannot tell apart."""
+    """Whether two topics differ at most by ``.`` and ``_``, which look the same in Kafka's metric names."""
     return first.replace(".", "_") == second.replace(".", "_")
 
 
@@ -119,9 +121,9 @@ def partition_directory_name(topic: str, partition: int) -> str:
 
 
 def deleted_directory_name(topic: str, partition: int, unique: str) -> str:
-    """``<topic>-<partition>.<unique>-delete``, the topic cut so that 255 characters hold the name.
+    """``<topic>-<partition>.<unique>-delete``; the topic is cut so that the name has at most 255 characters.
 
-    ``unique`` is 32 hex digits, in lower case. It tells apart the deletions of topics of one name.
+    ``unique`` is 32 hex digits, in lower case. It distinguishes deleted topics of the same name.
 
     Raises:
         InvalidTopicError: an illegal topic name or partition.
@@ -131,7 +133,7 @@ def deleted_directory_name(topic: str, partition: int, unique: str) -> str:
 
 
 def stray_directory_name(topic: str, partition: int, unique: str) -> str:
-    """``<topic>-<partition>.<unique>-stray``; as :func:`deleted_directory_name`."""
+    """``<topic>-<partition>.<unique>-stray``; like :func:`deleted_directory_name`."""
     return _marked_directory_name(topic, partition, unique, DirectoryKind.STRAY)
 
 
@@ -145,10 +147,10 @@ def _marked_directory_name(topic: str, partition: int, unique: str, kind: Direct
 
 
 def parse_directory_name(name: str) -> DirectoryName:
-    """Read a partition directory's name: the partition is what follows the last dash.
+    """Parse a partition directory's name: the partition follows the last dash.
 
-    Stricter than Kafka in two points: the topic must be legal, and a partition has one spelling (no ``+``,
-    no leading zeros), so that no two directories are the same partition.
+    Stricter than Kafka in two points: the topic must be legal, and a partition has only one spelling (no
+    ``+``, no leading zeros), so that two directories are never the same partition.
 
     Raises:
         InvalidTopicError: not the name of a partition directory.
@@ -191,7 +193,7 @@ def _check_partition(partition: int) -> None:
 
 
 def segment_file_name(base_offset: int, suffix: str) -> str:
-    """The offset as 20 digits, then ``suffix`` (add a state suffix behind it where one applies).
+    """The offset as 20 digits, then ``suffix`` (append a state suffix yourself if there is one).
 
     Raises:
         OffsetOutOfRangeError: the offset is below 0 or above 2^63 - 1.
@@ -202,7 +204,7 @@ def segment_file_name(base_offset: int, suffix: str) -> str:
 
 
 def parse_segment_file_name(name: str) -> SegmentFileName | None:
-    """Read a segment file's name; None for every other file. Source: Kafka's LogFileUtils."""
+    """Parse a segment file's name; None for every other file. Source: Kafka's LogFileUtils."""
     parts = _SEGMENT_NAME.fullmatch(name)
     if parts is None:
         return None

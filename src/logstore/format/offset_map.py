@@ -1,21 +1,21 @@
-"""The latest offset of each key in memory of a fixed size: what compaction asks about every record.
+"""The latest offset of each key, in a fixed amount of memory. Compaction looks up every record in it.
 
-:class:`OffsetMap` is filled from the records sections of batches, in order, and then says which records of a
-section are still the latest of their keys. Under it is one of two tables with the same methods:
+:class:`OffsetMap` is filled from the records sections of batches, in order, and then tells which records of a
+section are still the latest of their keys. It uses one of two tables with the same methods:
 
 - the compiled one, after Kafka's SkimpyOffsetMap: 21 bytes per slot, nine slots of ten in use, 23.4 bytes per
-  key whatever its size. It knows keys by a 128-bit hash (SipHash-1-3) that is keyed with the seed;
+  key whatever its size. It stores a 128-bit hash of each key (SipHash-1-3), keyed with the seed;
 - :class:`PlainTable`, a dict: 190 bytes per key, so the same memory holds an eighth of the keys, and a log
-  takes more rounds to clean. It knows keys of up to 30 bytes by themselves, longer ones by a keyed BLAKE2b.
+  takes more rounds to clean. It stores keys of up to 30 bytes as they are, longer ones as a keyed BLAKE2b.
 
-No digest goes to disk, and each map should get a seed of its own that nobody can guess: then nobody can
-choose keys that the map would take for one another.
+No digest goes to disk. Give each map its own random seed: then an attacker cannot choose keys that the map
+would confuse.
 
-A slot has five bytes for its offset. So a map takes offsets of a *window* around the first that it took, from
-2**39 below it to one less than 2**39 above it (500 billion either way); outside of it there is no room, as if
-the map were full. A round of compaction then ends there, and the next one begins with an empty map.
+A slot has five bytes for its offset. So a map takes only offsets in a *window* around its first one, from
+2**39 below it to one less than 2**39 above it (500 billion either way); it refuses others as if it were full.
+A round of compaction then ends there, and the next one begins with an empty map.
 
-Knows nothing of batches, of files, and of what is done with the answer.
+Knows nothing of batches, files, or how the answers are used.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ from logstore.model import Bytes, Record
 SEED_BYTES: Final = 16
 
 NO_OFFSET: Final = -1
-"""The offset of a key that the map does not know, and the latest offset of an empty map."""
+"""The offset of an unknown key, and the latest offset of an empty map."""
 
 PLAIN_KEY_BYTES: Final = 190
-"""Memory per key of the plain table at its worst moment, when the dict has just grown and the old one is
-still there: key 64, offset 32, dict entries 90. Measured; held by a test."""
+"""Memory per key of the plain table at its peak, when the dict has just grown and the old one still exists:
+key 64, offset 32, dict entries 90. Measured, and checked by a test."""
 
 _GROUP_SLOTS: Final = 16
 _GROUP_BYTES: Final = _GROUP_SLOTS * 21
-"""Of the compiled table, which is made of groups of slots."""
+"""Size of a group of slots; the compiled table is made of these."""
 
 WINDOW: Final = 1 << 39
-"""How far from the first offset those of a map may be."""
+"""How far from a map's first offset its other offsets may be."""
 
 _LONGEST_EXACT_KEY: Final = 30
-"""A bytes object of up to 31 bytes takes 64 bytes of memory; digests have 31, so none is equal to a key."""
+"""A bytes object of up to 31 bytes takes 64 bytes of memory. Digests have 31, so none equals a stored key."""
 
 _INT64_MAX: Final = (1 << 63) - 1
 
 
 def bytes_for(key_count: int, *, has_window: bool = True) -> int:
-    """Memory with which a map has room for so many keys; never too little for a map of one."""
+    """The memory for a map of ``key_count`` keys; at least that of a map for one key."""
     key_count = max(key_count, 1)
     if build.compiled is None or not has_window:
         return key_count * PLAIN_KEY_BYTES
@@ -61,14 +61,14 @@ def bytes_for(key_count: int, *, has_window: bool = True) -> int:
 
 
 class KeyClass(NamedTuple):
-    """The keys whose hash, divided by ``divisor``, leaves ``remainder``. For one seed, each key belongs to
-    exactly one of the classes of a divisor."""
+    """The keys whose hash modulo ``divisor`` is ``remainder``. For one seed, each key belongs to exactly one
+    class of a divisor."""
 
     remainder: int
     divisor: int
 
     def divided(self, part_count: int) -> list[KeyClass]:
-        """Classes that share out the keys of this one."""
+        """Split this class into ``part_count`` classes."""
         divisor = self.divisor
         return [KeyClass(self.remainder + part * divisor, divisor * part_count) for part in range(part_count)]
 
@@ -77,27 +77,28 @@ ALL_KEYS: Final = KeyClass(0, 1)
 
 
 class Standing(IntEnum):
-    """What a record is to the map: one byte each in what :meth:`OffsetMap.classify_section` answers."""
+    """What the map knows of a record: one byte for each in the result of
+    :meth:`OffsetMap.classify_section`."""
 
     SUPERSEDED = 0
-    """The map knows a later record of this key; or the key is none of its class."""
+    """The map has a later record of this key; or the key is not of the map's class."""
     LATEST = 1
-    """The latest of its key; it has a value."""
+    """The latest record of its key, with a value."""
     TOMBSTONE = 2
-    """The latest of its key, and it says that the key is gone."""
+    """The latest record of its key, without a value: the key was deleted."""
     KEYLESS = 3
-    """It has no key."""
+    """A record without a key."""
     BEYOND = 4
-    """Above the latest offset of the map, so nothing is known of it; with or without key and value."""
+    """Above the latest offset of the map, which so knows nothing of it; with or without key and value."""
 
 
 def marks_of(*standings: Standing) -> bytes:
-    """A table for ``bytes.translate``: 1 for each of these standings, 0 for the others."""
+    """A table for ``bytes.translate`` that maps these standings to 1, and the others to 0."""
     return bytes(standing in standings for standing in range(256))
 
 
 class PlainTable:
-    """The table in plain Python: a dict with a bound."""
+    """The table in plain Python: a dict of limited size."""
 
     __slots__ = (
         "_base",
@@ -130,14 +131,14 @@ class PlainTable:
         self.latest_offset = NO_OFFSET
         self._remainder, self._divisor = remainder, divisor
         self._has_window = has_window
-        self._base = 0  # where the window begins, once there is a key
+        self._base = 0  # where the window begins; set by the first key
 
     @property
     def count(self) -> int:
         return len(self._offsets)
 
     def holds(self, key: bytes) -> bool:
-        """Whether it is about the key."""
+        """Whether the key is of this table's class."""
         return self._divisor == 1 or hash(key) % self._divisor == self._remainder
 
     def put(self, key: bytes, offset: int) -> bool:
@@ -170,10 +171,10 @@ class PlainTable:
         return len(keys)
 
     def put_section(self, *section: Any) -> None:
-        """There is no fast way through a section here."""
+        """None: there is no fast way through a section here."""
 
     def classify_section(self, *section: Any) -> None:
-        """Neither here."""
+        """None, as for :meth:`put_section`."""
 
     def get(self, key: bytes) -> int:
         return self._offsets.get(self._known_as(key), NO_OFFSET)
@@ -200,11 +201,11 @@ def _check_offset(offset: int) -> None:
 class OffsetMap:
     """The latest offset of each key, in at most ``memory_bytes`` (rounded down to whole groups of slots).
 
-    ``seed`` is 16 random bytes; take new ones for every map, or for maps that share out the keys among them:
-    a map passes over keys that are not of its class. Without a window it takes offsets however far from one
-    another, and then is always the plain table. UsageError if the memory holds no key. Takes no lock: a call
-    while another thread is inside one raises RuntimeError (only the compiled table lets other threads run
-    during a call).
+    ``seed`` is 16 random bytes. Take new ones for every map; only maps that divide the keys among them share
+    one: each skips keys that are not of its class. Without a window it takes offsets any distance apart, and
+    always uses the plain table. UsageError if the memory does not hold one key. Takes no lock: a call while
+    another thread is inside one raises RuntimeError (only the compiled table lets other threads run during a
+    call).
     """
 
     __slots__ = ("_table",)
@@ -225,7 +226,7 @@ class OffsetMap:
 
     @property
     def table(self) -> Any:
-        """What is under it: the compiled one is what ``loops.put_run`` and ``loops.latest_run`` take."""
+        """The table that this map uses. ``loops.put_run`` and ``loops.latest_run`` take the compiled one."""
         return self._table
 
     @property
@@ -240,28 +241,28 @@ class OffsetMap:
 
     @property
     def is_full(self) -> bool:
-        """Whether there is no room for a new key; known ones are still taken, inside of the window."""
+        """Whether there is no room for a new key; known keys are still taken, inside the window."""
         return self.count >= self.capacity
 
     @property
     def latest_offset(self) -> int:
-        """The largest offset seen, with or without a key; -1 before any. If all is put in the order of
-        offsets, then the map knows the latest record of each key up to here."""
+        """The largest offset seen, with or without a key; -1 before any. If all records are put in the order
+        of their offsets, the map knows the latest record of each key up to here."""
         return int(self._table.latest_offset)
 
     def put(self, key: bytes, offset: int) -> bool:
-        """The offset of a key; False, and nothing happens, if the key is new and the map is full, or if the
-        offset is outside of the window. True for a key of another class, which is passed over.
+        """Set the offset of a key. Returns False, and changes nothing, if the key is new and the map is full,
+        or if the offset is outside the window. Returns True for a key of another class, which is skipped.
 
-        Below the offset that is there it changes nothing: offsets of a key only rise. (Kafka's map takes
-        whatever comes last, which for records in order is the same.)
+        An offset below the known one changes nothing: offsets of a key only rise. (Kafka's map takes the last
+        one put, which is the same for records in order.)
         """
         return bool(self._table.put(key, offset))
 
     def put_keys(self, keys: Sequence[bytes | None], offsets: Sequence[int] | int) -> int:
-        """Keys and their offsets, or the offset of the first of consecutive ones. Returns how many were
-        taken: all, or those in front of the first that finds no room. None is a record without a key: passed
-        over. Cost: 0.08 µs per key, plain 0.6 µs."""
+        """Put several keys. ``offsets`` are theirs, or the offset of the first if they are consecutive. None
+        stands for a record without a key, which is skipped. Returns how many were taken: all, or those before
+        the first that finds no room. Cost: 0.08 µs per key, plain 0.6 µs."""
         if not isinstance(keys, list):
             keys = list(keys)
         if not isinstance(offsets, int | list):
@@ -278,10 +279,10 @@ class OffsetMap:
         last_offset_delta: int,
         start_offset: int = 0,
     ) -> int:
-        """The keys of the ``count`` records in section[position:end], an uncompressed records section.
+        """Put the keys of the ``count`` records in section[position:end], an uncompressed records section.
 
-        Records without a key, and those below ``start_offset``, count as taken and are passed over. Returns
-        how many were taken: fewer than ``count`` if there is no room for the next key. When all were,
+        Records without a key, and those below ``start_offset``, are skipped and count as taken. Returns how
+        many were taken: fewer than ``count`` if there is no room for the next key. If all were taken,
         :attr:`latest_offset` is the last offset of the batch. CorruptionError, with nothing taken, for
         records that do not decode. Cost: 0.06 µs per record, plain 2 µs.
         """
@@ -300,7 +301,7 @@ class OffsetMap:
         return below + taken
 
     def get(self, key: bytes) -> int:
-        """The latest offset of the key; -1 if the map does not know it."""
+        """The latest offset of the key; -1 if the map does not have the key."""
         return int(self._table.get(key))
 
     def classify_section(
@@ -316,7 +317,7 @@ class OffsetMap:
         return self.classify(_decode(section, position, end, count, base_offset, last_offset_delta))
 
     def classify(self, records: Iterable[Record]) -> bytes:
-        """The same for records that are decoded already."""
+        """The same for decoded records."""
         latest_offset = self.latest_offset
         return bytes([self._standing(record, latest_offset) for record in records])
 
@@ -330,12 +331,12 @@ class OffsetMap:
         return Standing.TOMBSTONE if record.value is None else Standing.LATEST
 
     def advance_to(self, offset: int) -> None:
-        """Everything up to this offset was seen: a batch that is left out (control, aborted), a gap at the
-        end of a segment. Never lowers :attr:`latest_offset`."""
+        """Count everything up to this offset as seen: for a batch that is left out (control, aborted), or a
+        gap at the end of a segment. Never lowers :attr:`latest_offset`."""
         self._table.advance_to(offset)
 
     def clear(self) -> None:
-        """Forget all keys; memory and seed stay those of this map."""
+        """Forget all keys; the map keeps its memory and seed."""
         self._table.clear()
 
 

@@ -1,11 +1,11 @@
 """The hot loops in plain Python: records to bytes, bytes to records, walking batches.
 
-This is the reference that a compiled module is held to, and what runs where there is none. The encoder pushes
-whole columns through ``map``, ``zip`` and ``join`` with tables of ready varints, so that no bytecode runs per
-field; the decoder has one flat loop for well-formed records and leaves everything else to
-:mod:`logstore.format.records`, the careful reader, which either accepts it or says exactly what is wrong.
-Measured (Python 3.11, 100 byte values, 10 byte keys, batches of 64 KiB): 0.43 µs to encode a record, 0.85 µs
-to decode one.
+This is the reference for the compiled module, and runs where there is none. The encoder pushes whole columns
+through ``map``, ``zip`` and ``join`` with tables of ready varints, so that no bytecode runs per field. The
+decoder has one flat loop for well-formed records and leaves everything else to
+:mod:`logstore.format.records`, the careful reader, which accepts it or says exactly what is wrong. Measured
+(Python 3.11, 100 byte values, 10 byte keys, batches of 64 KiB): 0.43 µs to encode a record, 0.85 µs to decode
+one.
 
 Callers import from :mod:`logstore.format.loops`, never from here.
 """
@@ -59,11 +59,11 @@ def encode_records(
     *,
     reserve_bytes: int = 0,
 ) -> bytearray:
-    """The records section of a batch, behind ``reserve_bytes`` zero bytes (for a header).
+    """The records section of a batch, after ``reserve_bytes`` zero bytes (for a header).
 
     ``timestamps`` is one per record, or one int for all; ``headers`` one sequence per record, or None if no
-    record has any; ``offset_deltas`` rise strictly, and are 0, 1, 2, ... when not given. InvalidRecordError
-    names the first record and argument that is wrong. Cost: about 0.4 µs per record, and 0.25 µs per header.
+    record has any; ``offset_deltas`` must rise strictly, and default to 0, 1, 2, ... InvalidRecordError names
+    the first record and argument that is wrong. Cost: about 0.4 µs per record, and 0.25 µs per header.
     """
     columns = (timestamps, headers, base_timestamp_ms, offset_deltas)
     try:
@@ -72,8 +72,8 @@ def encode_records(
             return encoded
     except (TypeError, ValueError, AttributeError, BufferError, UsageError):
         careful.check_arguments(keys, values, timestamps, headers, offset_deltas)
-    # The arguments are right; so one is a buffer that is strided, or whose items are wider than a byte, or a
-    # column cannot be cut.
+    # The arguments are right. So a buffer is strided or has items wider than a byte, or a column cannot be
+    # sliced.
     timestamps, headers, base_timestamp_ms, offset_deltas = map(_as_list, columns)
     columns = (timestamps, headers, base_timestamp_ms, offset_deltas)
     encoded = _encode_columns(careful.as_bytes(keys), careful.as_bytes(values), *columns, reserve_bytes)
@@ -97,10 +97,10 @@ def encode_batch(
     producer_epoch: int,
     base_sequence: int,
 ) -> bytearray | None:
-    """None: here :func:`logstore.format.batch.encode_batch` puts header and records together.
+    """Always None: :func:`logstore.format.batch.encode_batch` then joins header and records.
 
-    The compiled twin makes the whole batch, not compressed, if all about it is ordinary. ``append_time_ms``
-    is None under create time.
+    The compiled twin makes the whole batch, not compressed, if everything about it is ordinary.
+    ``append_time_ms`` is None for create time.
     """
     return None
 
@@ -111,20 +111,20 @@ def encode_rows(
     rules: RowRules,
     producer: tuple[int, int, int] = NO_PRODUCER,
 ) -> list[bytearray] | None:
-    """None: here new records go by columns, one layer up. The compiled twin makes sealed batches of them, at
-    base offset 0 and not compressed, if all about every row is ordinary."""
+    """Always None: the layer above then encodes new records by columns. The compiled twin makes sealed
+    batches of them, at base offset 0 and not compressed, if everything about every row is ordinary."""
     return None
 
 
 def divide_rows(rows: Sequence[Any], partition_count: int) -> list[list[Any]] | None:
-    """None: here each new record is given its partition by itself. The compiled twin sorts them by partition
-    if all have keys and all about every row is ordinary."""
+    """Always None: the caller then finds the partition of each new record. The compiled twin sorts them by
+    partition if all have keys and everything about every row is ordinary."""
     return None
 
 
 _ROWS_AT_ONCE: Final = 1024
-"""So many records are encoded together: what is made for each of them stays in the processor's cache, where
-batches of 10,000 small records took three times as long."""
+"""How many records are encoded together. Their intermediate values fit the processor's cache; batches of
+10,000 small records took three times as long."""
 
 
 def _encode_columns(
@@ -136,7 +136,7 @@ def _encode_columns(
     offset_deltas: Sequence[int] | None,
     reserve_bytes: int,
 ) -> bytearray | None:
-    """The section behind the reserved bytes, or None if a buffer has another size than it counts items."""
+    """The section after the reserved bytes; None if a buffer's size differs from its number of items."""
     count = len(values)
     if offset_deltas is not None and not _is_rising(offset_deltas):
         raise ValueError("offset deltas do not rise")
@@ -176,7 +176,7 @@ def _record_pieces(
     offset_deltas: Sequence[int] | None,
     first: int,
 ) -> tuple[Iterable[Bytes], int]:
-    """The encoded records, number ``first`` and those after it, in pieces to join, and their size.
+    """The encoded records, from number ``first`` on, in pieces to join, and their size.
 
     Each column is one lazy pipeline in C.
     """
@@ -220,8 +220,8 @@ def _are_null(column: Sequence[Bytes | None]) -> bool:
 
 
 def _lengths(column: Sequence[Bytes | None]) -> tuple[list[int], Sequence[Bytes]]:
-    """Length of each payload, -1 where null, and the payloads with nothing where null."""
-    payloads = cast(Sequence[Bytes], column)  # a None raises, which is cheaper than to look for one
+    """Length of each payload, -1 for null, and the payloads with empty bytes for null."""
+    payloads = cast(Sequence[Bytes], column)  # a None raises, which is cheaper than looking for one
     try:
         return list(map(len, payloads)), payloads
     except TypeError:
@@ -237,7 +237,7 @@ def _stamps(
     offset_deltas: Sequence[int] | None,
     first: int,
 ) -> Sequence[bytes]:
-    """Of each record: attributes, timestamp delta and offset delta."""
+    """Attributes, timestamp delta and offset delta of each record, encoded."""
     if isinstance(timestamps, int):
         if timestamps == base_timestamp_ms and offset_deltas is None and first + count <= TABLE_VALUES:
             _check_range(base_timestamp_ms, base_timestamp_ms)
@@ -267,7 +267,7 @@ def _is_rising(deltas: Sequence[int]) -> bool:
 
 
 def _encode_headers(tables: Tables, headers: Sequence[Headers]) -> list[bytes]:
-    """Of each record: header count and headers. Keys repeat, so each is encoded once per batch."""
+    """Header count and headers of each record, encoded. Keys repeat, so each is encoded once per batch."""
     varint = tables.varint
     known_keys: dict[str, bytes] = {}
     tails = []
@@ -309,9 +309,9 @@ def decode_records(
 
     ``append_time_ms``, if given, is every record's timestamp (log append time). Offset deltas must rise and
     not pass ``last_offset_delta``. CorruptionError with the position, relative to the buffer, of the first
-    fault. Keys and values are copies; ``on_demand`` allows to make them when they are first asked for, which
-    this code never does. The records say that they are of ``partition`` and ``leader_epoch``. Cost: about
-    0.85 µs per record, and 0.4 µs per header.
+    fault. Keys and values are copies; ``on_demand`` allows creating them at their first use, which this code
+    never does. The records get ``partition`` and ``leader_epoch``. Cost: about 0.85 µs per record, and 0.4 µs
+    per header.
     """
     careful.check_count(position, end, count, len(buffer))
     records = None
@@ -335,30 +335,32 @@ def decode_records(
 def decode_batch(
     buffer: Bytes, position: int, on_demand: bool, partition: TopicPartition | None
 ) -> list[Record] | None:
-    """None: here :func:`logstore.format.batch.decode_batch` decodes header and records.
+    """Always None: :func:`logstore.format.batch.decode_batch` then decodes header and records.
 
-    The compiled twin decodes the batch at ``position`` in one step if it is of magic 2, whole and not
-    compressed, and all about its records is ordinary.
+    The compiled twin decodes the batch at ``position`` in one step if it has magic 2, is whole and not
+    compressed, and everything about its records is ordinary.
     """
     return None
 
 
 class RecordFacts(NamedTuple):
-    """What the records of a batch say together."""
+    """Facts about all records of a batch."""
 
     oldest_ms: int
-    """The smallest timestamp, without those that are -1; 2^63 - 1 if all are."""
+    """The smallest timestamp other than -1; 2^63 - 1 if there is none."""
     newest_ms: int
-    """The largest; -1 if there is no record."""
+    """The largest timestamp; -1 if there is no record."""
     has_all_keys: bool
 
 
 def inspect_records(
     buffer: Bytes, position: int, end: int, count: int, last_offset_delta: int, base_timestamp_ms: int
 ) -> RecordFacts:
-    """Check the ``count`` records that fill buffer[position:end], and say what they have, by create time.
+    """Check the ``count`` records that fill buffer[position:end], and return facts about them, by create
+    time.
 
-    CorruptionError as :func:`decode_records`. The compiled twin makes no records. Cost: that of decoding.
+    CorruptionError as for :func:`decode_records`. The compiled twin makes no record objects. Cost: that of
+    decoding.
     """
     records = decode_records(
         buffer, position, end, count, 0, base_timestamp_ms, None, last_offset_delta=last_offset_delta
@@ -372,8 +374,8 @@ def inspect_records(
 
 
 def skip_records(data: Bytes, position: int, count: int) -> int:
-    """The position after ``count`` records, by their sizes alone; -1 if a size is none. Cost: 0.07 µs per
-    record. IndexError or CorruptionError behind the end."""
+    """The position after ``count`` records, by their sizes alone; -1 if a size is negative. IndexError or
+    CorruptionError after the end of the data. Cost: 0.07 µs per record."""
     for _ in range(count):
         raw = data[position]
         position += 1
@@ -394,9 +396,9 @@ def skip_records(data: Bytes, position: int, count: int) -> int:
 def keep_records(
     data: Bytes, position: int, end: int, stays: bytes, base_timestamp_ms: int, reserve_bytes: int
 ) -> tuple[bytearray, int]:
-    """Those records of a section for which ``stays`` has a 1, byte by byte, behind ``reserve_bytes`` zero
-    bytes; and the largest of their timestamps. What goes has a 0. CorruptionError where sizes or timestamps
-    do not fit the section; nothing else of a record is looked at. Cost: 1 µs per record."""
+    """The records of a section for which ``stays`` has a 1 (others have a 0), byte by byte, after
+    ``reserve_bytes`` zero bytes; and the largest of their timestamps. CorruptionError if sizes or timestamps
+    do not fit the section; does not check anything else of a record. Cost: 1 µs per record."""
     kept = bytearray(reserve_bytes)
     newest_ms = NO_TIMESTAMP_MS
     for stay in stays:
@@ -415,10 +417,10 @@ def keep_records(
 
 
 _FAST_TIMESTAMPS_MS: Final = 1 << 61
-"""With a base below this, the deltas that the fast loop takes cannot pass 64 bits."""
+"""With a base below this, the deltas that the fast loop takes cannot overflow 64 bits."""
 
 _TWO_BYTES_RAW: Final = 1 << 14
-"""Past what a two-byte varint holds, before zig-zag."""
+"""The first raw value (before zig-zag) that does not fit a varint of two bytes."""
 
 
 def _decode_fast(
@@ -429,11 +431,11 @@ def _decode_fast(
     append_time_ms: int | None,
     last_offset_delta: int,
 ) -> list[Record] | None:
-    """The records if all is ordinary, else None or IndexError: then the careful reader decides.
+    """The records if everything is ordinary, else None or IndexError: the careful reader then decides.
 
-    Varints stay zig-zagged ("raw") as long as possible: even means not negative. Lengths are taken to have at
-    most two bytes; ``seen`` gathers their bits, and one look at the end tells a third byte or a negative.
-    Fields are gathered in columns, of which records are made in one go at the end: 5 % faster.
+    Varints stay zig-zagged ("raw") as long as possible: even means not negative. Lengths are assumed to have
+    at most two bytes; ``seen`` collects their bits, and one check at the end finds a third byte or a negative
+    number. Fields are collected in columns, and all records are made from them at the end: 5 % faster.
     """
     stamp_raws: list[int] = []
     delta_raws: list[int] = []
@@ -452,7 +454,7 @@ def _decode_fast(
         seen |= raw
         size_bytes = raw >> 1
         stop = start + size_bytes
-        record = data[start:stop]  # positions in it are small ints, which cost no allocation: 6 % faster
+        record = data[start:stop]  # positions in it are small ints, which need no allocation: 6 % faster
         raw = record[1]
         at = 2
         if raw > 127:
@@ -522,7 +524,7 @@ def _decode_fast(
     stamps = (
         repeat(append_time_ms) if append_time_ms is not None else _stamps_fast(stamp_raws, base_timestamp_ms)
     )
-    columns = zip(offsets, stamps, keys, values, headers, strict=False)  # stamps may be without end
+    columns = zip(offsets, stamps, keys, values, headers, strict=False)  # stamps may be endless
     return list(map(tuple.__new__, repeat(PlainRecord), columns))
 
 
@@ -546,7 +548,7 @@ def _stamps_fast(raws: list[int], base_timestamp_ms: int) -> Iterable[int]:
 def _raw_varint(data: bytes, at: int, raw: int, max_bytes: int) -> tuple[int, int]:
     """A varint of 3 to ``max_bytes`` bytes, before zig-zag, and the position after it.
 
-    Its third byte is at ``at``, and ``raw`` what the two before say, with the highest bit of the second.
+    Its third byte is at ``at``; ``raw`` is the value of the two before, with the highest bit of the second.
     """
     byte = data[at]
     raw += (byte << 14) - (1 << 14)
@@ -562,22 +564,22 @@ def _raw_varint(data: bytes, at: int, raw: int, max_bytes: int) -> tuple[int, in
 
 
 class _HeaderLayout(NamedTuple):
-    """The headers of a record, as the next ones may have them: the same names, values as long."""
+    """The layout of a record's headers. Later records with the same names and sizes of values share it."""
 
     frames_of: Callable[[bytes, int], tuple[bytes, ...]]
-    """What stands around the values of such headers, beginning at a position."""
+    """Returns the bytes around the values of such headers, from a position on."""
     frames: tuple[bytes, ...]
-    """What must stand there."""
+    """What these bytes must be."""
     values_of: Callable[[bytes, int], tuple[bytes, ...]]
     names: list[str]
 
 
 _MAX_LAYOUTS: Final = 8
-"""Of a batch. To make one takes as long as it saves in six records."""
+"""How many layouts a batch may have. Making one costs as much as it saves in six records."""
 
 
 def _header_layout(record: bytes, at: int, headers: tuple[Header, ...]) -> _HeaderLayout | None:
-    """The layout of the headers at a position; None if one is null."""
+    """The layout of the headers at a position; None if a value is null."""
     frames_format = values_format = ""
     names = []
     frame_bytes = 1  # the count
@@ -590,7 +592,7 @@ def _header_layout(record: bytes, at: int, headers: tuple[Header, ...]) -> _Head
         values_format += f"{frame_bytes}x{len(value)}s"
         frame_bytes = 0
     frames = struct.Struct(frames_format)
-    if frames.size != len(record) - at:  # a size in more bytes than it needs
+    if frames.size != len(record) - at:  # a size that takes more bytes than it needs
         return None
     return _HeaderLayout(
         frames.unpack_from, frames.unpack_from(record, at), struct.Struct(values_format).unpack_from, names
@@ -600,10 +602,10 @@ def _header_layout(record: bytes, at: int, headers: tuple[Header, ...]) -> _Head
 def _headers_fast(
     data: bytes, at: int, names: list[tuple[bytes, str]]
 ) -> tuple[tuple[Header, ...], int] | None:
-    """Headers of less than 64 byte keys and 8 KiB values, or None.
+    """Headers with keys below 64 bytes and values below 8 KiB, or None.
 
-    ``names`` are those of the record before, as encoded (with their size) and as text: mostly they come
-    again, in the same order.
+    ``names`` are those of the record before, encoded (with their size) and as text: most records have the
+    same names in the same order.
     """
     raw = data[at]
     if raw > 127 or raw & 1:
@@ -646,9 +648,9 @@ def scan_batches(
     """Walk the whole batches of buffer[position:end], of any magic.
 
     Returns (position, header) of each, the position where the walk stopped, and the fault if it stopped at
-    damage. An incomplete batch at the end is no fault here: the caller knows whether more must follow. Sizes
-    and magics are always verified; with ``check`` also checksum and structure, and a batch that fails them is
-    the fault. Cost: 0.5 µs per batch, with ``check`` 3 µs and the checksum.
+    damage. An incomplete batch at the end is not a fault here: the caller knows whether more must follow.
+    Always checks sizes and magics; with ``check`` also checksum and structure. Cost: 0.5 µs per batch, with
+    ``check`` 3 µs and the checksum.
     """
     found: list[tuple[int, BatchHeader]] = []
     append, new, unpack = found.append, tuple.__new__, BATCH_HEADER.unpack_from
@@ -679,8 +681,8 @@ def scan_batches(
 
 
 def _header_if_not_cut(view: memoryview, position: int, end: int) -> BatchHeader | None:
-    """The header, or None if the end comes before the batch's; CorruptionError for a size or magic that
-    cannot be. Told from the 17 bytes that are there at least."""
+    """The header, or None if the buffer ends before the batch does; CorruptionError for an impossible size or
+    magic. Needs only the 17 bytes that all headers have."""
     _, length, _, magic = PREFIX.unpack_from(view, position)
     if (
         0 <= magic <= MAGIC

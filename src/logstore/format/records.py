@@ -1,8 +1,8 @@
-"""The careful reader of records, and the checks of what a caller wants encoded.
+"""The careful reader of records, and the checks of a caller's records before encoding.
 
-One record at a time, every rule in words: the fast loops hand over to this when a batch is out of the
-ordinary, and it either decodes it or raises the error that says where and what. Slow (3 µs per record) and
-meant to be read; it is also the reference that tests hold the fast loops to.
+Decodes one record at a time and states every rule. The fast loops hand an unusual batch to this code, which
+either decodes it or raises an error that says where and what. Slow (3 µs per record) and meant to be read;
+tests also compare the fast loops with it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def decode_records(
         delta = record.offset - base_offset
         if not least_delta <= delta <= last_offset_delta:
             raise CorruptionError(
-                f"offset delta {delta} where {least_delta} to {last_offset_delta} may follow",
+                f"offset delta {delta} is not in {least_delta} to {last_offset_delta}",
                 position=position,
             )
         records.append(record)
@@ -73,7 +73,7 @@ def decode_record(
         )
     timestamp_delta, at = decode_varlong(
         data, start + 1
-    )  # the byte before it is attributes, which mean nothing
+    )  # the byte before it is the attributes, which have no meaning
     timestamp_ms = (
         wrap_int64(base_timestamp_ms + timestamp_delta) if append_time_ms is None else append_time_ms
     )
@@ -124,7 +124,7 @@ def _decode_text(key: bytes, position: int) -> str:
         raise CorruptionError(f"a header key that is not UTF-8: {error.reason}", position=position) from error
 
 
-# What a caller wants encoded
+# Checks before encoding
 
 
 def check_arguments(
@@ -204,7 +204,7 @@ def _check_offset_deltas(offset_deltas: Sequence[Any]) -> None:
     for index, delta in enumerate(offset_deltas):
         if not isinstance(delta, int) or not least <= delta <= INT32_MAX:
             raise InvalidRecordError(
-                f"record {index}: offset delta {delta!r} where {least} to {INT32_MAX} may follow"
+                f"record {index}: offset delta {delta!r} is not in {least} to {INT32_MAX}"
             )
         least = delta + 1
 

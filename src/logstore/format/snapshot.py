@@ -1,6 +1,6 @@
 """Producer snapshots (``.snapshot`` files): what a partition remembers of its producers, at one offset.
 
-Knows the bytes. Does not know what the values mean for an append (see ``partition.producer_state``), nor
+Knows the bytes. Does not know what the values mean for an append (see ``partition.state.producer_state``), or
 which snapshot to load.
 """
 
@@ -21,8 +21,8 @@ _COUNT_POSITION = SNAPSHOT_HEADER.position_of("entry_count")
 
 
 class ProducerSnapshotEntry(NamedTuple):
-    """One producer. ``last_sequence``, ``last_offset`` and ``offset_delta`` describe its last batch and are
-    -1, -1 and 0 where only a marker was seen; ``transaction_first_offset`` is -1 without an open one."""
+    """One producer. ``last_sequence``, ``last_offset`` and ``offset_delta`` describe its last batch; they are
+    -1, -1 and 0 if only a marker was seen. ``transaction_first_offset`` is -1 without an open transaction."""
 
     producer_id: int
     producer_epoch: int
@@ -35,14 +35,14 @@ class ProducerSnapshotEntry(NamedTuple):
 
 
 def encode_snapshot(entries: Sequence[ProducerSnapshotEntry]) -> bytes:
-    """The whole file. Kafka writes it over an older file without cutting that to length; write it whole."""
+    """The whole file. Always replace an older file as a whole. (Kafka writes over it without cutting it.)"""
     body = b"".join([SNAPSHOT_ENTRY.pack(*entry) for entry in entries])
     covered = len(entries).to_bytes(4, "big") + body
     return SNAPSHOT_HEADER.pack(SNAPSHOT_VERSION, crc32c(covered), len(entries)) + body
 
 
 def decode_snapshot(buffer: Bytes) -> list[ProducerSnapshotEntry]:
-    """The entries, in the order of the file. The count is held against the size before anything is built.
+    """The entries, in the order of the file. Compares the count with the size before building anything.
 
     Raises:
         CorruptionError: too short, a size that does not fit the count, or a wrong CRC.
@@ -54,7 +54,7 @@ def decode_snapshot(buffer: Bytes) -> list[ProducerSnapshotEntry]:
     version, crc, entry_count = SNAPSHOT_HEADER.unpack_from(buffer)
     if version > SNAPSHOT_VERSION:
         raise UnsupportedVersionError(
-            f"producer snapshot is of version {version}; {SNAPSHOT_VERSION} is known"
+            f"producer snapshot has version {version}; only {SNAPSHOT_VERSION} is known"
         )
     if version != SNAPSHOT_VERSION:
         raise CorruptionError(f"producer snapshot has version {version}", position=0)

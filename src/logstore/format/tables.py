@@ -1,4 +1,4 @@
-"""Tables of ready varints for the plain encoder: one look-up in C instead of a function call per field."""
+"""Tables of ready varints for the plain encoder: one lookup in C instead of a function call per field."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Final
 from logstore.format.varint import encode_varint, wrap_int64
 
 TABLE_VALUES: Final = 8192
-"""The varints and record prefixes kept ready: all of one or two bytes that are not negative."""
+"""How many varints and record prefixes are kept: all of one or two bytes that are not negative."""
 
 _THREE_BYTES_VALUES: Final = 1 << 20
 
 
 def _short_varints() -> list[bytes]:
-    """The varints of 0, 1, 2, ... up to what two bytes hold; zig-zag makes 2n of n."""
+    """The varints of 0, 1, 2, ... up to two bytes; zig-zag turns n into 2n."""
     one_byte = [bytes((2 * number,)) for number in range(64)]
     return one_byte + [bytes((2 * number & 127 | 128, number >> 6)) for number in range(64, TABLE_VALUES)]
 
 
 class _Table(dict[int, bytes]):
-    """Bytes by number, computed and forgotten for numbers that are not kept (its size stays bounded)."""
+    """Bytes by number. Those of other numbers are computed each time, so that the table does not grow."""
 
     def __init__(self, prefix: bytes, varints: list[bytes]) -> None:
         self.prefix = prefix
@@ -38,7 +38,7 @@ class _Table(dict[int, bytes]):
 
 
 class _FramedSizes(dict[int, int]):
-    """By length, the bytes that a length-prefixed payload takes, and ``more``; length -1 is null."""
+    """The bytes that a length-prefixed payload takes, plus ``more``, by its length; length -1 is null."""
 
     def __init__(self, more: int) -> None:
         self.more = more
@@ -58,19 +58,19 @@ class Tables:
         self.varint = _Table(b"", self.offset_deltas).__getitem__
         self.framed = _FramedSizes(0).__getitem__
         self.framed_and_1 = _FramedSizes(1).__getitem__
-        """A value, and one byte: that no headers follow it, or that no key is before it."""
+        """A value, and one byte that says that no headers follow, or that there is no key."""
         self.attributes_and_timestamp = _Table(b"\x00", self.offset_deltas).__getitem__
         self.stamps = [b"\x00\x00" + encoded for encoded in self.offset_deltas]
         """Attributes, timestamp delta 0, and the offset delta."""
 
     @cached_property
     def framed_and_2(self) -> Callable[[int], int]:
-        """A value without key and headers."""
+        """A value without key or headers."""
         return _FramedSizes(2).__getitem__
 
     @cached_property
     def varint_behind_null(self) -> Callable[[int], bytes]:
-        """The size of a null key, and that of the value behind it."""
+        """The size of a null key, followed by the size of the value."""
         return _Table(b"\x01", self.offset_deltas).__getitem__
 
     @cached_property

@@ -1,7 +1,7 @@
-"""Timestamps in the wrong unit: numbers that are taken for milliseconds and were meant as something else.
+"""Timestamps in the wrong unit: numbers that are read as milliseconds but were meant as another unit.
 
-A count of seconds, microseconds or nanoseconds since the epoch that lies between the years 2000 and 2100 is,
-read as milliseconds, in the first weeks of 1970 or 30,000 years from now: hardly anybody means those.
+Take seconds, microseconds or nanoseconds since the epoch, for a time between the years 2000 and 2100. Read as
+milliseconds, they lie in the first weeks of 1970 or 30,000 years from now, which is hardly ever meant.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Final
 _YEAR_2000: Final = 946_684_800
 _YEAR_2100: Final = 4_102_444_800
 _UNITS: Final = {"seconds": 1, "microseconds": 1_000_000, "nanoseconds": 1_000_000_000}
-"""What a second has of each."""
+"""How many of each make a second."""
 
 PLAUSIBLE_FROM_MS: Final = _YEAR_2100 + 1
-"""From here on, up to :data:`PLAUSIBLE_TO_MS`, nothing looks like another unit."""
+"""From here up to :data:`PLAUSIBLE_TO_MS`, no timestamp looks like another unit."""
 PLAUSIBLE_TO_MS: Final = _YEAR_2000 * 1_000_000 - 1
 
 
@@ -29,13 +29,13 @@ def unit_of(timestamp_ms: int) -> str | None:
 
 
 def is_checkable(now_ms: int) -> bool:
-    """Whether a clock that shows ``now_ms`` lets anybody judge. One that is set by hand may show any time,
-    and what is dated by it is right."""
+    """Whether a clock that shows ``now_ms`` allows judging units. A clock set by hand may show any time, and
+    timestamps taken from it are right."""
     return PLAUSIBLE_FROM_MS <= now_ms <= PLAUSIBLE_TO_MS
 
 
 def describe(timestamp_ms: int, unit: str) -> str:
-    """What it looks like, also as a date, and what to pass instead."""
+    """The rest of an error message: the unit it looks like, the date in it, and what to pass instead."""
     from datetime import UTC, datetime  # few programs get here
 
     seconds = timestamp_ms // _UNITS[unit]

@@ -40,7 +40,7 @@ def decode_varint(buffer: Bytes, position: int) -> tuple[int, int]:
 
 
 def decode_varlong(buffer: Bytes, position: int) -> tuple[int, int]:
-    """A 64-bit signed integer and the position after it; fails as :func:`decode_varint`, over 10 bytes."""
+    """A 64-bit signed integer and the position after it; fails like :func:`decode_varint`, over 10 bytes."""
     raw, after = _decode_raw(buffer, position, VARLONG_MAX_BYTES)
     raw &= 0xFFFF_FFFF_FFFF_FFFF
     return (raw >> 1) ^ -(raw & 1), after
@@ -48,14 +48,14 @@ def decode_varlong(buffer: Bytes, position: int) -> tuple[int, int]:
 
 def decode_unsigned_varint(buffer: Bytes, position: int) -> tuple[int, int]:
     """A 32-bit number without zig-zag, as in the flexible versions of Kafka's messages, and the position
-    after it; fails as :func:`decode_varint`."""
+    after it; fails like :func:`decode_varint`."""
     raw, after = _decode_raw(buffer, position, VARINT_MAX_BYTES)
     return raw & 0xFFFF_FFFF, after
 
 
 def wrap_int64(value: int) -> int:
-    """The value as 64-bit arithmetic leaves it: the difference of two timestamps may need 65 bits, and comes
-    right again when it is added back."""
+    """The value wrapped to 64 bits. The difference of two timestamps may need 65 bits; adding it back with
+    the same wrapping gives the right timestamp."""
     return (value + _INT64_MAX + 1 & 0xFFFF_FFFF_FFFF_FFFF) - _INT64_MAX - 1
 
 

@@ -1,7 +1,7 @@
 """Snappy in the framing of the xerial library: a header, then blocks of 32 KiB, each with its length.
 
-Snappy itself has no stream format of its own in Kafka; Java's snappy library gave it this one. Readers also
-take a single bare block, which other clients have written.
+Kafka got this framing from Java's snappy library. Readers also take a single bare block, which other clients
+have written.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SNAPPY_MOST_RATIO = 22  # three bytes that say to copy 64
 
 
 def compress_snappy(data: Bytes, level: int | None) -> bytes:
-    """The framed blocks. ``level`` is there for the likeness of all codecs: snappy has none."""
+    """The framed blocks. ``level`` is ignored: snappy has none, but all codecs take the same arguments."""
     from snappy import compress as compress_block
 
     view = memoryview(data)
@@ -37,7 +37,7 @@ def compress_snappy(data: Bytes, level: int | None) -> bytes:
 
 
 def decompress_snappy(data: Bytes, limit_bytes: int) -> Bytes:
-    """Framed blocks or one bare block; the sizes that they declare are compared with the limit first."""
+    """Framed blocks or one bare block. Compares the sizes that they declare with the limit first."""
     view = memoryview(data)
     blocks = _xerial_blocks(view) if view[:8] == _XERIAL_MAGIC else [view]
     sizes = list(map(_snappy_length, blocks))
@@ -82,8 +82,8 @@ def _decompress_block(block: memoryview) -> bytes:
 
 
 def _decompress_large(blocks: list[memoryview], sizes: list[int]) -> bytearray:
-    """Into memory that is taken once: the snappy package has each block twice for a while, and the blocks
-    and what is joined of them would be there twice again."""
+    """Decompress into memory that is taken once. The snappy package would hold each block twice for a while,
+    and joining the blocks would hold all of them twice."""
     from cramjam import DecompressionError, snappy  # what the snappy package calls
 
     whole = bytearray(sum(sizes))
@@ -98,7 +98,7 @@ def _decompress_large(blocks: list[memoryview], sizes: list[int]) -> bytearray:
 
 
 def _snappy_length(block: memoryview) -> int:
-    """The size that a block declares in front: little-endian base 128, without zig-zag."""
+    """The size that a block declares at its beginning: little-endian base 128, without zig-zag."""
     length = 0
     for index, byte in enumerate(block[:_SNAPPY_LENGTH_MAX_BYTES]):
         length |= (byte & 0x7F) << (7 * index)

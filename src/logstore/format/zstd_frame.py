@@ -1,7 +1,7 @@
 """zstd frames without a content size, as Java's streams write them.
 
-Such a frame does not say how large its content is, and the library then asks for a bound. The blocks of the
-frame give a good one: they are walked first, which also finds a frame that is cut short.
+Such a frame does not say how large its content is, so the library needs a bound. The blocks of the frame give
+a good one: they are walked first, which also finds a frame that is cut short.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ZSTD_CONTENT_SIZE_BYTES = (0, 2, 4, 8)
 
 
 class _Contexts(local):
-    """Each thread's zstd contexts: making one costs more than decompressing a small batch with it."""
+    """Each thread's zstd contexts: creating one costs more than decompressing a small batch."""
 
     def __init__(self) -> None:
         self.compressors: dict[int, Any] = {}
@@ -47,7 +47,7 @@ def compress_zstd(data: Bytes, level: int | None) -> bytes:
 
 
 class _Frame(NamedTuple):
-    """One frame of a stream, and the size of its content: as it states it, or at most."""
+    """One frame of a stream, with the size of its content as stated, or the largest possible size."""
 
     data: memoryview
     content_bytes: int
@@ -55,8 +55,8 @@ class _Frame(NamedTuple):
 
 
 def decompress_zstd(data: Bytes, limit_bytes: int) -> Bytes:
-    """Every frame of the stream: zstd allows several in a row, and Kafka's reader reads them all. Memory: of
-    several frames the largest one is held twice for a while."""
+    """Decompress every frame of the stream: zstd allows several in a row, and Kafka's reader reads them all.
+    Memory: if there are several, the largest one is held twice for a while."""
     frames = list(_zstd_frames(memoryview(data)))
     if sum(frame.content_bytes for frame in frames if frame.is_stated) > limit_bytes:
         raise too_large(limit_bytes)
@@ -66,7 +66,7 @@ def decompress_zstd(data: Bytes, limit_bytes: int) -> Bytes:
     if most_bytes > limit_bytes:
         refuse_more(_zstd_contents(frames, limit_bytes), limit_bytes)
     whole = gather(_zstd_contents(frames, limit_bytes), most_bytes, limit_bytes)
-    assert whole is not None  # each frame is held to its bound
+    assert whole is not None  # no frame passes its bound
     return whole
 
 
@@ -81,7 +81,7 @@ def _zstd_frames(view: memoryview) -> Iterator[_Frame]:
 
 
 def _zstd_contents(frames: list[_Frame], limit_bytes: int) -> Iterator[bytes]:
-    """The contents, behind an empty piece: so no frame is the first, which would be held until the end."""
+    """The contents, after an empty first piece: :func:`gather` would hold a first frame until the end."""
     yield b""
     left_bytes = limit_bytes
     for frame in frames:
@@ -102,7 +102,7 @@ def _decompress_zstd_frame(frame: _Frame, limit_bytes: int) -> bytes:
     except ZstdError as error:
         if frame.content_bytes > limit_bytes:
             raise CorruptionError(
-                f"a zstd frame damaged, or of more than {limit_bytes} bytes: {error}"
+                f"a zstd frame is damaged, or has more than {limit_bytes} bytes: {error}"
             ) from error
         raise CorruptionError(f"damaged zstd frame: {error}") from error
     if len(plain) > limit_bytes:
@@ -111,9 +111,10 @@ def _decompress_zstd_frame(frame: _Frame, limit_bytes: int) -> bytes:
 
 
 def _check_zstd_frame(view: memoryview, start: int) -> tuple[int, int, bool]:
-    """Walk one frame's blocks: where it ends, what it can expand to at most, and whether it states that.
+    """Walk one frame's blocks. Returns where the frame ends, the most bytes it can expand to, and whether it
+    states that number.
 
-    A frame that states its content size is held to it, and the statement to what its blocks can hold.
+    A stated content size is checked against what the blocks can hold, and is the limit when decompressing.
     """
     position, content_bytes, checksum_bytes = _zstd_frame_header(view, start)
     bound_bytes, is_last = 0, False

@@ -2,19 +2,20 @@
 
 Kafka keeps this in its cluster metadata; a log directory by itself has only partition directories. Ours is
 one small JSON file, ``topics.json``, beside them. Kafka ignores it, and a directory that a broker wrote works
-without it: topics are then what the partition directories say, with default settings but for what deletes,
-which is off: nothing may go because of a default. An entry says by which rules records are deleted even where
-those are the default, so that another version of logstore, with another default, keeps and deletes the same.
+without it: the topics then come from the partition directories. They have default settings, except that
+nothing is deleted: no record may disappear because of a default. An entry always states the deletion rules,
+even if they are the default, so that another version of logstore, with another default, keeps and deletes the
+same records.
 
 A topic is created and deleted in steps that a crash may separate, so an entry has a state. ``creating``: some
 partition directories may be missing, and the next open makes them. ``deleting``: some may be left, and the
 next open removes them. ``live``: a missing directory is damage.
 
-A directory may hold some partitions of a topic only: the others are in the directories of other brokers. The
-entry then lists those that are ``held`` here, and for as long as it takes those that it is ``letting_go``. An
-older logstore would take the others for damaged, and begin them anew if it was told to accept the loss. So a
-catalogue with such an entry is of version 2, which it refuses; every other catalogue is of version 1 as
-before.
+A directory may hold only some partitions of a topic: the others are in the directories of other brokers. The
+entry then lists the partitions ``held`` here and, until they are removed, those it is ``letting_go``. An
+older logstore would take the others for damaged, and start empty ones if it was told to accept the loss. So a
+catalogue with such an entry has version 2, which an older logstore refuses; every other catalogue has version
+1 as before.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from logstore.format.names import check_topic_name
 from logstore.partition.state.home import CATALOGUE_NAME
 
 VERSION = 2
-"""The highest that is known: of a catalogue with a topic that is held in part."""
+"""The highest known version: that of a catalogue with a topic that is held in part."""
 _VERSION_OF_WHOLE_TOPICS = 1
 MAX_CATALOGUE_BYTES = 64 * 1024 * 1024
 MAX_PARTITIONS = 100_000
@@ -56,11 +57,11 @@ class TopicEntry:
     config: TopicConfig
     state: TopicState = TopicState.LIVE
     has_implied_retention: bool = False
-    """An older logstore wrote the entry and meant seven days, its default, which nobody had asked for."""
+    """Whether an older logstore wrote the entry without a time limit. It meant its default of seven days."""
     held: tuple[int, ...] | None = None
     """The partitions that the directory holds, rising; None if it holds all."""
     letting_go: tuple[int, ...] = ()
-    """Partitions that are not held any more, and whose directories may still be there under their names."""
+    """Partitions that are no longer held, but whose directories may still exist under their names."""
 
     def in_state(self, state: TopicState) -> TopicEntry:
         return replace(self, state=state)
@@ -75,8 +76,7 @@ class TopicEntry:
         return number in self.held_partitions
 
     def holding(self, numbers: Iterable[int], partition_count: int | None = None) -> TopicEntry:
-        """The topic with these partitions held and no others; of ``partition_count`` in all, if that is
-        given."""
+        """The topic with exactly these partitions held; ``partition_count``, if given, is the new total."""
         count = self.partition_count if partition_count is None else partition_count
         held = tuple(sorted(set(numbers)))
         return replace(self, partition_count=count, held=None if len(held) == count else held)
@@ -91,7 +91,7 @@ def read_catalogue(files: Files, directory: str) -> dict[str, TopicEntry] | None
 
     Raises:
         CorruptionError: the file is damaged. The partitions are not touched; restore the file, or remove it
-            to go on with the topics that the partition directories say.
+            to go on with the topics that the partition directories name.
         UnsupportedVersionError: a newer logstore wrote it.
     """
     path = f"{directory}/{CATALOGUE_NAME}"
@@ -109,7 +109,7 @@ def write_catalogue(files: Files, directory: str, topics: Iterable[TopicEntry]) 
 
 
 def encode_catalogue(topics: Iterable[TopicEntry]) -> bytes:
-    import json  # here and below: a program that opens no store needs none
+    import json  # here and below: only programs that open a store need it
 
     described = {
         topic.name: {
@@ -127,7 +127,7 @@ def encode_catalogue(topics: Iterable[TopicEntry]) -> bytes:
 
 
 def _parts(topic: TopicEntry) -> dict[str, list[int]]:
-    """What an entry says of a topic that is held in part."""
+    """The fields of an entry for a topic that is held in part."""
     if topic.held is None:
         return {}
     letting_go = {"letting_go": list(topic.letting_go)} if topic.letting_go else {}
@@ -146,7 +146,7 @@ def decode_catalogue(data: bytes) -> dict[str, TopicEntry]:
     """
     Raises:
         CorruptionError: not JSON, or not of the form that :func:`encode_catalogue` writes; names the topic.
-        UnsupportedVersionError: of a higher version.
+        UnsupportedVersionError: a newer logstore wrote it.
     """
     import json
 
@@ -156,7 +156,7 @@ def decode_catalogue(data: bytes) -> dict[str, TopicEntry]:
         raise CorruptionError(f"is not JSON: {error}") from None
     version = _field(content, "version", int, "the catalogue")
     if version > VERSION:
-        raise UnsupportedVersionError(f"{CATALOGUE_NAME} is of version {version}; {VERSION} is known")
+        raise UnsupportedVersionError(f"{CATALOGUE_NAME} has version {version}; only {VERSION} is known")
     topics = _field(content, "topics", dict, "the catalogue")
     return {name: _decode_entry(name, described) for name, described in topics.items()}
 

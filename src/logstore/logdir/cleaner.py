@@ -1,15 +1,15 @@
-"""Compacting the logs of a directory in the background: which one is next, at what rate, and what failed.
+"""Compacts the logs of a directory in the background: decides which is next and how fast, and keeps errors.
 
-What a compaction does is the business of :mod:`~logstore.partition.cleaning.compaction`, and that there is
-one of a log at a time. Here is who calls it: with the system clock a few threads, with any other clock the
-scheduler. Every cycle takes the dirtiest log that it is time to clean and that nobody is cleaning. A log that
-cannot be cleaned is tried again, ever more slowly, and never stops the others.
+:mod:`~logstore.partition.cleaning.compaction` does the compacting, and ensures that a log has only one
+compaction at a time. This module calls it: from a few threads with the system clock, from the scheduler with
+any other clock. Every cycle takes the dirtiest log that is due and not being cleaned. A log that cannot be
+cleaned is tried again, less and less often, and never stops the others.
 
-Retention is not done here: the directory enforces that of compacted topics with all others', and a compaction
-bears it at any moment.
+Retention is not done here: the directory enforces it for compacted topics as for all others, and it may run
+at any moment of a compaction.
 
-Lock: ``_lock`` guards all that is remembered. It is not held during a round, nor while logs are asked how
-dirty they are. No lock of the directory is taken.
+Lock: ``_lock`` guards all state. It is not held during a round, or while logs compute how dirty they are. No
+lock of the directory is taken.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class LogCleaner:
     # Beginning and end
 
     def start(self) -> None:
-        """Begin, unless the settings do not want it; if that was done, look for what is new."""
+        """Start the cleaner unless it is disabled; if it runs already, look for logs to compact now."""
         if not self._context.config.log_cleaner_enable:
             return
         with self._lock:
@@ -128,7 +128,7 @@ class LogCleaner:
             thread = threading.Thread(target=self._run, name=f"logstore-cleaner-{number}", daemon=True)
             try:
                 thread.start()
-            except RuntimeError as error:  # the process may have no more
+            except RuntimeError as error:  # the process may have no more threads
                 warn("a thread of the log cleaner cannot be started: %s", error)
                 self._is_started = number > 0  # without any, the next topic that compacts tries again
                 return
@@ -141,8 +141,8 @@ class LogCleaner:
             self._context.scheduler.after(0, "clean logs", self._clean_all)
 
     def stop(self) -> None:
-        """Call off what is under way, wait for that, and begin nothing more. The logs are not compacted any
-        more afterwards, by nobody: this comes before they are closed."""
+        """Abort running compactions, wait for them to end, and begin nothing more. Their logs cannot be
+        compacted by any caller afterwards: call this before you close the logs."""
         with self._lock:
             self._is_stopping = True
             self._changed.notify_all()
@@ -156,7 +156,7 @@ class LogCleaner:
     # Cycles
 
     def _run(self) -> None:
-        """What each thread does until the end. No error ends it before."""
+        """The loop of each thread until :meth:`stop`. No error ends it earlier."""
         while not self._is_stopping:
             seen = self._wake_count
             try:
@@ -173,7 +173,7 @@ class LogCleaner:
             pass
 
     def _clean_next(self) -> bool:
-        """Clean the log whose turn it is; returns whether there was one. What fails is remembered."""
+        """Clean the log whose turn it is; returns whether there was one. Errors are remembered."""
         cleaning = self._take_dirtiest()
         if cleaning is None:
             return False
@@ -182,7 +182,7 @@ class LogCleaner:
         try:
             report = self._clean(cleaning)
         except (ClosedError, RetriableError):
-            pass  # the log goes, or its end was cut: another time
+            pass  # the log was closed, or its end was cut: try again later
         except Exception as error:
             failure = error
         finally:
@@ -194,7 +194,7 @@ class LogCleaner:
 
         def throttle(size_bytes: int) -> None:
             delay_ms = self._throttle.delay_ms(size_bytes)
-            if delay_ms and self._has_threads:  # on a clock set by hand nobody would wake up
+            if delay_ms and self._has_threads:  # on a clock set by hand the sleep would never end
                 log.writer.turn.sleep(delay_ms)
 
         def note_progress(progress: CompactionProgress) -> None:
@@ -239,7 +239,7 @@ class LogCleaner:
         return None
 
     def _due_logs(self) -> list[Log]:
-        """Those that may be cleaned. What is known of logs that are gone is forgotten."""
+        """The logs that may be cleaned now. Forgets the state of logs that are gone."""
         logs = self._compacted_logs()
         monotonic_ms = self._clock.monotonic_ms()
         with self._lock:
@@ -255,7 +255,7 @@ class LogCleaner:
         return [log for log in self._logs() if log.config.compacts and not log.is_closed]
 
     def _cleaning_of_locked(self, log: Log) -> LogCleaning:
-        """Of a log that was opened again, or made anew under the same name, nothing is known."""
+        """The state of a log; a new one if the log was reopened, or created again under the same name."""
         cleaning = self._cleanings.get(log.partition)
         if cleaning is None or cleaning.log is not log:
             cleaning = self._cleanings[log.partition] = LogCleaning(log)

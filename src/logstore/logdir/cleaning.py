@@ -1,4 +1,4 @@
-"""What the cleaner knows of one log: the round under way, how the last one ended, when to try again.
+"""What the cleaner knows about one log: the current round, how the last one ended, when to try again.
 
 Values and their rules; no threads and no files.
 """
@@ -19,7 +19,7 @@ from logstore.warning import warn
 CleanerState = Literal["idle", "cleaning", "waiting to retry"]
 
 LONGEST_RETRY_MS: Final = 3_600_000
-"""However often a log has failed, it is tried again after this."""
+"""The longest wait before the next attempt, however often a log has failed."""
 
 _MAX_WARNINGS = 10  # about one log, until it is cleaned again
 
@@ -60,7 +60,7 @@ class CleanerStatus:
 
 
 def retry_delay_ms(failed_count: int, backoff_ms: int) -> int:
-    """How long to wait after so many failures in a row: twice as long each time, up to an hour."""
+    """How long to wait after ``failed_count`` failures in a row: twice as long each time, up to an hour."""
     longest_ms = max(backoff_ms, LONGEST_RETRY_MS)
     return min(backoff_ms << min(failed_count - 1, 63), longest_ms)
 
@@ -103,8 +103,8 @@ class LogCleaning:
         return not self.is_busy and (self._not_before_ms is None or self._not_before_ms <= monotonic_ms)
 
     def map_bytes_of(self, share_bytes: int) -> int:
-        """Half of it for each time that memory ran out. It stays small after a success: with a map too large
-        for the machine, every other attempt would fail."""
+        """The memory for the next attempt: ``share_bytes``, halved for each time that memory ran out. It
+        stays small after a success: with a map too large for the machine, every second attempt would fail."""
         return max(share_bytes >> self._memory_failed_count, LEAST_CLEANER_MAP_BYTES)
 
     def begin(self) -> None:
@@ -112,7 +112,7 @@ class LogCleaning:
         self.progress = 0.0
 
     def rest(self, until_ms: int) -> None:
-        """Leave the log alone for a while: the round changed nothing, so one at once would not either."""
+        """Leave the log alone for a while: the round changed nothing, so another one now would not either."""
         self._not_before_ms = until_ms
 
     def succeed(self, report: CompactionReport, now_ms: int) -> None:
@@ -122,7 +122,7 @@ class LogCleaning:
         self._warned.clear()
 
     def fail(self, error: Exception, now_ms: int, monotonic_ms: int, backoff_ms: int) -> None:
-        """Remember the error, and warn of it unless that was done."""
+        """Remember the error, and log a warning unless the same one was logged already."""
         self._failed_count += 1
         self._memory_failed_count += isinstance(error, MemoryError)
         delay_ms = retry_delay_ms(self._failed_count, backoff_ms)
@@ -135,7 +135,7 @@ class LogCleaning:
             warn("%s could not be compacted, and is tried again: %s", self.log.partition, told)
 
     def status(self, dirtiness: Dirtiness | None, *, is_taken: bool) -> CleanerStatus:
-        """``is_taken``: somebody is compacting the log."""
+        """``is_taken``: the log is being compacted, by the cleaner or by a caller."""
         state: CleanerState = "idle"
         if is_taken:
             state = "cleaning"

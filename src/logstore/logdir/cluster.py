@@ -1,9 +1,9 @@
-"""What a broker's directory says of its cluster's topics: ids, partitions, replicas and settings.
+"""Reads what a broker's directory says about its cluster's topics: ids, partitions, replicas and settings.
 
 A KRaft broker keeps a copy of the cluster's metadata log beside its topics, in ``__cluster_metadata-0``: the
-newest snapshot (``<offset>-<epoch>.checkpoint``) and the log behind it. Both are read, nothing is written.
-The end of the log may be torn, or not agreed upon by the cluster yet; a broker that was stopped has both in
-order. Damage is an error: starting the broker repairs what it can.
+newest snapshot (``<offset>-<epoch>.checkpoint``) and the log after it. Both are read, nothing is written. The
+end of the log may be torn, or not committed by the cluster yet; neither happens with a broker that was
+stopped properly. Damage is an error: starting the broker repairs what it can.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _NO_LEADER_CHANGE = -2
 
 
 def broker_settings(told: ClusterTopic | None, base: TopicConfig) -> tuple[TopicConfig, list[str]]:
-    """A topic's settings: those of ``base``, and what was set for the topic in its broker; and the names of
-    settings that logstore does not have.
+    """A topic's settings: ``base``, changed by the settings made for the topic in its broker. Also the names
+    of settings that logstore does not have.
 
     Raises:
         InvalidConfigError: the values contradict each other, or are out of range here.
@@ -55,15 +55,15 @@ def broker_settings(told: ClusterTopic | None, base: TopicConfig) -> tuple[Topic
 
 @dataclass(slots=True)
 class ClusterTopic:
-    """A topic as the cluster's metadata has it."""
+    """A topic according to the cluster's metadata."""
 
     name: str
     topic_id: uuid.UUID
     replicas: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """Of each partition, by its number: the ids of the nodes that keep it."""
+    """The ids of the nodes that have a replica, by partition number."""
     leader_epochs: dict[int, int] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
-    """What was set for the topic itself, in Kafka's spelling; the broker's defaults are not among it."""
+    """Settings made for the topic itself, in Kafka's spelling; without the broker's defaults."""
 
     @property
     def partition_count(self) -> int:
@@ -71,14 +71,14 @@ class ClusterTopic:
 
 
 def read_cluster_topics(files: Files, directory: str) -> dict[str, ClusterTopic] | None:
-    """The topics by name, of the metadata log in ``directory``, or None if no such log is there.
+    """The topics by name from the metadata log in ``directory``; None if there is no such log.
 
-    Cost: the newest snapshot and the log behind it are read whole; both are bounded by the broker's
+    Cost: reads the newest snapshot and the log after it; both are bounded by the broker's
     ``metadata.log.max.record.bytes.between.snapshots`` (20 MiB).
 
     Raises:
         CorruptionError: a snapshot is damaged, or a record does not decode; names the file.
-        UnsupportedVersionError: a newer Kafka wrote records that tell of topics.
+        UnsupportedVersionError: a newer Kafka wrote records about topics.
     """
     if not files.is_directory(directory):
         return None
@@ -90,7 +90,7 @@ def read_cluster_topics(files: Files, directory: str) -> dict[str, ClusterTopic]
         _replay(state, files, path, 0, is_snapshot=True)
     bases = segment_bases(list_segment_files(files, directory))
     if snapshot is None and (not bases or bases[0] > 0):
-        raise CorruptionError("begins behind offset 0, and there is no snapshot", path=directory)
+        raise CorruptionError("begins after offset 0, and there is no snapshot", path=directory)
     for number, base in enumerate(bases):
         if number + 1 < len(bases) and bases[number + 1] <= start:
             continue
@@ -109,9 +109,9 @@ class WatchedCluster:
         """Replaced in one assignment."""
 
     def current(self) -> dict[str, ClusterTopic]:
-        """The topics by name; none where there is no such log.
+        """The topics by name; none if there is no such log.
 
-        Raises what :func:`read_cluster_topics` does.
+        Raises the errors of :func:`read_cluster_topics`.
         """
         if not self._files.is_directory(self._directory):
             return {}
@@ -148,8 +148,8 @@ def _replay(state: _ClusterState, files: Files, path: str, start: int, *, is_sna
 
 
 def _values(files: Files, path: str, start: int, *, is_snapshot: bool) -> Iterator[bytes]:
-    """The values of the data records from offset ``start`` on. The end of a log may be cut off in the middle
-    of a batch, a snapshot's not: it was complete when it got its name."""
+    """The values of the data records from offset ``start`` on. A log may end in the middle of a batch. A
+    snapshot may not: it was complete when it got its name."""
     file = files.open(path)
     try:
         walk = Walk(file.read_at, 0, file.size_bytes(), check=True, piece_bytes=PIECE_BYTES)
@@ -169,7 +169,7 @@ def _values(files: Files, path: str, start: int, *, is_snapshot: bool) -> Iterat
 
 
 class _ClusterState:
-    """The topics while records are applied. Records inside a metadata transaction count when it ends."""
+    """The topics while records are applied. Records in a metadata transaction take effect when it ends."""
 
     def __init__(self) -> None:
         self._by_id: dict[uuid.UUID, ClusterTopic] = {}
@@ -221,7 +221,7 @@ class _ClusterState:
     def _change_partition(self, fields: Mapping[str, Any]) -> None:
         topic, number = self._topic(fields["topic_id"]), fields["partition"]
         if number not in topic.replicas:
-            raise CorruptionError(f"a change of partition {topic.name}-{number}, which was not made")
+            raise CorruptionError(f"a change of partition {topic.name}-{number}, which was never created")
         if fields["replicas"] is not None:
             topic.replicas[number] = tuple(fields["replicas"])
         if fields["leader"] != _NO_LEADER_CHANGE:
@@ -230,5 +230,5 @@ class _ClusterState:
     def _topic(self, topic_id: uuid.UUID) -> ClusterTopic:
         topic = self._by_id.get(topic_id)
         if topic is None:
-            raise CorruptionError(f"a record of the topic with id {topic_id}, which was not made")
+            raise CorruptionError(f"a record about topic id {topic_id}, which was never created")
         return topic

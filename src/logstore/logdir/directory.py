@@ -1,10 +1,10 @@
-"""A directory of topics, open for writing: the partitions of each, and the work in the background.
+"""A directory of topics, open for writing: the partitions of each, and the background work.
 
-Knows which logs are open and which could not be. What a topic is on disk is the business of
-:mod:`~logstore.logdir.topics`; records that of the logs.
+Knows which logs are open and which could not be opened. :mod:`~logstore.logdir.topics` knows what a topic is
+on disk; the logs know records.
 
-Lock: ``_lock`` guards the topics and the table of logs. It is held for as long as a topic is made, grown or
-deleted, a partition is reopened or the store is closed, so nothing in the background may wait for it.
+Lock: ``_lock`` guards the topics and the table of logs. It is held while a topic is created, grown or
+deleted, a partition is reopened or the store is closed, so background work must not wait for it.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class OpenProgress(NamedTuple):
     done_count: int
     total_count: int
     partition: TopicPartition
-    """The partition that was opened just now."""
+    """The partition that was just opened."""
     report: RecoveryReport | None
-    """What was found and done; None if it could not be opened."""
+    """What recovery found and did; None if the partition could not be opened."""
 
 
 OnProgress = Callable[[OpenProgress], None]
@@ -84,7 +84,7 @@ class LogDirectory:
         on_progress: OnProgress | None = None,
         timeout: float | None = None,
     ) -> None:
-        """``timeout``: how many seconds to wait for whoever has it open.
+        """``timeout``: how many seconds to wait until the directory is free.
 
         Raises:
             UsageError: the path is not a store and cannot become one.
@@ -100,7 +100,7 @@ class LogDirectory:
         self._topics = TopicTable(self._files, self.context.home, self.config.topic)
         self._logs: dict[TopicPartition, Log] = {}
         self.damaged: dict[TopicPartition, LogstoreError] = {}
-        """Partitions that could not be opened, and why. The others work."""
+        """Partitions that could not be opened, with the errors. The others work."""
         self._upkeep = Upkeep(self.context, self._usable_logs, self._lock)
         self._cleaner: LogCleaner | None = None
         self._gone: list[str] = []  # directories of deleted topics, under their new names
@@ -118,7 +118,7 @@ class LogDirectory:
     def _start_background(self) -> None:
         self._upkeep.start()
         if self.config.scrub_interval_ms >= 0:
-            from logstore.logdir.scrub import Scrubber  # most stores do without
+            from logstore.logdir.scrub import Scrubber  # most stores do not need it
 
             self._scrubber = Scrubber(self.context, self._usable_logs)
             self._scrubber.start()
@@ -133,10 +133,10 @@ class LogDirectory:
 
     @property
     def cleaner(self) -> LogCleaner:
-        """What compacts in the background."""
+        """The cleaner, which compacts in the background."""
         with self._lock:
             if self._cleaner is None:
-                from logstore.logdir.cleaner import LogCleaner  # most stores do without
+                from logstore.logdir.cleaner import LogCleaner  # most stores do not need it
 
                 self._cleaner = LogCleaner(self.context, self.logs)
             return self._cleaner
@@ -148,7 +148,8 @@ class LogDirectory:
     # Opening
 
     def _load(self, on_progress: OnProgress | None) -> None:
-        """What can be refused is read first: a store that does not open is not changed."""
+        """Open the logs. First reads everything that may be refused: a store that does not open is not
+        changed."""
         self.context.home.load()
         self._topics.load()
         self.identity = ensure_identity(self._files, self.path)
@@ -164,8 +165,8 @@ class LogDirectory:
         self.context.home.store_checkpoints()
 
     def _open_logs(self, wanted: list[TopicPartition], on_progress: OnProgress | None) -> None:
-        """Open the partitions; after an unclean stop several at a time. Damage in one leaves the others. On a
-        clock set by hand one after the other, so that tests do the same in the same order each time."""
+        """Open the partitions; after an unclean stop several at a time. Damage in one does not affect the
+        others. On a clock set by hand, opens one after the other, so that tests are repeatable."""
         count = self.config.num_recovery_threads_per_data_dir
         has_threads = isinstance(self.context.clock, SystemClock) and count > 1
         if self.was_clean or not has_threads or len(wanted) < 2:
@@ -177,7 +178,7 @@ class LogDirectory:
         with ThreadPoolExecutor(count, thread_name_prefix="logstore-recovery") as pool:
             try:
                 self._collect(wanted, _map_all(pool, self._try_open, wanted), on_progress)
-            except BaseException:  # an interrupt waits for what is under way, and for no more
+            except BaseException:  # an interrupt waits only for what is running
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
@@ -258,7 +259,7 @@ class LogDirectory:
         return self._topics.names()
 
     def topics(self) -> list[TopicEntry]:
-        """What the catalogue says of each topic now."""
+        """The catalogue entry of each topic now."""
         self.check_open()
         return self._topics.live()
 
@@ -297,14 +298,14 @@ class LogDirectory:
             if partition in self._logs:
                 return self._logs[partition]
             if partition in self.damaged:
-                raise copy(self.damaged[partition])  # or it would grow by the frames of all who get it
+                raise copy(self.damaged[partition])  # else it would collect the frames of every caller
             self._check_held(partition)
         raise UnknownTopicError(f"there is no partition {partition} in {self.path}")
 
     def _check_held(self, partition: TopicPartition) -> None:
         """
         Raises:
-            UnknownTopicError: the topic has such a partition, and the directory does not hold it.
+            UnknownTopicError: the topic has such a partition, but the directory does not hold it.
         """
         topic = self._topics.get(partition.topic)
         number = partition.partition
@@ -318,12 +319,12 @@ class LogDirectory:
         config: TopicConfig | None,
         held: Iterable[int] | None = None,
     ) -> TopicEntry:
-        """Make a topic, of whose partitions those of the numbers ``held`` are held here; all, if it is None.
-        A crash in between is finished by the next open.
+        """Create a topic. The directory holds the partitions with the numbers ``held``, or all if it is None.
+        After a crash the next open finishes the creation.
 
         Raises:
             InvalidTopicError: Kafka would refuse the name.
-            TopicExistsError: it is there, or one whose name differs only in ``.`` and ``_``.
+            TopicExistsError: the topic exists, or one whose name differs only in ``.`` and ``_``.
             UsageError: the directory is a broker's; or ``held`` is wrong.
         """
         self.check_open()
@@ -344,19 +345,19 @@ class LogDirectory:
     def _check_ours(self, what: str) -> None:
         """
         Raises:
-            UsageError: a broker has made the directory, and would not know what is made here: when it starts,
-                it sets such directories aside, with all their records.
+            UsageError: the directory is a broker's. The broker would not know a partition created here, and
+                sets such directories aside with all their records when it starts.
         """
         if is_brokers_directory(self._files, self.path):
             raise UsageError(
-                f"{what} cannot be made in {self.path}: it is a broker's, and a broker renames to "
-                "-stray what it does not know. Make it in the broker; logstore.handover() brings it the "
-                "records of a store. To have a store of your own, hand the topics over to a new directory"
+                f"{what} cannot be created in {self.path}: it is a broker's, and a broker renames unknown "
+                "partitions to -stray. Create it in the broker; logstore.handover() gives it the records of "
+                "a store. For a store of your own, hand the topics over to a new directory"
             )
 
     def _complete(self, topic: TopicEntry, numbers: Sequence[int]) -> TopicEntry:
-        """Open the logs of new partitions, and only then show them: an interrupt anywhere leaves no topic
-        that is shown without its logs."""
+        """Open the logs of new partitions, and only then show them: no interrupt can leave a visible topic
+        without its logs."""
         opened: dict[TopicPartition, Log] = {}
 
         def open_new(partition: TopicPartition) -> None:
@@ -366,7 +367,7 @@ class LogDirectory:
             partitions = [TopicPartition(topic.name, number) for number in numbers]
             take_turns(open_new, partitions, at_a_time=flushed_at_a_time(self._files))
             self.context.home.ensure_recovery_points(partitions)
-            self._logs.update({partition: opened[partition] for partition in partitions})  # in their order
+            self._logs.update({partition: opened[partition] for partition in partitions})  # in this order
             return self._topics.finish(topic)
         except BaseException:
             shown = self._topics.get(topic.name)
@@ -379,35 +380,35 @@ class LogDirectory:
     def add_partitions(
         self, name: str, partition_count: int, held: Iterable[int] | None = None
     ) -> TopicEntry:
-        """Give a topic more partitions, ``partition_count`` in all: all of them, or after a crash none. Of
-        the new ones those of the numbers ``held`` are held here; all, if it is None.
+        """Give a topic more partitions, ``partition_count`` in all. A crash leaves all of the new ones, or
+        none. The directory holds those with the numbers ``held``, or all new ones if it is None.
 
         Raises:
-            UsageError: it has as many or more; partitions are never taken away. Or the directory is a
+            UsageError: the topic has as many or more; partitions are never removed. Or the directory is a
                 broker's, or ``held`` is wrong.
         """
         check_partition_count(partition_count)
         added = _added_partitions(self.topic(name), partition_count, held)
         self._check_ours(f"a partition of {name!r}")
         with self._lock:
-            topic = self.topic(name)  # it may be another by now, or have grown
+            topic = self.topic(name)  # it may be another topic by now, or have grown
             added = _added_partitions(topic, partition_count, added if held is not None else None)
             self.context.home.check_held()
             return self._complete(self._topics.begin_growth(topic, added, partition_count), added)
 
     def hold(self, name: str, numbers: Iterable[int]) -> TopicEntry:
-        """Hold more partitions of a topic: all of those that are named, or after a crash none. A directory of
-        the topic's that lies there, a copy of a replica's, is taken with its records.
+        """Hold more partitions of a topic. A crash leaves all of the named ones held, or none. If a directory
+        of the partition exists already, such as a copy from a replica, its records are used.
 
         Raises:
             UsageError: wrong numbers; or the directory is a broker's.
-            TopicExistsError: a partition of another topic is in the place.
+            TopicExistsError: a partition of another topic has that directory.
         """
         given = check_numbers(numbers, "partitions", range(self.topic(name).partition_count))
         self._check_ours(f"a partition of {name!r}")
         with self._lock:
             topic = self.topic(name)
-            check_numbers(given, "partitions", range(topic.partition_count))  # it may be another by now
+            check_numbers(given, "partitions", range(topic.partition_count))  # it may be another topic by now
             added = [number for number in given if not topic.holds(number)]
             if not added:
                 return topic
@@ -415,23 +416,23 @@ class LogDirectory:
             return self._complete(self._topics.begin_growth(topic, added), added)
 
     def let_go(self, name: str, number: int) -> TopicEntry:
-        """Hold a partition no longer: remove it with all its records, be they damaged or missing. Its files
-        go after ``file_delete_delay_ms``, or on close.
+        """Stop holding a partition: remove it with all its records, even if they are damaged or missing. Its
+        files are removed after ``file_delete_delay_ms``, or on close.
 
         Raises:
             UnknownTopicError: the directory does not hold it.
-            UsageError: it is the only one that is held.
+            UsageError: it is the only partition held.
         """
         check_numbers([number], "partition", range(self.topic(name).partition_count))
         with self._lock:
             topic = self.topic(name)
-            check_numbers([number], "partition", range(topic.partition_count))  # it may be another by now
+            check_numbers([number], "partition", range(topic.partition_count))  # it may be another topic now
             partition = TopicPartition(topic.name, number)
             self._check_held(partition)
             if len(topic.held_partitions) == 1:
                 raise UsageError(
-                    f"partition {number} is all that {self.path} holds of topic {name!r}; delete_topic() "
-                    "removes the topic"
+                    f"partition {number} is the only one of topic {name!r} that {self.path} holds; "
+                    "delete_topic() removes the topic"
                 )
             topic = self._topics.hide_parts(topic, [number])
             log = self._logs.get(partition)
@@ -447,7 +448,7 @@ class LogDirectory:
         return topic
 
     def _drop(self, partition: TopicPartition) -> None:
-        """Forget the log of a partition that is going."""
+        """Forget the log of a partition that is being removed."""
         log = self._logs.pop(partition, None)
         if log is not None:
             log.abandon()
@@ -463,8 +464,8 @@ class LogDirectory:
     def configure(self, name: str, config: TopicConfig) -> TopicEntry:
         """Store other settings for a topic, durably, then use them.
 
-        Of a compacted topic the next open takes a gap for compaction's. So before a topic becomes one,
-        its logs are flushed, and begin to flush at each roll: a power cut leaves no gaps.
+        In a compacted topic the next open assumes that compaction made any gap. So before a topic becomes
+        compacted, its logs are flushed, and begin to flush at each roll: a power cut then leaves no gaps.
         """
         self.check_open()
         with self._lock:
@@ -490,7 +491,8 @@ class LogDirectory:
             raise
 
     def delete_topic(self, name: str) -> None:
-        """Remove a topic with all its records. Its files go after ``file_delete_delay_ms``, or on close."""
+        """Remove a topic with all its records. Its files are removed after ``file_delete_delay_ms``, or on
+        close."""
         self.check_open()
         with self._lock:
             topic = self._topics.hide(self.topic(name))
@@ -514,8 +516,8 @@ class LogDirectory:
         )
 
     def reopen(self, partition: TopicPartition, *, accept_loss: bool = False) -> Log:
-        """Open one partition again: after a failed fsync, or after its files were restored. What is on disk
-        is checked as after a crash.
+        """Open one partition again: after a failed fsync, or after its files were restored. Checks the files
+        as after a crash.
 
         Raises:
             UnknownTopicError: the directory does not hold it.
@@ -534,19 +536,19 @@ class LogDirectory:
                     old.abandon()
                 log = self._open_log(partition, topic.config, is_clean=False, accept_loss=accept_loss)
                 self.damaged.pop(partition, None)
-                self._logs[partition] = log  # last: until then the one that is shown is closed
+                self._logs[partition] = log  # last: until then callers get the closed one
             except BaseException as error:
                 if old is not None:
-                    old.abandon()  # again: it may have been interrupted before it let go
+                    old.abandon()  # again: an interrupt may have come before it was done
                 self._logs.pop(partition, None)
                 self.damaged[partition] = self._why_not_open(partition, error)
                 raise
             return log
 
     def _why_not_open(self, partition: TopicPartition, error: BaseException) -> LogstoreError:
-        """What users of a partition are told that could not be opened again."""
+        """The error for users of a partition that could not be reopened."""
         if isinstance(error, LogstoreError):
-            return copy(error)  # the one that is raised keeps its frames
+            return copy(error)  # without the frames of the one that is raised
         return ReopenRequiredError(
             None,
             f"{partition} must be reopened: opening it was interrupted ({type(error).__name__})",
@@ -564,11 +566,11 @@ class LogDirectory:
         self.context.fork_flag.check_usable(self.path, is_closed=self._is_closed)
 
     def close(self) -> None:
-        """Flush and close every log, store the checkpoints and the clean-shutdown marker, let go of the lock.
+        """Flush and close every log, store the checkpoints and the clean-shutdown marker, release the lock.
 
         Raises:
-            StorageError: something could not be made durable. Everything is closed all the same; the next
-                open recovers.
+            StorageError: something could not be made durable. Everything is closed anyway; the next open
+                recovers.
         """
         if (self._is_closed and not self.context.home.is_held) or self.context.fork_flag.is_forked:
             return
@@ -580,12 +582,12 @@ class LogDirectory:
             try:
                 self._close_locked()
             finally:
-                # Not while somebody can still write: where an interrupt comes first, closing again does it.
+                # Not while a log can still write. If an interrupt came before, the next close() does it.
                 if all(log.is_closed for log in self.logs()):
                     self.context.home.release()
 
     def _stop_background(self) -> None:
-        with self._lock:  # afterwards nobody makes another cleaner
+        with self._lock:  # no other thread creates a cleaner afterwards
             cleaner = self._cleaner
         if cleaner is not None:
             cleaner.stop()
@@ -610,17 +612,17 @@ class LogDirectory:
             self.context.home.release()
 
     def abandon(self) -> None:
-        """Let go without writing anything, as a crash would; for tests."""
+        """Release everything without writing, as a crash would; for tests."""
         self._abandon()
 
 
 def _map_all(
     pool: Executor, action: Callable[[TopicPartition], Log | None], partitions: list[TopicPartition]
 ) -> Iterable[Log | None]:
-    """``pool.map``.
+    """Call ``pool.map``.
 
     Raises:
-        RetriableError: there is no thread for it.
+        RetriableError: no thread can be started for it.
     """
     try:
         return pool.map(action, partitions)
@@ -638,33 +640,33 @@ def _close_log(log: Log) -> None:
 def check_partition_count(count: int) -> None:
     """
     Raises:
-        UsageError: not a number of partitions that a topic can have.
+        UsageError: a topic cannot have this number of partitions.
     """
     if type(count) is not int or not 1 <= count <= MAX_PARTITIONS:
         raise UsageError(f"partitions is {shown(count)}; it must be a number from 1 to {MAX_PARTITIONS}")
 
 
 def check_held(held: Iterable[int] | None, partition_count: int) -> Sequence[int]:
-    """The numbers of the partitions that a directory is to hold, of so many; all, if ``held`` is None.
+    """The numbers of the partitions, out of ``partition_count``, that a directory will hold; all of them if
+    ``held`` is None.
 
     Raises:
-        UsageError: not a number of partitions that a topic can have; or ``held`` is not a list of some of
-            them.
+        UsageError: a topic cannot have this number of partitions; or ``held`` is not a list of some of them.
     """
     check_partition_count(partition_count)
     return range(partition_count) if held is None else check_numbers(held, "held", range(partition_count))
 
 
 def _added_partitions(topic: TopicEntry, partition_count: int, held: Iterable[int] | None) -> Sequence[int]:
-    """The numbers of the new partitions of a topic that grows to so many which are to be held here.
+    """The new partitions that the directory will hold when a topic grows to ``partition_count``.
 
     Raises:
-        UsageError: it has as many; or ``held`` is not a list of some of the new numbers.
+        UsageError: the topic has as many or more; or ``held`` is not a list of some of the new numbers.
     """
     if partition_count <= topic.partition_count:
         raise UsageError(
-            f"topic {topic.name!r} has {topic.partition_count} partitions; it cannot get {partition_count} "
-            "in all"
+            f"topic {topic.name!r} has {topic.partition_count} partitions; the new number {partition_count} "
+            "must be larger"
         )
     added = range(topic.partition_count, partition_count)
     return added if held is None else check_numbers(held, "held", added, may_be_empty=True)

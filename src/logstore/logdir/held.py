@@ -1,4 +1,4 @@
-"""Which partitions of a topic a directory holds: what callers ask for, and what they are told.
+"""Which partitions of a topic a directory holds: checks of callers' arguments, and error messages.
 
 Knows numbers and catalogue entries; no directories.
 """
@@ -15,18 +15,18 @@ from logstore.logdir.catalogue import TopicEntry
 from logstore.model import how_to_make_int
 
 _MOST_SHOWN: Final = 8
-"""Runs of numbers in a message."""
+"""The most runs of numbers in a message."""
 
 
 def check_numbers(given: Any, name: str, among: range, *, may_be_empty: bool = False) -> tuple[int, ...]:
-    """The partition numbers that a caller gives, rising.
+    """The partition numbers that a caller gives, sorted.
 
     Args:
-        name: of the argument, for the message.
-        among: the numbers that are allowed.
+        name: the argument's name, for the message.
+        among: the allowed numbers.
 
     Raises:
-        UsageError: something else than distinct numbers ``among`` these.
+        UsageError: it is not a list of distinct numbers ``among`` these.
     """
     numbers = _listed(given, len(among) + 1)
     if numbers is None:
@@ -42,12 +42,12 @@ def check_numbers(given: Any, name: str, among: range, *, may_be_empty: bool = F
     if len(set(numbers)) < len(numbers):
         raise UsageError(f"{name} has a partition twice: {shown(numbers)}")
     if not numbers and not may_be_empty:
-        raise UsageError(f"{name} is empty; name one partition at least")
+        raise UsageError(f"{name} is empty; name at least one partition")
     return tuple(sorted(numbers))
 
 
 def _listed(given: Any, most: int) -> list[Any] | None:
-    """So many of them at most; None if there is nothing to list."""
+    """The first ``most`` items; None if it cannot be listed."""
     try:
         return None if isinstance(given, bytes | str) else list(islice(given, most))
     except MemoryError:
@@ -63,7 +63,7 @@ def _allowed(among: range) -> str:
 
 
 def shown_numbers(numbers: Iterable[int]) -> str:
-    """Partition numbers in a message: runs of them, ``0 to 3, 7``."""
+    """Partition numbers for a message, in runs: ``0 to 3, 7``."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and number == runs[-1][-1] + 1:
@@ -75,7 +75,7 @@ def shown_numbers(numbers: Iterable[int]) -> str:
 
 
 def not_held(topic: TopicEntry, number: int, path: str) -> UnknownTopicError:
-    """What is wrong with a call for a partition that the topic has and the directory does not hold."""
+    """The error for a call about a partition that the topic has but the directory does not hold."""
     return UnknownTopicError(
         not_held_reason(topic.name, number, topic.held_partitions, topic.partition_count, path)
     )
@@ -85,5 +85,5 @@ def not_held_reason(name: str, number: int, held: Sequence[int], partition_count
     return (
         f"{path} does not hold partition {number} of topic {name!r}: it has {shown_numbers(held)} of "
         f"{partition_count}, and another directory has this one. Open that directory; or, if the store is "
-        f"yours and not a broker's, topic.hold([{number}]) makes the partition here"
+        f"yours and not a broker's, topic.hold([{number}]) creates the partition here"
     )

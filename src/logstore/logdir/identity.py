@@ -1,4 +1,4 @@
-"""Who this directory is: ``meta.properties``, and whether a path is a store at all."""
+"""The identity of a directory: ``meta.properties``, and whether a path is a store at all."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from logstore.warning import warn
 
 MAX_META_BYTES = 64 * 1024
 BACKUP_NAME = "backup.json"
-"""What a store has that is a backup, and that nobody has opened for writing: what is in it, of which
-store."""
+"""A store with this file is a backup that was never opened for writing. The file says what it contains, and
+of which store."""
 UNFINISHED_BACKUP_NAME = "backup.unfinished"
-"""A directory with this file is none: it is about to become a backup, or was one."""
+"""A directory with this file is not a store: it is about to become a backup, or was one."""
 _MISSING_DIRECTORY = (
     "the partition's directory is missing. Restore it from a copy; or make an empty one, and reopen the "
     "partition with accept_loss=True to begin an empty log; or, if another directory has the partition now, "
@@ -44,7 +44,7 @@ _MISSING_DIRECTORY = (
 _SET_ASIDE = (
     "the partition's directory is missing, but {stray} is beside it: a broker that did not know the topic "
     "has set its records aside under that name. Nothing is lost: while neither a broker nor a store has the "
-    "directory open, rename it back to {name}. To have a broker serve the topic, hand it over to one with "
+    "directory open, rename it back to {name}. If a broker should serve the topic, hand it over with "
     "logstore.handover()"
 )
 _HANDED_IN_PART = (
@@ -52,14 +52,14 @@ _HANDED_IN_PART = (
     "store, and call logstore.handover() again: it finishes what it began"
 )
 _UNFINISHED = (
-    "{path} is an unfinished backup, of a call that was killed or is under way. The next store.backup() to "
-    "the same path removes it"
+    "{path} is an unfinished backup, of a call that was killed or is still running. The next store.backup() "
+    "to the same path removes it"
 )
 _EXCHANGED_IN_PART = (
     "{path} does not exist, but {path}.previous does: store.backup() was killed between two renames. Call it "
     "again; or rename {path}.previous, which is the last backup but one, to {path}"
 )
-_GUESSES = uuid.UUID("7f1cf2f0-9a5d-4d0e-a5f4-5bd1be0e6c1f")  # any; the guesses' name space
+_GUESSES = uuid.UUID("7f1cf2f0-9a5d-4d0e-a5f4-5bd1be0e6c1f")  # arbitrary: the name space of guessed ids
 _STORE_FILES = {*STORE_NAMES, LOCK_NAME}
 
 
@@ -77,12 +77,12 @@ def prepare_directory(files: Files, path: str, *, create: bool) -> None:
             raise UsageError(_EXCHANGED_IN_PART.format(path=path))
         if not create:
             raise UsageError(
-                f"{path} does not exist; logstore.open() makes it, for writing and with create=True"
+                f"{path} does not exist; logstore.open() creates it when opening for writing with create=True"
             )
         make_durably(files, path)
         return
     entries = files.list_directory(path)
-    names = {entry.name.removesuffix(".tmp") for entry in entries}  # a crash may leave only such a one
+    names = {entry.name.removesuffix(".tmp") for entry in entries}  # a crash may leave only a .tmp file
     if UNFINISHED_BACKUP_NAME in names:
         raise UsageError(_UNFINISHED.format(path=path))
     if any(parse_segment_file_name(name) is not None for name in names):
@@ -92,7 +92,7 @@ def prepare_directory(files: Files, path: str, *, create: bool) -> None:
 
 
 def make_durably(files: Files, path: str) -> None:
-    """Make the directory and its parents, so that a power cut cannot take their names."""
+    """Create the directory and its parents durably: a power cut cannot remove them."""
     if not files.is_directory(path):
         make_durably(files, parent_of(path))
         files.make_directory(path)
@@ -100,14 +100,14 @@ def make_durably(files: Files, path: str) -> None:
 
 
 def end_being_backup(files: Files, path: str) -> None:
-    """A backup that is opened for writing is a store like others from then on; :meth:`take_clean_marker`
-    makes that durable."""
+    """Turn a backup that is opened for writing into an ordinary store; :meth:`take_clean_marker` makes that
+    durable."""
     if files.is_file(f"{path}/{BACKUP_NAME}"):
         files.remove(f"{path}/{BACKUP_NAME}")
 
 
 def parse_name(name: str) -> DirectoryName | None:
-    """What a directory in a store is, or None if it is none of ours."""
+    """Parse the name of a directory in a store; None if it is not a partition's."""
     try:
         return parse_directory_name(name)
     except InvalidTopicError:
@@ -115,7 +115,7 @@ def parse_name(name: str) -> DirectoryName | None:
 
 
 def list_partitions(files: Files, path: str) -> list[tuple[str, DirectoryName]]:
-    """(directory name, parsed) of every partition directory, in whatever state."""
+    """(directory name, parsed) of every partition directory, in any state."""
     found = []
     for entry in files.list_directory(path):
         parsed = parse_name(entry.name) if entry.is_directory else None
@@ -125,9 +125,9 @@ def list_partitions(files: Files, path: str) -> list[tuple[str, DirectoryName]]:
 
 
 def unknown_partitions(files: Files, path: str, known: Container[str]) -> dict[str, set[int]]:
-    """Topics that are not ``known``, as the partition directories say: the numbers of those that are there.
-    Only directories with a partition's files count, since ``backup-2024`` is named like one too. A cluster's
-    metadata log is no topic: its controllers alone write and cut it, and a broker does not load it as one
+    """Topics that have partition directories but are not ``known``, with the numbers of those partitions.
+    Only directories with a partition's files count, since ``backup-2024`` looks like one too. A cluster's
+    metadata log is not a topic: only its controllers write and cut it, and a broker does not load it as one
     either."""
     found: dict[str, set[int]] = {}
     for name, parsed in list_partitions(files, path):
@@ -152,8 +152,8 @@ def holds_partition(files: Files, directory: str) -> bool:
 
 
 def stored_topic_id(files: Files, path: str, topic: str, numbers: Iterable[int]) -> uuid.UUID | None:
-    """The topic's id as most of its partition directories have it, and of those the first; None where none
-    can be read."""
+    """The topic id that most of the partition directories have; the first such id on a tie; None if none can
+    be read."""
     found: Counter[uuid.UUID] = Counter()
     for number in sorted(numbers):
         try:
@@ -167,21 +167,21 @@ def stored_topic_id(files: Files, path: str, topic: str, numbers: Iterable[int])
 
 
 def foreign_topic_id(files: Files, directory: str, topic_id: uuid.UUID) -> uuid.UUID | None:
-    """The id of the topic that a partition's directory belongs to, if that is another one. Without
-    ``partition.metadata``, which a broker before 2.8 does not write, nobody can tell: None."""
+    """The id of the topic that a partition's directory belongs to, if that is another topic. Also None if
+    there is no ``partition.metadata``, which brokers before 2.8 do not write: the topic is then not known."""
     found = read_topic_id(files, directory)
     return found if found is not None and found != topic_id else None
 
 
 def check_topic_id(files: Files, directory: str, topic: str, topic_id: uuid.UUID) -> None:
-    """As a broker does, which takes no partition of another topic for its own.
+    """Refuse a partition of another topic, as a broker does.
 
     Raises:
-        CorruptionError: the directory belongs to a topic of another id.
+        CorruptionError: the directory belongs to a topic with another id.
     """
     try:
         foreign = foreign_topic_id(files, directory, topic_id)
-    except CorruptionError as error:  # the records are whose they were
+    except CorruptionError as error:  # a damaged id says nothing about the records
         warn("ignoring a damaged topic id: %s", error)
         return
     if foreign is not None:
@@ -190,20 +190,20 @@ def check_topic_id(files: Files, directory: str, topic: str, topic_id: uuid.UUID
 
 def wrong_topic_id(foreign: uuid.UUID, topic: str, topic_id: uuid.UUID) -> str:
     return (
-        f"the partition is of topic {foreign}; {topic!r} is {topic_id}. Put the topic's own directory back; "
-        f"or to make these records part of {topic!r}, remove {METADATA_NAME} there, and reopen the partition"
+        f"the partition belongs to topic id {foreign}; {topic!r} has {topic_id}. Put the topic's own "
+        f"directory back; or to make these records part of {topic!r}, remove {METADATA_NAME} there, and "
+        "reopen the partition"
     )
 
 
 def guessed_topic_id(topic: str) -> uuid.UUID:
-    """What a reader takes for the id of a topic whose directories have none, as a broker before 2.8 leaves
-    them: the same in every process. The first open for writing gives it a true one."""
+    """The id that readers assume for a topic whose directories have none, as brokers before 2.8 leave them.
+    It is the same in every process. The first open for writing gives the topic a real id."""
     return uuid.uuid5(_GUESSES, topic)
 
 
 def missing_directory(files: Files, path: str, partition: TopicPartition) -> CorruptionError:
-    """What is wrong where a partition's directory is not there, and what to do: a broker may have renamed
-    it."""
+    """The error for a missing partition directory, with what to do: a broker may have renamed it."""
     name = partition_directory_name(*partition)
     reason = _MISSING_DIRECTORY.format(number=partition.partition)
     for stray in stray_names(files, path, partition):
@@ -215,7 +215,7 @@ def missing_directory(files: Files, path: str, partition: TopicPartition) -> Cor
 
 
 def stray_names(files: Files, path: str, partition: TopicPartition) -> list[str]:
-    """The directories that are named as a broker names those of the partition that it sets aside."""
+    """The directories of the partition that a broker has set aside, by their names."""
     tail = f"-{partition.partition}."
     begin = stray_directory_name(*partition, uuid.UUID(int=0).hex).rpartition(tail)[0] + tail
     return sorted(
@@ -226,8 +226,8 @@ def stray_names(files: Files, path: str, partition: TopicPartition) -> list[str]
 
 
 def is_brokers_directory(files: Files, path: str) -> bool:
-    """Whether a Kafka broker has made the directory: it keeps its metadata log there, or it has written
-    ``meta.properties``. That file begins with a comment then, with the date; logstore writes none."""
+    """Whether the directory is a Kafka broker's: it has a metadata log, or a ``meta.properties`` that a
+    broker wrote. A broker begins that file with a comment that has the date; logstore writes none."""
     if files.is_directory(f"{path}/{CLUSTER_METADATA_NAME}"):
         return True
     data = read_small_file(files, f"{path}/{META_PROPERTIES_NAME}", MAX_META_BYTES)

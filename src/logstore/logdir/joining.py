@@ -1,7 +1,7 @@
-"""The records of a topic's partitions as one sequence: all that there are, or as they come.
+"""The records of a topic's partitions as one sequence: all that exist, or new ones as they arrive.
 
-Each partition's records stay in the order of their offsets. Between partitions the order is that of the
-timestamps, or one partition comes after the other. Knows logs as readers do; takes no lock.
+Each partition's records stay in the order of their offsets. Partitions are merged by timestamp, or follow one
+after the other. Knows logs as readers do; takes no lock.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ Start = Literal["earliest", "latest"] | datetime | Mapping[int, OffsetOrTime]
 """Where a reader of several partitions begins: at their beginnings, at their ends, at a time, or at an offset
 or a time for each. A partition that a mapping leaves out is read from its beginning."""
 Stop = datetime | Mapping[int, OffsetOrTime]
-"""Where one ends. A partition that a mapping leaves out is read to its end."""
+"""Where a reader ends. A partition that a mapping leaves out is read to its end."""
 
 _LOOK_EVERY_SECONDS: Final = 1.0
-"""How long a follower waits at most before it asks for new partitions."""
+"""The longest that a follower waits before it looks for new partitions."""
 
 Logs = Mapping[int, ReadableLog]
-"""By partition."""
+"""Logs by partition number."""
 
 
 def check_order(order: Any) -> bool:
     """Whether partitions are merged by timestamp.
 
     Raises:
-        UsageError: it is not one of the two.
+        UsageError: it is not 'timestamp' or 'partition'.
     """
     if isinstance(order, str) and plain_text(order) in ("timestamp", "partition"):
         return bool(plain_text(order) == "timestamp")
@@ -52,7 +52,7 @@ def check_order(order: Any) -> bool:
 def check_start(start: Any, partition_count: int) -> Start:
     """
     Raises:
-        UsageError: it is no :data:`Start`, or names a partition that the topic does not have.
+        UsageError: it is not a :data:`Start`, or names a partition that the topic does not have.
     """
     if isinstance(start, str) and plain_text(start) in ("earliest", "latest"):
         return "earliest" if plain_text(start) == "earliest" else "latest"
@@ -62,7 +62,7 @@ def check_start(start: Any, partition_count: int) -> Start:
 def check_stop(stop: Any, partition_count: int) -> Stop:
     """
     Raises:
-        UsageError: it is neither a time nor a mapping from the topic's partitions.
+        UsageError: it is neither a time nor a mapping from partitions of the topic.
     """
     return _check_place(stop, "stop", "a datetime", partition_count)
 
@@ -79,7 +79,7 @@ def _check_place(place: Any, name: str, choices: str, partition_count: int) -> S
     for number in plain:
         if type(number) is not int or not 0 <= number < partition_count:
             raise UsageError(
-                f"{name} names partition {shown(number)}; there are {partition_count}, from 0 on"
+                f"{name} names partition {shown(number)}; the topic has {partition_count}, from 0 on"
             )
     return plain
 
@@ -128,12 +128,12 @@ def follow_logs(
     by_timestamp: bool,
     make_waiting: Callable[[Sequence[str]], Waiting] | None,
 ) -> Iterator[Record]:
-    """See :meth:`.Topic.follow`. What is wrong about the start is said at once.
+    """See :meth:`.Topic.follow`. A wrong start raises at once.
 
     Args:
-        held: gives the logs that there are now.
-        make_waiting: how to wait for changes in directories; None if the logs tell of their changes, being
-            open for writing here.
+        held: returns the logs that exist now.
+        make_waiting: how to wait for changes in directories; None if the logs are open for writing here, and
+            so report their changes.
     """
     logs = held()
     positions = {number: log.position_at(offset_of(start, number), isolation) for number, log in logs.items()}
@@ -142,7 +142,7 @@ def follow_logs(
 
 
 class _Followed:
-    """The logs of a follower, and where it is in each."""
+    """The logs of a follower, and its position in each."""
 
     def __init__(self, logs: dict[int, ReadableLog], positions: dict[int, int], isolation: Isolation) -> None:
         self.logs = logs
@@ -150,8 +150,8 @@ class _Followed:
         self._isolation = isolation
 
     def renew(self, logs: Logs) -> list[int]:
-        """Follow these logs from now on: new ones from their beginning. Returns which are new, or were opened
-        again."""
+        """Follow these logs from now on; new ones from their beginning. Returns which are new or were
+        reopened."""
         changed = [number for number, log in logs.items() if self.logs.get(number) is not log]
         for number in changed:
             self.logs[number] = logs[number]
@@ -159,7 +159,7 @@ class _Followed:
         return changed
 
     def advance(self, numbers: Iterable[int]) -> list[Iterator[Record]]:
-        """What can be read now of some logs; of those that have nothing, nothing."""
+        """The records that can be read now in some logs; logs without new records are left out."""
         found = []
         for number in numbers:
             before = self._positions[number]
@@ -205,7 +205,7 @@ def _follow(
 
 
 class _ToldGrowth:
-    """Which logs have grown, where they are open for writing here and say so themselves."""
+    """Which logs have grown, for logs that are open for writing here and report it themselves."""
 
     def __init__(self) -> None:
         self._stops: list[Callable[[], None]] = []
@@ -225,7 +225,7 @@ class _ToldGrowth:
         self._changed.set()
 
     def take(self, followed: _Followed) -> list[int]:
-        """The logs to look at. One that grows from now on is in the next list."""
+        """The logs to look at. A log that grows from now on is in the next list."""
         self._changed.clear()
         grown, self._grown = self._grown, set()
         return sorted(grown)
@@ -239,7 +239,7 @@ class _ToldGrowth:
 
 
 class _WatchedGrowth:
-    """The same, where another process writes the logs, and their files tell."""
+    """The same for logs that another process writes, by watching their files."""
 
     def __init__(self, make_waiting: Callable[[Sequence[str]], Waiting]) -> None:
         self._make_waiting = make_waiting

@@ -1,9 +1,9 @@
 """Which partition of a topic a record goes to.
 
-By its key, as Kafka's Java producer does. Without a key a batch's worth goes to one partition, then to the
-next: batches are then full ones (KIP-480's idea). Knows sizes and counts; no logs.
+Chooses by the key, as Kafka's Java producer does. Without keys, a batch's worth of records goes to one
+partition, then to the next, so that batches are full (KIP-480's idea). Knows sizes and counts; no logs.
 
-No lock: threads that meet here may make a run of records longer or shorter, which harms nobody.
+No lock: threads that meet here may make a run of records longer or shorter, which does no harm.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from logstore.model import Bytes
 from logstore.partition.encoding.rows import check_payload, columns_of, copied
 
 REMEMBERED_KEYS = 65_536
-"""In plain Python hashing a key costs 2 µs, remembering it 0.1."""
+"""How many keys plain Python remembers: hashing a key costs 2 µs, looking it up 0.1 µs."""
 
 _SIZED = (bytes, bytearray)
 _RECORD_OVERHEAD_BYTES = 8  # about what a record takes besides its value
 
 
 def _bytes_of(value: Any) -> int:
-    """0 for what is refused where it is appended."""
+    """The size of a value; 0 for one that the append will refuse."""
     try:
         return len(value) if type(value) is memoryview else 0
     except ValueError:  # it was released
@@ -46,10 +46,10 @@ class Placement:
     def choose(
         self, key: Bytes | None, value: Any, partition_count: int, held: Sequence[int] | None = None
     ) -> int:
-        """The partition of the next record; without a key one of those ``held``, of all if it is None.
+        """The partition of the next record. Without a key, one of those ``held``, or of all if it is None.
 
         Raises:
-            InvalidRecordError: the key is not bytes-like. The value is checked where it is appended.
+            InvalidRecordError: the key is not bytes-like. The append checks the value.
         """
         if type(key) is bytes:
             return self._of_key(key, partition_count)
@@ -68,7 +68,7 @@ class Placement:
     def divide(
         self, rows: Sequence[Any], partition_count: int, held: Sequence[int] | None = None
     ) -> dict[int, list[Any]]:
-        """The rows by the partition of each, as :meth:`choose` has it.
+        """The rows by partition, as :meth:`choose` chooses it.
 
         Raises:
             InvalidRecordError: a key is not bytes-like.

@@ -1,9 +1,9 @@
-"""Reading again, slowly and in the background, what was made durable long ago: disks lose bits unasked.
+"""Reads old durable data again, slowly and in the background, because disks silently lose bits.
 
-One pass goes over the sealed segments of every log that lie below its recovery point, and checks what
+One pass goes over the sealed segments below the recovery point of every log, and checks what
 :meth:`Log.verify` checks of a segment. It works in steps of the scheduler: each reads some pieces, bounded in
-bytes and in time, and the next one comes when the rate allows it. Where it stands is remembered in memory
-only. It changes nothing, holds no lock, and leaves the system's cache as it finds it.
+bytes and in time, and the next one follows when the rate allows it. Its position is kept only in memory. It
+changes nothing, holds no lock, and leaves the system's cache as it finds it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from logstore.partition.state.context import LogContext
 from logstore.warning import warn
 
 STEP_MS: Final = 100
-"""A step takes at most this long, and so much time is between the beginnings of two: flushes, which the same
-thread does, wait no longer for it."""
+"""The longest time of a step, and the least time from the beginning of one to the next: flushes, which run in
+the same thread, wait no longer than this."""
 _MAX_WARNINGS = 10  # about one log in one pass
 
 
@@ -31,13 +31,13 @@ class Scrubber:
 
     def __init__(self, context: LogContext, logs: Callable[[], list[Log]]) -> None:
         self.found: dict[TopicPartition, VerifyReport] = {}
-        """The partitions in which the last look found damage."""
+        """The partitions in which the last check found damage."""
         self._context = context
         self._logs = logs
         self._steps: Iterator[int] = iter(())
 
     def start(self) -> None:
-        """Let the scheduler do it, if the settings want it."""
+        """Schedule the passes, if the settings enable them."""
         interval_ms = self._context.config.scrub_interval_ms
         if interval_ms >= 0:
             self._context.scheduler.after(interval_ms, "scrub", self._begin)
@@ -47,7 +47,7 @@ class Scrubber:
         self._continue()
 
     def _continue(self) -> None:
-        """One step; the next one follows, or after a pause the next pass."""
+        """Do one step, and schedule the next one; or after a pause the next pass."""
         config, clock = self._context.config, self._context.clock
         rate = config.scrub_bytes_per_second
         deadline_ms = clock.monotonic_ms() + STEP_MS
@@ -68,11 +68,11 @@ class Scrubber:
         for log in logs:
             try:
                 yield from self._scrub(log)
-            except Exception as error:  # also where memory ran out: the others have their turn, now and later
+            except Exception as error:  # also if memory ran out: the other logs are still scrubbed
                 warn("%s could not be scrubbed: %s: %s", log.partition, type(error).__name__, error)
 
     def _scrub(self, log: Log) -> Iterator[int]:
-        """What is found in a log that is cut, closed or deleted meanwhile says nothing."""
+        """Scrub one log. Findings are dropped if the log is cut, closed or deleted meanwhile."""
         if log.is_closed or log.needs_reopen:
             return
         started_ms = self._context.clock.monotonic_ms()

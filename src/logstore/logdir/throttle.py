@@ -1,6 +1,6 @@
-"""A rate that several threads keep together: who has taken too much sleeps, and who sleeps is others' work.
+"""A rate shared by several threads: a thread that is ahead of the rate sleeps.
 
-Decides how long; the sleeping is up to the caller, who may have to end it early. Knows a clock and no files.
+Decides only how long; the caller sleeps, and may have to end that early. Knows a clock and no files.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from typing import Final
 from logstore.clock import Clock
 
 CREDIT_MS: Final = 300
-"""So much time that nobody used may be made up for: work that comes in pieces still reaches the rate. Kafka
-looks at its rate as often."""
+"""How much unused time may be made up for later, so that work in pieces still reaches the rate. Kafka checks
+its rate in the same interval."""
 
 LEAST_MS: Final = 10
 """Shorter delays gather until they are this long: each sleep costs a system call and a wake-up."""
 
 
 class SharedThrottle:
-    """Bytes per second, over all who call :meth:`delay_ms`.
+    """Bytes per second, over all callers of :meth:`delay_ms`.
 
-    Every byte is due when those before it have had their time. Lock: ``_lock`` guards ``_due_us``.
+    Each byte is due when the bytes before it have taken their time. Lock: ``_lock`` guards ``_due_us``.
     """
 
     def __init__(self, bytes_per_second: int, clock: Clock) -> None:
@@ -29,7 +29,7 @@ class SharedThrottle:
         self._clock = clock
         self._lock = threading.Lock()
         self._due_us = clock.monotonic_ms() * 1000
-        """When all that was taken so far is paid for, at this rate."""
+        """When all bytes counted so far have taken their time at this rate."""
 
     def delay_ms(self, size_bytes: int) -> int:
         """Count bytes that were read or written; returns how long to sleep before the next."""

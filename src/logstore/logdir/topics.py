@@ -1,9 +1,9 @@
-"""The topics of a directory that this process holds: their catalogue entries and partition directories.
+"""The topics of a directory that this process owns: their catalogue entries and partition directories.
 
-Knows in which order entries are stored and directories made and renamed, so that a crash at any point leaves
-a topic that is there, or is not, or is finished by the next open. Does not know logs.
+Knows in which order to store entries and to create and rename directories, so that after a crash at any point
+a topic exists, or does not, or the next open finishes the work. Does not know logs.
 
-Lock: the caller's, for every change. The entries are replaced in one assignment, so looking needs none.
+Lock: every change needs the caller's. The entries are replaced in one assignment, so reading needs none.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from logstore.warning import inform, warn
 
 
 class TopicTable:
-    """Topics by name. What a failed change leaves behind is hidden at once, and removed by the next change of
-    that name or the next open."""
+    """Topics by name. What a failed change leaves behind is hidden at once; the next change of a topic with
+    that name, or the next open, removes it."""
 
     def __init__(self, files: Files, home: LogHome, default: TopicConfig) -> None:
         self._files = files
@@ -51,10 +51,10 @@ class TopicTable:
         self._default = default
         self._entries: dict[str, TopicEntry] = {}
         self.adopted: set[str] = set()
-        """Topics that this open found without a catalogue entry."""
+        """Topics found at this open without a catalogue entry."""
         self._is_stored = False
         self._implied: list[str] = []
-        """Topics whose entry left the limit of time to the default of an older logstore."""
+        """Topics whose entry has no time limit, because an older logstore had a default for it."""
 
     # Looking
 
@@ -69,7 +69,7 @@ class TopicTable:
         return entry if entry is not None and entry.state is TopicState.LIVE else None
 
     def id_of(self, name: str) -> uuid.UUID:
-        """Of a topic in whatever state."""
+        """The id of a topic in any state."""
         return self._entries[name].topic_id
 
     def directory_of(self, partition: TopicPartition) -> str:
@@ -78,8 +78,8 @@ class TopicTable:
     # Opening
 
     def load(self) -> None:
-        """Read the catalogue, completed by partition directories that it does not know: a broker wrote them,
-        or somebody put them here. Changes nothing.
+        """Read the catalogue, and add topics for partition directories that it does not know: a broker wrote
+        them, or a user copied them here. Changes nothing.
 
         Raises:
             CorruptionError, UnsupportedVersionError: the catalogue cannot be read.
@@ -99,7 +99,7 @@ class TopicTable:
         self._entries = entries
 
     def finish_interrupted(self) -> None:
-        """Carry creations and deletions to their end, and remove what deletions left."""
+        """Finish interrupted creations and deletions, and remove what deletions left."""
         for entry in list(self._entries.values()):
             if entry.state is TopicState.CREATING:
                 self._make_directories(entry, entry.held_partitions)
@@ -130,12 +130,12 @@ class TopicTable:
             )
 
     def _tell_implied(self) -> None:
-        """Once: the catalogue says by now that they keep their records."""
+        """Warn once: from now on the catalogue says that these topics keep their records."""
         names, self._implied = [name for name in self._implied if self.get(name) is not None], []
         if names:
             warn(
-                "no limit of time was set for %s: seven days was the default, and from now on nothing is "
-                "deleted; for that limit, topic.configure(retention_ms=604_800_000)",
+                "no time limit was set for %s: the default was seven days, but from now on nothing is "
+                "deleted; to keep that limit, call topic.configure(retention_ms=604_800_000)",
                 ", ".join(map(repr, names)),
             )
 
@@ -144,12 +144,12 @@ class TopicTable:
     def begin(
         self, name: str, partition_count: int, held: Iterable[int], config: TopicConfig | None
     ) -> TopicEntry:
-        """Say that a topic is being created, and make the directories of the partitions that are ``held``.
-        :meth:`finish` makes it a topic; a crash before is finished by the next open.
+        """Store that a topic is being created, and create the directories of the partitions in ``held``.
+        :meth:`finish` completes it; after a crash before that, the next open does.
 
         Raises:
-            TopicExistsError: it is there, or one whose name differs only in ``.`` and ``_``; or a partition
-                of such a topic is, which somebody has put there since the store was opened.
+            TopicExistsError: the topic exists, or one whose name differs only in ``.`` and ``_``; or a
+                partition directory of that name was put there since the store was opened.
         """
         self._check_free(name)
         if name in self._entries:
@@ -167,18 +167,18 @@ class TopicTable:
         return entry
 
     def finish(self, entry: TopicEntry) -> TopicEntry:
-        """Make a topic of it, durably."""
+        """Complete a creation or a growth, durably."""
         return self._put(entry.in_state(TopicState.LIVE))
 
     def undo(self, name: str) -> None:
-        """Take back a creation that failed. If that fails too, the next open finishes one or the other."""
+        """Undo a failed creation. If that fails too, the next open finishes the creation or the undoing."""
         entry = self._entries.get(name)
         if entry is not None and entry.state is TopicState.CREATING:
-            with contextlib.suppress(LogstoreError):  # the error in flight says more
+            with contextlib.suppress(LogstoreError):  # the original error says more
                 self._finish_failed(entry)
 
     def _finish_failed(self, entry: TopicEntry) -> None:
-        """Remove what a creation or deletion left that failed half-way."""
+        """Remove what a failed creation or deletion left."""
         self._show({**self._entries, entry.name: entry.in_state(TopicState.DELETING)})
         self._store(self._entries)
         self.take_out(entry)
@@ -186,10 +186,10 @@ class TopicTable:
     def _check_free(self, name: str) -> None:
         for other in self._entries.values():
             if other.name == name and other.state is TopicState.LIVE:
-                raise TopicExistsError(f"topic {name!r} is there already; require_topic() returns it")
+                raise TopicExistsError(f"topic {name!r} exists already; require_topic() returns it")
             if other.name != name and has_name_clash(other.name, name):
                 raise TopicExistsError(
-                    f"topic {name!r} clashes with {other.name!r}: Kafka takes . and _ for the same"
+                    f"topic {name!r} clashes with {other.name!r}: Kafka treats . and _ as the same"
                 )
 
     def _check_vacant(self, entry: TopicEntry, numbers: Iterable[int]) -> None:
@@ -198,11 +198,11 @@ class TopicTable:
             if self._is_taken(entry, directory):
                 raise TopicExistsError(
                     f"{directory} holds a partition of another topic. Move it away; or close and open the "
-                    "store, which then has it as a topic"
+                    "store, which then finds it as a topic"
                 )
 
     def _is_taken(self, entry: TopicEntry, directory: str) -> bool:
-        """Whether somebody has put a partition there that is none of the topic's."""
+        """Whether the directory holds a partition that is not the topic's."""
         if not self._files.is_directory(directory):
             return False
         try:
@@ -212,13 +212,14 @@ class TopicTable:
         return holds_partition(self._files, directory) if found is None else found != entry.topic_id
 
     def _make_directories(self, entry: TopicEntry, numbers: Iterable[int]) -> None:
-        """Nothing of a partition that had the same name before may live on in the new one."""
+        """Create the directories of new partitions. Forgets everything about an earlier partition of the same
+        name, so that none of it carries over."""
         partitions = [TopicPartition(entry.name, number) for number in numbers]
         self._home.forget(partitions)
 
         def make(partition: TopicPartition) -> None:
             directory = self.directory_of(partition)
-            if not self._is_taken(entry, directory):  # else opening it says so
+            if not self._is_taken(entry, directory):  # else opening it raises
                 self._files.make_directory(directory)
                 write_topic_id(self._files, directory, entry.topic_id)
 
@@ -230,15 +231,15 @@ class TopicTable:
     def begin_growth(
         self, entry: TopicEntry, numbers: Sequence[int], partition_count: int | None = None
     ) -> TopicEntry:
-        """Make the directories of more partitions; of a topic that has ``partition_count`` then, if that is
-        given. Until :meth:`finish` they are not held: a crash before leaves empty directories, which the next
-        growth takes over.
+        """Create the directories of more partitions; ``partition_count``, if given, is the topic's new total.
+        They are not held until :meth:`finish`: a crash before it leaves empty directories, which the next
+        growth uses.
 
         Raises:
-            TopicExistsError: somebody has put a partition of another topic there.
+            TopicExistsError: one of the directories holds a partition of another topic.
         """
         if not set(numbers).isdisjoint(entry.letting_go):
-            entry = self.take_out_parts(entry)[0]  # it failed half-way
+            entry = self.take_out_parts(entry)[0]  # an earlier let_go() failed half-way
         self._check_vacant(entry, numbers)
         self._make_directories(entry, numbers)
         return entry.holding([*entry.held_partitions, *numbers], partition_count)
@@ -250,7 +251,7 @@ class TopicTable:
     # Deleting
 
     def hide(self, entry: TopicEntry) -> TopicEntry:
-        """Say, durably, that a topic is going: a crash later cannot bring a part of it back."""
+        """Store, durably, that a topic is being deleted: a later crash cannot bring part of it back."""
         return self._put(entry.in_state(TopicState.DELETING))
 
     def take_out(self, entry: TopicEntry) -> list[str]:
@@ -266,7 +267,7 @@ class TopicTable:
         return renamed
 
     def _rename_away(self, entry: TopicEntry, partitions: Iterable[TopicPartition]) -> list[str]:
-        """Forget partitions, and give their directories the names of deleted ones, durably. Returns these."""
+        """Forget partitions, and durably rename their directories to deleted ones. Returns the new names."""
         renamed = []
         self._home.forget(partitions)
         for partition in partitions:
@@ -279,14 +280,14 @@ class TopicTable:
         return renamed
 
     def hide_parts(self, entry: TopicEntry, numbers: Iterable[int]) -> TopicEntry:
-        """Say, durably, that partitions are going: they are not held any more."""
+        """Store, durably, that partitions are no longer held."""
         going = set(numbers)
         left = entry.holding(set(entry.held_partitions) - going)
         return self._put(replace(left, letting_go=tuple(sorted(going.union(entry.letting_go)))))
 
     def take_out_parts(self, entry: TopicEntry) -> tuple[TopicEntry, list[str]]:
-        """Remove the hidden partitions of a topic; returns it, and their directories under their new names,
-        for :meth:`remove_directories`."""
+        """Remove the hidden partitions of a topic; returns the topic, and the partitions' directories under
+        their new names, for :meth:`remove_directories`."""
         renamed = self._take_parts_away(entry)
         self._store(self._entries)
         return self._entries[entry.name], renamed
@@ -297,8 +298,8 @@ class TopicTable:
         return renamed
 
     def _partitions_ever(self, entry: TopicEntry) -> list[TopicPartition]:
-        """Those of a topic, and those that a growth made and did not finish: of directories that stay, the
-        next open would make a topic again."""
+        """The partitions of a topic, and those that a growth created and did not finish: if their directories
+        stayed, the next open would make a topic of them again."""
         numbers = {*entry.held_partitions, *entry.letting_go}
         for name, parsed in list_partitions(self._files, self._path):
             is_live = parsed.kind is DirectoryKind.LIVE and parsed.topic == entry.name
@@ -307,24 +308,25 @@ class TopicTable:
         return [TopicPartition(entry.name, number) for number in sorted(numbers)]
 
     def _is_anothers(self, entry: TopicEntry, directory: str) -> bool:
-        """Whether the directory says that it is another topic's: then it is not deleted with this one, and
-        the next open makes a topic of it."""
+        """Whether the directory says that it belongs to another topic: it is then not deleted with this one,
+        and the next open makes a topic of it."""
         with contextlib.suppress(CorruptionError):
             foreign = foreign_topic_id(self._files, directory, entry.topic_id)
             if foreign is not None:
-                warn("%s stays: it is of topic %s, not of %s", directory, foreign, entry.topic_id)
+                warn("%s stays: it belongs to topic %s, not to %s", directory, foreign, entry.topic_id)
                 return True
         return False
 
     def _belongs_to(self, entry: TopicEntry, directory: str) -> bool:
-        """Whether the directory says so itself; one whose word is damaged is nobody's to delete."""
+        """Whether the directory says that it belongs to the topic. If its id is damaged, it must not be
+        deleted: false."""
         with contextlib.suppress(CorruptionError):
             return read_topic_id(self._files, directory) == entry.topic_id
         return False
 
     def remove_directories(self, directories: Iterable[str], files: Files | None = None) -> None:
-        """Remove partition directories with their files. What cannot be removed stays, and is tried again by
-        the next open: it harms nobody."""
+        """Remove partition directories with their files. What cannot be removed stays, without harm; the next
+        open tries again."""
         for directory in directories:
             try:
                 _remove_directory(files or self._files, directory)
@@ -359,10 +361,10 @@ def _remove_directory(files: Files, directory: str) -> None:
 
 
 def as_broker_left(files: Files, path: str, stored: Mapping[str, TopicEntry]) -> dict[str, TopicEntry]:
-    """The entries of a catalogue, but in a broker's directory as that has changed its topics since: those
-    that it has deleted are gone, some may have more partitions, and more may be held. Topics whose
-    directories it has set aside stay: their users are told so; and one that was held and is not there is
-    missed, be it that the broker has moved it elsewhere."""
+    """The entries of a catalogue; in a broker's directory, updated by what the broker has changed since.
+    Topics that it has deleted are gone; others may have more partitions, and more may be held. Topics whose
+    directories it has set aside stay, so that their users get an error that says so. A partition that was
+    held and does not exist counts as missing, even if the broker has moved it elsewhere."""
     entries = dict(stored)
     if not stored or not is_brokers_directory(files, path):
         return entries
@@ -381,8 +383,8 @@ def as_broker_left(files: Files, path: str, stored: Mapping[str, TopicEntry]) ->
 def entry_of_directories(
     name: str, topic_id: uuid.UUID, numbers: Iterable[int], default: TopicConfig
 ) -> TopicEntry:
-    """A topic that no catalogue knows: it has the partitions that are there, and as many as the highest of
-    their numbers says. More may be elsewhere."""
+    """The entry of a topic that is in no catalogue. It holds the partitions found; the highest number gives
+    the count, since others may be elsewhere."""
     held = set(numbers)
     entry = TopicEntry(
         name=name, topic_id=topic_id, partition_count=max(held) + 1, config=keep_everything(default)
@@ -391,5 +393,5 @@ def entry_of_directories(
 
 
 def keep_everything(config: TopicConfig) -> TopicConfig:
-    """Settings for a topic whose own are not known: nothing may be deleted because of a default."""
+    """The settings for a topic whose own are not known: no record may be deleted because of a default."""
     return replace(config, cleanup_policy="delete", retention_ms=-1, retention_bytes=-1)

@@ -1,7 +1,7 @@
-"""What the logs of a directory need from time to time: retention, checkpoints, forgetting idle producers.
+"""The regular work on a directory's logs: retention, checkpoints, forgetting idle producers.
 
-Runs in the background by the scheduler of the directory, or when asked. Knows no topics. A failure in one log
-leaves the others served.
+The directory's scheduler runs it in the background; callers may run it too. Knows no topics. A failure in one
+log does not affect the others.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from logstore.turns import WORTH_THREADS_SECONDS, flushed_at_a_time, take_if_fre
 
 
 class Upkeep:
-    """The repeated work on ``logs()``. ``lock`` is the one under which topics are deleted."""
+    """The regular work on ``logs()``. ``lock`` is the lock under which topics are deleted."""
 
     def __init__(self, context: LogContext, logs: Callable[[], list[Log]], lock: threading.RLock) -> None:
         self._context = context
@@ -27,7 +27,7 @@ class Upkeep:
         self._lock = lock
 
     def start(self) -> None:
-        """Let the scheduler do all of it at its intervals."""
+        """Schedule all of it at its intervals."""
         every, config = self._context.scheduler.every, self._context.config
         every(config.log_retention_check_interval_ms, "retention", self.enforce_retention)
         every(config.log_flush_offset_checkpoint_interval_ms, "checkpoint", self.checkpoint)
@@ -52,7 +52,7 @@ class Upkeep:
         return counts
 
     def checkpoint(self) -> None:
-        """Flush every log and store its recovery point: what the next open need not read."""
+        """Flush every log and store its recovery point, below which the next open reads nothing."""
         try:
             for_each(self._checkpoint, self._logs(), at_a_time=flushed_at_a_time(self._context.files))
         finally:
@@ -63,10 +63,10 @@ class Upkeep:
             log.prepare_checkpoint()
 
     def store_high_watermarks(self) -> None:
-        """Store those that moved. Not while topics change or a partition is reopened, which may take long:
-        the next time does as well, and flushes must not wait."""
+        """Store the high watermarks that moved. Skipped while topics change or a partition is reopened, which
+        may take long: the next run stores them, and flushes in this thread must not wait."""
         taken: list[bool] = []
-        try:  # a topic that is deleted meanwhile must stay forgotten
+        try:  # the lock, because a topic that is deleted meanwhile must stay forgotten
             if not take_if_free(self._lock.acquire, taken):
                 return
             changed = [
@@ -88,7 +88,7 @@ class Upkeep:
 
 
 def for_each(action: Callable[[Log], object], logs: Iterable[Log], *, at_a_time: int = 1) -> None:
-    """:func:`take_turns` where a log whose topic was deleted meanwhile does not count."""
+    """:func:`take_turns`, ignoring logs that were closed meanwhile, such as those of deleted topics."""
 
     def act(log: Log) -> None:
         try:
@@ -100,13 +100,13 @@ def for_each(action: Callable[[Log], object], logs: Iterable[Log], *, at_a_time:
 
 
 def flush_each(logs: Sequence[Log], files: Files) -> None:
-    """Return when everything appended before the call is durable in all of the logs.
+    """Make everything appended before the call durable in all of the logs.
 
     Raises:
-        StorageError: an fsync failed; the other logs were flushed all the same.
+        StorageError: an fsync failed; the other logs were flushed anyway.
     """
     at_a_time = 1
-    if _is_long(logs):  # mostly it is not, and the rest takes time
+    if _is_long(logs):  # usually false; what follows takes time
         waiting = [log for log in logs if not log.is_closed and log.durable_offset < log.log_end_offset]
         if _is_long(waiting):
             at_a_time = min(len(waiting), flushed_at_a_time(files))
@@ -114,5 +114,5 @@ def flush_each(logs: Sequence[Log], files: Files) -> None:
 
 
 def _is_long(logs: Iterable[Log]) -> bool:
-    """Whether flushing one after the other takes long, if it takes what the last times took."""
+    """Whether flushing one after the other takes long, judged by the last flush of each log."""
     return sum([log.last_flush_seconds for log in logs]) > WORTH_THREADS_SECONDS

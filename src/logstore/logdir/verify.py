@@ -1,4 +1,4 @@
-"""Checking a store without changing it: its own files, and each of its logs."""
+"""Checks a store without changing it: its own files, and each of its logs."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def verify_topics(
     *,
     with_store: bool,
 ) -> VerifyReport:
-    """Check the logs of some topics; with ``with_store`` also the files that belong to no topic, and topics
-    that are deleted meanwhile are left out.
+    """Check the logs of some topics. With ``with_store`` also check the files that belong to no topic, and
+    leave out topics that are deleted meanwhile.
 
     Raises:
-        UnknownTopicError: a topic is deleted, without ``with_store``.
+        UnknownTopicError: a topic was deleted, without ``with_store``.
         ClosedError: the store is closed.
     """
     context = directory.context
@@ -75,10 +75,10 @@ def verify_topics(
 
 
 def verify_partition(directory: LogDirectory | WatchedDirectory, partition: TopicPartition) -> VerifyReport:
-    """Check one log; for those who divide the work. :func:`verify_store_files` is the rest of it.
+    """Check one log, for callers that divide the work. :func:`verify_store_files` checks the rest.
 
     Raises:
-        UnknownTopicError: there is no such topic any more.
+        UnknownTopicError: the topic no longer exists.
     """
     context = directory.context
     checkpoints = StoredCheckpoints(context.files, context.home.path)
@@ -87,7 +87,7 @@ def verify_partition(directory: LogDirectory | WatchedDirectory, partition: Topi
 
 
 def verify_store_files(directory: LogDirectory | WatchedDirectory) -> VerifyReport:
-    """Check what belongs to no log: catalogue, identity, checkpoints."""
+    """Check the files that belong to no log: catalogue, identity, checkpoints."""
     context = directory.context
     return _own_report(context, StoredCheckpoints(context.files, context.home.path), with_store=True)
 
@@ -104,7 +104,7 @@ def _own_report(context: LogContext, checkpoints: StoredCheckpoints, *, with_sto
 def _source_of(
     directory: LogDirectory | WatchedDirectory, topic: TopicEntry, number: int, checkpoints: StoredCheckpoints
 ) -> _Source:
-    """Where the facts about one partition come from: its log, or where that is damaged, its files."""
+    """Where the facts about one partition come from: its log, or if that is damaged, its files."""
     partition = TopicPartition(topic.name, number)
     path = f"{directory.path}/{partition_directory_name(*partition)}"
     files = directory.context.files
@@ -118,7 +118,7 @@ def _source_of(
             facts = directory.log(partition).facts_to_check(checkpoints)
         except ForkedError:
             raise
-        except ClosedError:  # somebody closes it, or opens it again
+        except ClosedError:  # it is being closed or reopened
             directory.check_open()
             facts = by_its_files()
         except LogstoreError as error:
@@ -132,25 +132,25 @@ def _source_of(
 
 
 def _leaving_out(is_wanted: bool) -> AbstractContextManager[None]:
-    """With what is done for a topic that may be gone by now."""
+    """A context for a topic that may have been deleted; leaves it out if ``is_wanted``."""
     return suppress(UnknownTopicError) if is_wanted else nullcontext()
 
 
 def _check_there(directory: LogDirectory | WatchedDirectory, topic: TopicEntry) -> None:
     """
     Raises:
-        UnknownTopicError: the topic was deleted; also where there is another one of its name.
+        UnknownTopicError: the topic was deleted, even if another one has its name now.
         ClosedError: the store was closed.
     """
     if directory.topic(topic.name).topic_id != topic.topic_id:
-        raise UnknownTopicError(f"topic {topic.name!r} was deleted from {directory.path}, and made anew")
+        raise UnknownTopicError(f"topic {topic.name!r} was deleted from {directory.path} and created again")
 
 
 def _wrong_topic_id(files: Files, path: str, topic: TopicEntry) -> list[Finding]:
     try:
         foreign = foreign_topic_id(files, path, topic.topic_id)
     except LogstoreError:
-        return []  # said by the check of the partition
+        return []  # the check of the partition reports it
     if foreign is None:
         return []
     reason = wrong_topic_id(foreign, topic.name, topic.topic_id)
@@ -158,7 +158,7 @@ def _wrong_topic_id(files: Files, path: str, topic: TopicEntry) -> list[Finding]
 
 
 def _check_store_files(context: LogContext, findings: Findings) -> None:
-    """The catalogue and the identity."""
+    """Check the catalogue and the identity."""
     files, path = context.files, context.home.path
 
     def check(name: str, kind: FindingKind, read: Callable[[], object]) -> None:

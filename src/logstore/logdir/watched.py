@@ -62,7 +62,7 @@ class WatchedDirectory:
         self._topics: dict[str, TopicEntry] = {}
         self._cluster = WatchedCluster(self._files, f"{self.path}/{CLUSTER_METADATA_NAME}")
         self._unknown: set[str] = set()
-        """Topics that no catalogue knows: nor does anybody know their settings."""
+        """Topics that are in no catalogue, so their settings are not known."""
         self._logs: dict[TopicPartition, tuple[uuid.UUID, ReadOnlyLog]] = {}
         self._is_closed = False
         prepare_directory(self._files, self.path, create=False)
@@ -80,7 +80,7 @@ class WatchedDirectory:
     # Topics
 
     def _live_topics(self) -> dict[str, TopicEntry]:
-        """The topics now: the writer creates and deletes some."""
+        """The topics now; the writer may create and delete some at any time."""
         self.check_open()
         with self._lock:
             if self._names.has_changed():
@@ -93,8 +93,8 @@ class WatchedDirectory:
             return self._topics
 
     def _drop_logs_locked(self) -> None:
-        """Forget the logs of topics that are gone and of partitions that are not held any more, and let the
-        disk have their files."""
+        """Forget the logs of deleted topics and of partitions that are no longer held, and close their
+        files so that the disk gets the space."""
         for partition, (topic_id, log) in list(self._logs.items()):
             topic = self._topics.get(partition.topic)
             if topic is None or topic.topic_id != topic_id or not topic.holds(partition.partition):
@@ -102,8 +102,8 @@ class WatchedDirectory:
                 log.let_go()
 
     def _read_topics_locked(self) -> dict[str, TopicEntry]:
-        """The catalogue, and what it does not know. The catalogue is read a second time behind the
-        directories: a topic that was created in between is in it then."""
+        """The topics of the catalogue, and those of directories that it does not know. Reads the catalogue
+        again after the directories, because a topic may have been created in between."""
         topics = self._read_catalogue()
         unknown = unknown_partitions(self._files, self.path, topics)
         if unknown:
@@ -138,12 +138,12 @@ class WatchedDirectory:
         return topic
 
     def waiting(self, directories: Sequence[str]) -> Waiting:
-        """How a follower waits for changes in directories of partitions, and in this one, which has their
+        """How a follower waits for changes in partition directories, and in this one, which has the
         checkpoints."""
         return Waiting(self._files, [self.path, *directories])
 
     def config_of(self, name: str) -> TopicConfig:
-        """The settings of a topic; in a broker's directory, what was set for it in the broker.
+        """The settings of a topic; in a broker's directory, those made in the broker.
 
         Raises:
             UnknownTopicError: there is no such topic.
@@ -161,7 +161,7 @@ class WatchedDirectory:
         """
         Raises:
             UnknownTopicError: there is no such partition, or the directory does not hold it.
-            CorruptionError: its directory is missing, or another topic's.
+            CorruptionError: its directory is missing, or belongs to another topic.
         """
         topic = self.topic(partition.topic)
         topic_id = topic.topic_id
@@ -191,8 +191,8 @@ class WatchedDirectory:
         return ReadOnlyLog(self.context, self._checkpoints, directory, partition, config)
 
     def _check_topic_id_locked(self, name: str, directory: str) -> None:
-        """A foreign id may also be that of a new topic of the same name; its catalogue entry is older than
-        its directories."""
+        """Check the topic id in a directory. A foreign id may also be that of a new topic of the same name;
+        in that case the catalogue already has it, because the entry is written before the directories."""
         topic = self._topics.get(name)
         if topic is None:
             return
@@ -205,7 +205,7 @@ class WatchedDirectory:
             raise
 
     def close(self) -> None:
-        """Forget everything; who follows a log gets ClosedError."""
+        """Forget everything; followers of a log get ClosedError."""
         self._is_closed = True
         if not self.context.fork_flag.is_forked:
             with self._lock:

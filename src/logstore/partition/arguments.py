@@ -1,6 +1,6 @@
-"""What callers give to the methods of a log, checked before anything is done with it.
+"""Checks for the arguments of a log's methods.
 
-Knows what an offset, a count, an isolation and a buffer may be. Does not know which of them a log has.
+It knows what an offset, a count, an isolation and a buffer may be, but not which of them a log has.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from logstore.errors import OffsetOutOfRangeError, UsageError
 from logstore.model import Bytes, Isolation, how_to_make_int
 
 LONGEST_TIMEOUT = 1e9
-"""In seconds: whoever waits for longer waits for ever."""
+"""In seconds. A longer timeout counts as this long, which is practically forever."""
 
 MAX_EPOCH = 2**31 - 1
-"""Of a leader."""
+"""The largest leader epoch."""
 
 
 def check_offset(offset: int, name: str) -> int:
@@ -73,15 +73,15 @@ def check_isolation(isolation: Isolation) -> None:
 
 
 def check_buffer(data: Bytes) -> Bytes:
-    """The data; of a subclass, as bytes.
+    """The data itself; an instance of a subclass as plain bytes.
 
     Raises:
-        UsageError: it is not bytes-like, or a memoryview of anything else than bytes in a row.
+        UsageError: it is not bytes-like, or it is a memoryview of anything but contiguous bytes.
     """
     if not isinstance(data, bytes | bytearray | memoryview):
         raise UsageError(f"data is a {type(data).__name__}; it must be bytes")
     if isinstance(data, memoryview) and not _is_of_bytes(data):
-        raise UsageError("data is a memoryview that is not of bytes in a row, or was released")
+        raise UsageError("data is a memoryview that is not of contiguous bytes, or was released")
     return data if type(data) in (bytes, bytearray, memoryview) else bytes(data)
 
 

@@ -1,4 +1,4 @@
-"""One partition's log, as its one writer has it: the whole public interface.
+"""One partition's log, open for writing: the whole public interface.
 
 Reading comes from :class:`~logstore.partition.reading.readable.ReadableLog`; everything else is done by the
 parts of the :class:`~logstore.partition.writing.writer.LogWriter`.
@@ -66,9 +66,9 @@ class Log(CheckableLog):
         self.directory = writer.directory
         self.partition = writer.partition
         self.recovery: RecoveryReport = writer.recovery
-        """What opening found and did."""
+        """What opening the log found and did."""
         self.writer = writer
-        """The parts that do the work, for the engine: what they offer may change from version to version."""
+        """The parts that do the work, for the engine: they may change from version to version."""
         self._context = writer.context
         gathering = writer.gathering
         self._gathering = gathering
@@ -138,7 +138,7 @@ class Log(CheckableLog):
         self._core.check_leader_epoch(expected)
 
     def facts_to_check(self, checkpoints: StoredCheckpoints) -> LogFacts:
-        """What a check holds the log against, as of now; see :meth:`CheckableLog.facts_to_check`."""
+        """What the log must hold now, for a check; see :meth:`CheckableLog.facts_to_check`."""
         from logstore.partition.checking.facts_of_writer import facts_of_writer  # few programs get here
 
         return facts_of_writer(self.writer, checkpoints)
@@ -165,7 +165,7 @@ class Log(CheckableLog):
             key: bytes, or None (not in a compacted topic).
             headers: pairs of str and bytes or None, or a mapping.
             timestamp_ms: milliseconds since the epoch, or a datetime with its time zone; default now.
-            flush: wait until a power cut cannot take the record.
+            flush: wait until the record survives a power cut.
 
         Raises:
             InvalidRecordError, InvalidTimestampError, RecordTooLargeError: the record is refused.
@@ -196,8 +196,9 @@ class Log(CheckableLog):
         """Append many records and return their offsets.
 
         All records are checked before any is written. They are written in batches of about ``batch_bytes``,
-        with one system call. When the call returns they survive the death of the process; with ``flush`` also
-        a power cut. Cost: about 0.1 µs per record of 100 bytes (0.8 in plain Python), 10 µs, and the codec.
+        with one system call. When the call returns, they survive the death of the process; with ``flush``
+        also a power cut. Cost: about 0.1 µs per record of 100 bytes (0.8 in plain Python), 10 µs, and the
+        codec.
 
         Args:
             records: an iterable of :class:`~logstore.model.NewRecord`, ``(key, value)``,
@@ -223,8 +224,8 @@ class Log(CheckableLog):
         checked before any is written, and the batches are the same as for the same rows there.
 
         Columns: ``value``; optional are ``key``, ``timestamp_ms`` and ``headers``. Values and keys are binary
-        or text. Timestamps are whole numbers or any Arrow timestamp; null is the present. Headers are lists
-        of (key, value) structs, or a map. Null keys, values and header values stay null.
+        or text. Timestamps are whole numbers or any Arrow timestamp; null means now. Headers are lists of
+        (key, value) structs, or a map. Null keys, values and header values stay null.
 
         Needs pyarrow: ``pip install 'embedded-logstore[arrow]'``. Cost: 0.07 µs per record of 100 bytes, and
         the codec. Memory: the data and its batches. Append larger data a part at a time
@@ -315,14 +316,14 @@ class Log(CheckableLog):
         return self.writer.appending.adopt(batches, producer=producer, flush=flush, was_checked=was_checked)
 
     def adopt_file(self, path: PathLike) -> range:
-        """Make a file of batches this log's newest segment, as it is, and return their offsets: what
-        :meth:`adopt` does for the bytes of many, in the time of some fsyncs.
+        """Make a file of batches this log's newest segment, as it is, and return their offsets. It does what
+        :meth:`adopt` does, but for many bytes in the time of some fsyncs.
 
         The file must hold what :meth:`adopt` would have written: the offsets follow the log end, the leader
-        epoch is the present one, and the sequences follow the last of their one producer. It must be durable,
-        and no longer written to. On return it is a file of the log. Its old name is gone, unless the disk
-        refused to remove it; it is then another name of the log's file. Only headers are read. Cost: 10 µs
-        per batch, and some ten fsyncs. Memory: 0.6 KB per batch.
+        epoch is the current one, and the sequences follow the last one of their one producer. It must be
+        durable, and no longer written to. On return it is a file of the log. Its old name is gone, unless the
+        disk refused to remove it; it is then another name of the log's file. Only headers are read. Cost: 10
+        µs per batch, and some ten fsyncs. Memory: 0.6 KB per batch.
 
         Raises:
             UsageError: the file is in the log's own directory.
@@ -333,8 +334,8 @@ class Log(CheckableLog):
             RecordTooLargeError: it is larger than ``segment_bytes``.
             OffsetOutOfRangeError: the log has no offsets left.
             StorageError: the disk refused, or the file cannot have a name in the log's directory (EXDEV,
-                EPERM and others). In all cases nothing was changed, but for one: a log that must be reopened
-                then has the file, whole, or nothing of it.
+                EPERM and others). Nothing was changed, with one exception: a log that must be reopened then
+                has the whole file or nothing of it.
         """
         return self.writer.appending.adopt_file(path)
 
@@ -419,8 +420,8 @@ class Log(CheckableLog):
         self.writer.durability.checkpoint()
 
     def prepare_checkpoint(self) -> None:
-        """Everything of :meth:`checkpoint` but storing the recovery point, which its directory does for all
-        of its logs at once."""
+        """Do everything of :meth:`checkpoint` except storing the recovery point, which its directory does for
+        all its logs at once."""
         self.writer.durability.prepare_checkpoint()
 
     # Waiting
@@ -438,9 +439,9 @@ class Log(CheckableLog):
         ``done(False)`` if the timeout passes, or the log closes or fails first. Takes no thread, so that any
         number of long polls and acknowledgements can wait.
 
-        With :attr:`Isolation.DURABLE`, ``done`` is called when a power cut can no longer take anything below
-        ``offset``. The background flushes within ``flush_ms``, or at once with ``flush``; one fsync serves
-        all waits.
+        With :attr:`Isolation.DURABLE`, ``done`` is called when everything below ``offset`` survives a power
+        cut. The background flushes within ``flush_ms``, or at once with ``flush``; one fsync serves all
+        waits.
 
         ``done`` runs in the thread that changes the log, under the log's lock; or in this thread, if the
         offset is reached already. It must not wait or change a log: pass the news on
@@ -540,8 +541,7 @@ class Log(CheckableLog):
         Does nothing if the log is not dirty enough (see :meth:`dirtiness`), unless ``now``.
 
         Args:
-            now: roll the active segment and compact whatever the ratio is. ``min_compaction_lag_ms`` still
-                applies.
+            now: roll the active segment and compact at any ratio. ``min_compaction_lag_ms`` still applies.
             dry_run: change nothing, and report what would be saved; if several rounds are needed, by the
                 first.
             map_bytes: memory for the keys, 24 bytes each (without the compiled module 190). If it is not
@@ -612,7 +612,7 @@ class Log(CheckableLog):
             on_progress: called after each step of about 1 MiB. An exception in it ends the call early.
 
         Raises:
-            UsageError: neither keys nor offsets are given, or they are of another kind.
+            UsageError: neither keys nor offsets are given, or they have a wrong type.
             CorruptionError: a batch that might hold such a record is damaged. Nothing is changed.
             RetriableError: the log was truncated meanwhile.
             ClosedError: it was closed, or its topic deleted, meanwhile.
@@ -633,7 +633,7 @@ class Log(CheckableLog):
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch that appends are stamped with."""
+        """The epoch stamped on appends."""
         return self._core.leader_epoch
 
     @property
@@ -661,12 +661,12 @@ class Log(CheckableLog):
 
     @property
     def role(self) -> Role:
-        """What the log is to other replicas of its partition, as :meth:`set_role` stored it. Default:
+        """The log's role among the replicas of its partition, as :meth:`set_role` stored it. Default:
         alone."""
         return self._core.role
 
     def set_role(self, role: Role) -> None:
-        """Set what the log is to other replicas of its partition. Stored durably, with the high watermark:
+        """Set the log's role among the replicas of its partition. Stored durably, with the high watermark:
         the next open, and readers in other processes, know it before they show or remove anything.
 
         A leader or a follower has the high watermark that :meth:`update_high_watermark` set. Retention,
@@ -776,13 +776,13 @@ def open_log(
     accept_loss: bool = False,
     is_foreign: bool = False,
 ) -> Log:
-    """Open a partition's directory inside a directory that this process holds, recovering it if need be.
+    """Open a partition's directory inside a directory that this process holds, and recover it if needed.
 
-    After a recovery everything that was found is durable and checkpointed: a crash right after needs no
-    second recovery.
+    After a recovery everything found is durable and checkpointed: a crash right after needs no second
+    recovery.
 
-    Above the recovery point a log that was never compacted has no gaps, and one is damage. Of a log that is
-    ``is_foreign`` (a broker wrote it, under settings that nobody here knows) nothing of the kind is assumed.
+    Above the recovery point a log that was never compacted has no gaps, so a gap there is damage. This is not
+    assumed if the log ``is_foreign`` (a broker wrote it, under unknown settings).
 
     Raises:
         CorruptionError: durable data is damaged or missing.

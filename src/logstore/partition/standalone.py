@@ -1,6 +1,6 @@
 """A partition that is used alone: its directory is its own store.
 
-It keeps beside its segments what a store keeps for many partitions: the lock, the checkpoints, the
+Beside its segments it has the files that a store keeps for many partitions: the lock, the checkpoints, the
 clean-shutdown marker. Kafka and a store ignore these files in a partition's directory.
 """
 
@@ -43,8 +43,8 @@ def open_standalone(
     accept_loss: bool,
     timeout: float | None,
 ) -> T:
-    """See :meth:`Log.open`. ``face`` is put before the writer here: until there is something to close,
-    an interrupt must let go of the lock."""
+    """See :meth:`Log.open`. ``face`` wraps the writer here: until there is something to close, an interrupt
+    must release the lock."""
     check_topic_config(config)
     timeout = None if timeout is None else check_timeout(timeout)
     context = make_context(check_path(path), config=store_config, files=files, clock=clock)
@@ -70,8 +70,8 @@ def _check_place(context: LogContext, create: bool) -> None:
         files.make_directory(directory)
         files.flush_directory(directory.rpartition("/")[0] or "/")
     elif not STORE_NAMES.isdisjoint(entry.name for entry in files.list_directory(directory)):
-        # its checkpoints are those of many partitions, and a log would replace them by its own
-        raise UsageError(f"{directory} is a store; open it with logstore.open(), and take one of its logs")
+        # its checkpoints are for many partitions, and a log would overwrite them with its own
+        raise UsageError(f"{directory} is a store; open it with logstore.open(), and use one of its logs")
 
 
 def _open_held(context: LogContext, config: TopicConfig, accept_loss: bool) -> LogWriter:
@@ -94,8 +94,8 @@ def _open_held(context: LogContext, config: TopicConfig, accept_loss: bool) -> L
 
 
 def _store_high_watermark(context: LogContext, log: LogWriter) -> None:
-    """Of a replicated log: readers in other processes go by it, and so does the next open. Of one that is
-    alone nobody needs it before the next checkpoint."""
+    """Store the high watermark of a replicated log: readers in other processes and the next open use it. For
+    a log that is alone, the next checkpoint is soon enough."""
     home, offset = context.home, log.core.known_high_watermark
     if log.core.role is not Role.ALONE and home.high_watermark(log.partition) != offset:
         home.store_high_watermark(log.partition, offset)
@@ -107,7 +107,8 @@ def _checkpoint(log: LogWriter) -> None:
 
 
 def _close(context: LogContext, log: LogWriter, closing: threading.Lock) -> None:
-    """``closing``: of two threads one writes the marker; the other would do so when the lock is gone."""
+    """Store everything and release the directory. ``closing`` lets only one of two threads write the marker:
+    the other would write it after the directory's lock is released."""
     with closing:
         if not context.home.is_held:
             return
@@ -121,7 +122,7 @@ def _close(context: LogContext, log: LogWriter, closing: threading.Lock) -> None
 
 
 def name_of(directory: str) -> TopicPartition:
-    """The partition that a directory's name stands for."""
+    """The partition in a directory's name."""
     try:
         parsed = parse_directory_name(directory.rpartition("/")[2])
     except InvalidTopicError:

@@ -1,6 +1,6 @@
 """The offset index and the time index of a segment, opened by path.
 
-Lookups work on the entries as they were read: a disk that cannot read the file is an error. Arrays of the
+Lookups use entries read into memory, so that a disk that cannot read the file raises an error. Arrays of the
 entries lie over the mapped file.
 """
 
@@ -45,7 +45,7 @@ _EntryT = TypeVar("_EntryT", OffsetPosition, TimestampOffset)
 
 
 class _IndexFile(BoundToProcess, Generic[_EntryT]):
-    """What both indexes have in common: a file of ascending entries of one size."""
+    """The common part of both indexes: a file of ascending entries of one size."""
 
     _layout: ClassVar[Layout]
     _suffix: ClassVar[str]
@@ -303,7 +303,7 @@ class OffsetIndex(_IndexFile[OffsetPosition]):
         if len(self):
             last = self[-1]
             if offset <= last.offset or position <= last.position:
-                raise UsageError(f"({offset}, {position}) does not rise above {tuple(last)} ({self.path})")
+                raise UsageError(f"({offset}, {position}) is not above {tuple(last)} ({self.path})")
         self._append(encode_offset_entry(self.base_offset, offset, position))
 
     def _check_order(self) -> None:
@@ -356,9 +356,7 @@ class TimeIndex(_IndexFile[TimestampOffset]):
         if len(self):
             last = self[-1]
             if timestamp_ms <= last.timestamp_ms or offset < last.offset:
-                raise UsageError(
-                    f"({timestamp_ms}, {offset}) does not rise above {tuple(last)} ({self.path})"
-                )
+                raise UsageError(f"({timestamp_ms}, {offset}) is not above {tuple(last)} ({self.path})")
         self._append(encode_time_entry(self.base_offset, timestamp_ms, offset))
 
     def _check_order(self) -> None:

@@ -1,4 +1,4 @@
-"""A segment file and what lies beside it, opened by path.
+"""A segment file and the files beside it, opened by path.
 
 Reads as a log reads, through :class:`~logstore.partition.segments.lone.LoneSegment` and a view of that one
 segment, and checks as a log is checked. Never writes.
@@ -45,8 +45,8 @@ _INTERVAL_BYTES: Final = 4096  # Kafka's index.interval.bytes
 _INDEX_LIMIT_BYTES: Final = 10 * 1024 * 1024  # and segment.index.bytes
 _CACHE_BYTES: Final = 16 * 1024 * 1024
 _SETTLING_S: Final = 0.05
-"""How long a writer may take over the rest of a batch of which the beginning is there: a broker hands it to
-the system in one write, which others see grow page by page."""
+"""How long a writer may take to finish a batch whose beginning is in the file: a broker passes a batch to the
+system in one write, but other processes see it grow page by page."""
 
 
 class Segment(BoundToProcess):
@@ -149,14 +149,14 @@ class Segment(BoundToProcess):
     def _check_end(self, segment: LoneSegment, end: SegmentEnd) -> None:
         """
         Raises:
-            CorruptionError: there is more behind the last whole batch, and nobody is just writing it.
+            CorruptionError: bytes follow the last whole batch, and they are not just being written.
         """
         if not end.trailing_bytes or segment.goes_on(end):
             return
         time.sleep(_SETTLING_S)
         if not segment.goes_on(end):
             raise CorruptionError(
-                f"{end.trailing_bytes} bytes behind the last whole batch are none: {end.reason}",
+                f"{end.trailing_bytes} bytes after the last whole batch are not a batch: {end.reason}",
                 path=self.path,
                 position=end.position,
                 base_offset=end.offset,
@@ -246,7 +246,7 @@ class Segment(BoundToProcess):
     def _range(
         self, start: int | None, stop: int | None
     ) -> tuple[LoneSegment, LogView, SegmentEnd, int, int]:
-        """What a read works on: the file as it is now, and the offsets wanted."""
+        """The input of a read: the file as it is now, and the wanted offsets."""
         segment = self._opened
         end = segment.find_end()
         base, most = self.base_offset, min(self.base_offset + MAX_RELATIVE_OFFSET, 2**63 - 2) + 1
@@ -308,7 +308,7 @@ class Segment(BoundToProcess):
         found = (batch for batch, _ in arrow.iterate_columns(view, start, stop, _ALL, plan))
         return arrow.reader_of(plan, self._up_to_end(found, segment, end, stop))
 
-    # What lies beside it
+    # The files beside it
 
     @property
     def offset_index(self) -> OffsetIndex | None:
@@ -380,7 +380,7 @@ class Segment(BoundToProcess):
 
 
 def _first_offset(file: File) -> int:
-    """The offset of the first record of a file; 0 where no batch can be found."""
+    """The offset of the first record of a file; 0 if there is no batch."""
     try:
         header = decode_header(file.read_at(0, HEADER_BYTES))
         if not ends_at_base(header):

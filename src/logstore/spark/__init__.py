@@ -1,8 +1,9 @@
 """Topics as DataFrames and streams of Apache Spark, and jobs' output as topics.
 
-``spark.read.format("logstore")`` and its three sisters come here through
-:class:`~logstore.spark.source.LogstoreSource`, which Spark finds by itself (``pyspark_logstore``). The top
-layer: it uses :mod:`logstore.store` and nothing of logstore uses it. It imports no pyspark.
+``spark.read.format("logstore")`` and its three sisters use
+:class:`~logstore.spark.source.LogstoreSource`, which Spark finds by itself (``pyspark_logstore``). This is a
+top layer: it uses :mod:`logstore.store`, and no other part of logstore uses it. This module does not import
+pyspark.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """What needs pyspark is imported when it is asked for."""
+    """Imports the modules that need pyspark at their first use."""
     if name in _MODULES:
         return getattr(import_module(f"logstore.spark.{_MODULES[name]}"), name)
     raise AttributeError(f"module 'logstore.spark' has no attribute {name!r}")

@@ -1,8 +1,8 @@
-"""Prepared batches on their way into the logs, by copying staged files or moving them.
+"""Puts prepared batches into the logs, by copying staged files or moving them.
 
-A file that is large enough becomes a segment; what is small, or may not be moved, is copied batch by batch.
-Either way what is in a log already is left out. When a batch may go into the logs is the business of
-:mod:`~logstore.spark.commits`.
+A file that is large enough becomes a segment; one that is small, or must not be moved, is copied batch by
+batch. Records that are already in a log are left out. :mod:`~logstore.spark.commits` decides when a batch may
+go into the logs.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from logstore.spark.placing import NOT_OURS, Placed, Placing, is_to_move, produc
 from logstore.spark.staging import StagedBatch, StagedFile, StagedPart, Target
 
 _NOT_LINKED: Final = NOT_OURS | {errno.EXDEV, errno.EMLINK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
-"""Where a file cannot have a second name."""
+"""Errors of a file that cannot have a second name."""
 
 
 class Adoption:
-    """The files of a prepared batch on their way into the logs; what is there is left out."""
+    """Puts the files of a prepared batch into the logs, without records that are already there."""
 
     def __init__(
         self,
@@ -35,8 +35,8 @@ class Adoption:
     ) -> None:
         """
         Args:
-            logs: those of the batch's targets that are still there.
-            placed: the files whose batches were given their places, and no crash since.
+            logs: the logs of the batch's targets that still exist.
+            placed: the files whose batches have got their places, without a crash since.
         """
         self._sink = prepared.sink
         self._producer_id = producer_id_of(prepared.sink)
@@ -49,37 +49,37 @@ class Adoption:
 
     @property
     def is_untouched(self) -> bool:
-        """Whether no record is there."""
+        """Whether no record of the batch is in a log yet."""
         return not any(self._there.values())
 
     def _count_there(self, log: Log, place: Place) -> int:
         """How many of the batch's records a log has.
 
         Raises:
-            CorruptionError: that cannot be told: the log was truncated, or its beginning deleted.
+            CorruptionError: it cannot be determined: the log was truncated, or its beginning deleted.
         """
         last = log.last_of_producer(self._producer_id)
-        if last is None:  # forgotten, or never known
+        if last is None:  # the log has forgotten the producer, or never knew it
             found = self._next_sequence_in(log, place)
         else:
             found = last.next_sequence if last.last_offset >= place.end_offset else place.sequence
         count = (found - place.sequence) % SEQUENCE_COUNT
         if count > place.record_count or log.log_end_offset < place.end_offset:
             raise CorruptionError(
-                f"{log.partition} is not what it was when {place.record_count} records were to go behind "
-                f"offset {place.end_offset}: it ends at {log.log_end_offset}, and sequence {found} "
-                f"follows where {place.sequence} did",
+                f"{log.partition} has changed since {place.record_count} records were prepared for offset "
+                f"{place.end_offset}: it ends at {log.log_end_offset}, and the next sequence is {found} "
+                f"instead of {place.sequence}",
                 path=log.directory,
             )
         return count
 
     def _next_sequence_in(self, log: Log, place: Place) -> int:
-        """The same from the batches behind the place."""
+        """The producer's next sequence according to the batches after the place."""
         found, offset = place.sequence, place.end_offset
         if log.log_start_offset > offset:
             raise CorruptionError(
-                f"{log.partition} begins at {log.log_start_offset} and has forgotten its producers: nobody "
-                f"can tell which of {place.record_count} records behind offset {offset} it had",
+                f"{log.partition} begins at {log.log_start_offset} and has forgotten its producers: it is "
+                f"unknown which of {place.record_count} records from offset {offset} on it had",
                 path=log.directory,
             )
         while offset < log.log_end_offset:
@@ -91,12 +91,12 @@ class Adoption:
         return found
 
     def adopt(self, staged: StagedFile) -> Iterator[int]:
-        """Bring what is missing of a file into its logs, in steps; each tells how many bytes wait to become
-        durable. Nothing does of a file that was moved.
+        """Put the missing records of a file into its logs, in steps. Each step yields how many bytes must
+        still become durable: 0 for a file that was moved.
 
         Raises:
             CorruptionError: the file is not what its task wrote.
-            StorageError: it is not there, or the disk refused.
+            StorageError: the file does not exist, or the disk failed.
         """
         if self._are_there(staged.parts):
             for target, _, record_count in staged.parts:
@@ -108,7 +108,7 @@ class Adoption:
                 yield self._copy(staged.parts, piece)
 
     def _are_there(self, parts: Sequence[StagedPart]) -> bool:
-        """Whether the logs have all that a file holds for them, those that are still there."""
+        """Whether the logs that still exist have all records of a file."""
         return all(
             self._passed[part.target] + part.record_count <= self._there[part.target]
             for part in parts
@@ -116,7 +116,7 @@ class Adoption:
         )
 
     def _move(self, staged: StagedFile) -> bool:
-        """Make a file a segment; False if it is to be copied."""
+        """Make a file a segment; False if it must be copied instead."""
         target, _, record_count = staged.parts[0]
         log = self._logs.get(target)
         if log is None or not is_to_move(staged, log.config) or self._passed[target] < self._there[target]:
@@ -138,7 +138,7 @@ class Adoption:
         return self._places[target].behind(self._passed[target]).sequence
 
     def _copy(self, parts: Sequence[StagedPart], piece: Sequence[StagedBatch]) -> int:
-        """Append the batches of a piece of a file that are not in their logs. Returns their bytes."""
+        """Append the batches of a piece that are not in their logs yet. Returns their size."""
         wanted: dict[Target, list[memoryview]] = {}
         sequences: dict[Target, int] = {}
         for _, number, record_count, batch in piece:

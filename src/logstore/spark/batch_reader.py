@@ -1,4 +1,4 @@
-"""``spark.read``: which offsets are read is decided once, when Spark plans the read."""
+"""``spark.read``: the offsets to read are decided once, when Spark plans the read."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class BatchReader(DataSourceReader):
-    """Reads ranges of offsets, a task for each. Has no ``pushFilters``: with Spark 4.3.0 a DataFrame that is
-    used twice would be filtered by the first use's filters in both."""
+    """Reads ranges of offsets, one task for each. Has no ``pushFilters``: with Spark 4.3.0, a DataFrame that
+    is used twice would get the filters of its first use both times."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         """
         Raises:
-            InvalidConfigError, UsageError: an option or a column that cannot be had.
+            InvalidConfigError, UsageError: an option or a column is not valid.
         """
         origin = origin_of(options)
         self._options = options
@@ -33,7 +33,7 @@ class BatchReader(DataSourceReader):
         self._reader = RangeReader(origin, options, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Called once for a DataFrame, however often it is used: it is what the log held then."""
+        """Called once for a DataFrame, however often it is used: every use reads what the log held then."""
         origin = self._reader.origin
         try:
             spans = resolve_spans(origin, self._subscription, self._options, self._reader.isolation)
@@ -42,7 +42,7 @@ class BatchReader(DataSourceReader):
             origin.close()
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
-        """In a task. Where there is nothing to read Spark asks once all the same, with a partition of its
+        """Runs in a task. If there is nothing to read, Spark still calls it once, with a partition of its
         own."""
         if not isinstance(partition, OffsetRange):
             return iter(())

@@ -1,4 +1,4 @@
-"""``df.write``: the rows of a job into topics, once."""
+"""``df.write``: writes the rows of a job into topics, exactly once."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What a task tells the commit."""
+    """What a task reports to the commit."""
 
     sink: str
     staged: list[StagedFile]
-    """In their order; none if it had no rows."""
+    """The files in their order; none if the task had no rows."""
 
 
 def staged_files(messages: Sequence[Any]) -> list[StagedFile]:
@@ -40,7 +40,7 @@ def columns_of(schema: StructType) -> list[tuple[str, str]]:
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """One job's write. Pickled into the tasks; the commit is of the same instance."""
+    """One job's write. Pickled into the tasks; the original instance commits."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         """
@@ -56,13 +56,13 @@ class BatchWriter(DataSourceArrowWriter):
         self._plan = plan_write(options, columns_of(schema))
 
     def write(self, iterator: Iterator[Any]) -> Staged:
-        """In a task."""
+        """Runs in a task."""
         task = TaskContext.get()
         number = 0 if task is None else task.partitionId()
         return Staged(self._sink, stage_rows(self._plan, self._sink, 0, number, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Beside the driver, when all tasks are done."""
+        """Runs beside the driver, when all tasks are done."""
         commits.commit(
             self._plan.path,
             self._sink,
@@ -73,5 +73,5 @@ class BatchWriter(DataSourceArrowWriter):
         )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Beside the driver, when a task failed for good, or the commit did."""
+        """Runs beside the driver, when a task has failed for good, or the commit has."""
         commits.abort(self._plan.path, self._sink, 0)

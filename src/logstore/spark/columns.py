@@ -1,4 +1,4 @@
-"""From a log's columns to Spark's: the names and types of Spark's Kafka connector."""
+"""Converts a log's columns to Spark's, with the names and types of Spark's Kafka connector."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ ARROW_TYPES: Final = {
     "timestampType": pa.int32(),
     "headers": pa.list_(pa.field("element", _HEADER_TYPE)),
 }
-"""What Spark takes for them; anything else it refuses."""
+"""The Arrow types that Spark accepts for these columns; it refuses all others."""
 
 _OF_LOG: Final = {
     "key": "key",
@@ -65,12 +65,12 @@ _OF_LOG: Final = {
     "timestampType": "timestamp_type",
     "headers": "headers",
 }
-"""The column of a log that each is made of; the others say the same in every row of a partition."""
+"""The log's column that each is made of; the other columns are constant in a partition."""
 
 
 def constant(value: int | str, arrow_type: Any) -> Any:
-    """A scalar. ``pa.scalar``, ``pa.array`` of a list and numbers given to ``pyarrow.compute`` import pandas
-    where it is installed: 1.5 s of each new process, and Spark begins several for each query."""
+    """A scalar. ``pa.scalar``, ``pa.array`` of a list and numbers passed to ``pyarrow.compute`` import pandas
+    if it is installed: 1.5 s for each new process, and Spark starts several for each query."""
     text = str(value).encode()
     ends = struct.pack("=ii", 0, len(text))
     one = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(ends), pa.py_buffer(text)])
@@ -82,33 +82,33 @@ _NO_HEADERS: Final = constant(0, pa.int32())
 
 
 def full_schema(*, with_headers: bool, with_type: bool = True) -> StructType:
-    """All columns; ``headers`` only where asked for, as in the connector."""
+    """All columns; ``headers`` only if asked for, as in the connector."""
     without = {"headers": not with_headers, "timestampType": not with_type}
     return StructType([StructField(name, kind) for name, kind in COLUMNS.items() if not without.get(name)])
 
 
 class ColumnMap:
-    """How a schema's columns are made of a log's. Pickles."""
+    """How a schema's columns are made from a log's. Can be pickled."""
 
     def __init__(self, schema: StructType) -> None:
         """
         Raises:
-            UsageError: a column that there is not, or of another type, or named twice; no column at all.
+            UsageError: a column does not exist, has another type or comes twice; or there is no column.
         """
         for number, field in enumerate(schema.fields):
             _check_field(field)
             if field.name in schema.fieldNames()[:number]:
                 raise UsageError(f"column {field.name!r} is named twice")
         if not schema.fields:
-            raise UsageError("the schema has no columns; name one at least")
+            raise UsageError("the schema has no columns; name at least one")
         self._fields = tuple((field.name, field.nullable) for field in schema.fields)
         self.of_log = tuple(_OF_LOG[field.name] for field in schema.fields if field.name in _OF_LOG)
-        """The log's columns that are needed: one at least, which says how many rows there are."""
+        """The log's columns that are needed: at least one, which gives the number of rows."""
         if not self.of_log:
             self.of_log = ("offset",)
 
     def converter(self, partition: TopicPartition) -> Callable[[Any], Any]:
-        """What turns record batches of a partition's log into those of the schema."""
+        """A function that converts record batches of a partition's log to those of the schema."""
         return _Converter(self._fields, partition)
 
 
@@ -118,15 +118,15 @@ def _check_field(field: StructField) -> None:
         raise UsageError(f"there is no column {field.name!r}; the columns are {', '.join(COLUMNS)}")
     if field.dataType != kind:
         raise UsageError(
-            f"column {field.name!r} is asked for as {field.dataType.simpleString()}; it is "
+            f"column {field.name!r} is declared as {field.dataType.simpleString()}; it is "
             f"{kind.simpleString()}"
         )
     if not field.nullable and field.name in ("key", "value", "headers"):
-        raise UsageError(f"column {field.name!r} is asked for as not null; it may be null")
+        raise UsageError(f"column {field.name!r} is declared as not null; it may be null")
 
 
 class _Converter:
-    """Makes record batches of one partition. Columns that say the same in every row are made once and cut."""
+    """Makes record batches of one partition. Constant columns are made once and sliced."""
 
     def __init__(self, fields: Sequence[tuple[str, bool]], partition: TopicPartition) -> None:
         self._schema = pa.schema(
@@ -158,21 +158,21 @@ class _Converter:
 
 
 def _microseconds(milliseconds: Any) -> Any:
-    """Times as Spark counts them.
+    """Timestamps in Spark's microseconds.
 
     Raises:
-        UsageError: a timestamp is out of Spark's reach.
+        UsageError: a timestamp is outside Spark's range.
     """
     try:
         scaled = pc.multiply_checked(milliseconds, _THOUSAND)
     except pa.ArrowInvalid:
         outside = pc.max(pc.abs(milliseconds)).as_py()
-        raise UsageError(f"a timestamp of {outside} ms is out of reach of Spark's timestamps") from None
+        raise UsageError(f"a timestamp of {outside} ms is outside the range of Spark's timestamps") from None
     return scaled.view(ARROW_TYPES["timestamp"])
 
 
 def _headers(column: Any) -> Any:
-    """The same lists, with the names that Spark gives to their parts; null where a record has no headers."""
+    """The same lists, with Spark's names for their fields; null if a record has no headers."""
     pairs = column.values
     keys, values = pairs.flatten()
     named = pa.StructArray.from_arrays([keys, values], fields=list(_HEADER_TYPE))

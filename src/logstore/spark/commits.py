@@ -1,24 +1,24 @@
-"""From staged files to records, exactly once: the protocol of a commit.
+"""Turns staged files into records, exactly once: the protocol of a commit.
 
-The steps, each durable before the next begins, and what a crash behind it leaves:
+The steps, each durable before the next begins, and what a crash after it leaves:
 
-1. Tasks have written their files. *Left: files that nobody needs; a later commit removes them.*
-2. The files are checked: each checksum, each rule of the topics. The batches of those that are large enough
-   to become segments get their places in the files. Nothing can be refused from here on but by the disk.
-   *Left: the same.*
+1. Tasks have written their files. *Left: unneeded files; a later commit removes them.*
+2. The files are checked: each checksum, each rule of the topics. Batches of files that are large enough to
+   become segments get their places in the files. From here on only the disk can refuse. *Left: the same.*
 3. ``prepared`` is appended to the commits topic: which files, and for each log its end and the sequence with
-   which the batch begins there. **The commit point**: one batch in one log is there or is not. *Left: a batch
-   that whoever commits next, for whatever sink, finishes first.*
-4. The files' batches are appended to the logs, as those of the sink's idempotent producer, or their files
-   become segments. *Left: some of them. What the log knows of the producer says which; the rest follows in
-   the same order, in other places if others have appended in between: nothing is ever cut off.*
-5. ``done`` is appended. *Left: files that nobody needs.*
-6. The sink's files go, up to this batch.
+   which the batch begins there. **The commit point**: one batch in one log exists or does not. *Left: a
+   prepared batch, which the next commit of any sink finishes first.*
+4. The files' batches are appended to the logs, as those of the sink's idempotent producer, or the files
+   become segments. *Left: some of them. The log's knowledge of the producer tells which; the rest follows in
+   the same order, at other offsets if other writers have appended in between: nothing is ever cut off.*
+5. ``done`` is appended. *Left: unneeded files.*
+6. The sink's files up to this batch are removed.
 
-A batch that is done already, or older than that, is not taken again: its new files are removed. One that is
-prepared is finished with the files it was prepared with; a repeated run may have divided its rows otherwise.
+A batch that is already done, or older than the last one done, is not appended again: its new files are
+removed. A prepared batch is finished with the files it was prepared with, because a repeated run may have
+divided its rows in another way.
 
-Readers may see a part of a batch while it is adopted. Knows nothing of Spark.
+Readers may see part of a batch while it is being appended. Knows nothing of Spark.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from logstore.turns import flushed_at_a_time, take_turns
 from logstore.warning import inform, warn
 
 STRAY_AFTER_MS: Final = 2 * 24 * 3600 * 1000
-"""A staged file that was last written so long ago belongs to a job that is dead."""
+"""A staged file last written this long ago belongs to a dead job."""
 
 
 reached: Callable[[str], None] = lambda step: None  # noqa: E731
@@ -56,23 +56,23 @@ reached: Callable[[str], None] = lambda step: None  # noqa: E731
 
 
 class Outcome(enum.Enum):
-    """What became of a commit."""
+    """The result of a commit."""
 
     COMMITTED = "committed"
     REPEATED = "repeated"
-    """The batch was there already: nothing was appended."""
+    """The batch was committed before: nothing was appended."""
 
 
 @contextlib.contextmanager
 def opened(
     path: str, lock_timeout_ms: int, files: Files | None = None, clock: Clock | None = None
 ) -> Iterator[Store]:
-    """The store, open for writing; waits for whoever has it open.
+    """The store, open for writing; waits while another process has it open.
 
     Raises:
-        LockedError: somebody had it open all the time; names the process.
+        LockedError: another process had it open the whole time; names it.
     """
-    config = StoreConfig(log_cleaner_enable=False)  # no threads for a moment
+    config = StoreConfig(log_cleaner_enable=False)  # no threads for so short a time
     store = open_store(
         path, create=False, config=config, files=files, clock=clock, timeout=lock_timeout_ms / 1000
     )
@@ -94,18 +94,18 @@ class Commits:
     def commit(
         self, sink: str, batch_id: int, files: Sequence[StagedFile], *, is_job: bool = False
     ) -> Outcome:
-        """Append what staged files hold, in their order, once.
+        """Append the records of staged files, in their order, exactly once.
 
         Args:
-            sink: who writes: the same for all batches, and for each repetition of one.
+            sink: identifies the writer: the same for all its batches, and for each repetition of one.
             batch_id: rises from batch to batch.
-            files: what the tasks told, in their order.
-            is_job: the sink has this one batch; it is forgotten after some days.
+            files: what the tasks reported, in their order.
+            is_job: the sink has only this batch; it is forgotten after some days.
 
         Raises:
             UsageError: a topic was deleted or changed while the tasks ran; or a file breaks its rules.
             CorruptionError: a file is not what its task wrote.
-            StorageError: the disk refused. If the batch is prepared it stays so, and is finished later.
+            StorageError: the disk failed. If the batch is prepared it stays so, and is finished later.
         """
         self._finish_others(sink)
         state = self._ledger.states.get(sink)
@@ -131,8 +131,8 @@ class Commits:
         return Outcome.COMMITTED
 
     def finish_all(self) -> list[tuple[str, int]]:
-        """Finish what any sink has left prepared, and remove files of dead jobs. Returns (sink, batch id) of
-        each."""
+        """Finish the batches that any sink has left prepared, and remove files of dead jobs. Returns (sink,
+        batch id) of each finished batch."""
         prepared = self._ledger.prepared()
         for state in prepared:
             self._finish(state)
@@ -140,14 +140,15 @@ class Commits:
         return [(state.sink, state.batch_id) for state in prepared]
 
     def give_up(self, sink: str) -> None:
-        """Let the batch that a sink has prepared count as done: what is not in the logs yet never will be."""
+        """Count the batch that a sink has prepared as done: records that are not in the logs yet never will
+        be."""
         state = self._ledger.states.get(sink)
         if isinstance(state, Prepared):
             self._note_done(state, state.batch_id)
             self.remove_strays(sink, state.batch_id)
 
     def _finish_others(self, sink: str) -> None:
-        """One that cannot be finished must not stop all others."""
+        """Finish other sinks' prepared batches. One that cannot be finished does not stop the others."""
         for state in self._ledger.prepared():
             if state.sink != sink:
                 try:
@@ -158,7 +159,8 @@ class Commits:
     # Before the commit point
 
     def _plan(self, sink: str, files: Sequence[StagedFile]) -> tuple[tuple[Place, ...], Placed]:
-        """Check the files, find the places of their batches, and give those to the batches that move."""
+        """Check the files, find the places of their batches, and write these into the files that will be
+        moved."""
         counts, before = _count(files)
         logs = {target: self._target_log(target) for target in counts}
         places = {
@@ -177,29 +179,29 @@ class Commits:
             self._placing.check(staged, logs)
 
         take_turns(check, files, at_a_time=flushed_at_a_time(self._files))
-        flush_each([*logs.values()], self._files)  # or a power cut could take what is below the places
+        flush_each([*logs.values()], self._files)  # else a power cut could lose records below the places
         return tuple(places.values()), placed
 
     def _target_log(self, target: Target) -> Log:
         """
         Raises:
-            UnknownTopicError: the topic is gone, or another one has its name.
+            UnknownTopicError: the topic was deleted; another one may have its name.
         """
         topic = self._store[target.topic]
         if str(topic.topic_id) != target.topic_id:
             raise UnknownTopicError(
-                f"topic {target.topic!r} was deleted and made again while the rows were on their way"
+                f"topic {target.topic!r} was deleted and created again while the rows were being written"
             )
         return topic[target.partition]
 
-    # Behind it
+    # After the commit point
 
     def _finish(self, prepared: Prepared, placed: Placed | None = None) -> None:
-        """Append what is missing of a prepared batch, and note that it is done.
+        """Append the missing records of a prepared batch, and note that it is done.
 
-        Files are missing of a batch that was aborted although its record came to the disk, against what the
-        disk had said. If no record of it is in a log either, it was never prepared. Files that were for
-        topics which are gone say nothing: they may have moved there before.
+        Files are missing if the batch was aborted because the disk reported an error for its ``prepared``
+        record, which reached the disk nevertheless. If no record of the batch is in a log either, it counts
+        as never prepared. Files only for deleted topics prove nothing: they may have been moved there before.
         """
         logs = self._present_logs(prepared)
         adoption = Adoption(prepared, logs, self._placing, placed)
@@ -226,8 +228,8 @@ class Commits:
         self._ledger.note(Done(prepared.sink, batch_id, prepared.is_job, self._clock.now_ms()))
 
     def _in_sequence(self, prepared: Prepared, logs: dict[Target, Log]) -> Prepared:
-        """The batch with the sequences that the logs expect now. They are others where a log had forgotten
-        its producers and, opened again, found them in a snapshot."""
+        """The batch with the sequences that the logs expect now. These have changed if a log had forgotten
+        its producers and, when reopened, found them in a snapshot."""
         places = [
             place._replace(sequence=_next_sequence(logs[place.target], prepared.sink))
             if place.target in logs
@@ -251,8 +253,8 @@ class Commits:
     # Files
 
     def remove_strays(self, sink: str = "", up_to: int = -1) -> None:
-        """Remove the staged files of a sink's batches up to one, and those of dead jobs; not those that a
-        prepared batch needs. What the disk refuses to remove stays for the next time."""
+        """Remove the staged files of a sink's batches up to ``up_to``, and those of dead jobs, except files
+        that a prepared batch needs. What the disk refuses to remove stays for the next time."""
         needed, removals = self._ledger.staged_names(), Removals(self._files)
         dead_ms = self._clock.now_ms() - STRAY_AFTER_MS
         for name, is_directory in self._files.list_directory(self._path):
@@ -267,7 +269,7 @@ class Commits:
                 f"those of {sink!r} up to batch {up_to}, and of dead jobs" if sink else "those of dead jobs"
             )
             inform(
-                "%s: removed %d staged files, %d bytes: %s, which nothing needs",
+                "%s: removed %d staged files, %d bytes: %s, which are not needed",
                 self._path,
                 removals.count,
                 removals.size_bytes,
@@ -276,19 +278,20 @@ class Commits:
 
 
 def _files_of(prepared: Prepared, logs: Collection[Target]) -> Sequence[StagedFile]:
-    """The files that have something for any of the logs; all, if there is none."""
+    """The files with records for any of the logs; all files, if there is no log."""
     found = [each for each in prepared.files if any(part.target in logs for part in each.parts)]
     return found or prepared.files
 
 
 def _next_sequence(log: Log, sink: str) -> int:
-    """What the next record of a sink has."""
+    """The sequence of a sink's next record."""
     last = log.last_of_producer(producer_id_of(sink))
     return 0 if last is None else last.next_sequence
 
 
 def _count(files: Sequence[StagedFile]) -> tuple[dict[Target, int], dict[str, int]]:
-    """How many records there are for each target, and for the first one of a file in the files before it."""
+    """How many records each target gets in all; and, for each file, how many its first target gets from the
+    files before it."""
     counts: dict[Target, int] = {}
     before = {}
     for staged in files:
@@ -313,8 +316,8 @@ def commit(
 
 
 def abort(path: str, sink: str, batch_id: int) -> None:
-    """Remove the files of a batch that failed, unless it is prepared. Needs no lock. What cannot be removed,
-    or told, stays for the next commit."""
+    """Remove the files of a failed batch, unless it is prepared. Needs no lock. Files that cannot be removed,
+    or judged, stay for the next commit."""
     with contextlib.suppress(LogstoreError), open_store(path, read_only=True) as store:
         Commits(store).remove_strays(sink, batch_id)
 
@@ -322,13 +325,13 @@ def abort(path: str, sink: str, batch_id: int) -> None:
 def recover(
     path: str, *, give_up: Sequence[str] = (), lock_timeout_ms: int = 60_000
 ) -> list[tuple[str, int]]:
-    """Finish what dead jobs and queries have left prepared, and remove what staged files nobody needs; the
-    next commit of any sink would do it, too. Returns (sink, batch id) of each batch that was finished.
+    """Finish the batches that dead jobs and queries have left prepared, and remove unneeded staged files. The
+    next commit of any sink does the same. Returns (sink, batch id) of each batch that was finished.
 
     Args:
         path: the store's directory.
-        give_up: sinks whose prepared batch is not to be finished, but forgotten as far as it is not in the
-            logs: where an error says that it cannot be.
+        give_up: sinks whose prepared batch cannot be finished, as an error has told you: its records that are
+            not in the logs yet are dropped.
         lock_timeout_ms: how long to wait for another process that has the store open.
     """
     with opened(path, lock_timeout_ms) as store:

@@ -1,4 +1,4 @@
-"""Flushing beside the writing: megabytes go to the disk while more are written, not all at the end."""
+"""Flushes in parallel with writing, instead of only at the end."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from collections.abc import Callable
 from typing import Final
 
 AHEAD_BYTES: Final = 16 * 1024 * 1024
-"""A flush begins for so much; a write of less has no thread. A job of 150 MB takes an eighth less."""
+"""A flush begins after this many bytes; smaller writes start no thread. A job of 150 MB takes an eighth less
+time."""
 
 
 class FlushAhead:
-    """Calls ``flush`` in a thread, one at a time, while its owner goes on writing; and once more at the end.
+    """Calls ``flush`` in a thread, one call at a time, while its owner goes on writing; and once at the end.
 
-    The block of a ``with`` ends by :meth:`finish`, or by :meth:`stop` where it raises.
+    A ``with`` block ends with :meth:`finish`, or with :meth:`stop` if it raises.
     """
 
     def __init__(self, flush: Callable[[], None]) -> None:
@@ -32,7 +33,7 @@ class FlushAhead:
             self.stop()
 
     def note(self, size_bytes: int) -> None:
-        """So much was written.
+        """Note that ``size_bytes`` were written, and start a flush if it is time.
 
         Raises:
             StorageError: an earlier flush failed.
@@ -45,12 +46,12 @@ class FlushAhead:
             self._thread.start()
 
     def stop(self) -> None:
-        """Until none is under way."""
+        """Wait until no flush is running."""
         if self._thread is not None:
             self._thread.join()
 
     def finish(self) -> None:
-        """Flush what is left.
+        """Flush the rest.
 
         Raises:
             StorageError: this flush failed, or an earlier one.
@@ -66,5 +67,5 @@ class FlushAhead:
     def _run(self) -> None:
         try:
             self._flush()
-        except BaseException as error:  # the owner is told, wherever it is then
+        except BaseException as error:  # raised in the owner's thread later
             self._error = error

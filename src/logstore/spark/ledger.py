@@ -1,13 +1,13 @@
-"""What the commits topic says of each sink: its last batch, and whether that is done.
+"""What the commits topic says about each sink: its last batch, and whether that is done.
 
-A compacted topic of one partition in the same store. The key of a record is the sink's id; the value is JSON.
-The last record of a sink counts::
+It is a compacted topic with one partition in the same store. The key of a record is the sink's id; the value
+is JSON. The last record of a sink counts::
 
     {"version": 1, "state": "prepared", "batch": 7, "files": [...], "places": [...]}
     {"version": 1, "state": "done", "batch": 7, "at_ms": ..., "is_job": false}
 
-``prepared`` is the point of no return: from there on this batch is what these files hold, and it goes behind
-these places of the logs. Knows nothing of how that is done.
+``prepared`` is the point of no return: from then on the batch consists of these files, and is appended after
+these places of the logs. Does not know how that is done.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from logstore.store import Store
 COMMITS_TOPIC: Final = "__spark_commits"
 VERSION: Final = 1
 SEQUENCE_COUNT: Final = 2**31
-"""Sequences of a producer begin again behind it."""
+"""How many sequences a producer has before they begin again at 0."""
 COMPACT_ABOVE_BYTES: Final = 1024 * 1024
-"""Reading the topic is part of each commit: so much takes about 2 ms, compacting it some 20."""
+"""Each commit reads the topic: this size takes about 2 ms to read, and about 20 ms to compact."""
 FORGET_JOBS_MS: Final = 7 * 24 * 3600 * 1000
-"""How long a batch job's id is remembered. A stream's is remembered for ever."""
+"""How long a batch job's id is remembered. A stream's id is remembered forever."""
 
 _CONFIG = TopicConfig(
     cleanup_policy="compact", max_message_bytes=64 * 1024 * 1024, segment_bytes=128 * 1024 * 1024
@@ -37,23 +37,23 @@ _CONFIG = TopicConfig(
 
 
 class Place(NamedTuple):
-    """Where the batch goes on in one log."""
+    """Where a batch, or the rest of one, is appended in one log."""
 
     target: Target
     end_offset: int
-    """Of the log, durable, when the batch was prepared. Nothing of the batch is below."""
+    """The log's durable end when the batch was prepared. No record of the batch is below it."""
     sequence: int
-    """Of the batch's first record."""
+    """The sequence of the batch's first record."""
     record_count: int
 
     def behind(self, record_count: int) -> Place:
-        """The place of what is left behind so many of its records."""
+        """The place of the rest of the batch after ``record_count`` records."""
         sequence = (self.sequence + record_count) % SEQUENCE_COUNT
         return Place(self.target, self.end_offset + record_count, sequence, self.record_count - record_count)
 
 
 class Prepared(NamedTuple):
-    """A batch that is decided on, and may be in the logs in part."""
+    """A batch that will be committed, and may be in the logs in part."""
 
     sink: str
     batch_id: int
@@ -63,7 +63,7 @@ class Prepared(NamedTuple):
 
 
 class Done(NamedTuple):
-    """A batch that is in the logs."""
+    """A batch that is completely in the logs."""
 
     sink: str
     batch_id: int
@@ -72,12 +72,12 @@ class Done(NamedTuple):
 
 
 class Ledger:
-    """The commits topic of a store that is open for writing, or only for reading."""
+    """The commits topic of a store that is open for writing or reading."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.states: dict[str, Prepared | Done] = {}
-        """By sink."""
+        """The last state of each sink."""
         log = self._log()
         if log is not None:
             for record in log.read(isolation=Isolation.LOG_END):
@@ -91,25 +91,25 @@ class Ledger:
         return self._store[COMMITS_TOPIC][0] if COMMITS_TOPIC in self._store else None
 
     def prepared(self) -> list[Prepared]:
-        """The batches that wait to be finished."""
+        """The batches that must still be finished."""
         return [state for state in self.states.values() if isinstance(state, Prepared)]
 
     def staged_names(self) -> set[str]:
-        """The files that they need."""
+        """The files that these batches need."""
         return {staged.name for state in self.prepared() for staged in state.files}
 
     def note(self, state: Prepared | Done) -> None:
-        """Append what is true of a sink from now on, durably.
+        """Append a sink's new state, durably.
 
         Raises:
-            StorageError: it may be on disk all the same.
+            StorageError: it failed; the state may be on disk nevertheless.
         """
         log = self._store[COMMITS_TOPIC][0]
         log.extend([(state.sink.encode(), _encode(state))], flush=True)
         self.states[state.sink] = state
 
     def forget(self, sink: str) -> None:
-        """Append that nothing is known of a sink."""
+        """Append a tombstone for a sink."""
         log = self._log()
         if log is not None and self.states.pop(sink, None) is not None:
             log.extend([(sink.encode(), None)], flush=True)
@@ -126,7 +126,7 @@ class Ledger:
 
 
 def ensure_topic(store: Store) -> None:
-    """Make the commits topic, if it is not there; one whose settings were lost gets them again."""
+    """Create the commits topic if it does not exist; if its settings were lost, set them again."""
     if COMMITS_TOPIC not in store:
         store.create_topic(COMMITS_TOPIC, config=_CONFIG)
     elif not store[COMMITS_TOPIC].config.compacts:
@@ -156,7 +156,7 @@ def _decode(sink: str, encoded: bytes, offset: int) -> Prepared | Done:
         if value["version"] != VERSION:
             raise UnsupportedVersionError(
                 f"{COMMITS_TOPIC} has a record of version {value['version']} at offset {offset}; "
-                f"this logstore knows version {VERSION}"
+                f"this logstore knows only version {VERSION}"
             )
         if value["state"] == "done":
             return Done(sink, value["batch"], value["is_job"], value["at_ms"])
@@ -170,5 +170,5 @@ def _decode(sink: str, encoded: bytes, offset: int) -> Prepared | Done:
         return Prepared(sink, value["batch"], value["is_job"], tuple(files), places)
     except (ValueError, LookupError, TypeError) as error:
         raise CorruptionError(
-            f"{COMMITS_TOPIC} has a record that is no commit's: {error!r}", base_offset=offset
+            f"{COMMITS_TOPIC} has a record that no commit wrote: {error!r}", base_offset=offset
         ) from None

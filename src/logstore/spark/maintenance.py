@@ -1,4 +1,4 @@
-"""Verification and compaction of more partitions than one process should go through, as Spark jobs."""
+"""Verification and compaction as Spark jobs, for more partitions than one process should handle."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ R = TypeVar("R")
 
 
 def verify(spark: SparkSession, path: PathLike, *, topics: Iterable[str] | None = None) -> VerifyReport:
-    """Check a store as :meth:`logstore.Store.verify` does, with a Spark task for each partition, and change
+    """Check a store as :meth:`logstore.Store.verify` does, with a Spark task for each partition. Changes
     nothing. Another process may be writing.
 
     Args:
-        path: the store's directory, which the executors see under the same name.
-        topics: only these; all, and the store's own files, unless given.
+        path: the store's directory, which the executors must see under the same name.
+        topics: check only these. Default: all, and the store's own files.
 
     Raises:
         UsageError: the path is not a store.
@@ -44,7 +44,7 @@ def verify(spark: SparkSession, path: PathLike, *, topics: Iterable[str] | None 
         for name in names:
             with (
                 contextlib.nullcontext() if topics else contextlib.suppress(UnknownTopicError)
-            ):  # deleted since
+            ):  # deleted meanwhile
                 held = directory.topic(name).held_partitions
                 partitions += [TopicPartition(name, number) for number in held]
         own = [verify_store_files(directory)] if topics is None else []
@@ -56,11 +56,11 @@ def verify(spark: SparkSession, path: PathLike, *, topics: Iterable[str] | None 
 
 
 def _verify(path: str, partition: TopicPartition) -> VerifyReport:
-    """In an executor."""
+    """Runs in an executor."""
     directory = WatchedDirectory(path)
     try:
         return verify_partition(directory, partition)
-    except UnknownTopicError:  # deleted since
+    except UnknownTopicError:  # deleted meanwhile
         return VerifyReport(partition_count=0)
     finally:
         directory.close()
@@ -68,12 +68,12 @@ def _verify(path: str, partition: TopicPartition) -> VerifyReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompactionJob:
-    """What a compaction of many stores did. True if none failed."""
+    """What a compaction of many stores did. True if nothing failed."""
 
     reports: Mapping[str, Mapping[TopicPartition, CompactionReport]]
-    """By the store's path."""
+    """The reports, by the store's path."""
     failures: Mapping[str, Sequence[str]]
-    """What could not be compacted, and why, by the store's path. All else was."""
+    """What could not be compacted, and why, by the store's path. Everything else was compacted."""
     elapsed_ms: int
 
     def __bool__(self) -> bool:
@@ -97,13 +97,13 @@ class CompactionJob:
 def compact(spark: SparkSession, paths: Sequence[PathLike], *, now: bool = False) -> CompactionJob:
     """Compact the compacted topics of many stores, with a Spark task for each store.
 
-    A store has one writer, so a store's partitions are compacted by one task, one after the other; the data
-    directories of a cluster's brokers are a store each. None may be open for writing elsewhere: such a store
-    is left alone and is among the ``failures``.
+    A store has one writer, so one task compacts a store's partitions one after the other. The data directory
+    of each broker of a cluster is a store. A store that is open for writing elsewhere is left alone, and
+    listed in ``failures``.
 
     Args:
-        paths: the stores' directories, which the executors see under the same names.
-        now: also what is not dirty enough yet, as in :meth:`logstore.Log.compact`.
+        paths: the stores' directories, which the executors must see under the same names.
+        now: also compact logs that are not dirty enough yet, as in :meth:`logstore.Log.compact`.
     """
     began = time.monotonic()
     stores = [OsFiles().absolute(check_path(path)) for path in paths]
@@ -116,7 +116,7 @@ def compact(spark: SparkSession, paths: Sequence[PathLike], *, now: bool = False
 
 
 def _compact(path: str, now: bool) -> tuple[dict[TopicPartition, CompactionReport], list[str]]:
-    """In an executor: what was done, and what failed."""
+    """Runs in an executor. Returns what was done, and what failed."""
     reports: dict[TopicPartition, CompactionReport] = {}
     failures: list[str] = []
     try:
@@ -133,6 +133,6 @@ def _compact(path: str, now: bool) -> tuple[dict[TopicPartition, CompactionRepor
 
 
 def _run_tasks(spark: SparkSession, action: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """``action`` of each item, each in a task of its own; the results in the order of the items. A task that
-    fails is tried again as Spark is set, so ``action`` must bear to be repeated."""
+    """Run ``action`` for each item, in a task of its own; returns the results in the order of the items.
+    Spark may run a failed task again, so ``action`` must be repeatable."""
     return spark.sparkContext.parallelize(items, max(len(items), 1)).map(action).collect()

@@ -1,7 +1,7 @@
-"""The options of reads and writes: which there are, what each may be, and one clear error for what is not.
+"""The options of reads and writes: their names, their values, and a clear error for wrong ones.
 
-Names are those of Spark's Kafka connector where it has one, and case does not matter, as in Spark. An option
-is declared once, in :data:`OPTIONS`; what it does is known where it is used.
+Names are those of Spark's Kafka connector where it has one, and case does not matter, as in Spark. Each
+option is declared once, in :data:`OPTIONS`; the code that uses it knows what it does.
 """
 
 from __future__ import annotations
@@ -10,16 +10,18 @@ import enum
 import json
 import os
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, NoReturn
 from urllib.parse import unquote, urlsplit
 
+from logstore.arguments import did_you_mean
 from logstore.errors import InvalidConfigError
 from logstore.model import Isolation
 
 
 class Use(enum.Flag):
-    """What an option may be given for."""
+    """The reads and writes that an option is for."""
 
     BATCH_READ = enum.auto()
     STREAM_READ = enum.auto()
@@ -78,12 +80,12 @@ OPTIONS: Final = (
     Option("sinkId", Use.STREAM_WRITE),
     Option("lockTimeoutMs", Use.WRITE),
 )
-"""Every option there is."""
+"""All options."""
 
 _BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
 
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "outputmode"})
-"""What Spark passes on of its own."""
+"""Spark's own options, which it passes on."""
 
 _UNITS_MS: Final = {
     **dict.fromkeys(("", "ms", "millisecond", "milliseconds"), 1),
@@ -94,26 +96,43 @@ _UNITS_MS: Final = {
 }
 
 
+def wrong_option(message: str) -> InvalidConfigError:
+    """The error for a wrong option, to be raised at once.
+
+    Spark makes the data source in a Python process of its own, and what an error there becomes is the
+    traceback of that process, with the message behind it. A wrong option is the user's line, which that
+    traceback does not show. So PySpark is told to send the message alone, as the setting
+    ``spark.sql.execution.pyspark.udf.hideTraceback.enabled`` does for all errors. The process ends with the
+    error, and the request with it.
+    """
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    if main is not None and main.name.startswith("pyspark."):
+        os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+    return InvalidConfigError(message)
+
+
 def check_names(raw: Mapping[str, str]) -> None:
     """
     Raises:
-        InvalidConfigError: an option that no read and no write knows.
+        InvalidConfigError: an option that no read or write has.
     """
     for name, value in raw.items():
         lower = name.lower()
         if lower == "kafka.bootstrap.servers":
-            raise InvalidConfigError(
-                f"option kafka.bootstrap.servers is {value!r}: reading from a listening process is not there "
-                "yet; name the directory with option path"
+            raise wrong_option(
+                f"option kafka.bootstrap.servers is {value!r}: logstore reads the files, not from a "
+                "broker; name the directory with option path"
             )
         if lower == "paths":
-            raise InvalidConfigError(f"option paths is {value!r}: a store is one directory")
+            raise wrong_option(f"option paths is {value!r}: a store is one directory")
         if lower not in _BY_NAME and lower not in _OF_SPARK:
-            raise InvalidConfigError(f"option {name} is {value!r}: there is no option of this name")
+            hint = did_you_mean(name, [option.name for option in OPTIONS])
+            raise wrong_option(f"option {name} is {value!r}: there is no option of this name{hint}")
 
 
 class Options:
-    """The options of one read or write. Pickles. Each method takes the option's name as users spell it."""
+    """The options of one read or write. Can be pickled. Each method takes the option's name as users spell
+    it."""
 
     def __init__(self, raw: Mapping[str, str], use: Use) -> None:
         """
@@ -133,7 +152,7 @@ class Options:
         return name.lower() in self._raw
 
     def text(self, name: str) -> str | None:
-        """An option as it was given; None if it was not."""
+        """An option's value as given; None if it was not given."""
         return self._raw.get(name.lower())
 
     def refuse(self, name: str, reason: str, value: str | None = None) -> NoReturn:
@@ -141,7 +160,7 @@ class Options:
         Raises:
             InvalidConfigError: always; names the option, its value and the reason.
         """
-        raise InvalidConfigError(f"option {name} is {value or self.text(name)!r}: {reason}")
+        raise wrong_option(f"option {name} is {value or self.text(name)!r}: {reason}")
 
     def flag(self, name: str, *, default: bool) -> bool:
         """``true`` or ``false``."""
@@ -162,7 +181,7 @@ class Options:
         return int(text)
 
     def duration_ms(self, name: str, *, default: int) -> int:
-        """A time as Spark writes it: ``500ms``, ``15m``, ``2 hours``; milliseconds where there is no unit."""
+        """A time as Spark writes it: ``500ms``, ``15m``, ``2 hours``; milliseconds if there is no unit."""
         text = self.text(name)
         if text is None:
             return default
@@ -173,7 +192,7 @@ class Options:
         return int(found[1]) * unit_ms
 
     def choice(self, name: str, choices: tuple[str, ...], *, default: str) -> str:
-        """One of some words; case does not matter."""
+        """One of several words; case does not matter."""
         text = self.text(name)
         word = default if text is None else text.strip().lower()
         if word not in choices:
@@ -181,14 +200,14 @@ class Options:
         return word
 
     def json(self, name: str) -> Any:
-        """What the JSON says; None if the option was not given."""
+        """The decoded JSON; None if the option was not given."""
         text = self.text(name)
         if text is None:
             return None
         try:
             return json.loads(text)
         except ValueError as error:
-            return self.refuse(name, f"it is no JSON ({error})")
+            return self.refuse(name, f"it is not JSON ({error})")
 
     # What several uses share
 
@@ -196,7 +215,7 @@ class Options:
         """The absolute path of the store. Tasks run in other working directories: call it on the driver."""
         text = self.text("path")
         if not text:
-            raise InvalidConfigError("option path is missing: it names the store's directory")
+            raise wrong_option("option path is missing: it names the store's directory")
         parts = urlsplit(text)
         if parts.scheme == "file" and parts.netloc in ("", "localhost"):
             text = unquote(parts.path)
@@ -205,7 +224,7 @@ class Options:
         return os.path.abspath(text)
 
     def isolation(self) -> Isolation:
-        """``read_uncommitted``, as the connector's default, reads up to the high watermark."""
+        """``read_uncommitted``, the default as in the connector, reads up to the high watermark."""
         level = self.choice(
             "kafka.isolation.level", ("read_uncommitted", "read_committed"), default="read_uncommitted"
         )
@@ -213,9 +232,9 @@ class Options:
 
 
 def skips_corrupt_batches(options: Options) -> bool:
-    """Whether damaged batches are counted and left out; else they are errors.
+    """Whether damaged batches are counted and left out; otherwise they are errors.
 
     Raises:
-        InvalidConfigError: ``onCorruptBatch`` is something else than ``fail`` or ``skip``.
+        InvalidConfigError: ``onCorruptBatch`` is not ``fail`` or ``skip``.
     """
     return options.choice("onCorruptBatch", ("fail", "skip"), default="fail") == "skip"

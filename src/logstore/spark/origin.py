@@ -1,7 +1,7 @@
-"""Where records come from: a directory today.
+"""Where records come from: for now, a directory.
 
-An :class:`Origin` is made on the driver and pickled into tasks; it opens what it needs when it is first
-asked. Readers know no more than this class, so that another way to get at the bytes is one more subclass.
+An :class:`Origin` is created on the driver and pickled into tasks; it opens what it needs at first use.
+Readers know only this class, so another source of bytes needs only another subclass.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Bounds(NamedTuple):
-    """What can be read of a partition: offsets ``[start, end)``."""
+    """The readable offsets of a partition: ``[start, end)``."""
 
     start: int
     end: int
@@ -37,9 +37,9 @@ class TopicPartitions(NamedTuple):
     """The partitions of a topic."""
 
     partition_count: int
-    """Of all, wherever they are."""
+    """The number of all partitions, in any directory."""
     held: tuple[int, ...]
-    """The numbers of those that are here, rising."""
+    """The numbers of the partitions in this directory, rising."""
 
 
 class Reading(Protocol):
@@ -47,31 +47,32 @@ class Reading(Protocol):
 
     @property
     def position(self) -> int:
-        """The offset to go on from: everything below was given, or is not there."""
+        """The offset to continue from: everything below it was returned, or does not exist."""
         ...
 
     def columns(self, plan: ColumnPlan) -> Iterator[pyarrow.RecordBatch]:
-        """The records as :meth:`logstore.Log.iterate_arrow` gives them.
+        """The records as :meth:`logstore.Log.iterate_arrow` returns them.
 
         Raises:
-            CorruptionError: a batch is damaged. What is before it was given.
-            OffsetOutOfRangeError: what is next was deleted or cut off meanwhile.
+            CorruptionError: a batch is damaged. Everything before it was returned.
+            OffsetOutOfRangeError: the next records were deleted or cut off meanwhile.
             UnknownTopicError: the topic was deleted.
         """
         ...
 
 
 class Origin(ABC):
-    """Topics and their records. :meth:`reading` is for tasks, all else for the driver."""
+    """Topics and their records. Tasks use :meth:`reading` and :meth:`read_latest`; the rest is for the
+    driver."""
 
     @abstractmethod
     def partitions(self) -> dict[str, TopicPartitions]:
-        """The partitions of every topic there is now, by name."""
+        """The partitions of every existing topic, by name."""
 
     @abstractmethod
     def topic_id(self, topic: str) -> str | None:
-        """The topic's id: another one after the topic was deleted and created again. None if it has none,
-        which an old broker leaves.
+        """The topic's id, which changes when the topic is deleted and created again. None if it has none, as
+        an old broker leaves it.
 
         Raises:
             UnknownTopicError: there is no such topic.
@@ -79,7 +80,7 @@ class Origin(ABC):
 
     @abstractmethod
     def bounds(self, partition: TopicPartition, isolation: Isolation) -> Bounds:
-        """What can be read of a partition now.
+        """The readable offsets of a partition now.
 
         Raises:
             UnknownTopicError: there is no such partition.
@@ -97,16 +98,16 @@ class Origin(ABC):
 
     @abstractmethod
     def pin(self, partition: TopicPartition, start: int, stop: int, isolation: Isolation) -> Any:
-        """What :meth:`reading` needs to know of a range. Pickles.
+        """What :meth:`reading` needs to know about a range. Can be pickled.
 
         Raises:
-            OffsetOutOfRangeError: the range is not what can be read now.
+            OffsetOutOfRangeError: the range cannot be read now.
         """
 
     @abstractmethod
     def reading(self, pinned: Any, on_damage: OnDamage | None) -> Reading:
-        """Begin to read what was pinned, in another process perhaps. ``on_damage`` is told of each damaged
-        place that is passed over; without it, damage is an error."""
+        """Begin to read what was pinned, possibly in another process. ``on_damage`` is called for each
+        damaged place, which is skipped; without it, damage is an error."""
 
     @abstractmethod
     def read_latest(
@@ -117,23 +118,23 @@ class Origin(ABC):
         batch_rows: int,
         batch_bytes: int,
     ) -> Iterator[pyarrow.RecordBatch]:
-        """The current record of each key as :meth:`logstore.Log.latest_arrow` gives them."""
+        """The current record of each key, as :meth:`logstore.Log.latest_arrow` returns them."""
 
     @abstractmethod
     def close(self) -> None:
-        """Forget what is open. It opens again when it is asked again."""
+        """Close what is open; the next call opens it again."""
 
     @abstractmethod
     def __str__(self) -> str:
-        """As error messages name it."""
+        """The name for error messages."""
 
 
 class DirectoryOrigin(Origin):
     """A directory that every machine of the job has mounted at the same path."""
 
     def __init__(self, path: str, *, passes_damage: bool = False) -> None:
-        """``path`` is absolute. ``passes_damage``: damage at the end of a log hides what is around it no
-        more than damage elsewhere; readers are told of it when they get there."""
+        """``path`` is absolute. With ``passes_damage``, damage at the end of a log is treated like damage
+        elsewhere: records around it stay visible, and readers meet it when they get there."""
         self.path = path
         self._passes_damage = passes_damage
         self._store: logstore.Store | None = None
@@ -218,5 +219,5 @@ class DirectoryOrigin(Origin):
 
 
 def origin_of(options: Options) -> Origin:
-    """The origin that a read's options name."""
+    """The origin for the options of a read."""
     return DirectoryOrigin(options.directory(), passes_damage=skips_corrupt_batches(options))

@@ -1,19 +1,20 @@
-"""Parquet beside the offsets that it was made from, both in one atomic commit.
+"""Parquet files with the offsets that they were made from, both in one atomic commit.
 
-Whoever reads a topic and writes elsewhere must store how far it has come. Stored in another place, that is
-early or late after a crash, and records are lost or done twice. Here it lies in the output itself::
+A job that reads a topic and writes elsewhere must store how far it has read. If that is stored in another
+place, it is ahead or behind after a crash, and records are lost or processed twice. So the output itself has
+it::
 
     output/
         batch=0000000000/part-….parquet, _commit.json
         batch=0000000001/part-….parquet, _commit.json
 
-A batch is written under a name that readers pass over, made durable, and then renamed: that is the commit.
+A batch is written under a name that readers ignore, made durable, and then renamed: the rename is the commit.
 Spark, pandas, DuckDB and Polars read ``output`` as an ordinary data set, with a column ``batch``, and see
-whole batches only. (Spark's own streaming sink for Parquet needs a reader that knows its ``_spark_metadata``;
-any other sees the files of failed attempts as well.)
+only whole batches. (Spark's own streaming sink for Parquet needs a reader that knows its ``_spark_metadata``;
+other readers see the files of failed attempts too.)
 
-The commit is a rename of a directory: the output must lie in a file system that all executors share and that
-renames at once, as POSIX demands; an object store does not.
+The commit renames a directory. So the output must be in a file system that all executors share and that
+renames atomically, as POSIX requires; an object store does not.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ Offsets = Mapping[str, Mapping[int, int]]
 
 
 class Committed(NamedTuple):
-    """What a batch says of itself."""
+    """The commit file of a batch."""
 
     number: int
     offsets: dict[str, dict[int, int]]
-    """Up to where the topics were read; empty if a streaming query keeps that in its checkpoint."""
+    """The next offset to read of each partition; empty if a streaming query keeps that in its checkpoint."""
     query_id: str | None
-    """Of the streaming query that wrote it."""
+    """The id of the streaming query that wrote it; None for :meth:`ParquetOutput.commit`."""
 
 
 class ParquetOutput:
@@ -57,7 +58,7 @@ class ParquetOutput:
     def __init__(self, path: PathLike, *, files: Files | None = None) -> None:
         """
         Args:
-            path: the directory; made with the first batch.
+            path: the directory; created with the first batch.
             files: another file system for the commits, for tests.
         """
         self._files = files or OsFiles()
@@ -79,30 +80,31 @@ class ParquetOutput:
 
     @property
     def offsets(self) -> dict[str, dict[int, int]]:
-        """Up to where the topics were read, with the newest batch. Empty in front of the first."""
+        """The next offset to read of each partition, according to the newest batch; empty before the first
+        batch."""
         last = self.last()
         return {} if last is None else last.offsets
 
     def commit(self, rows: DataFrame, offsets: Offsets, *, after: int | None = None) -> int:
-        """Write the rows and, at once with them, up to where their topics were read. Returns the number of
-        the batch. Topics that ``offsets`` does not name stay where they were.
+        """Write the rows and the next offsets to read, in one atomic step. Returns the number of the batch.
+        Topics that ``offsets`` does not name keep their offsets.
 
         Args:
-            after: the number of the batch that the rows follow (``last().number``, -1 for none); the newest
-                unless given.
+            after: the number of the batch that the rows follow (``last().number``, -1 for none). Default: the
+                newest.
 
         Raises:
-            RetriableError: another writer has committed since; nothing was written. Begin again from
+            RetriableError: another writer has committed since; nothing was written. Start again from
                 :attr:`offsets`.
-            UsageError: the output is that of a streaming query.
-            StorageError: the disk refused.
+            UsageError: the output belongs to a streaming query.
+            StorageError: the disk failed.
         """
         last = self.last()
         if last is not None and last.query_id is not None:
             raise UsageError(f"{self.path} is written by the streaming query {last.query_id}")
         previous = -1 if last is None else last.number
         if after is not None and after != previous:
-            raise RetriableError(f"{self.path} has batch {previous} by now, not {after} as its newest")
+            raise RetriableError(f"the newest batch of {self.path} is {previous} by now, not {after}")
         merged = {topic: dict(partitions) for topic, partitions in (last.offsets if last else {}).items()}
         for topic, partitions in offsets.items():
             merged.setdefault(topic, {}).update(partitions)
@@ -110,13 +112,14 @@ class ParquetOutput:
         return previous + 1
 
     def write_batch(self, rows: DataFrame, batch_id: int) -> None:
-        """For ``writeStream.foreachBatch(output.write_batch)``: each batch of a streaming query once, also if
-        Spark hands it over again after a crash. The offsets are in the query's checkpoint.
+        """Write a batch of a streaming query: ``writeStream.foreachBatch(output.write_batch)``. Each batch is
+        written exactly once, even if Spark passes it again after a crash. The offsets are in the query's
+        checkpoint.
 
         Raises:
-            UsageError: the output was written by another query (or this one with another checkpoint, which
-                begins to count anew), or by :meth:`commit`.
-            StorageError: the disk refused.
+            UsageError: the output was written by another query (or by this one with another checkpoint, which
+                counts batches from 0 again), or by :meth:`commit`.
+            StorageError: the disk failed.
         """
         query_id = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         if not query_id:
@@ -161,7 +164,7 @@ class ParquetOutput:
             }
             return Committed(number, offsets, commit["query"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CorruptionError(f"is no commit of batch {number}: {error!r}", path=path) from None
+            raise CorruptionError(f"is not the commit of batch {number}: {error!r}", path=path) from None
 
     def _commit(self, rows: DataFrame, committed: Committed) -> None:
         self._remove_staged()
@@ -185,7 +188,7 @@ class ParquetOutput:
         }
         for entry in self._files.list_directory(staged):
             path = f"{staged}/{entry.name}"
-            if entry.name.startswith("."):  # checksums of Hadoop's, which would refuse a changed name
+            if entry.name.startswith("."):  # Hadoop's checksums, which would refuse a changed name
                 self._files.remove(path)
                 continue
             file = self._files.open(path, write=True)
@@ -200,15 +203,15 @@ class ParquetOutput:
         target = self._directory(number)
         if self._files.is_directory(target):
             raise RetriableError(f"another writer has committed batch {number} of {self.path}")
-        self._files.rename(staged, target)  # fails where another was there first: it is not empty
+        self._files.rename(staged, target)  # fails if another writer was first: its directory is not empty
         self._files.flush_directory(self.path)
 
     def _remove_staged(self) -> None:
-        """What attempts left that died."""
+        """Remove what dead attempts have left."""
         if self._files.is_directory(self.path):
             entries = self._files.list_directory(self.path)
             staged = [f"{self.path}/{each.name}" for each in entries if each.name.startswith(_STAGED_PREFIX)]
-            self._remove_trees(staged, "left by an attempt that died")
+            self._remove_trees(staged, "left by a dead attempt")
 
     def _remove_trees(self, paths: Sequence[str], reason: str) -> None:
         removals = Removals(self._files)

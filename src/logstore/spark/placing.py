@@ -1,8 +1,8 @@
-"""Staged files before they go into the logs: held against the rules, and given their places.
+"""Prepares staged files for the logs: checks them against the rules, and gives batches their places.
 
-A large file with one target can become a segment of its log as it is: its batches get their places right in
-the file, which then gets the segment's name. Nothing of that shows in a log yet, and for whoever reads the
-file as a staged one nothing changes. Small files are for copying, or a log would be of too many segments.
+A large file with one target can become a segment of its log as it is: its batches get their places directly
+in the file, which later gets the segment's name. Until then no log shows any of this, and reading the file as
+a staged one gives the same. Small files are copied: otherwise a log would have too many segments.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from logstore.spark.ledger import Place
 from logstore.spark.staging import StagedBatch, StagedFile, Target, read_staged
 
 MOVED_FROM_BYTES: Final = 8 * 1024 * 1024
-"""A smaller file is copied in the time of the fsyncs that moving it takes."""
+"""Copying a smaller file takes no longer than the fsyncs of moving it."""
 _SEGMENTS_FOR_ONE: Final = 64
-"""Moving makes at most so many segments of what would fill one."""
+"""Moving makes at most this many segments of records that would fill one."""
 
 _FIRST_PRODUCER_ID: Final = 2**62
-"""Brokers count theirs from 0."""
+"""The first producer id of sinks; brokers count theirs from 0."""
 NOT_OURS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
-"""What refuses a file that another user made."""
+"""The errors for a file that another user created."""
 
 Placed = dict[str, int]
-"""The base offsets of files whose batches have their places, by the files' names."""
+"""The base offset of each file whose batches have their places, by the file's name."""
 
 
 def producer_id_of(sink: str) -> int:
-    """The id of the idempotent producer that a sink is in the logs."""
+    """The id of a sink's idempotent producer in the logs."""
     number = int.from_bytes(hashlib.sha256(sink.encode()).digest()[:8])
     return _FIRST_PRODUCER_ID | number % _FIRST_PRODUCER_ID
 
 
 def is_to_move(staged: StagedFile, config: TopicConfig) -> bool:
-    """Whether a file becomes a segment of a topic of these settings, if the disk lets it. ``LogAppendTime``
-    replaces what only the file has."""
+    """Whether a file becomes a segment of a topic with these settings, if the disk allows it. Not with
+    ``LogAppendTime``, which would replace the timestamps."""
     least_bytes = max(MOVED_FROM_BYTES, config.segment_bytes // _SEGMENTS_FOR_ONE)
     return (
         len(staged.parts) == 1
@@ -70,7 +70,7 @@ class Placing:
         return read_staged(self._files, self._directory, staged, lets_go=lets_go)
 
     def check(self, staged: StagedFile, logs: Mapping[Target, Log]) -> None:
-        """Hold the batches of a file against the rules of their topics.
+        """Check the batches of a file against the rules of their topics.
 
         Raises:
             CorruptionError: the file is not what its task wrote.
@@ -93,12 +93,12 @@ class Placing:
     def place(
         self, staged: StagedFile, log: Log, place: Place, sink: str, *, was_checked: bool = False
     ) -> bool:
-        """Give the batches of a file with one target, in the file, the offsets and sequences from ``place``
-        on, durably. False if the file may not be written to, being another user's.
+        """Write the offsets and sequences from ``place`` on into the batches of a file with one target,
+        durably. False if the file cannot be written because it belongs to another user.
 
         Raises:
-            LogstoreError: as :meth:`check`; by the rules only unless it ``was_checked``.
-            StorageError: the disk refused.
+            LogstoreError: as for :meth:`check`; the rules are not checked again if the file ``was_checked``.
+            StorageError: the disk failed.
         """
         try:
             file = self._files.open(self.path_of(staged), write=True)

@@ -1,8 +1,8 @@
-"""Which partitions a read is of, and from where to where: the options that name offsets and times.
+"""Which partitions a read covers, and from where to where: the options that name offsets and times.
 
-``subscribe``, ``subscribePattern`` or ``assign`` say which partitions; offsets are named outright, or by
-time. What they mean is Spark's Kafka connector's: of the forms, ``startingTimestamp`` is taken before
-``startingOffsetsByTimestamp``, and that before ``startingOffsets``.
+``subscribe``, ``subscribePattern`` or ``assign`` name the partitions; offsets are given directly, or by time.
+The options mean the same as in Spark's Kafka connector: ``startingTimestamp`` takes precedence over
+``startingOffsetsByTimestamp``, and that over ``startingOffsets``.
 """
 
 from __future__ import annotations
@@ -11,40 +11,40 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from logstore.errors import InvalidConfigError, OffsetOutOfRangeError, UnknownTopicError
+from logstore.errors import OffsetOutOfRangeError, UnknownTopicError
 from logstore.logdir.held import not_held_reason
 from logstore.model import Isolation, TopicPartition
 from logstore.spark.ledger import COMMITS_TOPIC
+from logstore.spark.options import Options, wrong_option
 from logstore.spark.ranges import Span
 
 if TYPE_CHECKING:
-    from logstore.spark.options import Options
     from logstore.spark.origin import Origin
 
 EARLIEST: Final = -2
-"""In JSON: the first offset that there is."""
+"""In JSON: the first existing offset."""
 LATEST: Final = -1
-"""In JSON: behind the last offset that there is."""
+"""In JSON: the offset after the last existing one."""
 
 _INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", COMMITS_TOPIC})
-"""Topics that are read only where they are named; as Kafka's consumers do with the first two."""
+"""Topics that are read only if they are named; Kafka's consumers do the same with the first two."""
 
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 
 
 class Subscription:
-    """Which topics or partitions were asked for. Pickles."""
+    """The topics or partitions that were asked for. Can be pickled."""
 
     def __init__(self, options: Options) -> None:
         """
         Raises:
-            InvalidConfigError: none of the three options, or more than one, or what one says is wrong.
+            InvalidConfigError: none of the three options is given, or more than one, or its value is wrong.
         """
         given = [name for name in ("subscribe", "subscribePattern", "assign") if name in options]
         if len(given) != 1:
             named = " and ".join(given) or "none"
-            raise InvalidConfigError(
-                f"one of the options subscribe, subscribePattern and assign must be given; there is {named}"
+            raise wrong_option(
+                f"give exactly one of the options subscribe, subscribePattern and assign; there is {named}"
             )
         self._options = options
         self._topics: frozenset[str] = frozenset()
@@ -60,7 +60,7 @@ class Subscription:
     def _parse_topics(self) -> frozenset[str]:
         names = [name.strip() for name in (self._options.text("subscribe") or "").split(",")]
         if not all(names):
-            self._options.refuse("subscribe", "it must be topic names with commas between them")
+            self._options.refuse("subscribe", "it must be topic names separated by commas")
         return frozenset(names)
 
     def _parse_pattern(self) -> str:
@@ -68,7 +68,7 @@ class Subscription:
         try:
             re.compile(pattern)
         except re.error as error:
-            self._options.refuse("subscribePattern", f"it is no regular expression ({error})")
+            self._options.refuse("subscribePattern", f"it is not a regular expression ({error})")
         return pattern
 
     def _parse_assigned(self) -> frozenset[TopicPartition]:
@@ -84,11 +84,11 @@ class Subscription:
         return frozenset(TopicPartition(topic, number) for topic in parsed for number in parsed[topic])
 
     def partitions(self, origin: Origin) -> list[TopicPartition]:
-        """The partitions that are there now, in order. A pattern must fit the whole name, and may fit none;
-        it never fits a topic that Kafka or logstore keeps for itself.
+        """The existing partitions, in order. A pattern must match the whole name, and may match none; it
+        never matches an internal topic of Kafka or logstore.
 
         Raises:
-            UnknownTopicError: a topic or partition that was named is not there.
+            UnknownTopicError: a named topic or partition does not exist.
         """
         found, missing = self.find(origin)
         if missing:
@@ -96,8 +96,7 @@ class Subscription:
         return found
 
     def find(self, origin: Origin) -> tuple[list[TopicPartition], list[str]]:
-        """The partitions that are there now, in order; and what was named and is not there, a sentence for
-        each."""
+        """The existing partitions, in order; and for each named one that does not exist, a sentence."""
         there = origin.partitions()
         if self._assigned:
             found = sorted(
@@ -112,7 +111,7 @@ class Subscription:
         return found, [_no_topic(topic, origin) for topic in sorted(self._topics) if topic not in there]
 
     def covers(self, partition: TopicPartition) -> bool:
-        """Whether a partition is asked for, be it there or not."""
+        """Whether a partition is asked for, even if it does not exist."""
         if self._pattern is not None:
             return self._fits(partition.topic)
         return partition.topic in self._topics or partition in self._assigned
@@ -127,18 +126,18 @@ def _no_topic(topic: str, origin: Origin) -> str:
 
 
 def _missing(partition: TopicPartition, origin: Origin) -> str:
-    """Why a partition cannot be read that is not there."""
+    """Why a missing partition cannot be read."""
     topic, number = partition
     there = origin.partitions().get(topic)
     if there is None:
         return _no_topic(topic, origin)
     if number < there.partition_count:
         return not_held_reason(topic, number, there.held, there.partition_count, str(origin))
-    return f"there is no partition {number} of topic {topic!r}; it has {there.partition_count}: in {origin}"
+    return f"topic {topic!r} in {origin} has {there.partition_count} partitions; there is no {number}"
 
 
 def _is_elsewhere(partition: TopicPartition, origin: Origin) -> bool:
-    """Whether the topic has such a partition, and it is not held here."""
+    """Whether the topic has such a partition, but another directory holds it."""
     there = origin.partitions().get(partition.topic)
     return (
         there is not None
@@ -148,36 +147,36 @@ def _is_elsewhere(partition: TopicPartition, origin: Origin) -> bool:
 
 
 class Limit(NamedTuple):
-    """Where a read begins, or where it ends, as the options ask. Pickles."""
+    """Where a read begins or ends according to the options. Can be pickled."""
 
     option: str
-    """The one that asks, as users spell it."""
+    """The name of the option that says so, as users spell it."""
     of_all: int | None
-    """For every partition: an offset, or :data:`EARLIEST` or :data:`LATEST`, or a time."""
+    """For all partitions: an offset, or :data:`EARLIEST` or :data:`LATEST`, or a time."""
     of_each: Mapping[TopicPartition, int]
-    """The same for each; used where ``of_all`` is None."""
+    """The same by partition; used if ``of_all`` is None."""
     is_time: bool
     is_lenient: bool
-    """Whether a time after the last record means the end; else it is an error."""
+    """Whether a time after the last record means the end; otherwise it is an error."""
 
     def wanted(self, partitions: Iterable[TopicPartition], origin: Origin) -> dict[TopicPartition, int]:
         """
         Raises:
-            InvalidConfigError: partitions are named that are not read, or not all that are.
+            InvalidConfigError: a named partition is not read, or one that is read is not named.
         """
         if self.of_all is not None:
             return dict.fromkeys(partitions, self.of_all)
         read, named = set(partitions), set(self.of_each)
         for wrong, reason in (
             (named - read, "is not read"),
-            (read - named, "is missing; name all that are read"),
+            (read - named, "is missing; name all partitions that are read"),
         ):
             if wrong:
                 first = min(wrong)
                 text = f"partition {first} {reason}"
                 if first not in read and _is_elsewhere(first, origin):
                     text = _missing(first, origin)
-                raise InvalidConfigError(f"option {self.option}: {text}")
+                raise wrong_option(f"option {self.option}: {text}")
         return dict(self.of_each)
 
 
@@ -185,7 +184,7 @@ def starting_limit(options: Options, *, default: int) -> Limit:
     """Where a read begins. ``default`` is :data:`EARLIEST` or :data:`LATEST`.
 
     Raises:
-        InvalidConfigError: an option that does not say so clearly.
+        InvalidConfigError: an option is wrong.
     """
     strategy = options.choice("startingOffsetsByTimestampStrategy", ("error", "latest"), default="error")
     return _limit(options, "starting", default, is_lenient=strategy == "latest")
@@ -195,7 +194,7 @@ def ending_limit(options: Options) -> Limit:
     """Where a batch read ends.
 
     Raises:
-        InvalidConfigError: as :func:`starting_limit`.
+        InvalidConfigError: as for :func:`starting_limit`.
     """
     return _limit(options, "ending", LATEST, is_lenient=True)
 
@@ -218,7 +217,7 @@ def _limit(options: Options, side: str, default: int, *, is_lenient: bool) -> Li
 
 
 def _parse_each(options: Options, name: str, *, least: int) -> dict[TopicPartition, int]:
-    """``{"topic": {"0": 23, "1": -2}}``."""
+    """Parse ``{"topic": {"0": 23, "1": -2}}``."""
     parsed = options.json(name)
     found: dict[TopicPartition, int] = {}
     try:
@@ -244,12 +243,12 @@ def _number(value: Any, least: int) -> int:
 def resolve_spans(
     origin: Origin, subscription: Subscription, options: Options, isolation: Isolation
 ) -> list[Span]:
-    """What a batch read is of: for each partition the offsets from where it begins to where it ends.
+    """The offsets that a batch read covers, for each partition.
 
     Raises:
-        InvalidConfigError: options that do not fit each other, or the partitions.
-        OffsetOutOfRangeError: an offset that is not there, or a beginning behind its end.
-        UnknownTopicError: a topic that is not there.
+        InvalidConfigError: options contradict each other, or do not fit the partitions.
+        OffsetOutOfRangeError: an offset does not exist, or a read would begin after its end.
+        UnknownTopicError: a topic does not exist.
     """
     start_limit, end_limit = starting_limit(options, default=EARLIEST), ending_limit(options)
     _check_batch(
@@ -292,8 +291,8 @@ def _span(
         for (limit, _), offset in ((start, first), (end, stop)):
             if not bounds.start <= offset <= bounds.end:
                 raise OffsetOutOfRangeError(
-                    f"option {limit.option}: offset {offset} of {partition} is not there: {origin} has "
-                    f"{bounds.start} to {bounds.end}; with failOnDataLoss=false what is there would be read"
+                    f"option {limit.option}: offset {offset} of {partition} does not exist: {origin} has "
+                    f"{bounds.start} to {bounds.end}; failOnDataLoss=false would read the existing ones"
                 )
     if first > stop:
         raise OffsetOutOfRangeError(
@@ -307,10 +306,10 @@ def _span(
 def resolve(
     origin: Origin, partition: TopicPartition, limit: Limit, wanted: int, isolation: Isolation
 ) -> int:
-    """The offset that a limit means for a partition: as it was asked for, be it there or not.
+    """The offset that a limit means for a partition: as asked for, even if it does not exist.
 
     Raises:
-        OffsetOutOfRangeError: a time after the last record, where that is an error.
+        OffsetOutOfRangeError: the time is after the last record, and the limit is not lenient.
     """
     if not limit.is_time and wanted >= 0:
         return wanted
@@ -324,5 +323,5 @@ def resolve(
         return bounds.end
     raise OffsetOutOfRangeError(
         f"option {limit.option}: {partition} has no record at or after {wanted} ms; with "
-        "startingOffsetsByTimestampStrategy=latest it would be read from its end"
+        "startingOffsetsByTimestampStrategy=latest the read would begin at its end"
     )

@@ -1,6 +1,6 @@
-"""What a task does: read a range of offsets and give it as Spark's columns.
+"""Reads a range of offsets in a task, and returns it as Spark's columns.
 
-Used by batch and streaming reads alike. Made on the driver and pickled into tasks.
+Batch and streaming reads use it. Created on the driver and pickled into tasks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 BATCH_ROWS: Final = 131_072
 BATCH_BYTES: Final = 6 * 1024 * 1024
-"""Of the log's columns in one batch. Spark takes 1.1 times as long for batches of a quarter of that."""
+"""Bytes of the log's columns in one batch. With a quarter of that, Spark takes 1.1 times as long."""
 
 
 class RangeReader:
@@ -33,8 +33,8 @@ class RangeReader:
     def __init__(self, origin: Origin, options: Options, schema: StructType) -> None:
         """
         Raises:
-            InvalidConfigError: a bad option.
-            UsageError: a column that cannot be had; see :class:`~logstore.spark.columns.ColumnMap`.
+            InvalidConfigError: an option is not valid.
+            UsageError: a column is not valid; see :class:`~logstore.spark.columns.ColumnMap`.
         """
         self.origin = origin
         self.isolation = options.isolation()
@@ -43,12 +43,12 @@ class RangeReader:
         self._skips = skips_corrupt_batches(options)
 
     def read(self, wanted: OffsetRange) -> Iterator[Any]:
-        """The records of a range as ``pyarrow.RecordBatch`` with the schema's columns. Holds two of them, and
-        one batch of the log, whatever the size of the range.
+        """The records of a range as ``pyarrow.RecordBatch`` with the schema's columns. Memory: two of these
+        and one batch of the log, whatever the size of the range.
 
         Raises:
             CorruptionError: a batch is damaged, and ``onCorruptBatch`` is not ``skip``.
-            OffsetOutOfRangeError, UnknownTopicError: records are gone since the read was planned, and
+            OffsetOutOfRangeError, UnknownTopicError: records were removed since the read was planned, and
                 ``failOnDataLoss`` is true.
         """
         from logstore.partition.reading import arrow  # the driver plans without pyarrow
@@ -73,13 +73,13 @@ class RangeReader:
         skipped.tell()
 
     def _rest(self, span: Span, position: int, error: Exception) -> list[OffsetRange]:
-        """What is still there of a range of which records are gone: one range, or none."""
+        """The rest of a range of which records were removed: one range, or none."""
         what = (
-            f"{span.partition} in {self.origin}: offsets {position} to {span.stop - 1} were there when the "
-            f"read was planned, and are not all there now ({error})"
+            f"{span.partition} in {self.origin}: offsets {position} to {span.stop - 1} existed when the "
+            f"read was planned, but not all exist now ({error})"
         )
         if self._fails_on_loss:
-            raise type(error)(f"{what}; with failOnDataLoss=false what is there would be read") from error
+            raise type(error)(f"{what}; failOnDataLoss=false would read the existing ones") from error
         warn("%s", what)
         self.origin.close()
         try:
@@ -90,7 +90,7 @@ class RangeReader:
         if start >= stop:
             return []
         if (start, stop) == (position, span.stop):
-            raise type(error)(f"{what}; nor can the rest be read") from error
+            raise type(error)(f"{what}; the rest cannot be read either") from error
         rest = Span(span.partition, start, stop)
         return [OffsetRange(rest, self.origin.pin(span.partition, start, stop, self.isolation))]
 
@@ -100,7 +100,7 @@ def _named(error: CorruptionError, span: Span, position: int) -> CorruptionError
     topic, number = span.partition
     return CorruptionError(
         f"topic {topic!r}, partition {number}, offset {position}: {error.reason}; with onCorruptBatch=skip "
-        "the read would go on behind it",
+        "the read would continue after it",
         path=error.path,
         position=error.position,
         base_offset=error.base_offset,
@@ -109,7 +109,7 @@ def _named(error: CorruptionError, span: Span, position: int) -> CorruptionError
 
 
 class _Skipped:
-    """What was passed over in one range."""
+    """The damaged places that were skipped in one range."""
 
     def __init__(self, span: Span) -> None:
         self._span = span
@@ -117,7 +117,7 @@ class _Skipped:
         self._offset_count = 0
 
     def note(self, damage: Damage) -> None:
-        """Count it, and say so."""
+        """Count a damaged place, and log a warning."""
         self._place_count += 1
         self._offset_count += damage.stop - damage.start
         warn(
@@ -129,7 +129,7 @@ class _Skipped:
         )
 
     def tell(self) -> None:
-        """The sum, if there is one."""
+        """Log the sum, if anything was skipped."""
         if self._place_count:
             warn(
                 "onCorruptBatch=skip: of %s, %d to %d, %d places were left out, up to %d records in all",

@@ -27,7 +27,7 @@ class OffsetRange(InputPartition):
     """What one task reads: offsets ``[start, stop)`` of one partition."""
 
     def __init__(self, span: Span, pinned: Any) -> None:
-        """``pinned``: where its origin found it."""
+        """``pinned``: the result of :meth:`.Origin.pin` for the span."""
         super().__init__(span)
         self.span = span
         self.pinned = pinned
@@ -37,11 +37,11 @@ class OffsetRange(InputPartition):
 
 
 def divide(origin: Origin, spans: Sequence[Span], options: Options) -> list[OffsetRange]:
-    """The ranges that cover some spans: one for each, or as many as ``minPartitions`` and
+    """The ranges that cover the spans: one for each, or as many as ``minPartitions`` and
     ``maxRecordsPerPartition`` ask for. Empty spans have none.
 
     Raises:
-        InvalidConfigError: one of the two is no number above 0.
+        InvalidConfigError: one of the two is not a number above 0.
     """
     least_count, max_count = options.number("minPartitions"), options.number("maxRecordsPerPartition")
     isolation = options.isolation()

@@ -1,4 +1,4 @@
-"""A Spark session that has the data source, on a machine that may have no Java of its own."""
+"""Starts a Spark session with the data source, even on a machine without Java."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ if TYPE_CHECKING:
 def session(
     name: str = "logstore", *, cluster: str | None = None, settings: Mapping[str, Any] | None = None
 ) -> SparkSession:
-    """A session in which ``format("logstore")`` works; the one that runs already, where one does.
+    """A session in which ``format("logstore")`` works. Returns the running session if there is one.
 
-    Finds Java by :func:`logstore.spark.java.find_java`, and gives it to Spark without leaving a change in
-    this process's environment. What it sets is at :func:`settings_for`; ``settings`` overrides it.
+    Finds Java by :func:`logstore.spark.java.find_java`, and passes it to Spark without changing this
+    process's environment for good. :func:`settings_for` has the settings it makes; ``settings`` overrides
+    them.
 
     Args:
-        name: What Spark shows for this application.
-        cluster: What Spark calls the URL of a master: ``local[2]``, ``spark://host:7077``, ...; by default
-            what spark-submit was told, and all cores of this machine where there was no spark-submit.
-        settings: Spark's own, by name.
+        name: the application's name in Spark.
+        cluster: Spark's master URL: ``local[2]``, ``spark://host:7077``, ... Default: what spark-submit was
+            given, or all cores of this machine without spark-submit.
+        settings: Spark's settings, by name.
 
     Raises:
-        UsageError: Spark has to be started here, and there is no Java for it; says what to install.
-        ImportError: no pyspark.
+        UsageError: Spark must be started here, and there is no Java for it; says what to install.
+        ImportError: pyspark is not installed.
     """
     try:
         from pyspark.core.context import SparkContext
@@ -58,12 +59,12 @@ def session(
 
 
 def _is_submitted() -> bool:
-    """Whether somebody else has said what Spark is to run on."""
+    """Whether spark-submit or the environment decides what Spark runs on."""
     return "PYSPARK_GATEWAY_PORT" in os.environ or "PYSPARK_SUBMIT_ARGS" in os.environ
 
 
 def _is_known(spark: SparkSession) -> bool:
-    """Whether the session has found the source by itself: to register it again would log a warning."""
+    """Whether the session has found the source by itself: registering it again would log a warning."""
     from py4j.protocol import Py4JError
 
     try:
@@ -75,9 +76,9 @@ def _is_known(spark: SparkSession) -> bool:
 def register(spark: SparkSession) -> None:
     """Make ``format("logstore")`` known to a session.
 
-    Sessions that begin where this package is installed find it by themselves (``pyspark_logstore``). Call
-    this where they do not: another module named ``pyspark_...`` that fails to import hides all of them. Call
-    it after ``addPyFile``, too: what plans a read is given the files that were there at this moment.
+    Sessions find it by themselves where this package is installed (``pyspark_logstore``). Call this if they
+    do not: another module named ``pyspark_...`` that fails to import hides all of them. Also call it after
+    ``addPyFile``: reads are planned with the files that exist at this moment.
     """
     from logstore.spark.source import LogstoreSource
 
@@ -85,38 +86,38 @@ def register(spark: SparkSession) -> None:
 
 
 def settings_for(cluster: str | None) -> dict[str, str]:
-    """What :func:`session` sets for a cluster, each with its reason; all but the first two for local ones."""
+    """The settings that :func:`session` makes for a cluster; all except the first two only for local ones."""
     settings = {
-        # DataFrames to and from pandas as columns; by rows they take many times as long.
+        # DataFrames to and from pandas go by columns; by rows they take many times as long.
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.ui.showConsoleProgress": "false",
     }
     if not _is_local(cluster):
         return settings
     if hasattr(socket, "AF_UNIX"):
-        # Between Spark and its Python processes; a tenth faster than TCP, and nobody else can connect.
+        # Between Spark and its Python processes: a tenth faster than TCP, and no other user can connect.
         settings["spark.python.unix.domain.socket.enabled"] = "true"
     return settings | {
-        # Nobody else is to reach it, and a machine's own name need not resolve.
+        # No other machine should reach it, and a machine's own name need not resolve.
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        # It listens on all addresses of the machine, without a password.
+        # The UI listens on all addresses of the machine, without a password.
         "spark.ui.enabled": "false",
-        # 200 by default, for a cluster: each costs some 30 ms of Python in every micro-batch.
+        # The default is 200, for a cluster: each costs some 30 ms of Python in every micro-batch.
         "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
     }
 
 
 def _is_local(cluster: str | None) -> bool:
-    """Whether all of Spark runs on this machine, started by this process: also ``local-cluster[...]``."""
+    """Whether this process starts all of Spark on this machine; true for ``local-cluster[...]`` too."""
     return cluster is not None and cluster.startswith("local")
 
 
 def _environment_of_driver(cluster: str | None, settings: Mapping[str, str]) -> dict[str, str]:
-    """What Spark reads when it starts its JVM, and keeps."""
+    """The environment variables that Spark reads when it starts its JVM."""
     environment = {"JAVA_HOME": find_java().home}
     shipped = [path for path in settings.get("spark.submit.pyFiles", "").split(",") if os.path.isfile(path)]
-    if shipped:  # for what plans streams beside the driver: it does not find them otherwise (Spark 4.3.0)
+    if shipped:  # else the process that plans streams beside the driver does not find them (Spark 4.3.0)
         paths = [*map(os.path.abspath, shipped), os.environ.get("PYTHONPATH", "")]
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     if _is_local(cluster) and "PYSPARK_PYTHON" not in os.environ:

@@ -1,4 +1,4 @@
-"""The package as a zip, for a cluster on whose workers it is not installed."""
+"""The package as a zip, for a cluster whose workers do not have it installed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _PACKAGES = ("logstore", "pyspark_logstore")
 def pack(path: str | os.PathLike[str]) -> str:
     """Write this package as a zip, for ``addPyFile`` or ``spark.submit.pyFiles``; returns its path.
 
-    Python code alone: a compiled module cannot be loaded from a zip, so that workers run the plain loops.
-    They need ``pyarrow``, ``crc32c``, ``lz4``, ``python-snappy`` and ``zstandard`` of their own.
+    Only Python code: a compiled module cannot be loaded from a zip, so workers run the plain loops. They must
+    have ``pyarrow``, ``crc32c``, ``lz4``, ``python-snappy`` and ``zstandard`` installed.
     """
     root = os.path.dirname(os.path.dirname(os.path.abspath(logstore.__file__)))
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:

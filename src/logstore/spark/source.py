@@ -1,7 +1,7 @@
 """The data source that Spark knows as ``logstore``.
 
-Spark makes one with the options of a ``spark.read`` or ``df.write``, beside the driver, and asks it for one
-of four objects. Each lives in a module of its own that is imported when it is asked for::
+Spark creates one beside the driver, with the options of a ``spark.read`` or ``df.write``, and asks it for one
+of four objects. Each is in a module of its own that is imported at its first use::
 
     batch_reader.BatchReader(options, schema)                 spark.read
     stream_reader.StreamReader(options, schema)               spark.readStream
@@ -51,7 +51,7 @@ class LogstoreSource(DataSource):
         return "logstore"
 
     def schema(self) -> StructType:
-        """The columns of a read for which the user named none."""
+        """The columns of a read if the user names none."""
         from logstore.spark.columns import full_schema
 
         options = Options(self.options, Use.ANY)

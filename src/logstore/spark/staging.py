@@ -1,11 +1,11 @@
-"""Staged files: batches that a task has encoded, on their way into the logs.
+"""Staged files: batches that a task has encoded and that are not in a log yet.
 
-A task writes files into the store's directory, batch after batch as they become ready: one of its own for
-each partition that begins with much, and one for all others. Until a commit adopts them they have no offsets
-and no leader epoch; the place of the epoch, which no checksum covers, says for which of the file's targets a
-batch is. A commit may place the batches of a file with one target right there, to make it a segment: whoever
-reads it later finds out what the task wrote. A broker that opens the directory ignores files, and so does
-logstore. Knows no topics' rules and no commits.
+A task writes files into the store's directory, batch after batch as they become ready: one file for each
+partition that begins with much data, and one for all others. Until a commit adopts them the batches have no
+offsets and no leader epoch; the field of the epoch, which no checksum covers, says for which of the file's
+targets a batch is. A commit may place the batches of a file with one target directly in it, to make it a
+segment; a later reader still recovers what the task wrote. Brokers ignore files in their directory, and so
+does logstore. Knows nothing of topics' rules or commits.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from logstore.warning import inform
 
 STAGED_SUFFIX: Final = ".staged"
 PIECE_BYTES: Final = 1024 * 1024
-"""What reading a staged file takes in memory, unless one batch is larger. It stays in the cache of a core on
-its way from file to checksum to log: with 8 MiB, reading and checking takes 1.4 times as long."""
+"""The memory for reading a staged file, unless a batch is larger. A piece stays in a core's cache from file
+to checksum to log: with 8 MiB, reading and checking takes 1.4 times as long."""
 OWN_FILE_BYTES: Final = 1024 * 1024
-"""A partition has a file of its own if its first batches have so many bytes: then there will be more."""
+"""A partition gets its own file if its first batches have this many bytes: then more will follow."""
 MOST_OWN_FILES: Final = 8
-"""So many partitions of a task have files of their own: as many flushes at its end."""
+"""How many partitions of a task may have their own files. Each costs a flush at the task's end."""
 MOST_OPEN_FILES: Final = 2 * MOST_OWN_FILES
-"""Of a task: files that are full stay open until they are flushed, if that is not too long."""
+"""How many files a task may have open. Full files stay open until they are flushed."""
 
 _NAME = re.compile(r"spark-(?P<sink>[0-9a-f]{16})-(?P<batch>[0-9]+)-[0-9]+-[0-9a-f]{16}\.staged")
 
 
 class Target(NamedTuple):
-    """A partition to write to. The topic's id tells it from one that takes its name later."""
+    """A partition to write to. The topic's id distinguishes it from a later topic of the same name."""
 
     topic: str
     topic_id: str
@@ -51,7 +51,7 @@ class Target(NamedTuple):
 
 
 class StagedPart(NamedTuple):
-    """What a staged file holds for one partition."""
+    """The contents of a staged file for one partition."""
 
     target: Target
     batch_count: int
@@ -59,18 +59,18 @@ class StagedPart(NamedTuple):
 
 
 class StagedFile(NamedTuple):
-    """What a task tells the commit of its file."""
+    """What a task reports to the commit about a file."""
 
     name: str
     size_bytes: int
     checksum: int
-    """CRC-32C of all batch headers, which hold the checksums of what is behind them."""
+    """CRC-32C of all batch headers, which have the checksums of the rest."""
     parts: tuple[StagedPart, ...]
-    """By their numbers in the file."""
+    """The parts, by their numbers in the file."""
 
 
 def staged_name(sink: str, batch_id: int, task: int) -> str:
-    """A new name for the file of one attempt of a task."""
+    """A new name for a file of one attempt of a task."""
     return f"{_prefix(sink)}{batch_id}-{task}-{secrets.token_hex(8)}{STAGED_SUFFIX}"
 
 
@@ -84,16 +84,16 @@ def is_staged_name(name: str) -> bool:
 
 
 def is_name_of(name: str, sink: str, *, up_to: int) -> bool:
-    """Whether it is the name of a staged file of a sink, of a batch up to ``up_to``."""
+    """Whether it is the name of a staged file of a sink's batch up to ``up_to``."""
     found = _NAME.fullmatch(name)
     return found is not None and name.startswith(_prefix(sink)) and int(found["batch"]) <= up_to
 
 
 class StagedWriter:
-    """Writes the staged files of a task; one without rows leaves none."""
+    """Writes the staged files of a task; none if the task has no rows."""
 
     def __init__(self, files: Files, directory: str, new_name: Callable[[], str]) -> None:
-        """``new_name``: the name of the next file, another one each time."""
+        """``new_name`` returns the name of the next file, a different one each time."""
         self._files = files
         self._directory = directory
         self._new_name = new_name
@@ -103,11 +103,11 @@ class StagedWriter:
         self._own: dict[Target, _StagedFileWriter] = {}
 
     def append(self, target: Target, batches: Sequence[NewBatch], segment_bytes: int) -> None:
-        """Write encoded batches, at base offset 0 each, for a partition whose segments have at most so many
-        bytes.
+        """Write encoded batches, each at base offset 0, for a partition whose segments have at most
+        ``segment_bytes``.
 
         Raises:
-            StorageError: the disk refused; the files are of no use then.
+            StorageError: the disk failed; the files are then useless.
         """
         if not batches:
             return
@@ -145,13 +145,13 @@ class StagedWriter:
             writer.flush()
 
     def finish(self) -> list[StagedFile]:
-        """Make the contents durable; the names become so by the commit. A target's batches are in the files
-        of this order, in theirs."""
+        """Make the contents durable; the commit makes the names durable. Returns the files; a target's
+        batches are in the order of the files, and in the order within each file."""
         self._ahead.finish()
         return [writer.finish() for writer in self._written]
 
     def discard(self) -> None:
-        """Remove the files, as far as the disk lets; what is left goes with later commits."""
+        """Remove the files, as far as the disk allows; later commits remove the rest."""
         self._ahead.stop()
         for writer in self._written:
             writer.discard()
@@ -174,7 +174,7 @@ class _StagedFileWriter:
         self._file = files.open(self._path, create=True)
         self._is_flushed = False
         self.is_full = False
-        """Nothing more is written; it is closed when it is flushed."""
+        """Whether the file gets no more batches; it is then closed when it is flushed."""
         self.is_closed = False
         self.size_bytes = 0
         self._checksum = 0
@@ -200,9 +200,9 @@ class _StagedFileWriter:
 
     def flush(self) -> None:
         if not self._is_flushed:
-            self._is_flushed = True  # first: what is written meanwhile may not be
+            self._is_flushed = True  # first: what is written meanwhile may not be flushed
             self._file.flush()
-        if self.is_full and self._is_flushed:  # in this order: the last write came before it was full
+        if self.is_full and self._is_flushed:  # in this order: the last write came before is_full
             self._close()
 
     def _close(self) -> None:
@@ -225,12 +225,12 @@ class _StagedFileWriter:
 
 
 class StagedBatch(NamedTuple):
-    """One batch in memory, which may be changed."""
+    """One batch in memory; the memory may be changed."""
 
     position: int
-    """In the file."""
+    """Where the batch begins in the file."""
     number: int
-    """Of the target in the file."""
+    """The number of its target in the file."""
     record_count: int
     batch: memoryview
 
@@ -238,18 +238,18 @@ class StagedBatch(NamedTuple):
 def read_staged(
     files: Files, directory: str, staged: StagedFile, *, lets_go: bool = False
 ) -> Iterator[list[StagedBatch]]:
-    """The batches of a staged file in their order, in pieces of about ``PIECE_BYTES``; each piece is good
-    until the next is asked for, which takes its memory. Their records are not checked here; that the file is
-    the one which the task wrote, batch by batch, is checked at the end. With ``lets_go`` a piece does not
-    stay in the system's cache either.
+    """The batches of a staged file in order, in pieces of about ``PIECE_BYTES``. A piece is valid until you
+    ask for the next one, which reuses its memory. Records are not checked; at the end it is checked that the
+    file has exactly the batches that the task wrote. With ``lets_go`` a piece does not stay in the system's
+    cache either.
 
-    The batches of a file with one target are as the task wrote them, whatever was changed of their places
-    since, also in part: these had no values then, and the checksums follow from the rest. Where a checksum
-    does not hold, its place or its records may be at fault: then all headers are put right and held against
-    the checksum that the task has told, before such a batch is given.
+    The batches of a file with one target are returned as the task wrote them, even if a commit has since
+    changed their places, fully or in part: the task left these fields empty, and the checksums follow from
+    the rest. If a batch's checksum is wrong, its place or its records may be damaged. Before such a batch is
+    returned, all headers are restored and compared with the checksum that the task reported.
 
     Raises:
-        StorageError: the file is not there, or cannot be read.
+        StorageError: the file does not exist, or cannot be read.
         CorruptionError: it is not what the task wrote.
     """
     path = f"{directory}/{staged.name}"
@@ -271,9 +271,9 @@ class _Reading:
         self._room = memoryview(b"")
         self._is_one_target = len(staged.parts) == 1
         self._is_trial = False
-        """Nobody is given the batches."""
+        """Whether this is only a check, whose batches are not used."""
         self._first_odd: int | None = None
-        """The first batch with a checksum that does not hold."""
+        """The position of the first batch with a wrong checksum."""
 
     def pieces(self) -> Iterator[list[StagedBatch]]:
         size = self._file.size_bytes()
@@ -295,7 +295,7 @@ class _Reading:
         if self._checksum != self._staged.checksum:
             reason = f"checksum {self._checksum:#010x} is not {self._staged.checksum:#010x}"
             if self._first_odd is not None:
-                reason += f"; the first batch with a wrong one of its own begins at {self._first_odd}"
+                reason += f"; the first batch whose own checksum is wrong begins at {self._first_odd}"
             raise self._damage(reason, self._first_odd or 0)
         for part, counts in zip(self._staged.parts, self._counts, strict=True):
             if [part.batch_count, part.record_count] != counts:
@@ -307,7 +307,7 @@ class _Reading:
         return self._room[:size_bytes]
 
     def _split(self, buffer: memoryview, position: int) -> tuple[list[StagedBatch], int, int]:
-        """The whole batches in the buffer, the bytes that they take, and how much to read next."""
+        """The whole batches in the buffer, their size together, and how much to read next."""
         batches: list[StagedBatch] = []
         at = 0
         while at + HEADER_BYTES <= len(buffer):
@@ -343,7 +343,7 @@ class _Reading:
     def _note_odd(self, position: int) -> None:
         """
         Raises:
-            CorruptionError: not only places are at fault, here or elsewhere.
+            CorruptionError: more than places is damaged, here or elsewhere.
         """
         if self._first_odd is None:
             self._first_odd = position

@@ -1,18 +1,17 @@
 """How far a stream has read, as Spark's checkpoint keeps it, and how far it reads next. Pure: no pyspark, no
 files, no clock.
 
-Spark journals where each batch *ends*, before it runs the batch, and takes that as where the next one
-starts. Where the first batch starts it asks anew after each restart. So an end also says where its batch
-begins, wherever that is not where the batch before it ended: for every partition of the first batch, for a
-partition that is new, and for one whose records were taken away. A batch that is run again after a crash then
-covers the same records, whatever happened to the log in between; no state but Spark's own is needed. As
-JSON::
+Before Spark runs a batch, it journals where the batch *ends*, and the next batch starts there. It asks again
+after each restart where the first batch starts. So an end also says where its batch begins, for each
+partition where that is not the end of the batch before: for every partition of the first batch, for a new
+partition, and for one whose records were removed. A batch that runs again after a crash then covers the same
+records, whatever happened to the log in between, and needs no state except Spark's own. As JSON::
 
     {"logstore": 1, "topics": {"flights": {"id": "…", "end": {"0": 120, "1": 50}, "from": {"1": 0}}}}
 
-``end`` holds next offsets, ``from`` those beginnings, ``id`` the topic's id, by which a topic that was
-deleted and created again is known. What stands for "nothing was read yet" has no ``topics`` but says what was
-asked for; it is the same each time, and no offset is taken from it.
+``end`` has the next offsets, ``from`` those beginnings, and ``id`` the topic's id, which shows that a topic
+was deleted and created again. The JSON for "nothing was read yet" has no ``topics`` but the options of the
+start; it is the same each time, and contains no offset.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from logstore.model import TopicPartition
 from logstore.spark.origin import Bounds
 
 VERSION: Final = 1
-"""Of the JSON."""
+"""The version of the JSON."""
 _SHOWN: Final = 200  # characters of a bad offset in its error
 
 
@@ -40,18 +39,18 @@ class StreamOffset:
     ends: Offsets = field(default_factory=dict)
     starts: Offsets = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
-    """Not of topics whose id nobody knows."""
+    """The topics' ids; a topic without a known id is left out."""
 
 
 class Seen(NamedTuple):
-    """What is there now, of the partitions that the stream is of."""
+    """The state of the stream's partitions now."""
 
     bounds: Mapping[TopicPartition, Bounds]
     topic_ids: Mapping[str, str]
 
 
 class Loss(NamedTuple):
-    """Records that the stream was to read and that are, or may be, gone."""
+    """Records that the stream should have read and that are lost, or may be."""
 
     partition: TopicPartition
     reason: str
@@ -64,12 +63,12 @@ class Loss(NamedTuple):
 
 
 def initial_json(asked: Mapping[str, str]) -> dict[str, Any]:
-    """What stands for "nothing was read yet". ``asked`` are the options that say where to begin."""
+    """The JSON for "nothing was read yet". ``asked`` are the options that say where to begin."""
     return {"logstore": VERSION, "begin": dict(asked)}
 
 
 def format_offset(offset: StreamOffset) -> dict[str, Any]:
-    """As JSON takes it. Equal offsets give equal text: Spark compares the text."""
+    """An offset as JSON. Equal offsets give equal text, because Spark compares the text."""
     topics: dict[str, dict[str, Any]] = {}
     for partition in sorted(offset.ends):
         topic = topics.setdefault(partition.topic, {})
@@ -87,13 +86,13 @@ def parse_offset(parsed: Any) -> StreamOffset | None:
 
     Raises:
         UnsupportedVersionError: a newer logstore wrote it.
-        UsageError: it is none of ours, or damaged.
+        UsageError: it was not written by logstore, or is damaged.
     """
     if not isinstance(parsed, dict) or type(parsed.get("logstore")) is not int:
         _refuse(parsed, 'it has no "logstore"; was the checkpoint made by another source?')
     if parsed["logstore"] != VERSION:
         raise UnsupportedVersionError(
-            f"an offset in the stream's checkpoint is of version {parsed['logstore']}; this logstore knows "
+            f"an offset in the stream's checkpoint has version {parsed['logstore']}; this logstore knows "
             f"version {VERSION}: {_shown(parsed)}"
         )
     topics = parsed.get("topics")
@@ -111,7 +110,7 @@ def parse_offset(parsed: Any) -> StreamOffset | None:
         starts.update(_parse_numbers(parsed, name, topic.get("from", {})))
         if "id" in topic:
             if not isinstance(topic["id"], str):
-                _refuse(parsed, f"the id of topic {name!r} is no text")
+                _refuse(parsed, f"the id of topic {name!r} is not text")
             topic_ids[name] = topic["id"]
     for partition, start in starts.items():
         if start > ends.get(partition, -1):
@@ -122,7 +121,7 @@ def parse_offset(parsed: Any) -> StreamOffset | None:
 def _parse_numbers(parsed: Any, topic: str, numbers: Any) -> dict[TopicPartition, int]:
     found: dict[TopicPartition, int] = {}
     if not isinstance(numbers, dict):
-        _refuse(parsed, f"the offsets of topic {topic!r} are no JSON object")
+        _refuse(parsed, f"the offsets of topic {topic!r} are not a JSON object")
     for text, offset in numbers.items():
         if not text.isascii() or not text.isdigit() or type(offset) is not int or not 0 <= offset < 2**63:
             _refuse(parsed, f"partition {text!r} of topic {topic!r} has offset {offset!r}")
@@ -143,21 +142,20 @@ def _shown(parsed: Any) -> str:
 
 
 def ranges_between(start: StreamOffset | None, end: StreamOffset) -> dict[TopicPartition, range]:
-    """The offsets of each partition that lie between the ends of two batches, one after the other; those
-    where there are any.
+    """The offsets of each partition between the ends of two consecutive batches, without empty ranges.
 
     Raises:
-        UsageError: the two cannot be one after the other: the checkpoint is damaged.
+        UsageError: the two cannot be consecutive: the checkpoint is damaged.
     """
     if start == end:
-        return {}  # else what the batch that ended there had covered
+        return {}  # without this: what the batch that ended there had covered
     before = {} if start is None else start.ends
     found = {}
     for partition, stop in end.ends.items():
         first = end.starts.get(partition, before.get(partition))
         if first is None or first > stop:
             raise UsageError(
-                f"the offsets in the stream's checkpoint do not fit each other: {partition} is to be read "
+                f"the offsets in the stream's checkpoint contradict each other: {partition} should be read "
                 f"from {'nowhere' if first is None else first} to {stop}"
             )
         if first < stop:
@@ -168,8 +166,8 @@ def ranges_between(start: StreamOffset | None, end: StreamOffset) -> dict[TopicP
 def readable_ranges(
     ranges: Mapping[TopicPartition, range], topic_ids: Mapping[str, str], seen: Seen
 ) -> tuple[dict[TopicPartition, range], list[Loss]]:
-    """What is still there of a batch's ranges, and what is not. ``topic_ids`` are those that it was planned
-    with; ``seen`` holds the ranges' partitions, as far as they are there."""
+    """The parts of a batch's ranges that still exist, and what was lost. ``topic_ids`` are those of the plan;
+    ``seen`` has the ranges' partitions, as far as they exist."""
     found: dict[TopicPartition, range] = {}
     losses = []
     for partition, wanted in ranges.items():
@@ -196,11 +194,11 @@ def readable_ranges(
 def next_begins(
     last: StreamOffset, seen: Seen, is_wanted: Callable[[TopicPartition], bool]
 ) -> tuple[dict[TopicPartition, int], list[Loss]]:
-    """Where the next batch begins in each partition that is there, and what was lost since the last one.
+    """Where the next batch begins in each existing partition, and what was lost since the last one.
 
-    A partition that the stream has not read yet is read from its beginning; so is one of a topic that was
-    created again. Where records were deleted it goes on with the first that is left, where they were cut off,
-    at the end. ``is_wanted`` tells whether a partition that is not there is missed, or no longer asked for.
+    A partition that the stream has not read yet is read from its beginning, and so is one of a topic that was
+    created again. If records were deleted, the batch begins at the first that is left; if they were cut off,
+    at the end. ``is_wanted`` tells whether a missing partition is a loss, or no longer asked for.
     """
     begins: dict[TopicPartition, int] = {}
     losses = []
@@ -234,13 +232,14 @@ def is_another(topic: str, then: Mapping[str, str], now: Mapping[str, str]) -> b
 
 
 def _vanished(partition: TopicPartition, offset: int) -> Loss:
-    return Loss(partition, f"it is gone; the stream was to go on at offset {offset}")
+    return Loss(partition, f"it does not exist any more; the stream would continue at offset {offset}")
 
 
 def _created_again(partition: TopicPartition, offset: int) -> Loss:
     return Loss(
         partition,
-        f"its topic was deleted and created again; in the old one the stream was to go on at offset {offset}",
+        "its topic was deleted and created again; in the old one the stream would continue at offset "
+        f"{offset}",
     )
 
 
@@ -250,13 +249,13 @@ def _deleted(partition: TopicPartition, first: int, stop: int) -> Loss:
 
 def _cut(partition: TopicPartition, stop: int, end: int) -> Loss:
     return Loss(
-        partition, f"it was cut: the stream knows of records up to offset {stop - 1}, and it ends at {end}"
+        partition, f"it was cut: the stream knows records up to offset {stop - 1}, but it ends at {end}"
     )
 
 
 def _began_late(partition: TopicPartition, start: int) -> Loss:
     return Loss(
-        partition, f"it is new to the stream, and its records below offset {start} are deleted already"
+        partition, f"it is new to the stream, but its records below offset {start} are already deleted"
     )
 
 
@@ -264,13 +263,13 @@ def _began_late(partition: TopicPartition, start: int) -> Loss:
 
 
 def record_count(begins: Offsets, ends: Offsets) -> int:
-    """Offsets between the two, over all partitions of ``begins``."""
+    """The number of offsets between the two, over all partitions of ``begins``."""
     return sum(ends[partition] - begin for partition, begin in begins.items())
 
 
 def limited_ends(begins: Offsets, ends: Offsets, limit: int) -> dict[TopicPartition, int]:
-    """The ends of a batch of about ``limit`` records: each partition gives in proportion to what it holds,
-    and one at least if it holds any, so that none is starved. As Spark's Kafka connector divides."""
+    """The ends of a batch of about ``limit`` records. Each partition contributes in proportion to what it
+    has, and at least one record if it has any, so that none starves. Like Spark's Kafka connector."""
     total = record_count(begins, ends)
     if total <= limit:
         return dict(ends)
@@ -283,10 +282,10 @@ def limited_ends(begins: Offsets, ends: Offsets, limit: int) -> dict[TopicPartit
 def next_offset(
     last: StreamOffset | None, begins: Offsets, ends: Offsets, seen: Seen, gone: set[TopicPartition]
 ) -> StreamOffset:
-    """The end of a batch that covers ``begins`` to ``ends``, behind the batch that ended at ``last``.
+    """The end of a batch that covers ``begins`` to ``ends``, after the batch that ended at ``last``.
 
-    Partitions that are not asked for any more keep their place, for the day that they are again; ``gone`` are
-    those that are not there any more.
+    Partitions that are no longer asked for keep their place, in case they are asked for again; ``gone`` are
+    those that no longer exist.
     """
     before = StreamOffset() if last is None else last
     resting = {
@@ -311,5 +310,5 @@ def next_offset(
 
 
 def is_further(last: StreamOffset, following: StreamOffset) -> bool:
-    """Whether there is something to read or to remember behind ``last``."""
+    """Whether there is something to read or to remember after ``last``."""
     return bool(following.starts) or following.ends != last.ends

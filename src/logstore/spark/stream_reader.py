@@ -1,8 +1,8 @@
-"""``spark.readStream``: what each batch of a stream covers is decided on the driver, from what is there and
+"""``spark.readStream``: the driver decides what each batch of a stream covers, from the existing records and
 from what Spark's checkpoint says was read; see :mod:`~logstore.spark.stream_offsets`.
 
-Keeps the store open between two triggers, so that one without new records costs some system calls for each
-partition.
+Keeps the store open between two triggers, so that a trigger without new records costs only some system calls
+for each partition.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ _NAMED_LOSSES: Final = 5  # in an error; a store may have thousands of partition
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream of records of topics. Spark makes one on the driver for each run of a query, and pickles
-    copies of it into tasks, which only :meth:`read`."""
+    """A stream of the records of topics. Spark creates one on the driver for each run of a query, and pickles
+    copies of it into tasks, which only call :meth:`read`."""
 
     def __init__(self, options: Options, schema: StructType, clock: Clock | None = None) -> None:
         """
         Raises:
-            InvalidConfigError, UsageError: an option or a column that cannot be had.
+            InvalidConfigError, UsageError: an option or a column is not valid.
         """
         self._options = options
         self._subscription = Subscription(options)
@@ -75,35 +75,36 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._reader = RangeReader(origin_of(options), options, schema)
         self._origin = self._reader.origin
         self._available: Mapping[TopicPartition, int] | None = None
-        """Where a Trigger.AvailableNow ends."""
+        """Where the query ends with Trigger.AvailableNow."""
         self._seen = Seen({}, {})
         self._warned: set[Loss | str] = set()
 
     # Offsets
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  these names are Spark's
-        """What stands for "nothing was read yet". Spark asks more than once, and does not keep the answer."""
+        """The offset for "nothing was read yet". Spark asks more than once, and does not keep the answer."""
         given = {name: text for name in _STARTING if (text := self._options.text(name)) is not None}
         return initial_json(given or {"startingOffsets": "latest"})
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """As the options ask; :meth:`latestOffset` gets it again, or "all" for Trigger.Once."""
+        """The limit of the options. Spark passes it to :meth:`latestOffset`, or "all" for Trigger.Once."""
         return self._pace.limit()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """The query ends when it has read what is there now."""
+        """Let the query end when it has read what exists now."""
         seen = self._look(self._subscription.find(self._origin)[0])
         self._available = {partition: bounds.end for partition, bounds in seen.bounds.items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Where the next batch ends; ``start`` itself if there is none to be run.
+        """Where the next batch ends; ``start`` itself if there is no batch to run.
 
         Cost: 9 system calls for each partition, if nothing happened.
 
         Raises:
-            OffsetOutOfRangeError: records that were to be read are gone, and ``failOnDataLoss`` is true.
-            UnknownTopicError: a topic that is asked for, and of which nothing was read yet, is not there.
-            UsageError: ``start`` is no offset of ours.
+            OffsetOutOfRangeError: records that should have been read are lost, and ``failOnDataLoss`` is
+                true.
+            UnknownTopicError: a topic that is asked for does not exist, and nothing was read from it yet.
+            UsageError: ``start`` was not written by logstore.
         """
         last = parse_offset(start)
         partitions, missing = self._subscription.find(self._origin)
@@ -120,12 +121,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return format_offset(following)
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
-        """The end of the log, for the query's progress: as :meth:`latestOffset` saw it last."""
+        """The end of the log, for the query's progress, as :meth:`latestOffset` last saw it."""
         ends = {partition: bounds.end for partition, bounds in self._seen.bounds.items()}
         return format_offset(StreamOffset(ends=ends, topic_ids=self._seen.topic_ids))
 
     def _look(self, partitions: Iterable[TopicPartition]) -> Seen:
-        """What is there of some partitions."""
+        """The present state of some partitions."""
         bounds: dict[TopicPartition, Bounds] = {}
         topic_ids: dict[str, str | None] = {}
         for partition in partitions:
@@ -147,7 +148,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             offset = resolve(self._origin, partition, limit, wanted, isolation)
             bounds = self._origin.bounds(
                 partition, isolation
-            )  # behind it: the log grows, and so does "latest"
+            )  # after resolve(): the log grows, and "latest" with it
             begins[partition] = min(max(offset, bounds.start), bounds.end)
             if begins[partition] != offset:
                 there = f"there are {bounds.start} to {bounds.end}"
@@ -184,10 +185,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of a batch. Spark may ask more than once, and asks again for a batch that a crash
-        interrupted: the answer follows from the two offsets, and from what is still there.
+        interrupted: the answer depends only on the two offsets and on the records that still exist.
 
         Raises:
-            OffsetOutOfRangeError: records of the batch are gone, and ``failOnDataLoss`` is true.
+            OffsetOutOfRangeError: records of the batch are lost, and ``failOnDataLoss`` is true.
             UsageError: the checkpoint is damaged.
         """
         last, planned = parse_offset(start), parse_offset(end)
@@ -200,13 +201,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return divide(self._origin, spans, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """In a task: the records of a range, as Arrow batches."""
+        """Runs in a task: the records of a range, as Arrow batches."""
         if not isinstance(partition, OffsetRange):
             return iter(())
         return self._reader.read(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: what was read stays where it is."""
+        """Does nothing: records stay after they were read."""
 
     def stop(self) -> None:
         """Close the store."""
@@ -217,17 +218,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _report(self, losses: Sequence[Loss]) -> None:
         """
         Raises:
-            OffsetOutOfRangeError: there are some, and ``failOnDataLoss`` is true.
+            OffsetOutOfRangeError: there are losses, and ``failOnDataLoss`` is true.
         """
         if losses and self._fails:
             named = "; ".join(str(loss) for loss in losses[:_NAMED_LOSSES])
             more = f"; and {len(losses) - _NAMED_LOSSES} more" if len(losses) > _NAMED_LOSSES else ""
             raise OffsetOutOfRangeError(
-                f"records of {self._origin} that the stream was to read are gone, or may be: {named}{more}. "
-                "Restart it with failOnDataLoss=false to go on with what is left"
+                f"records of {self._origin} that the stream has not read are lost, or may be: {named}{more}. "
+                "Restart it with failOnDataLoss=false to continue with the rest"
             )
         for loss in losses:
-            self._warn_once(loss, f"{loss} ({self._origin}); the stream goes on (failOnDataLoss=false)")
+            self._warn_once(loss, f"{loss} ({self._origin}); the stream continues (failOnDataLoss=false)")
 
     def _warn_once(self, about: Loss | str, text: str) -> None:
         if about not in self._warned:
@@ -242,7 +243,7 @@ class Pace:
     def __init__(self, options: Options, clock: Clock) -> None:
         """
         Raises:
-            InvalidConfigError: a bad value, or a maximum below the minimum.
+            InvalidConfigError: a value is wrong, or the maximum is below the minimum.
         """
         self.most = options.number("maxOffsetsPerTrigger")
         self.least = options.number("minOffsetsPerTrigger")
@@ -253,14 +254,14 @@ class Pace:
             options.refuse("maxOffsetsPerTrigger", f"it is below minOffsetsPerTrigger, {self.least}")
 
     def limit(self) -> ReadLimit:
-        """The same for Spark, which has no limit that says both."""
+        """The limit for Spark, which has none with both a maximum and a minimum."""
         if self.most is not None:
             return ReadMaxRows(self.most)
         return ReadAllAvailable() if self.least is None else ReadMinRows(self.least)
 
     def is_too_early(self, available: int) -> bool:
-        """Whether a trigger waits for more records than are ``available``. The first one after a start does
-        not, so that nothing waits longer than the delay because of restarts."""
+        """Whether a trigger should wait for more records than are ``available``. The first one after a start
+        does not wait, so that restarts never make a record wait longer than the delay."""
         if self.least is None or available == 0:
             return False
         now_ms = self._clock.monotonic_ms()

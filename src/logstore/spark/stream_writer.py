@@ -1,4 +1,4 @@
-"""``df.writeStream``: each micro-batch of a query into topics, once."""
+"""``df.writeStream``: writes each micro-batch of a query into topics, exactly once."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
-"""Local properties that Spark sets for the tasks of a streaming query; not documented."""
+"""Local properties that Spark sets for the tasks of a streaming query; Spark does not document them."""
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """A query's writes. One instance is pickled into the tasks, others commit: the messages carry what the
-    commit must know."""
+    """A query's writes. One instance is pickled into the tasks, others commit: so the messages have
+    everything that the commit needs."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         """
@@ -40,20 +40,20 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._plan = plan_write(options, columns_of(schema))
 
     def write(self, iterator: Iterator[Any]) -> Staged:
-        """In a task."""
+        """Runs in a task."""
         task = TaskContext.get()
         sink = self._sink_id or (task and task.getLocalProperty(QUERY_ID))
         if not task or not sink:
             raise UsageError(
-                "this Spark does not tell tasks the id of their query: give option sinkId, another one for "
-                "each checkpoint"
+                "this Spark does not tell tasks the id of their query: give option sinkId, a different one "
+                "for each checkpoint"
             )
         batch_id = int(task.getLocalProperty(BATCH_ID) or 0)
         staged = stage_rows(self._plan, sink, batch_id, task.partitionId(), iterator)
         return Staged(sink, staged)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's
-        """Beside the driver, when all tasks are done. May come again for a batch that is done."""
+        """Runs beside the driver, when all tasks are done. Spark may repeat it for a committed batch."""
         sink = _sink_of(messages)
         if sink is not None:
             timeout_ms = self._plan.lock_timeout_ms
@@ -61,7 +61,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             commits.commit(self._plan.path, sink, batchId, files, lock_timeout_ms=timeout_ms)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Beside the driver, when a task failed for good, or the commit did."""
+        """Runs beside the driver, when a task has failed for good, or the commit has."""
         sink = _sink_of(messages) or self._sink_id
         if sink is not None:
             commits.abort(self._plan.path, sink, batchId)

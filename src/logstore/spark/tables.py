@@ -1,4 +1,4 @@
-"""Short ways to DataFrames: a topic as its current table, and what is new since an output was written."""
+"""Shortcuts to DataFrames: a topic as its current table, and what is new since an output was written."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def current_table(
     spark: SparkSession, path: PathLike, topic: str, *, isolation: str = "read_committed"
 ) -> DataFrame:
     """The current record of each key of a topic, compacted or not: columns key, value, topic, partition,
-    offset, timestamp. One task for each partition; tombstones are not in it.
+    offset, timestamp. Tombstones are left out. Runs one task for each partition.
 
-    Each job over it reads the topic as it is then: a stream that is joined with it sees updates with its next
+    Each job that uses it reads the topic as it is then: a stream joined with it sees updates with its next
     micro-batch. ``.cache()`` keeps what was read first.
 
     Args:
-        path: the store's directory, which the executors see under the same name.
-        isolation: ``read_committed`` or ``read_uncommitted``; aborted records are left out in both.
+        path: the store's directory, which the executors must see under the same name.
+        isolation: ``read_committed`` or ``read_uncommitted``; both leave out aborted records.
     """
     return (
         spark.read.format("logstore")
@@ -39,18 +39,18 @@ def current_table(
 
 
 class NewRecords(NamedTuple):
-    """What :func:`new_records` gives."""
+    """The result of :func:`new_records`."""
 
     records: DataFrame
-    """With the columns of every read."""
+    """The records, with the columns of every read."""
     offsets: dict[str, dict[int, int]]
-    """Up to where they go; for :meth:`ParquetOutput.commit`."""
+    """The offsets after the records; for :meth:`ParquetOutput.commit`."""
     after: int
     """The number of the output's newest batch, -1 for none; for :meth:`ParquetOutput.commit`."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing new. Reads no record."""
+        """Whether there is nothing new. Does not read records."""
         return not self.offsets
 
 
@@ -62,8 +62,8 @@ def new_records(
     topics: Sequence[str],
     **options: str,
 ) -> NewRecords:
-    """What some topics have that is not in the output yet: from the offsets of its newest batch, or from the
-    beginning, to where they end now::
+    """The records of some topics that are not in the output yet: from the offsets of its newest batch, or
+    from the beginning, to the present end::
 
         new = new_records(spark, output, path="store", topics=["orders"])
         if not new.is_empty:
@@ -72,8 +72,8 @@ def new_records(
     Run it as often as you like: a crash anywhere leaves rows and offsets together, or neither.
 
     Args:
-        path: the store's directory, which the executors see under the same name.
-        options: of the read, as ``includeHeaders="true"``.
+        path: the store's directory, which the executors must see under the same name.
+        options: options of the read, such as ``includeHeaders="true"``.
 
     Raises:
         UnknownTopicError: there is no such topic.

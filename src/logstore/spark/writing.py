@@ -1,8 +1,8 @@
-"""Rows of Spark on their way into staged files: what the driver checks, and what a task does.
+"""Writes rows of Spark into staged files: the checks of the driver, and the work of a task.
 
-The columns are those of the Kafka connector's sink, and a timestamp. A task gathers some megabytes of rows,
-divides them by topic and partition, encodes each part by its topic's settings, and appends the batches to its
-file; so its memory is bounded whatever it writes. Knows Arrow, and no pyspark.
+The columns are those of the Kafka connector's sink, plus a timestamp. A task gathers some megabytes of rows,
+divides them by topic and partition, encodes each part with its topic's settings, and appends the batches to
+its files, so its memory is bounded however much it writes. Knows Arrow, but not pyspark.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from logstore.clock import SystemClock
 from logstore.config import StoreConfig, TopicConfig
-from logstore.errors import InvalidConfigError, InvalidRecordError, LogstoreError, UnknownTopicError
+from logstore.errors import InvalidRecordError, LogstoreError, UnknownTopicError
 from logstore.files import OsFiles
 from logstore.format.names import check_topic_name
 from logstore.logdir.held import not_held_reason
@@ -24,15 +24,15 @@ from logstore.partition.encoding.row_encoder import RowEncoder
 from logstore.spark.columns import constant
 from logstore.spark.commits import opened
 from logstore.spark.ledger import COMMITS_TOPIC
-from logstore.spark.options import Options
+from logstore.spark.options import Options, wrong_option
 from logstore.spark.staging import StagedFile, StagedWriter, Target, staged_name
 from logstore.store import Store, open_store
 
 DEFAULT_LOCK_TIMEOUT_MS: Final = 60_000
 
 GATHERED_BYTES: Final = 8 * 1024 * 1024
-"""Rows that a task holds before it encodes them. More makes fuller batches where a topic has many partitions,
-and costs more cache misses: at 64 MiB a quarter of the speed."""
+"""How many bytes of rows a task gathers before it encodes them. More gives fuller batches if a topic has many
+partitions, but more cache misses: 64 MiB costs a quarter of the speed."""
 _BYTES_PER_PARTITION: Final = 512 * 1024
 _MOST_GATHERED_BYTES: Final = 64 * 1024 * 1024
 
@@ -45,39 +45,39 @@ _TYPES: Final = {
     "partition": ("int",),
     "timestamp": ("timestamp",),
 }
-"""The columns that are written, and which types each may have."""
+"""The columns that are written, and the types each may have."""
 _IGNORED: Final = ("offset", "timestampType")
-"""Columns of a read that mean nothing in a write."""
+"""Columns of a read that have no meaning in a write."""
 
 
 class WritePlan(NamedTuple):
-    """What driver and tasks know of a write. Pickles."""
+    """What driver and tasks know about a write. Can be pickled."""
 
     path: str
     topic: str | None
-    """None: the column says."""
+    """None if the column ``topic`` names it."""
     columns: tuple[str, ...]
-    """Those that are used."""
+    """The columns that are used."""
     lock_timeout_ms: int
 
 
 def plan_write(options: Options, fields: Iterable[tuple[str, str]]) -> WritePlan:
-    """Check options and columns, and make the topic if that is wanted.
+    """Check options and columns, and create the topic if the options ask for it.
 
     Args:
-        options: those of the write.
-        fields: name and type of each column, as Spark's ``simpleString`` has it.
+        options: the options of the write.
+        fields: name and type of each column, as in Spark's ``simpleString``.
 
     Raises:
         InvalidConfigError: an option is wrong or missing.
         InvalidRecordError: a column is missing or of the wrong type.
         UnknownTopicError: there is no such topic.
-        LockedError: the topic is to be made, and somebody has the store open for writing all the time.
+        LockedError: the topic must be created, but another process has the store open for writing.
     """
     types = {}
     for name, kind in fields:
         if name in types:
-            raise InvalidRecordError(f"column {name!r} is there twice")
+            raise InvalidRecordError(f"column {name!r} comes twice")
         types[name] = kind
     for name, kind in types.items():
         _check_column(name, kind)
@@ -85,7 +85,7 @@ def plan_write(options: Options, fields: Iterable[tuple[str, str]]) -> WritePlan
     if "value" not in types:
         raise InvalidRecordError("column 'value' is missing")
     if topic is None and "topic" not in types:
-        raise InvalidConfigError("option topic is missing, and there is no column 'topic' either")
+        raise wrong_option("option topic is missing, and there is no column 'topic' either")
     timeout_ms = options.number("lockTimeoutMs", least=0)
     plan = WritePlan(
         options.directory(),
@@ -115,7 +115,7 @@ def _check_column(name: str, kind: str) -> None:
 
 
 def _require_topic(plan: WritePlan, topic: str, partitions: int | None) -> None:
-    """See to it that there is such a topic; with ``partitions`` it is made, and the store with it."""
+    """Check that the topic exists; with ``partitions``, create it and the store if necessary."""
     try:
         with open_store(plan.path, read_only=True) as store:
             store[topic]
@@ -136,17 +136,17 @@ def _require_topic(plan: WritePlan, topic: str, partitions: int | None) -> None:
 def stage_rows(
     plan: WritePlan, sink: str, batch_id: int, task: int, batches: Iterable[Any]
 ) -> list[StagedFile]:
-    """Encode rows into staged files of this task's own; none if there are no rows.
+    """Encode rows into this task's own staged files; none if there are no rows.
 
     Args:
-        sink: whose rows they are.
+        sink: the writer of the rows.
         batches: Arrow record batches.
 
     Raises:
         InvalidRecordError, InvalidTimestampError, RecordTooLargeError: a row cannot be a record of its topic;
             names topic and row, counted in this task.
         UnknownTopicError: there is no such topic or partition, or the store does not hold the partition.
-        StorageError: the disk refused.
+        StorageError: the disk failed.
     """
     writer = StagedWriter(OsFiles(), plan.path, lambda: staged_name(sink, batch_id, task))
     try:
@@ -174,7 +174,7 @@ class _Stage:
         self._gathered_bytes = 0
         self._limit_bytes = self._gathering_limit()
         self._row_count = 0
-        """Of rows that are encoded: what errors count from."""
+        """The number of rows encoded so far; errors count rows from here."""
 
     def _gathering_limit(self) -> int:
         if self._plan.topic is None:
@@ -210,7 +210,7 @@ class _Stage:
     def _topic(self, name: str, row: int) -> _Topic:
         topic = self._topics.get(name)
         if topic is None:
-            where = "" if self._plan.topic is not None else f", which column 'topic' names behind row {row}"
+            where = "" if self._plan.topic is not None else f", which column 'topic' names after row {row}"
             raise UnknownTopicError(f"there is no topic {name!r} in {self._plan.path}{where}")
         return topic
 
@@ -247,7 +247,7 @@ class _Stage:
 
 
 class _Topic(NamedTuple):
-    """What a task knows of a topic."""
+    """What a task knows about a topic."""
 
     name: str
     topic_id: str
@@ -255,7 +255,7 @@ class _Topic(NamedTuple):
     held: tuple[int, ...]
     """The partitions that can be written to."""
     path: str
-    """Of the store."""
+    """The path of the store."""
     config: TopicConfig
     encoder: RowEncoder
 
@@ -285,7 +285,7 @@ class _Rows:
     def check(self) -> None:
         """
         Raises:
-            InvalidRecordError: a key is null that must not be.
+            InvalidRecordError: a key is null, but the topic needs keys.
         """
         if not self._topic.config.compacts:
             return
@@ -297,10 +297,11 @@ class _Rows:
             )
 
     def divide(self, first_partition: int) -> Iterator[tuple[int, Any]]:
-        """The rows of each partition, in order. Rows without a key spread in runs.
+        """The rows of each partition, in order. Rows without a key are spread in runs.
 
         Raises:
-            UnknownTopicError: a row is for a partition that the topic does not have, or the store not hold.
+            UnknownTopicError: a row is for a partition that the topic does not have, or that the store does
+                not hold.
         """
         names = self._data.column_names
         data = self._data.drop_columns(["partition"]) if "partition" in names else self._data
@@ -348,7 +349,7 @@ class _Rows:
         return pc.fill_null(by_key, constant(without_key, pa.int32()))
 
     def _runs(self, data: Any, first_partition: int) -> Iterator[tuple[int, Any]]:
-        """An equal share for each partition that is held, unless a share were less than a batch."""
+        """An equal share for each held partition, but no share smaller than a batch."""
         held = self._topic.held
         share_bytes = max(data.nbytes // len(held), StoreConfig().batch_bytes, 1)
         step = max(data.num_rows * share_bytes // max(data.nbytes, 1), 1)

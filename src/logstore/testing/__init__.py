@@ -1,5 +1,5 @@
-"""The test kit that ships with logstore: a clock that a test sets by hand, a disk in memory, power cuts at
-every point of a program's life, and a disk that fails when it is told to."""
+"""The test kit that ships with logstore: a clock that tests set by hand, a disk in memory, power cuts at
+every point of a program's life, and a disk that fails on command."""
 
 from logstore.testing.clock import ManualClock
 from logstore.testing.explorer import CrashError, Explored, Scenario, explore, reproduce

@@ -1,4 +1,4 @@
-"""A clock that moves only when it is told to."""
+"""A clock that moves only when a test moves it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ManualClock:
         """Let ``ms`` milliseconds pass.
 
         Raises:
-            ValueError: no whole number, or below 0: that :meth:`jump` does.
+            ValueError: not a whole number, or below 0 (use :meth:`jump`).
         """
         if type(ms) is not int or ms < 0:
             raise ValueError(
@@ -33,7 +33,7 @@ class ManualClock:
         """Set the wall clock forward or back by ``ms``, as an administrator or NTP would.
 
         Raises:
-            ValueError: no whole number.
+            ValueError: not a whole number.
         """
         if type(ms) is not int:
             raise ValueError(f"ms is {ms!r}; it must be a whole number")

@@ -1,22 +1,22 @@
-"""The states that a power cut may leave a disk in, made from the trace of what was done to it.
+"""The states that a power cut may leave a disk in, computed from the trace of its operations.
 
-The rules are those of a POSIX file system with the freedoms that ext4 and its like take:
+The rules are those of a POSIX file system with the freedoms that ext4 and similar ones take:
 
-* The contents of a file are sure as far as its last flush. What came later may be on the disk in part: up to
-  any operation, the last one torn (at 512 bytes, 4 KiB or anywhere), a later one without an earlier one, any
-  sectors of it. Where the file has grown, what is missing reads as zeros, or as whatever the blocks held
-  before: garbage, or a piece of the same file as it once was. Where its size has not come but its bytes have,
-  they lie behind its end, in its last block, for the next size to take them in, unless the file is truncated
+* The contents of a file are certain up to its last flush. Later changes may be on the disk in part: up to any
+  operation, the last one torn (at 512 bytes, 4 KiB or anywhere), a later one without an earlier one, any
+  sectors of it. If the file has grown, missing parts read as zeros, or as what the blocks held before:
+  garbage, or an older piece of the same file. If its bytes have reached the disk but its new size has not,
+  they lie after its end, in its last block, and the next growth takes them in, unless the file is truncated
   and flushed before.
-* A flush that failed leaves a file in one of these states for good: later flushes make durable what comes
-  after it. Not always on the same pages: a file system may take blocks for written whose write has failed,
-  and what is written into them again is reported as durable and is not on the disk. New blocks are good:
-  those of another file, or of this one behind a truncation.
-* The names of a directory are sure as far as its last flush. What came later may have happened up to any
-  operation, or without any of them: a flushed file may have no name, a removed one may be back.
+* A failed flush leaves a file in one of these states for good; later flushes make only later changes durable.
+  Not always on the same pages: a file system may treat blocks whose write has failed as written. What is
+  written into them again is then reported as durable but is not on the disk. New blocks are good: those of
+  another file, or of this one after a truncation.
+* The names of a directory are certain up to its last flush. Later changes may have happened up to any
+  operation, or with any of them left out: a flushed file may have no name, a removed one may be back.
 
-Everything that varies is a :class:`Domain`: one file or one directory, with the variants that it may be
-found in. A state is a choice in each domain, and the numbers of these choices make the same state again.
+Everything that varies is a :class:`Domain`: one file or one directory, with the variants that it may have. A
+state is a choice in each domain; the numbers of these choices make the same state again.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ _MAX_PREFIXES = 8
 _MAX_SUBSETS = 3
 
 Choices = tuple[int, ...]
-"""The number of a variant in each domain."""
+"""The number of the chosen variant in each domain."""
 
 
 class Domain(NamedTuple):
-    """A file or a directory that may be found in several variants, each with what it is called. The first is
-    that nothing since the last flush has reached the disk, the last that everything has."""
+    """A file or a directory with its possible variants, each with a label. In the first, nothing since the
+    last flush has reached the disk; in the last, everything has."""
 
     number: int
     labels: tuple[str, ...]
@@ -81,8 +81,8 @@ def _overwrite(contents: bytes, position: int, data: bytes) -> bytes:
 def file_variants(
     durable: bytes, pending: Sequence[FileOperation], rng: random.Random, behind: bytes = b""
 ) -> dict[bytes, str]:
-    """What a file may be found to hold, and how that came about; the first is ``durable``, the last has all
-    of ``pending``. ``behind`` is what lay behind the end of ``durable``."""
+    """The possible contents of a file, each with its label; the first is ``durable``, the last has all of
+    ``pending``. ``behind`` is what lay after the end of ``durable``."""
     found = {durable: "nothing"}
     contents = [durable]
     for operation in pending:
@@ -108,7 +108,7 @@ def file_variants(
 
 
 def _spread(first: int, last: int) -> list[int]:
-    """All numbers of a short range, of a long one some from end to end."""
+    """All numbers of a short range; some, from end to end, of a long one."""
     if last - first < _MAX_PREFIXES:
         return list(range(first, last + 1))
     step = (last - first) / (_MAX_PREFIXES - 1)
@@ -116,7 +116,7 @@ def _spread(first: int, last: int) -> list[int]:
 
 
 def _torn(before: bytes, last: FileOperation, rng: random.Random) -> Iterator[tuple[str, bytes]]:
-    """The last write up to a border of sectors or pages, or to any byte."""
+    """The last write, torn at a border of sectors or pages, or at any byte."""
     if isinstance(last, Truncate) or len(last.data) < 2:
         return
     for unit in (SECTOR_BYTES, PAGE_BYTES):
@@ -131,7 +131,7 @@ def _torn(before: bytes, last: FileOperation, rng: random.Random) -> Iterator[tu
 def _holes(
     durable: bytes, pending: Sequence[FileOperation], rng: random.Random
 ) -> Iterator[tuple[str, bytes]]:
-    """Operations without others in front of them."""
+    """Some operations without earlier ones."""
     if len(pending) < 2:
         return
     yield "only the last", apply_to_file(durable, pending[-1])
@@ -144,7 +144,7 @@ def _holes(
 
 
 def _sectors(durable: bytes, whole: bytes, rng: random.Random) -> Iterator[tuple[str, bytes]]:
-    """Some of the sectors that changed; the others as they were, or never written."""
+    """Some of the changed sectors; the others as they were, or never written."""
     count = -(-len(whole) // SECTOR_BYTES)
     pieces = [slice(number * SECTOR_BYTES, (number + 1) * SECTOR_BYTES) for number in range(count)]
     changed = [piece for piece in pieces if whole[piece] != durable[piece]]
@@ -164,7 +164,7 @@ def _sectors(durable: bytes, whole: bytes, rng: random.Random) -> Iterator[tuple
 
 
 def _grown(durable: bytes, whole: bytes, rng: random.Random) -> Iterator[tuple[str, bytes]]:
-    """The size is new, the data is not."""
+    """The new size without the new data."""
     growth = len(whole) - len(durable)
     if growth <= 0:
         return
@@ -178,14 +178,14 @@ def _grown(durable: bytes, whole: bytes, rng: random.Random) -> Iterator[tuple[s
 
 
 def _grown_into(durable: bytes, whole: bytes, behind: bytes) -> Iterator[tuple[str, bytes]]:
-    """The size is new and takes in what lay behind the end."""
+    """The new size, which takes in what lay after the end."""
     growth = len(whole) - len(durable)
     if growth > 0 and behind:
         yield "grown into what lay behind", durable + behind[:growth].ljust(growth, b"\0")
 
 
 def without_pages(contents: bytes, durable: bytes, pages: Collection[int]) -> bytes:
-    """The contents where these pages are what they were: as in ``durable``, and behind its end zeros."""
+    """The contents with these pages unchanged: as in ``durable``, and zeros after its end."""
     made = bytearray(contents)
     for page in pages:
         piece = slice(page * PAGE_BYTES, min((page + 1) * PAGE_BYTES, len(contents)))
@@ -195,7 +195,7 @@ def without_pages(contents: bytes, durable: bytes, pages: Collection[int]) -> by
 
 
 def _pages_of(pending: Iterable[FileOperation]) -> set[int]:
-    """The pages that were written."""
+    """The pages that were written and still exist."""
     pages: set[int] = set()
     for operation in pending:
         if isinstance(operation, Truncate):
@@ -207,12 +207,12 @@ def _pages_of(pending: Iterable[FileOperation]) -> set[int]:
 
 
 def _kept_pages(pages: Collection[int], size_bytes: int) -> set[int]:
-    """Those that a file has that is cut to a size: one that it ends in keeps its block."""
+    """The pages that remain when a file is cut to a size: the page that it ends in keeps its block."""
     return {page for page in pages if page * PAGE_BYTES < size_bytes}
 
 
 def behind_end(contents: bytes, whole: bytes) -> bytes:
-    """What may lie behind the end of a file whose bytes came to the disk and whose size did not."""
+    """What may lie after the end of a file if its bytes reached the disk but its size did not."""
     end = len(contents)
     return whole[end : -(-end // PAGE_BYTES) * PAGE_BYTES] if whole.startswith(contents) else b""
 
@@ -221,7 +221,7 @@ def behind_end(contents: bytes, whole: bytes) -> bytes:
 
 
 def apply_to_names(names: dict[str, int], operation: NameOperation) -> None:
-    """Change the names as an operation does; one that others were lost for changes nothing."""
+    """Apply an operation to the names. It changes nothing if an earlier operation that it needs was lost."""
     if isinstance(operation, Create | Link):
         names[operation.name] = operation.file
     elif isinstance(operation, MakeDirectory):
@@ -240,8 +240,7 @@ def apply_to_names(names: dict[str, int], operation: NameOperation) -> None:
 def name_variants(
     durable: dict[str, int], pending: Sequence[NameOperation], rng: random.Random
 ) -> list[tuple[str, dict[str, int]]]:
-    """The names that a directory may be found to have; the first is ``durable``, the last has all of
-    ``pending``."""
+    """The possible names in a directory; the first is ``durable``, the last has all of ``pending``."""
     found: list[tuple[str, dict[str, int]]] = []
 
     def add(label: str, operations: Sequence[NameOperation]) -> None:
@@ -271,10 +270,10 @@ def name_variants(
 
 
 class CrashStates:
-    """Follows a trace, and gives the states of a power cut at each point of it.
+    """Follows a trace, and computes the states of a power cut at each point of it.
 
-    The variants of a file do not depend on anything but the seed and the operations so far, so that a rule
-    makes the same state in every run.
+    The variants of a file depend only on the seed and the operations so far, so that a rule makes the same
+    state in every run.
     """
 
     def __init__(self, image: Image, seed: int) -> None:
@@ -286,10 +285,10 @@ class CrashStates:
         self._pending_files: dict[int, list[FileOperation]] = {}
         self._known: dict[int, Domain] = {}
         self._lost_pages: dict[int, set[int]] = {}
-        """Of files whose flush has failed: what is written into these does not reach the disk."""
+        """Pages of files whose flush has failed: what is written into these does not reach the disk."""
 
     def follow(self, operation: Operation) -> None:
-        """Go on behind an operation."""
+        """Move past an operation."""
         if isinstance(operation, Write | Truncate):
             if isinstance(operation, Truncate) and operation.file in self._lost_pages:
                 kept = _kept_pages(self._lost_pages[operation.file], operation.size_bytes)
@@ -371,14 +370,14 @@ class CrashStates:
             reached: dict[bytes, str] = {}
             for variant, label in found.items():
                 variant = without_pages(variant, durable, lost)
-                reached.pop(variant, None)  # the last is all that can be there
+                reached.pop(variant, None)  # keeps the last one: everything that can be there
                 reached[variant] = label
             reached.pop(durable, None)
             found = {durable: "nothing", **reached}
         return Domain(number, tuple(found.values()), tuple(found))
 
     def image(self, choices: Sequence[int]) -> Image:
-        """The state of a choice in each domain."""
+        """The state for a choice in each domain."""
         directories, files = dict(self._durable_names), dict(self._durable_files)
         behind = dict(self._behind)
         for domain, choice in zip(self.domains(), choices, strict=True):
@@ -393,7 +392,7 @@ class CrashStates:
         return Image(directories, files, behind).reachable()
 
     def _left_behind(self, domain: Domain, variant: bytes) -> bytes:
-        """The worst that can lie behind the end: all that was written there, else what lay there before."""
+        """The worst that can lie after the end: everything written there, else what lay there before."""
         whole = domain.variants[-1]
         assert isinstance(whole, bytes)
         written = behind_end(variant, whole)
@@ -407,8 +406,8 @@ class CrashStates:
         return ", ".join(told) or "everything, as all of it was flushed"
 
     def choices(self, limit: int, rng: random.Random) -> Iterator[Choices]:
-        """All states if they are no more than ``limit``; else so many, the plain ones first, then others at
-        random."""
+        """All states if there are at most ``limit``; else ``limit`` of them: first the plain ones, then
+        random others."""
         sizes = [len(domain.variants) for domain in self.domains()]
         if math.prod(sizes) <= limit:
             yield from itertools.product(*map(range, sizes))
@@ -423,7 +422,7 @@ class CrashStates:
 
 
 def _plain_choices(sizes: list[int]) -> Iterator[Choices]:
-    """Nothing lost, everything lost, and each domain in its variants among others of either kind."""
+    """Nothing lost; everything lost; and each variant of each domain, with all others complete or lost."""
     first, last = (0,) * len(sizes), tuple(size - 1 for size in sizes)
     yield last
     yield first
@@ -434,7 +433,7 @@ def _plain_choices(sizes: list[int]) -> Iterator[Choices]:
 
 
 def _random_choices(sizes: list[int], rng: random.Random) -> Iterator[Choices]:
-    """Each domain in any variant, those in which all or nothing is there more often."""
+    """A random variant of each domain; more often the one with everything, or with nothing."""
     while True:
         yield tuple(_weighted(size, rng) for size in sizes)
 

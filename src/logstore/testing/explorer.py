@@ -1,17 +1,17 @@
-"""Power cuts at every point of a program's life, and what it makes of the states that they leave.
+"""Cuts the power at every point of a program's life, and checks what the program does with each result.
 
 A :class:`Scenario` is a program in sessions: each opens what is on the disk, works on it, and may be cut off
-after any operation. :func:`explore` runs a session on a disk in memory, makes the states of a cut behind each
-of its operations (see :mod:`~logstore.testing.crash`), and lets the scenario check each. Some states it hands
-to another session, and cuts that: a cut during recovery, and behind it, are found like this.
+after any operation. :func:`explore` runs a session on a disk in memory, computes the states that a cut after
+each operation may leave (see :mod:`~logstore.testing.crash`), and lets the scenario check each. On some
+states it runs another session and cuts that too, which covers cuts during and after recovery.
 
 A state that fails is named by a rule, one line of text from which :func:`reproduce` makes it again::
 
     explore(MyScenario(), seed=7)      # CrashError: ... rule: '7 > 12:0.3.1 > 4:1.0'
     reproduce(MyScenario(), "7 > 12:0.3.1 > 4:1.0")
 
-Write a scenario for your own program: give its :func:`logstore.open` the disk, put into the trace with
-``files.note(...)`` what it tells its users, and check that all of this still holds.
+Write a scenario for your own program: pass the disk to its :func:`logstore.open`, record with
+``files.note(...)`` what the program promises its users, and check that all of it still holds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SHOWN_OPERATIONS = 12
 
 
 class Scenario(Protocol):
-    """A program that uses a disk, and what must be true of it after a power cut."""
+    """A program that uses a disk, and what must hold after a power cut."""
 
     def session(self, files: MemoryFiles, said: Sequence[Any], rng: random.Random) -> None:
         """Open what is there and work on it. ``said`` is what earlier sessions noted before they were cut.
@@ -38,13 +38,13 @@ class Scenario(Protocol):
         ...
 
     def check(self, files: MemoryFiles, said: Sequence[Any]) -> None:
-        """Raise if the disk is not as it must be, given what was noted. You may write to it: it is not used
+        """Raise if the disk contradicts what was noted. You may write to the disk: it is not used
         afterwards."""
         ...
 
 
 class CrashError(AssertionError):
-    """A state of a power cut that a scenario cannot be in, or does not survive."""
+    """A state after a power cut that violates a scenario's rules, or that the scenario does not survive."""
 
     def __init__(self, rule: str, reason: BaseException, story: str, files: MemoryFiles) -> None:
         super().__init__(f"{type(reason).__name__}: {reason}\nrule: {rule!r}\n{story}")
@@ -52,7 +52,7 @@ class CrashError(AssertionError):
         """Makes the state again: see :func:`reproduce`."""
         self.reason = reason
         self.files = files
-        """The disk in this state, as it was before the check; of a session that failed, as that left it."""
+        """The disk in this state, as it was before the check; after a failed session, as that left it."""
 
 
 @dataclass(slots=True)
@@ -60,16 +60,16 @@ class Explored:
     """How far an exploration went."""
 
     state_count: int = 0
-    """States that were checked, each with its own contents or with something else noted."""
+    """States that were checked. They differ in contents or in what was noted."""
     repeated_count: int = 0
-    """States that were not checked, because the same was checked before."""
+    """States that were skipped because an identical one was checked before."""
     stricter_count: int = 0
-    """States that were also checked in front of a note, with less noted; they count in no other figure."""
+    """States that were also checked as just before a note, without that note; not counted elsewhere."""
     point_count: int = 0
     """Operations after which the power was cut."""
     session_count: int = 0
     deepest: int = 0
-    """Power cuts one after another."""
+    """The most power cuts one after another."""
 
     def add(self, other: Explored) -> None:
         self.state_count += other.state_count
@@ -81,14 +81,14 @@ class Explored:
 
 
 class _Cut(NamedTuple):
-    """The power fails behind an entry of a trace."""
+    """A power cut after an entry of a trace."""
 
     states: CrashStates
     said: list[Any]
     trace: Trace
     point: int
     rule: str
-    """Of the session that is cut."""
+    """The rule of the session that is cut."""
 
     def rule_of(self, choices: Choices) -> str:
         return f"{self.rule} > {self.point}:{'.'.join(map(str, choices))}"
@@ -106,7 +106,7 @@ class _Exploration:
     _seen: set[int] = field(default_factory=set)
 
     def run(self, image: Image, said: Sequence[Any], rule: str, depth: int) -> None:
-        """A session on an image, cut behind each of its operations."""
+        """Run a session on an image, and cut it after each of its operations."""
         trace = _run_session(self.scenario, image, said, rule)
         self.explored.session_count += 1
         self.explored.deepest = max(self.explored.deepest, depth)
@@ -123,21 +123,22 @@ class _Exploration:
             cut = _Cut(states, said, trace, point, rule)
             if point + 1 < len(trace) and isinstance(trace[point + 1], Note):
                 self._check_in_front_of_note(cut, max(limit // 4, 2))
-                continue  # the same disks count behind the note
+                continue  # the same disks are checked after the note
             for choices in states.choices(limit, rng):
                 if self.explored.state_count >= self.max_states:
                     return
                 self._check(cut, choices, depth)
 
     def _states_per_point(self, trace: Trace, depth: int) -> int:
-        """So many that the last operations of a session get as many as the first, and that a session behind a
-        cut, of which there are many, gets an eighth of what the one in front of the cut has."""
+        """How many states to check per operation. The last operations of a session get as many as the first.
+        A session after a cut, of which there are many, gets an eighth of what the session before it has."""
         point_count = sum(not isinstance(entry, Note) for entry in trace)
         budget = self.max_states >> 3 * (depth - 1)
         return max(min(self.states_per_point, budget // max(point_count, 1)), 2)
 
     def _check_in_front_of_note(self, cut: _Cut, limit: int) -> None:
-        """A note may allow what must not be yet: some states are held to what was noted before it as well."""
+        """Check some states without the coming note too: the note may allow what must not have happened
+        yet."""
         rng = random.Random(f"in front of the note {cut.rule} > {cut.point}")
         for choices in cut.states.choices(limit, rng):
             self.explored.stricter_count += 1
@@ -157,7 +158,7 @@ class _Exploration:
             self.run(image, cut.said, rule, depth + 1)
 
     def _hold(self, cut: _Cut, choices: Choices, image: Image) -> None:
-        """Let the scenario check a state; the disk that it gets is its own."""
+        """Let the scenario check a state, on a disk of its own."""
         try:
             self.scenario.check(MemoryFiles(image), cut.said)
         except Exception as error:
@@ -174,13 +175,13 @@ def explore(
     depth: int = 1,
     chained_share: float = 0.02,
 ) -> Explored:
-    """Check the states that power cuts leave of a scenario, beginning with an empty disk.
+    """Check the states that power cuts in a scenario may leave, beginning with an empty disk.
 
     Args:
         seed: the seed of all random choices.
-        states_per_point: how many states to check after each operation, at most. Fewer if ``max_states``
-            would not suffice for all operations.
-        max_states: when to stop.
+        states_per_point: the most states to check after each operation. Fewer if ``max_states`` would not
+            suffice for all operations.
+        max_states: how many states to check before stopping.
         depth: how many power cuts may follow each other.
         chained_share: the share of the states that get another session, which is cut again.
 
@@ -196,16 +197,16 @@ def explore(
 
 
 def reproduce(scenario: Scenario, rule: str) -> MemoryFiles:
-    """Make the state of a rule again, let the scenario check it, and run a session on it; returns the disk as
+    """Make the state of a rule again, let the scenario check it, and run a session on it. Returns the disk as
     it was before that.
 
     Raises:
         CrashError: the check or the session fails, as before.
-        ValueError: the text is no rule, or of another scenario.
+        ValueError: the text is not a rule, or belongs to another scenario.
     """
     seed, *cuts = rule.split(" > ")
     if not re.fullmatch(r"-?\d+( > \d+:[\d.]*)*", rule):
-        raise ValueError(f"{rule!r} is no rule; it must be what a CrashError shows, such as '7 > 12:0.3.1'")
+        raise ValueError(f"{rule!r} is not a rule; it must be what a CrashError shows, like '7 > 12:0.3.1'")
     image, done = Image(), seed
     said: list[Any] = []
     trace: Trace = []
@@ -242,11 +243,11 @@ def _check_again(scenario: Scenario, image: Image, said: Sequence[Any], rule: st
 
 
 def _no_rule_of(rule: str) -> ValueError:
-    return ValueError(f"rule {rule!r} is of another scenario, or the scenario has changed: no such state")
+    return ValueError(f"no such state: rule {rule!r} is of another scenario, or the scenario has changed")
 
 
 def _run_session(scenario: Scenario, image: Image, said: Sequence[Any], rule: str) -> Trace:
-    """What a session does; it is the same each time that it begins with the same."""
+    """The trace of a session; the same for the same arguments."""
     files = MemoryFiles(image)
     try:
         scenario.session(files, said, random.Random(f"session {rule}"))
@@ -256,9 +257,9 @@ def _run_session(scenario: Scenario, image: Image, said: Sequence[Any], rule: st
 
 
 def _story(trace: Trace, point: int, description: str | None = None) -> str:
-    """The last operations up to a point, and what came of them."""
+    """The last operations up to a point, and what they left on the disk."""
     shown = trace[max(point + 1 - _SHOWN_OPERATIONS, 0) : point + 1]
     lines = [f"  {entry!s:.200}" for entry in shown]
     if description is None:
-        return "\n".join(["a session failed behind:", *lines])
-    return "\n".join(["the power was cut behind:", *lines, f"on the disk are: {description}"])
+        return "\n".join(["a session failed after:", *lines])
+    return "\n".join(["the power was cut after:", *lines, f"on the disk are: {description}"])

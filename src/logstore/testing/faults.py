@@ -1,8 +1,8 @@
-"""A disk that fails when it is told to.
+"""A disk that fails on command.
 
-:class:`FaultyFiles` goes around any other file system, in memory or of the machine, counts what is done to
-it, and lets chosen operations fail as a real system fails them. Let the first operation of a program fail,
-then the second, and so on until it passes untouched, and look each time at what the program makes of it::
+:class:`FaultyFiles` wraps any other file system, in memory or the machine's, counts the operations, and makes
+chosen ones fail as a real system would. Let the first operation of a program fail, then the second, and so on
+until the program runs without a failure, and check each time what the program does::
 
     for at in itertools.count(1):
         files = FaultyFiles(MemoryFiles())
@@ -11,9 +11,9 @@ then the second, and so on until it passes untouched, and look each time at what
         if not files.failures:
             break  # there is no such operation: all of them have failed
 
-A flush that fails is the worst of them. The kernel has marked the pages clean by then: they stay readable,
-are never written, and the next flush succeeds. Around a :class:`~logstore.testing.memory.MemoryFiles` it is
-like that here too: what the file was given since its last flush may be missing after every later power cut
+A failed flush is the worst failure. The kernel has marked the pages clean by then: they stay readable, are
+never written, and the next flush succeeds. Around a :class:`~logstore.testing.memory.MemoryFiles` it works
+the same way: what was written since the last flush may be missing after every later power cut
 (:class:`~logstore.testing.operations.LoseUnflushed`).
 """
 
@@ -52,7 +52,7 @@ ACTIONS: Final = {
     "set time": "setting the time of",
     "watch": "watching",
 }
-"""The kinds of operations, and what errors call them."""
+"""The kinds of operations, and their names in error messages."""
 
 _EVERY = frozenset(ACTIONS)
 _TAKE_SPACE = frozenset(
@@ -96,7 +96,7 @@ class Moment(Enum):
     WITHIN = "within"
     """Half of the bytes of a write were written."""
     AFTER = "after"
-    """Everything was done, and an error is still reported."""
+    """Everything was done, but an error is reported anyway."""
 
 
 class Fault(NamedTuple):
@@ -104,7 +104,7 @@ class Fault(NamedTuple):
 
     errno: int
     kinds: frozenset[str]
-    """The operations that fail like this."""
+    """The kinds of operations that can fail this way."""
     moment: Moment = Moment.BEFORE
 
 
@@ -125,7 +125,7 @@ FAULTS: Final = {
 
 @dataclass(slots=True)
 class _Rule:
-    """Which operations are to fail, and how many of those are still to come."""
+    """Which operations fail, and how many still pass or fail."""
 
     fault: Fault
     kinds: frozenset[str]
@@ -146,10 +146,10 @@ class _Rule:
 
 
 def _meant(fault: Fault, kinds: Collection[str] | None) -> frozenset[str]:
-    """The kinds of operations that are to fail. A test in which nothing can fail would pass for nothing.
+    """The kinds of operations that will fail. Refuses an empty set: such a test would prove nothing.
 
     Raises:
-        ValueError: there are none.
+        ValueError: nothing could fail, or ``fault`` is not a Fault.
     """
     if not isinstance(fault, Fault):
         raise ValueError(f"fault is {fault!r}; it must be a Fault, such as FAULTS['EIO']")
@@ -159,21 +159,21 @@ def _meant(fault: Fault, kinds: Collection[str] | None) -> frozenset[str]:
         raise ValueError(f"kinds is {kinds!r}; it must be a list of some of: {', '.join(ACTIONS)}")
     meant = fault.kinds.intersection(kinds)
     if not meant:
-        raise ValueError(f"kinds is {kinds!r}; of this fault are: {', '.join(sorted(fault.kinds))}")
+        raise ValueError(f"kinds is {kinds!r}; this fault only strikes: {', '.join(sorted(fault.kinds))}")
     return meant
 
 
 class FaultyFiles:
     """A file system around another one; implements :class:`~logstore.files.Files`. Safe to use from many
-    threads; with several, which operation is the Nth is up to them."""
+    threads, but the order of their operations, and so which one is the Nth, is then random."""
 
     def __init__(self, files: Files) -> None:
         self.files = files
         """The file system that does the work."""
         self.operations: list[tuple[str, str]] = []
-        """Kind (see :data:`ACTIONS`) and path of every operation that was asked for."""
+        """Kind (see :data:`ACTIONS`) and path of every requested operation."""
         self.failures: list[tuple[str, str]] = []
-        """The same of those that failed."""
+        """Kind and path of every operation that failed."""
         self._rules: list[_Rule] = []
         self._lock = threading.Lock()
 
@@ -189,33 +189,32 @@ class FaultyFiles:
         """Let operations fail from now on.
 
         Args:
-            fault: how; one of :data:`FAULTS`, or your own.
-            at: the first that fails, of those that the fault and the next two arguments mean; 1 is the next.
-            times: so many of them one after another; None for all from there on.
+            fault: how to fail; one of :data:`FAULTS`, or your own.
+            at: which of the matching operations fails first; 1 is the next one.
+            times: how many fail in a row; None for all from there on.
             kinds: only these kinds of operations.
-            path: only where this is part of the path.
+            path: only operations with this in their path.
 
         Raises:
-            ValueError: nothing would ever fail, since there is no such kind, none of the kinds fails like
-                this, or the first is number 0.
+            ValueError: nothing would ever fail, because a kind does not exist, none of the kinds can fail
+                this way, or ``at`` is below 1.
         """
         meant = _meant(fault, kinds)
         if at < 1 or (times is not None and times < 0):
-            raise ValueError(f"at is {at!r} and times {times!r}; at counts from 1, times is how many")
+            raise ValueError(f"at is {at!r} and times {times!r}; at must be 1 or above, times 0 or above")
         with self._lock:
             self._rules.append(_Rule(fault, meant, path, at - 1, times))
 
     def heal(self) -> None:
-        """Let nothing fail any more."""
+        """Stop all failures."""
         with self._lock:
             self._rules.clear()
 
     def begin(self, kind: str, path: str) -> Fault | None:
-        """Count an operation. Raises if it fails before anything is done; returns the fault that is to come
-        later.
+        """Count an operation. Returns the fault that will strike later, or None.
 
         Raises:
-            StorageError: it fails.
+            StorageError: the operation fails before anything is done.
         """
         with self._lock:
             self.operations.append((kind, path))
@@ -230,7 +229,7 @@ class FaultyFiles:
     def end(self, fault: Fault | None, kind: str, path: str) -> None:
         """
         Raises:
-            StorageError: the operation fails now that it is done.
+            StorageError: the operation fails after it was done.
         """
         if fault is not None:
             _fail(fault, kind, path)
@@ -325,7 +324,7 @@ class FaultyFiles:
 
     def lock(self, path: str, *, timeout_ms: int = 0) -> Lock:
         fault = self.begin("lock", path)
-        if fault is not None:  # nobody would hold what was taken
+        if fault is not None:  # else the lock would be taken and never released
             _fail(fault, "lock", path)
         return self.files.lock(path, timeout_ms=timeout_ms)
 

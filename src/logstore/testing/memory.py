@@ -1,8 +1,8 @@
-"""A disk in memory that keeps a trace of what is done to it.
+"""A disk in memory that keeps a trace of its operations.
 
-Give :class:`MemoryFiles` to :func:`logstore.open` in place of the machine's file system. It is quick (nothing
-leaves the process), begins from an :class:`Image`, and says in its trace what was done in which order: the
-input of :mod:`~logstore.testing.crash`, and of tests that hold an action to its exact file operations.
+Pass :class:`MemoryFiles` to :func:`logstore.open` in place of the machine's file system. It is fast (nothing
+leaves the process), begins from an :class:`Image`, and its trace has all operations in order. The trace is
+the input of :mod:`~logstore.testing.crash`, and of tests that check the exact file operations of an action.
 """
 
 from __future__ import annotations
@@ -42,14 +42,15 @@ ROOT = 0
 
 @dataclass(slots=True)
 class Image:
-    """The contents of a disk. Shared between disks, and so never changed: a disk copies what it changes."""
+    """The contents of a disk. Several disks may share one, so it never changes: a disk copies what it
+    changes."""
 
     directories: dict[int, dict[str, int]] = field(default_factory=lambda: {ROOT: {}})
-    """The names in each directory, and the number of the file or directory that each is."""
+    """The names in each directory, each with the number of its file or directory."""
     files: dict[int, bytes] = field(default_factory=dict)
     behind: dict[int, bytes] = field(default_factory=dict)
-    """What the disk holds after the end of a file, in its last block: bytes that were written while the new
-    size was not. They cannot be read until the file grows over them."""
+    """What the disk holds after the end of a file, in its last block: bytes that were written although the
+    new size was not. They cannot be read until the file grows over them."""
 
     def reachable(self) -> Image:
         """Without the files and directories that no name leads to."""
@@ -124,7 +125,7 @@ class MemoryFile:
         self._files.begin(FlushFile(self.path, self._inode))
 
     def lose_unflushed(self) -> None:
-        """What a failed flush does: what was written stays readable, and is not written by later flushes."""
+        """Act like a failed flush: unflushed data stays readable, but later flushes do not write it."""
         self._files.begin(LoseUnflushed(self.path, self._inode))
 
     def map(self) -> Bytes:
@@ -135,7 +136,7 @@ class MemoryFile:
 
 
 class _MemoryLock:
-    """Lost when its file is removed or replaced, as the machine's is."""
+    """A lock; lost when its file is removed or replaced, like the machine's."""
 
     def __init__(self, files: MemoryFiles, held: set[int], path: str, inode: int) -> None:
         self._files = files
@@ -154,7 +155,7 @@ class _MemoryLock:
 
 
 class _MemoryWatch:
-    """Told of every change on the disk, wherever it is."""
+    """A watch that reports every change on the disk, in any directory."""
 
     def __init__(self, files: MemoryFiles) -> None:
         self._files = files
@@ -183,7 +184,7 @@ class _MemoryWatch:
 class MemoryFiles:
     """A file system in memory; implements :class:`~logstore.files.Files`.
 
-    Threads may share it as far as they do not change the same file at the same time, which logstore does not.
+    Threads may share it, but must not change the same file at the same time; logstore never does.
     """
 
     def __init__(
@@ -195,9 +196,9 @@ class MemoryFiles:
     ) -> None:
         """
         Args:
-            image: what is there at the beginning; nothing by default.
+            image: the contents at the beginning; default: empty.
             now_ms: the clock of the file times.
-            before: called before each operation, which is then in the trace but not yet done; may raise.
+            before: called before each operation, when it is in the trace but not done yet; may raise.
         """
         image = image or Image()
         self._image = image
@@ -210,7 +211,7 @@ class MemoryFiles:
         self._change_count = 0
         self._changed: dict[int, int] = {}
         self._name_counts = Counter(inode for names in self._directories.values() for inode in names.values())
-        """How many names each has that is there."""
+        """How many names each existing file or directory has."""
         self._next_number = max([*self._directories, *self.contents]) + 1
         self._held: set[int] = set()
         self._lock = threading.Lock()
@@ -220,22 +221,22 @@ class MemoryFiles:
 
     @property
     def image(self) -> Image:
-        """What the disk began from."""
+        """The contents at the beginning."""
         return self._image
 
     def now(self) -> Image:
-        """What is there now: the state after a crash of the process alone."""
+        """The contents now: the state after a crash of only the process."""
         directories = {number: dict(names) for number, names in self._directories.items()}
         return Image(directories, {number: bytes(data) for number, data in self.contents.items()}).reachable()
 
     def note(self, said: Any) -> None:
-        """Put a note into the trace, for the checks of the states of a crash after it."""
+        """Put a note into the trace, for the checks of states after it."""
         self.trace.append(Note(said))
 
     # What files and operations share
 
     def begin(self, operation: Operation) -> None:
-        """Put an operation into the trace, right before it is done."""
+        """Put an operation into the trace, just before doing it."""
         self.trace.append(operation)
         if self.before is not None:
             self.before(operation)
@@ -425,7 +426,6 @@ def _error(number: int, path: str, action: str) -> StorageError:
 
 
 def trace_lines(trace: Iterable[Operation | Note], root: str = "") -> list[str]:
-    """The trace as lines of text, with paths below ``root`` where they lie there: what a test can hold an
-    action to."""
+    """The trace as lines of text that a test can compare. Paths below ``root`` are shown relative to it."""
     lines = [str(entry).replace(f"{root}/", "") for entry in trace]
     return [f"{line.removesuffix(root)}." if root and line.endswith(f" {root}") else line for line in lines]

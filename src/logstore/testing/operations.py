@@ -1,8 +1,8 @@
-"""What a program does to a disk, as values: the trace that :class:`~logstore.testing.memory.MemoryFiles`
-keeps, from which :mod:`~logstore.testing.crash` makes the states that a power cut may leave.
+"""File operations as values: the trace that :class:`~logstore.testing.memory.MemoryFiles` keeps, from which
+:mod:`~logstore.testing.crash` computes the states that a power cut may leave.
 
-Files and directories go by numbers (inodes): a name may move while a write to its file is under way. Each
-operation also has the path that it was done under, for people.
+Files and directories are identified by numbers (inodes), because a name may change between the writes to its
+file. Each operation also has its path, for people.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 
 class Write(NamedTuple):
-    """Bytes into a file."""
+    """Bytes written into a file."""
 
     path: str
     file: int
@@ -23,7 +23,7 @@ class Write(NamedTuple):
 
 
 class Truncate(NamedTuple):
-    """A file cut, or grown with zeros."""
+    """A file is cut, or grown with zeros."""
 
     path: str
     file: int
@@ -34,7 +34,7 @@ class Truncate(NamedTuple):
 
 
 class FlushFile(NamedTuple):
-    """Everything done to a file so far is on the disk."""
+    """Puts all changes of a file so far on the disk."""
 
     path: str
     file: int
@@ -44,8 +44,8 @@ class FlushFile(NamedTuple):
 
 
 class LoseUnflushed(NamedTuple):
-    """A flush failed: nobody knows what of the changes since the last one is on the disk, and no later flush
-    will write them. Whoever reads still sees them."""
+    """A failed flush: it is unknown which changes since the last flush are on the disk, and no later flush
+    will write them. Readers still see them."""
 
     path: str
     file: int
@@ -91,7 +91,7 @@ class MakeDirectory(NamedTuple):
 
 
 class Rename(NamedTuple):
-    """A file or a directory under another name of the same directory; what had that name is gone."""
+    """A file or directory gets another name in the same directory; what had that name is gone."""
 
     path: str
     directory: int
@@ -103,7 +103,7 @@ class Rename(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """Two names of a directory that change places in one step."""
+    """Two names of a directory swap in one step."""
 
     path: str
     directory: int
@@ -115,7 +115,7 @@ class Exchange(NamedTuple):
 
 
 class Remove(NamedTuple):
-    """A name gone, of a file or of an empty directory."""
+    """The name of a file or of an empty directory is removed."""
 
     path: str
     directory: int
@@ -126,7 +126,7 @@ class Remove(NamedTuple):
 
 
 class FlushDirectory(NamedTuple):
-    """Everything done to the names of a directory so far is on the disk."""
+    """Puts all changes of a directory's names so far on the disk."""
 
     path: str
     directory: int
@@ -136,7 +136,7 @@ class FlushDirectory(NamedTuple):
 
 
 class Note(NamedTuple):
-    """Not an operation: what the program that uses the disk has said at this point."""
+    """Not an operation: something that the program noted at this point."""
 
     said: Any
 
@@ -145,12 +145,12 @@ class Note(NamedTuple):
 
 
 FileOperation = Write | Truncate
-"""What changes the contents of a file."""
+"""Operations that change the contents of a file."""
 
 NameOperation = Create | Link | MakeDirectory | Rename | Exchange | Remove
-"""What changes the names of a directory."""
+"""Operations that change the names of a directory."""
 
 Operation = FileOperation | NameOperation | FlushFile | LoseUnflushed | FlushDirectory
-"""What a power cut may come between."""
+"""All operations; a power cut may come between any two."""
 
 Trace = list[Operation | Note]

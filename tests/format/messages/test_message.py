@@ -39,6 +39,7 @@ class Outer(NamedTuple):
     small: Int8 = 0
     old: Annotated[Int16, until(1)] = -1
     new: Annotated[Int64, since(1)] = -1
+    between: Annotated[Int8, since(1), until(2)] = -1
     identity: Uuid = NO_UUID
     text: String | None = None
     inners: tuple[Inner, ...] | None = None
@@ -64,6 +65,7 @@ _outer = st.builds(
     small=st.integers(-128, 127),
     old=st.integers(-(2**15), 2**15 - 1),
     new=st.integers(-(2**63), 2**63 - 1),
+    between=st.integers(-128, 127),
     identity=st.uuids(),
     text=st.none() | _text,
     inners=st.none() | st.lists(_inner, max_size=3).map(tuple),
@@ -82,6 +84,8 @@ def _as_of(message: Outer, version: int) -> Outer:
         kept = kept._replace(old=-1)
     if version < 1:
         kept = kept._replace(new=-1)
+    if not 1 <= version <= 2:
+        kept = kept._replace(between=-1)
     if version < 2:
         inners = None if kept.inners is None else tuple(inner._replace(note=None) for inner in kept.inners)
         kept = kept._replace(one=None, extra=7, names=(), inners=inners)

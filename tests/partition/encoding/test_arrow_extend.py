@@ -475,7 +475,7 @@ def test_a_series_that_is_no_table_is_refused(log):
         def __arrow_c_stream__(self, requested_schema=None):
             return pa.chunked_array([pa.array([b"1", b"2"])]).__arrow_c_stream__(requested_schema)
 
-    with pytest.raises(UsageError, match="data is a Series that is no table"):
+    with pytest.raises(UsageError, match="data is a Series that is not a table"):
         log.extend_arrow(Series())
 
 

@@ -57,7 +57,7 @@ def with_fields(data, **fields):
 
 
 def test_exactly_one_batch():
-    with pytest.raises(InvalidRecordError, match="2 were given"):
+    with pytest.raises(InvalidRecordError, match="one batch, not 2"):
         plan(batch(b"a") + batch(b"b"))
 
 

@@ -80,7 +80,7 @@ RULES = [
     "records in # offsets",
     "a record of # bytes where",
     "a varint longer than",
-    "offset delta # where",
+    "offset delta # is not in",
     "a key of",
     "a value of",
     "headers in",
@@ -92,7 +92,7 @@ RULES = [
     "inside the compressed entry",
     "unknown magic",
 ]
-"""What random batches must have come to."""
+"""The outcomes that random batches must produce."""
 
 
 def test_random_batches_come_to_the_same():

@@ -303,15 +303,20 @@ def test_a_gap_that_a_leader_sent_survives_a_crash(partition):
     assert partition.read() == [*range(10), *range(15, 20), *range(30, 35)]
 
 
+def change_offset(partition, number, by):
+    """Of a batch of the first segment."""
+    position, header = partition.batches()[number]
+    data = bytearray(partition.file().read_bytes())
+    data[position : position + 8] = (header.base_offset + by).to_bytes(8, "big")
+    partition.write_file(data)
+
+
 @pytest.mark.parametrize("changed", [1, 12, 2**16, 2**32, 2**60])
 def test_a_last_batch_whose_offset_changed_is_cut(partition, changed):
     """Nothing follows it that would contradict its offset, and no checksum covers that."""
     partition.write(10)
     partition.crash()
-    position, header = partition.batches()[9]
-    data = bytearray(partition.file().read_bytes())
-    data[position : position + 8] = (header.base_offset + changed).to_bytes(8, "big")
-    partition.write_file(data)
+    change_offset(partition, 9, changed)
     partition.open()
     assert partition.read() == list(range(9))
 
@@ -323,10 +328,7 @@ def test_a_batch_whose_offset_changed_is_cut_where_gaps_may_be(tmp_path, changed
     for number in range(10):
         partition.log.append(b"x", key=b"%d" % number)
     partition.crash()
-    position, header = partition.batches()[6]
-    data = bytearray(partition.file().read_bytes())
-    data[position : position + 8] = (header.base_offset + changed).to_bytes(8, "big")
-    partition.write_file(data)
+    change_offset(partition, 6, changed)
     partition.open()
     assert [record.offset for record in partition.log.read()] == list(range(6))
     assert partition.log.recovery.split_segments == 0
@@ -446,23 +448,31 @@ def unfinished_log(partition):
     return partition
 
 
-@pytest.mark.parametrize(
-    ("damage", "end"), [(torn_log, 14), (swapped_log, 30), (unfinished_log, 30)], ids=lambda p: str(p)[:20]
-)
-def test_a_crash_at_any_step_of_a_recovery_changes_nothing(tmp_path, damage, end):
-    original = damage(Partition(tmp_path / "t-0"))
+def crashed_recoveries(original):
+    """A copy for each step of a recovery, which crashed there: the number of the step, and the copy. The
+    last one, whose recovery came to its end, is not among them."""
     for count in range(200):
         copy = original.copy()
         try:
             copy.open(files=crash_after(count))
         except Crash:
-            copy.open()
-            assert copy.read() == list(range(end)), count
+            yield count, copy
             copy.crash()
-            continue
-        copy.crash()
-        break
-    assert count > 5
+        else:
+            copy.crash()
+            return
+    raise AssertionError("never got through")
+
+
+@pytest.mark.parametrize(
+    ("damage", "end"), [(torn_log, 14), (swapped_log, 30), (unfinished_log, 30)], ids=lambda p: str(p)[:20]
+)
+def test_a_crash_at_any_step_of_a_recovery_changes_nothing(tmp_path, damage, end):
+    original = damage(Partition(tmp_path / "t-0"))
+    for count, copy in crashed_recoveries(original):
+        copy.open()
+        assert copy.read() == list(range(end)), count
+    assert count >= 5
 
 
 def test_a_crash_at_any_step_of_the_recovery_of_a_compacted_log_leaves_no_hole(tmp_path):
@@ -474,17 +484,9 @@ def test_a_crash_at_any_step_of_the_recovery_of_a_compacted_log_leaves_no_hole(t
             original.log.roll()
     original.crash()
     original.corrupt_batch(4, 10)
-    for count in range(200):
-        copy = original.copy()
-        try:
-            copy.open(files=crash_after(count))
-        except Crash:
-            copy.open()
-            assert [record.offset for record in copy.log.read()] == list(range(14)), count
-            copy.crash()
-            continue
-        copy.crash()
-        return
+    for count, copy in crashed_recoveries(original):
+        copy.open()
+        assert [record.offset for record in copy.log.read()] == list(range(14)), count
 
 
 def test_a_crash_while_overlapping_segments_are_set_aside_leaves_no_hole(tmp_path):

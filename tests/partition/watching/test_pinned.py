@@ -150,7 +150,7 @@ def test_what_retention_took_is_an_error_that_says_what_is_there(store, log):
     pinned = pin(store, 0, 500)
     log.delete_before(300)
     store.enforce_retention()
-    with pytest.raises(OffsetOutOfRangeError, match="offsets 0 to 500 are not what can be read now"):
+    with pytest.raises(OffsetOutOfRangeError, match="offsets 0 to 500 are not within what can be read"):
         offsets(store, pinned)
 
 
@@ -173,7 +173,7 @@ def test_a_topic_that_was_deleted_and_made_again_is_another_one(store, log):
     with pytest.raises(UnknownTopicError):
         offsets(store, pinned)
     add(store.create_topic("t", config=SMALL)[0], 100)
-    with pytest.raises(UnknownTopicError, match="a new topic of its name"):
+    with pytest.raises(UnknownTopicError, match="a new topic with its name"):
         offsets(store, pinned)
 
 

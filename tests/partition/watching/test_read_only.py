@@ -185,12 +185,12 @@ def test_every_public_method_of_a_log_is_there_to_read_or_to_refuse():
 
 @pytest.mark.parametrize("name", ["recovery", "leader_epoch", "epoch_entries"])
 def test_what_only_the_writer_knows_is_refused(seen, name):
-    with pytest.raises(ReadOnlyError, match="only who has it open for writing knows"):
+    with pytest.raises(ReadOnlyError, match="only the writer's process knows this"):
         getattr(seen, name)
 
 
 def test_the_end_of_an_epoch_is_refused(seen):
-    with pytest.raises(ReadOnlyError, match="only who has it open for writing knows"):
+    with pytest.raises(ReadOnlyError, match="only the writer's process knows this"):
         seen.end_offset_for_epoch(0)
 
 

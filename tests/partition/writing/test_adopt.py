@@ -138,14 +138,14 @@ def test_with_flush_they_are_durable(log):
 
 def test_what_is_there_already_is_refused_with_all_behind_it(log):
     adopt_one(log, batch(b"a"))
-    with pytest.raises(OutOfOrderError, match="sequence 0 comes where 1"):
+    with pytest.raises(OutOfOrderError, match="sequence 0 is out of order; the next must be 1"):
         log.adopt([batch(b"a"), batch(b"new")], producer=who(0))
     assert values_of(log) == [b"a"]
 
 
 def test_a_gap_is_refused(log):
     adopt_one(log, batch(b"a"))
-    with pytest.raises(OutOfOrderError, match="sequence 5 comes where 1"):
+    with pytest.raises(OutOfOrderError, match="sequence 5 is out of order; the next must be 1"):
         adopt_one(log, batch(b"b"), 5)
 
 

@@ -3,6 +3,7 @@
 import signal
 import threading
 import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -33,12 +34,50 @@ class Appended:
             raise self.fault
         self.durable = target
 
+    def begin_flush(self):
+        """The thread of a waiter whose flush of one record is under way, and finishes when it may."""
+        self.end = 1
+        self.may_finish.clear()
+        threads = in_threads(lambda: self.commit.wait_until_durable(1))
+        self.is_flushing.wait(10)
+        return threads
+
+    def finish_flush(self, threads):
+        self.may_finish.set()
+        join(threads)
+
 
 def in_threads(*actions):
     threads = [threading.Thread(target=action) for action in actions]
     for thread in threads:
         thread.start()
     return threads
+
+
+def join(threads):
+    for thread in threads:
+        thread.join(30)
+
+
+class Interrupt(BaseException):
+    pass
+
+
+def interrupt():
+    raise Interrupt
+
+
+@contextmanager
+def interrupted(by=interrupt):
+    """The calling thread is interrupted in a moment."""
+    before = signal.signal(signal.SIGALRM, lambda *_: by())
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        with pytest.raises(Interrupt):
+            yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_what_is_durable_is_not_flushed_again():
@@ -57,16 +96,11 @@ def test_a_single_waiter_flushes_itself():
 
 def test_all_who_come_during_a_flush_share_the_next():
     log = Appended()
-    log.end = 1
-    log.may_finish.clear()
-    threads = in_threads(lambda: log.commit.wait_until_durable(1))
-    log.is_flushing.wait(10)
+    threads = log.begin_flush()
     log.end = 20
     threads += in_threads(*[lambda n=n: log.commit.wait_until_durable(n) for n in range(2, 21)])
     time.sleep(0.05)
-    log.may_finish.set()
-    for thread in threads:
-        thread.join(10)
+    log.finish_flush(threads)
     assert (log.durable, log.flush_count) == (20, 2)
 
 
@@ -77,9 +111,7 @@ def test_a_waiter_that_is_covered_by_the_flush_under_way_flushes_nothing():
     threads = in_threads(lambda: log.commit.wait_until_durable(5))
     log.is_flushing.wait(10)
     threads += in_threads(lambda: log.commit.wait_until_durable(4))
-    log.may_finish.set()
-    for thread in threads:
-        thread.join(10)
+    log.finish_flush(threads)
     assert log.flush_count == 1
 
 
@@ -95,8 +127,7 @@ def test_each_waiter_learns_of_a_failing_flush_from_its_own():
         except StorageError as error:
             failures.append(error)
 
-    for thread in in_threads(*[wait] * 4):
-        thread.join(10)
+    join(in_threads(*[wait] * 4))
     assert len(failures) == log.flush_count == 4
     log.fault = None
     log.commit.wait_until_durable(5)
@@ -119,45 +150,23 @@ def test_what_was_durable_once_counts_no_more_after_a_truncation():
     assert log.durable == 8
 
 
-class Interrupt(BaseException):
-    pass
-
-
 def test_a_waiter_that_is_interrupted_leaves_the_line():
     log = Appended()
-    log.end = 1
-    log.may_finish.clear()
-    threads = in_threads(lambda: log.commit.wait_until_durable(1))
-    log.is_flushing.wait(10)
+    threads = log.begin_flush()
     log.end = 3
-
-    def interrupt(*_):
-        raise Interrupt
-
-    before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, 0.05)
-    try:
-        with pytest.raises(Interrupt):
-            log.commit.wait_until_durable(2)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    with interrupted():
+        log.commit.wait_until_durable(2)
     threads += in_threads(lambda: log.commit.wait_until_durable(3))
-    log.may_finish.set()
-    for thread in threads:
-        thread.join(10)
+    log.finish_flush(threads)
     assert (log.durable, log.flush_count) == (3, 2)
 
 
 def test_a_waiter_that_is_interrupted_when_it_is_served_wakes_the_next():
     log = Appended()
-    log.end = 1
-    log.may_finish.clear()
-    (leader,) = in_threads(lambda: log.commit.wait_until_durable(1))
-    log.is_flushing.wait(10)
+    (leader,) = log.begin_flush()
     following = []
 
-    def be_served_and_interrupted(*_):
+    def be_served_and_interrupted():
         following.extend(in_threads(*[lambda: log.commit.wait_until_durable(1)] * 3))
         while len(log.commit._waiting) < 4:
             time.sleep(0.001)
@@ -165,16 +174,9 @@ def test_a_waiter_that_is_interrupted_when_it_is_served_wakes_the_next():
         leader.join(10)
         raise Interrupt
 
-    before = signal.signal(signal.SIGALRM, be_served_and_interrupted)
-    signal.setitimer(signal.ITIMER_REAL, 0.05)
-    try:
-        with pytest.raises(Interrupt):
-            log.commit.wait_until_durable(1)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    for thread in following:
-        thread.join(10)
+    with interrupted(by=be_served_and_interrupted):
+        log.commit.wait_until_durable(1)
+    join(following)
     assert [thread.is_alive() for thread in following] == [False] * 3
     assert log.flush_count == 1
 
@@ -205,9 +207,7 @@ def test_a_leader_that_is_interrupted_hands_over():
     threads += in_threads(lambda: log.commit.wait_until_durable(2))
     while not log.commit._waiting:
         time.sleep(0.001)
-    log.may_finish.set()
-    for thread in threads:
-        thread.join(10)
+    log.finish_flush(threads)
     assert (len(raised), log.durable, log.flush_count) == (1, 2, 2)
 
 
@@ -239,8 +239,7 @@ def test_threads_that_flush_again_and_again_do_it_together():
         for _ in range(10):
             log.append()
 
-    for thread in in_threads(*[append_ten] * 4):
-        thread.join()
+    join(in_threads(*[append_ten] * 4))
     assert log.durable == log.end == 40
     assert log.flush_count < 16  # in two halves that take turns: 20
 
@@ -249,8 +248,7 @@ def test_nobody_waits_longer_for_company_than_a_flush_takes():
     log = Timed(0.05, patience_seconds=60)
     started = time.perf_counter()
     threads = in_threads(*[log.append] * 3)  # two of them line up, and the first does not come back
-    for thread in threads:
-        thread.join(30)
+    join(threads)
     assert log.durable == 3
     assert time.perf_counter() - started < 30
 
@@ -267,22 +265,11 @@ def test_a_leader_that_is_interrupted_while_it_waits_for_company_hands_over():
     log = Timed(5, patience_seconds=60)
     log.commit._present_count, log.commit._flush_seconds = 3, 60
     log.end = 1
-
-    def interrupt(*_):
-        raise Interrupt
-
-    before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, 0.05)
-    try:
-        with pytest.raises(Interrupt):
-            log.commit.wait_until_durable(1)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    with interrupted():
+        log.commit.wait_until_durable(1)
     assert log.flush_count == 0
     log.seconds = 0
-    for thread in in_threads(*[log.append] * 4):
-        thread.join(30)
+    join(in_threads(*[log.append] * 4))
     assert log.durable == 5
 
 
@@ -304,7 +291,6 @@ def test_threads_that_append_with_flush_share_fsyncs(tmp_path, settings):
             offset = log.append(b"a", flush=not settings)
             assert log.durable_offset > offset
 
-    for thread in in_threads(*[append_ten] * 8):
-        thread.join()
+    join(in_threads(*[append_ten] * 8))
     assert offsets_of(log) == list(range(80))
     assert files.count("flush", ".log") < 60

@@ -54,7 +54,7 @@ def test_a_reader_elsewhere_does_not_know_the_present_epoch(tmp_path):
     store.create_topic("t")[0].append(b"a", flush=True)
     with logstore.open(tmp_path, read_only=True) as other:
         assert other["t"][0].fetch(0).data
-        with pytest.raises(ReadOnlyError, match="only who has it open for writing knows"):
+        with pytest.raises(ReadOnlyError, match="only the writer's process knows this"):
             other["t"][0].fetch(0, leader_epoch=0)
 
 

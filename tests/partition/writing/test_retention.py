@@ -16,11 +16,11 @@ from tests.partition.helpers_rules import (
     add_segments,
     bases_of,
     batch,
+    check_gone_after,
     crash,
     names_in,
     offsets_of,
     open_log,
-    run_background,
 )
 
 NOW_MS = 10_000
@@ -163,12 +163,7 @@ def test_files_are_renamed_and_removed_after_the_delay(tmp_path):
     add_segments(log, 1)
     log.enforce_retention()
     assert names_in(log, "*.deleted") == [f"{0:020}.{kind}.deleted" for kind in ("index", "log", "timeindex")]
-    log._context.clock.advance(59_999)
-    run_background(log)
-    assert names_in(log, "*.deleted")
-    log._context.clock.advance(1)
-    run_background(log)
-    assert names_in(log, "*.deleted") == []
+    check_gone_after(log, 60_000)
 
 
 def test_closing_removes_them_at_once(tmp_path):

@@ -14,12 +14,12 @@ from tests.partition.helpers_rules import (
     add_segments,
     bases_of,
     batch,
+    check_gone_after,
     crash,
     identity,
     names_in,
     offsets_of,
     open_log,
-    run_background,
     values_of,
 )
 
@@ -102,12 +102,7 @@ def test_files_of_dropped_segments_go_after_the_delay(tmp_path):
     log.truncate_to(1)
     assert names_in(log, "*.log") == [f"{0:020}.log", f"{1:020}.log"]
     assert f"{2:020}.log.deleted" in names_in(log)
-    log._context.clock.advance(499)
-    run_background(log)
-    assert names_in(log, "*.deleted")
-    log._context.clock.advance(1)
-    run_background(log)
-    assert names_in(log, "*.deleted") == []
+    check_gone_after(log, 500)
 
 
 def test_epochs_above_the_end_go(log):

@@ -58,8 +58,8 @@ def backup(
 ) -> int:
     """Copy a store, or bring its copy up to date.
 
-    The copy is a store, and verified. docs/backup.md says what holds. Nobody else may have the store open for
-    writing: a program that has makes its backups by store.backup().
+    The copy is a store, and verified. docs/backup.md says what holds. No other process may have the
+    store open for writing: a program that has makes its backups by store.backup().
     """
     out = Output(json=json, quiet=quiet)
     with writing(directory) as store, out.progress("backing up") as on_bytes:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from heapq import merge
+from enum import Enum
+from itertools import islice
 from typing import Annotated, Final
 
 import typer
@@ -12,11 +13,12 @@ import typer
 from logstore.cli import streams
 from logstore.cli.commands import Command
 from logstore.cli.errors import CommandError
-from logstore.cli.opening import logs_of, reading, topic_of
+from logstore.cli.opening import logs_of, reading
 from logstore.cli.options import Directory, Format, From, Json, Partitions, Quiet, RecordFormat, To, TopicName
 from logstore.cli.output import Output
 from logstore.cli.records import RECORD, WriteRecord, record_writer
 from logstore.cli.times import Place
+from logstore.logdir.joining import join
 from logstore.model import Isolation, Record
 from logstore.partition.watching.read_only import ReadOnlyLog
 from logstore.topic import Topic
@@ -24,9 +26,20 @@ from logstore.topic import Topic
 _LOOK_S: Final = 0.05
 """How often a follower looks for more: a look is a few calls to the system for each partition."""
 
+
+class Order(Enum):
+    """The order of records of several partitions, as :meth:`.Topic.read` has it."""
+
+    TIMESTAMP = "timestamp"
+    PARTITION = "partition"
+
+
 ReadIsolation = Annotated[Isolation, typer.Option("--isolation", help="how far to see")]
 Key = Annotated[str | None, typer.Option("--key", "-k", metavar="KEY", help="records with this key only")]
 Limit = Annotated[int | None, typer.Option("--limit", "-n", metavar="N", min=0, help="at most so many")]
+RecordOrder = Annotated[
+    Order, typer.Option("--order", help="partitions merged by timestamp, or one after the other")
+]
 Last = Annotated[int, typer.Option("--lines", "-n", metavar="N", min=0, help="how many of the last records")]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="then wait for more, until interrupted")]
 
@@ -39,39 +52,37 @@ def cat(
     stop: To = None,
     key: Key = None,
     limit: Limit = None,
+    order: RecordOrder = Order.TIMESTAMP,
     isolation: ReadIsolation = Isolation.HIGH_WATERMARK,
     form: RecordFormat = Format.TEXT,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write the records of a topic.
+    """Write the records of a topic, merged by their times.
 
-    One partition comes after the other. In text a line has partition, offset, time, key, value and headers;
-    what is not printable is escaped, and \\N is null.
+    Each partition stays in the order of its offsets; --order partition writes one after the other. In text a
+    line has partition, offset, time, key, value and headers; what is not printable is escaped, and \\N is
+    null.
     """
     out = Output(json=json, quiet=quiet)
     write = record_writer(out, form, json=json)
-    wanted = None if key is None else streams.argument_bytes(key)
-    left = limit
-    is_empty = True
     with reading(directory) as store:
-        logs = logs_of(topic_of(store, topic), partition)
+        logs = logs_of(store[topic], partition)
+        found = []
         for log in logs:
             offsets = _range_of(log, start, stop, isolation)
-            is_empty = is_empty and not offsets
-            if left == 0 or not offsets:
-                continue
-            records = log.read(offsets.start, offsets.stop, isolation=isolation, on_demand=key is not None)
-            for record in records:
-                if key is not None and record.key != wanted:
-                    continue
-                write(*log.partition, record)
-                if left is not None:
-                    left -= 1
-                    if left == 0:
-                        break
-        if is_empty and logs:
+            if offsets:
+                found.append(
+                    log.read(offsets.start, offsets.stop, isolation=isolation, on_demand=key is not None)
+                )
+        if logs and not found:
             out.remark(_nothing_there(topic, logs, isolation))
+        records = join(found, by_timestamp=order is Order.TIMESTAMP)
+        if key is not None:
+            wanted = streams.argument_bytes(key)
+            records = (record for record in records if record.key == wanted)
+        for record in islice(records, limit):
+            write(record)
 
 
 def _nothing_there(topic: str, logs: Sequence[ReadOnlyLog], isolation: Isolation) -> str:
@@ -120,22 +131,18 @@ def tail(
     out = Output(json=json, quiet=quiet)
     write = record_writer(out, form, json=json)
     with reading(directory) as store:
-        found = topic_of(store, topic)
+        found = store[topic]
         logs = logs_of(found, partition)
         ends = {log.partition.partition: log.readable_offsets(isolation).stop for log in logs}
         of_each = [_last_records(log, ends[log.partition.partition], lines, isolation) for log in logs]
-        for number, record in deque(merge(*of_each, key=_time_of), lines):
-            write(topic, number, record)
+        for record in deque(join(map(iter, of_each), by_timestamp=True), lines):
+            write(record)
         streams.flush()
         if follow:
             _follow(out, found, ends, partition, isolation, write)
 
 
-def _time_of(found: tuple[int, Record]) -> int:
-    return found[1].timestamp_ms
-
-
-def _last_records(log: ReadOnlyLog, end: int, count: int, isolation: Isolation) -> list[tuple[int, Record]]:
+def _last_records(log: ReadOnlyLog, end: int, count: int, isolation: Isolation) -> deque[Record]:
     """The last ``count`` records in front of ``end``: reads that many offsets, and where there are gaps twice
     as many again and again."""
     found: deque[Record] = deque()
@@ -146,7 +153,7 @@ def _last_records(log: ReadOnlyLog, end: int, count: int, isolation: Isolation) 
         part = deque(log.read(begin, end, isolation=isolation), count - len(found))
         found.extendleft(reversed(part))
         end, step = begin, step * 2
-    return [(log.partition.partition, record) for record in found]
+    return found
 
 
 def _follow(
@@ -157,13 +164,12 @@ def _follow(
     isolation: Isolation,
     write: WriteRecord,
 ) -> None:
-    """Write what comes, for ever. Partitions that are new are followed from their beginning."""
+    """Write records as they come, until interrupted, and those of new partitions from their beginning."""
     while True:
         count = 0
         for log in logs_of(topic, numbers):
-            number = log.partition.partition
             for record in _new_records(out, log, ends, isolation):
-                write(topic.name, number, record)
+                write(record)
                 count += 1
         if count:
             streams.flush()

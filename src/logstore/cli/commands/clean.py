@@ -10,7 +10,7 @@ import typer
 
 from logstore.cli.commands import Command
 from logstore.cli.errors import WRONG, CommandError
-from logstore.cli.opening import logs_of, reading, topic_of, writing
+from logstore.cli.opening import logs_of, reading, writing
 from logstore.cli.options import Directory, DryRun, Json, OptionalTopic, Quiet, TopicName
 from logstore.cli.output import Output, Shape
 from logstore.partition.cleaning.reports import CompactionReport
@@ -70,12 +70,12 @@ def compact(
 ) -> None:
     """Compact a topic: keep the last record of each key.
 
-    Nobody else may have the store open for writing, for a dry run either. Without --now, partitions that
+    No other process may have the store open for writing, for a dry run either. Without --now, partitions that
     are not dirty enough stay as they are.
     """
     out = Output(json=json, quiet=quiet)
     with writing(directory) as store, out.progress("compacting") as on_bytes:
-        found = topic_of(store, topic)
+        found = store[topic]
         if not found.config.compacts:
             raise CommandError(
                 f"topic {topic} is not compacted: its cleanup.policy is {found.config.cleanup_policy}", WRONG
@@ -129,7 +129,7 @@ def retain(
     """
     out = Output(json=json, quiet=quiet)
     with (reading if dry_run else writing)(directory) as store:
-        topics = list(store.values()) if topic is None else [topic_of(store, topic)]
+        topics = list(store.values()) if topic is None else [store[topic]]
         deletions = _planned(topics) if dry_run else _deleted(topics)
         rows = list(deletions)
     if json:

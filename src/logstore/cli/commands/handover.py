@@ -39,7 +39,9 @@ PARTITION: Final = Shape(
 
 Source = Annotated[
     str,
-    typer.Argument(metavar="SOURCE", help="a store, or one of a broker's log.dirs; nobody may have it open"),
+    typer.Argument(
+        metavar="SOURCE", help="a store, or one of a broker's log.dirs; it must not be open anywhere"
+    ),
 ]
 Target = Annotated[
     str, typer.Argument(metavar="TARGET", help="the same; a path that does not exist becomes a store")
@@ -72,7 +74,7 @@ def handover(
 ) -> None:
     """Copy topics to a broker, from one, or to a store.
 
-    Both are directories that nobody has open. docs/handover.md says what to do before and after.
+    Neither directory may be open anywhere. docs/handover.md says what to do before and after.
     """
     out = Output(json=json, quiet=quiet)
     with out.progress("handing over") as on_bytes:

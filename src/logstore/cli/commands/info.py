@@ -10,7 +10,7 @@ import typer
 
 from logstore.cli.commands import Command
 from logstore.cli.commands.files import FILE_SHAPES, file_info
-from logstore.cli.opening import Settings, logs_of, reading, topic_of
+from logstore.cli.opening import Settings, logs_of, reading
 from logstore.cli.options import Json, OptionalTopic, Partitions, Quiet
 from logstore.cli.output import Cell, Output, Shape
 from logstore.cli.times import format_time
@@ -42,7 +42,7 @@ TOPIC: Final = Shape(
     topic_id="its id",
     partitions="how many it has, here and elsewhere",
     held="the numbers of those that the directory holds",
-    settings="what differs from the defaults, in Kafka's spelling; null where nobody knows",
+    settings="what differs from the defaults, in Kafka's spelling; null if it is not known",
     logs="the partitions, each as below",
 )
 LOG: Final = Shape(
@@ -93,7 +93,7 @@ def info(
         if topic is None:
             _show_store(out, store, settings)
         else:
-            found = topic_of(store, topic)
+            found = store[topic]
             _show_topic(out, found, settings.of(found), logs_of(found, partition))
     return None
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from logstore.cli import streams
 from logstore.cli.commands import Command
 from logstore.cli.errors import FINE, FOUND
-from logstore.cli.opening import Settings, logs_of, reading, topic_of
+from logstore.cli.opening import Settings, logs_of, reading
 from logstore.cli.options import Directory, Json, OptionalTopic, Quiet
 from logstore.cli.output import Output, Shape
 from logstore.cli.times import format_time
@@ -49,7 +49,7 @@ def ls(directory: Directory, topic: OptionalTopic = None, json: Json = False, qu
     out = Output(json=json, quiet=quiet)
     with reading(directory) as store:
         if topic is not None:
-            return _list_partitions(out, topic_of(store, topic))
+            return _list_partitions(out, store[topic])
         settings, rows = Settings(directory), []
         for name in store:
             with suppress(UnknownTopicError):  # deleted just now

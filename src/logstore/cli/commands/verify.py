@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from logstore.cli.commands import Command
 from logstore.cli.errors import FINE, FOUND
-from logstore.cli.opening import reading, topic_of
+from logstore.cli.opening import reading
 from logstore.cli.options import Directory, Json, OptionalTopic, Quiet
 from logstore.cli.output import Output, Shape
 from logstore.partition.checking.findings import Finding, VerifyReport
@@ -45,7 +45,7 @@ def verify(
     """
     out = Output(json=json, quiet=quiet)
     with reading(directory) as store, out.progress("verifying") as on_bytes:
-        subject = store if topic is None else topic_of(store, topic)
+        subject = store if topic is None else store[topic]
         report = subject.verify(
             on_progress=None
             if on_bytes is None

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
+from logstore.arguments import plain_text, shown
 from logstore.clients.assignors.assignor import Assignor, RebalanceProtocol, Subscription
 from logstore.clients.assignors.range import RangeAssignor
 from logstore.clients.assignors.round_robin import RoundRobinAssignor
@@ -59,7 +60,19 @@ def choose_assignors(choice: Iterable[str | Assignor]) -> tuple[Assignor, ...]:
             rebalance protocol in common.
     """
     chosen: dict[str, Assignor] = {}
-    for each in choice:
+    if isinstance(choice, str):
+        choice = (choice,)
+    try:
+        offered = [plain_text(each) for each in choice]
+    except (TypeError, ValueError):
+        raise InvalidConfigError(
+            f"assignors is {shown(choice)}; give names such as 'cooperative-sticky'"
+        ) from None
+    for each in offered:
+        if not isinstance(each, str) and (
+            isinstance(each, type) or not callable(getattr(each, "assign", None))
+        ):
+            raise InvalidConfigError(f"{shown(each)} is no assignor; there are {', '.join(ASSIGNORS)}")
         if isinstance(each, str) and each not in ASSIGNORS:
             raise InvalidConfigError(f"there is no assignor {each!r}; there are {', '.join(ASSIGNORS)}")
         assignor = ASSIGNORS[each] if isinstance(each, str) else each

@@ -137,8 +137,8 @@ def _fields_of(kind: Any, version: int) -> Iterator[_Field]:
     hints = typing.get_type_hints(kind, include_extras=True)
     for name in kind._fields:
         declared, extras = _without_extras(hints[name])
-        versions = next((extra for extra in extras if isinstance(extra, Versions)), Versions())
-        if not versions.first <= version <= versions.last:
+        spans = [extra for extra in extras if isinstance(extra, Versions)]
+        if not all(span.first <= version <= span.last for span in spans):
             continue
         tag = next((extra.tag for extra in extras if isinstance(extra, Tagged)), None)
         declared, is_nullable = _without_none(declared)

@@ -1,6 +1,6 @@
-"""A log that can be read and checked: what a program has of one, whether it is open for writing or not.
+"""A log that can be read and checked, whether it is open for writing or not.
 
-Says how a check is asked for, and holds none of the checks: few programs need them.
+It has the method that starts a check. The checks themselves are elsewhere, because few programs need them.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class CheckableLog(ReadableLog):
 
     @abstractmethod
     def facts_to_check(self, checkpoints: StoredCheckpoints) -> LogFacts:
-        """What a check holds the log against, as of now.
+        """What the log must hold now, for a check.
 
         Raises:
             ClosedError, ForkedError: the log cannot be used.

@@ -1,7 +1,7 @@
-"""A log as far as a check of it has come: what the next batch must follow, and what was found so far.
+"""The state of a check of a log: what the next batch must follow, and the findings so far.
 
-The check of the log and the checks of its segments share it, one after the other. Knows what a gap between
-two segments means. Reads no file of the log, but for producer snapshots.
+The check of the log and the checks of its segments share it, one after the other. It knows what a gap between
+two segments means. It reads no file of the log except producer snapshots.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from logstore.partition.segments.walk import ReadAt
 
 
 class CheckedLog:
-    """Where one pass over a log stands."""
+    """The state of one pass over a log."""
 
     def __init__(self, facts: LogFacts, reader_of: Callable[[File], ReadAt] | None = None) -> None:
-        """``reader_of``: how to read a segment's file, if not as everybody does."""
+        """``reader_of``: how to read a segment's file, if not in the usual way."""
         self.facts = facts
         self.findings = Findings()
         self.reader_of = reader_of or (lambda file: file.read_at)
         self.segments = [segment for segment in facts.segments if not _is_deleted(segment, facts)]
-        """Those to check."""
+        """The segments to check."""
         self.end_offset = self.segments[0].base_offset if self.segments else facts.log_start_offset
-        """After the last batch that was met."""
+        """The offset after the last batch that was met."""
         self.is_behind_damage = False
-        """Batches in front of this place could not be read."""
+        """Whether batches in front of this place could not be read."""
         self.has_ended = False
-        """What follows is no part of the log, or not yet."""
+        """Whether the log ends here: anything that follows is not part of it, or not yet."""
         self.epochs = EpochCheck(facts.epochs, facts.log_start_offset, facts.epochs_complete_to)
         self._bases = frozenset(segment.base_offset for segment in facts.segments)
         self._snapshots = snapshot_offsets(facts.names)
@@ -46,7 +46,7 @@ class CheckedLog:
         )
 
     def begin_segment(self, base_offset: int, path: str) -> None:
-        """The next batches are those of the segment with this base offset."""
+        """Go on with the batches of the segment with this base offset."""
         start = self.end_offset
         if start < base_offset and not self.is_behind_damage:
             self._meet_gap(start, base_offset, path)
@@ -55,8 +55,8 @@ class CheckedLog:
         self.is_behind_damage = False
 
     def _meet_gap(self, start: int, stop: int, path: str) -> None:
-        """Between two segments. A truncation inside of a batch leaves one; so does a segment that was lost,
-        but that leaves its producer snapshot, or the beginning of its leader's epoch."""
+        """Report a gap between two segments. A truncation inside a batch leaves a gap. So does a lost
+        segment, but that also leaves its producer snapshot, or the beginning of its leader's epoch."""
         self.producers.is_complete = False
         offsets = f"offsets {start} to {stop - 1} are in no segment"
         if start >= self.facts.trusted_end and self.is_dense_at(stop):
@@ -65,7 +65,7 @@ class CheckedLog:
         if self.is_dense_at(stop):
             kind, reason = FindingKind.GAP, f"{offsets}, above the recovery point"
         elif self.facts.notes_gaps and self._was_segment(start, stop):
-            kind, reason = FindingKind.MISSING_SEGMENT, f"{offsets}, but other files say that there was one"
+            kind, reason = FindingKind.MISSING_SEGMENT, f"{offsets}, but other files show that there was one"
         else:
             if self.facts.notes_gaps:
                 self.findings.note(Finding(kind=FindingKind.GAP, path=path, reason=offsets))
@@ -75,15 +75,15 @@ class CheckedLog:
         )
 
     def _end_in_front_of(self, reason: str, path: str, end: int) -> None:
-        """A power cut took the end of a segment which nobody had flushed, and left the next one: the log ends
-        there for whoever opens it, and what is behind is kept aside."""
+        """Note that the log ends before this segment. A power cut took the unflushed end of a segment and
+        left the next one: the next open for writing ends the log there and keeps the rest aside."""
         self.has_ended, self.end_offset = True, end
         self.findings.note(Finding(kind=FindingKind.TORN_END, path=path, base_offset=end, reason=reason))
 
     def _was_segment(self, start: int, stop: int) -> bool:
         if any(start <= offset < stop and offset not in self._bases for offset in self._snapshots):
             return True
-        # Who deletes the log's beginning moves the beginning of an epoch with it: that tells of nothing.
+        # Deleting the log's beginning moves the beginning of an epoch too: an entry there proves nothing.
         start = max(start, self.facts.log_start_offset)
         entries = self.facts.epochs.entries if self.facts.epochs is not None else ()
         return any(start < entry.start_offset < stop for entry in entries)
@@ -94,5 +94,5 @@ class CheckedLog:
 
 
 def _is_deleted(segment: SegmentToCheck, facts: LogFacts) -> bool:
-    """Whether nobody can read it any more: recovery does not look at it either."""
+    """Whether it lies wholly below the log start: it cannot be read any more, and recovery skips it too."""
     return segment.next_base is not None and segment.next_base <= facts.log_start_offset

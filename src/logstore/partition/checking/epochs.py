@@ -1,4 +1,4 @@
-"""Holding the leader epochs of batches against the history that is kept beside them."""
+"""Checks the leader epochs of batches against the stored history."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from logstore.partition.state.leader_epochs import LeaderEpochs
 
 
 class EpochCheck:
-    """Holding the leader epochs of batches against the history."""
+    """The check of the leader epochs of one log's batches."""
 
     def __init__(
         self, history: LeaderEpochs | None, log_start_offset: int, complete_to: int = EVERYTHING
     ) -> None:
         self.epoch = -1
-        """Of all batches up to :attr:`valid_to`; another one must be looked at."""
+        """The epoch of all batches up to :attr:`valid_to`. A batch with another epoch must be checked."""
         self.valid_to = -1
         self._history = history
         self._log_start_offset = log_start_offset
@@ -22,7 +22,7 @@ class EpochCheck:
         self._latest = -1
 
     def meet(self, header: BatchHeader) -> str | None:
-        """What is wrong with the batch's epoch."""
+        """What is wrong with the batch's epoch, or None."""
         epoch = header.partition_leader_epoch
         if epoch < NO_EPOCH:
             return f"leader epoch {epoch}"
@@ -34,10 +34,10 @@ class EpochCheck:
         if header.base_offset >= self._complete_to and epoch > (entries[-1].epoch if entries else NO_EPOCH):
             return self._meet_unknown(epoch)
         if not entries:
-            is_deleted = header.last_offset < self._log_start_offset  # the history of that is not kept
+            is_deleted = header.last_offset < self._log_start_offset  # their history is not kept
             return None if is_deleted else f"leader epoch {epoch}; the history has none"
         covering = self._history.epoch_for_offset(header.last_offset)
-        if covering is None:  # below the log start, where nobody remembers
+        if covering is None:  # below the log start, where the history does not reach
             return (
                 None if epoch <= entries[0].epoch else f"leader epoch {epoch} in front of {entries[0].epoch}"
             )
@@ -45,7 +45,7 @@ class EpochCheck:
             return f"leader epoch {epoch}; the history says {covering}"
         begins = self._history.epoch_for_offset(header.base_offset)
         if begins is not None and begins != epoch:
-            return f"the history begins leader epoch {epoch} inside of the batch"
+            return f"the history begins leader epoch {epoch} inside the batch"
         following = [entry.start_offset for entry in entries if entry.epoch > epoch]
         self.epoch, self.valid_to = epoch, (following[0] if following else EVERYTHING) - 1
         return None

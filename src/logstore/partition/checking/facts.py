@@ -1,6 +1,6 @@
-"""What a log must hold, by its writer's memory or by its checkpoints: what a check holds its files against.
+"""The facts against which a check compares a log's files: from its writer's memory or from its checkpoints.
 
-Values only. Who knows them makes them: :mod:`~logstore.partition.checking.facts_of_writer` and
+Values only. They are made by :mod:`~logstore.partition.checking.facts_of_writer` and
 :mod:`~logstore.partition.checking.facts_of_files`.
 """
 
@@ -23,19 +23,19 @@ EVERYTHING: Final = 2**63 - 1
 
 
 class SegmentToCheck(NamedTuple):
-    """A segment as it is to be."""
+    """A segment as it should be."""
 
     base_offset: int
     next_base: int | None
-    """Of the next segment; None of the last."""
+    """The base offset of the next segment; None for the last."""
     size_bytes: int | None
-    """Of its batches; None: of the file."""
+    """The size of its batches; None means the size of the file."""
     offset_index: IndexEntries | None = None
-    """Where the writer has it in memory; None: as the file has it."""
+    """The index in the writer's memory; None means as in the file."""
     time_index: IndexEntries | None = None
     alone: LoneNames | None = None
-    """The files of a segment that is no part of a log, or not looked at as one: nobody knows whether it is
-    sealed, nor whether a file that is not there ever was."""
+    """The files of a segment that is checked without its log: whether it is sealed, and whether a missing
+    file ever existed, is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,35 +46,35 @@ class LogFacts:
     directory: str
     segments: Sequence[SegmentToCheck]
     log_bytes: int
-    """Of the .log files."""
+    """The size of the .log files."""
     names: Names
     """The files of the directory that belong to segments."""
     log_start_offset: int
     log_end_offset: int | None
-    """None: what the files say."""
+    """None means what the files say."""
     recovery_point: int
     trusted_end: int
-    """Below it everything is durable and must be right, indexes and snapshots too: EVERYTHING for what a
-    writer has open or closed cleanly, else the recovery point."""
+    """Below it everything is durable and must be right, including indexes and snapshots. It is EVERYTHING for
+    a log that a writer has open or closed cleanly, otherwise the recovery point."""
     dense_from: int | None
-    """From here on a gap means loss; None: never."""
+    """From here on a gap means loss; None means never."""
     notes_gaps: bool
-    """Whether a gap is worth a note: not where compaction leaves them."""
+    """Whether a gap is worth a note. False if compaction leaves gaps."""
     index_interval_bytes: int
     index_limit_bytes: int
     deleted_below: int = 0
-    """Below it somebody has deleted the log, by the stored log start."""
+    """Records below it were deleted, by the stored log start."""
     swapped: frozenset[str] = frozenset()
-    """The names of those files that count as segments already and have not got their plain names yet."""
+    """The names of the files that count as segments but do not have their plain names yet."""
     epochs: LeaderEpochs | None
-    """None: unknown."""
+    """None if unknown."""
     epochs_complete_to: int = EVERYTHING
-    """From there on batches may have newer epochs: a writer stores those with its next checkpoint."""
+    """From this offset on batches may have newer epochs, which a writer stores with its next checkpoint."""
     producers: Mapping[int, ProducerState] | None
-    """As they are in memory; None: nobody has them."""
+    """The producers in the writer's memory; None if there is no writer here."""
     late_producers: Sequence[int] | None = ()
-    """Whose transactions should have ended; None: what the batches say."""
+    """The producers whose transactions should have ended; None means what the batches say."""
     findings: Sequence[Finding] = ()
-    """What is wrong with these facts themselves."""
+    """Problems in these facts themselves."""
     stamp: object
-    """Another one when something that was there may be there no more."""
+    """Changes when something that was there may be gone."""

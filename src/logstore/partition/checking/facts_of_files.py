@@ -1,4 +1,4 @@
-"""What a log must hold as its files say, for a check of one that this process does not write."""
+"""The facts of a log from its files, for checking a log that this process does not write."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def facts_of_files(
     *,
     is_clean: bool,
 ) -> LogFacts:
-    """What the files say: another process may be writing them, or has left them by a crash. ``config`` is
-    None where nobody knows the topic's settings."""
+    """The facts from the files. Another process may be writing them, or a crash may have left them.
+    ``config`` is None if the topic's settings are unknown."""
     checkpoints.refresh()
     recovery_point = checkpoints.recovery_point(partition) or 0
     log_start = checkpoints.log_start(partition)
@@ -82,7 +82,7 @@ def _is_follower(files: Files, directory: str) -> bool:
 
 
 def _size_of(files: Files, directory: str, base: int, state: str) -> int:
-    """Of a .log file; 0 if it cannot be said, which the check of the segment finds out."""
+    """The size of a .log file; 0 if it is unknown. The check of the segment then reports the error."""
     try:
         return files.size_bytes(f"{directory}/{segment_file_name(base, LOG_SUFFIX)}{state}")
     except LogstoreError:

@@ -1,4 +1,4 @@
-"""What a log must hold as its writer has it in memory, for a check beside it."""
+"""The facts of a log from its writer's memory, for a check beside the writer."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from logstore.partition.writing.writer import LogWriter
 
 
 def facts_of_writer(log: LogWriter, checkpoints: StoredCheckpoints) -> LogFacts:
-    """What the writer of a log knows of it. Takes the log's lock for a moment, since all of it must be of one
-    moment; the files are read before, as what they promise must be there then."""
+    """The facts that the writer of a log knows. Takes the log's lock for a moment, because all facts must be
+    of one moment. The files are read first: the log must hold what they promise."""
     files = log.context.files
     checkpoints.refresh()
     stored_epochs, findings = read_epoch_file(files, log.directory)
     try:
         names = list_segment_files(files, log.directory)
     except StorageError:
-        log.guard.check_usable()  # the directory of a topic that was deleted has another name
+        log.guard.check_usable()  # a deleted topic's directory has another name
         raise
     log.current_view()  # writes what is gathered
     with log.guard.lock:
@@ -68,10 +68,10 @@ def _facts_of_core(
 
 
 def facts_to_scrub(log: LogWriter) -> LogFacts:
-    """What is known of the sealed segments below the recovery point: a prefix of the log, without what is in
-    memory of producers. Takes no lock, and hurries no append."""
+    """The facts about the sealed segments below the recovery point: a prefix of the log, without the
+    producers in memory. Takes no lock and writes no gathering append."""
     core, context = log.core, log.context
-    replacement_count = core.replacement_count  # before the view: it must not know of more
+    replacement_count = core.replacement_count  # before the view: it must not count more than the view shows
     view, config, home = core.view, core.config, context.home
     recovery_point = home.recovery_point(log.partition)
     sealed = [_sealed(segment, view.next_base(number)) for number, segment in enumerate(view.segments[:-1])]
@@ -102,6 +102,6 @@ def _stamp_of(view: LogView, replacement_count: int) -> object:
 
 def _sealed(segment: Segment, next_base: int) -> SegmentToCheck:
     size_bytes = None
-    with contextlib.suppress(StorageError):  # it is asked for the first time, and the file is gone
+    with contextlib.suppress(StorageError):  # the first request for its size, and the file is gone
         size_bytes = segment.size_bytes
     return SegmentToCheck(segment.base_offset, next_base, size_bytes)

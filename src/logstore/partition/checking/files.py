@@ -1,4 +1,4 @@
-"""Checking the small files of a partition, and what lies in its directory besides."""
+"""Checks the small files of a partition, and the other files in its directory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
 
 def check_partition_files(facts: LogFacts, findings: Findings) -> None:
-    """Names, leftovers and the topic's id; the epochs' file was read for the facts."""
+    """Check names, leftovers and the topic's id. The epoch file was already read for the facts."""
     try:
         entries = facts.files.list_directory(facts.directory)
     except LogstoreError as error:
@@ -66,14 +66,14 @@ def _note(facts: LogFacts, findings: Findings, kind: FindingKind, name: str, rea
 
 
 def _meet_orphan(facts: LogFacts, findings: Findings, name: str, base: int, names: set[str]) -> None:
-    """An index whose log is not there: the log was just deleted, a file is about to become it, a power cut
-    took the log's name from a new segment, or it is lost."""
+    """Report an index without its log: the log was just deleted, a file is about to be renamed to it, a power
+    cut took the log's name from a new segment, or it is lost."""
     log_name = segment_file_name(base, LOG_SUFFIX)
     if not names.isdisjoint((log_name, log_name + DELETED_SUFFIX, log_name + TEMPORARY_SUFFIX)):
         _note_leftover(facts, findings, name)
         return
     if base >= facts.trusted_end:
-        reason = "a segment was begun, and has no log: nothing of it was durable"
+        reason = "a segment was begun but has no log: none of it was durable"
         _note(facts, findings, FindingKind.UNFINISHED, name, reason)
         return
     findings.problem(
@@ -87,7 +87,7 @@ def _meet_orphan(facts: LogFacts, findings: Findings, name: str, base: int, name
 
 
 def read_epoch_file(files: Files, directory: str) -> tuple[LeaderEpochs | None, list[Finding]]:
-    """The stored history of leader epochs, None if there is none that reads, and what is wrong with it."""
+    """The stored history of leader epochs, None if it is missing or unreadable, and the problems with it."""
     path = f"{directory}/{EPOCHS_NAME}"
     try:
         data = read_small_file(files, path, MAX_EPOCHS_BYTES)
@@ -98,7 +98,7 @@ def read_epoch_file(files: Files, directory: str) -> tuple[LeaderEpochs | None, 
 
 
 class StoredCheckpoints:
-    """The four checkpoint files of a directory, as they are on disk when :meth:`refresh` is called."""
+    """The four checkpoint files of a directory, as they were on disk at the last :meth:`refresh`."""
 
     def __init__(self, files: Files, path: str) -> None:
         self.path = path
@@ -109,7 +109,7 @@ class StoredCheckpoints:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read them; those that changed are parsed."""
+        """Read the files, and parse those that changed."""
         for name in (RECOVERY_POINTS_NAME, LOG_STARTS_NAME, HIGH_WATERMARKS_NAME, CLEANER_OFFSETS_NAME):
             path = f"{self.path}/{name}"
             self._faults.pop(name, None)
@@ -130,7 +130,7 @@ class StoredCheckpoints:
 
     @property
     def findings(self) -> list[Finding]:
-        """Those that cannot be read."""
+        """The checkpoint files that cannot be read."""
         return list(self._faults.values())
 
     def recovery_point(self, partition: TopicPartition) -> int | None:
@@ -140,12 +140,12 @@ class StoredCheckpoints:
         return self._tables[LOG_STARTS_NAME].get(partition)
 
     def was_compacted(self, partition: TopicPartition) -> bool:
-        """Whether compaction has been over the log, so that its offsets may have gaps."""
+        """Whether the log was compacted, so that its offsets may have gaps."""
         return partition in self._tables[CLEANER_OFFSETS_NAME]
 
     def contradictions(self, partition: TopicPartition, log_end_offset: int) -> list[Finding]:
-        """Offsets that are behind the log's end. A stored high watermark may be: it is not brought down with
-        a truncation, and an open takes the lower of both."""
+        """Stored offsets behind the log end. A stored high watermark may be there: a truncation does not
+        always lower it, and an open takes the lower of both."""
         found = []
         for name in (RECOVERY_POINTS_NAME, LOG_STARTS_NAME):
             offset = self._tables[name].get(partition, 0)

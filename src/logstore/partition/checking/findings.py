@@ -1,6 +1,6 @@
-"""What a check of a log finds: single findings, and the report that holds them.
+"""The findings of a check, and the report that holds them.
 
-Values only. Looking for them is the business of :mod:`~logstore.partition.checking.verify`.
+Values only. :mod:`~logstore.partition.checking.verify` makes them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from logstore.model import TopicPartition
 
 MAX_KEPT_FINDINGS: Final = 1000
-"""Problems, and as many notes of each kind, that a report holds. Bounds its memory."""
+"""How many problems a report holds, and how many notes of each kind. This bounds its memory."""
 
 _SHOWN_NOTES = 10
 """Notes of one kind in the text of a report: a log that was just compacted has hundreds of leftovers."""
@@ -29,7 +29,7 @@ class FindingKind(Enum):
     OFFSETS = "offsets"
     """Batches whose offsets are not in order."""
     GAP = "gap"
-    """Offsets that no batch has. A problem where none may be missing, else a note."""
+    """Offsets that no batch has. A problem if the log must not have gaps there, otherwise a note."""
     MISSING_SEGMENT = "missing segment"
     LEADER_EPOCH = "leader epoch"
     """A batch whose leader epoch is not the one in the epoch history."""
@@ -68,42 +68,44 @@ class FindingKind(Enum):
 
 
 _RESTORE = (
-    "The records are damaged on disk: restore the file from a copy, or read what is before and behind it; "
-    "reopen(accept_loss=True) would cut the log here."
+    "The records are damaged on disk: restore the file from a copy, or read the records before and behind "
+    "them; reopen(accept_loss=True) would cut the log here."
 )
-_REBUILT = "No record is lost: remove the file while the store is closed, and it is built again from the log."
+_REBUILT = "No record is lost: remove the file while the store is closed, and it is rebuilt from the log."
 
 _NEXT_STEPS: Final = {
     FindingKind.BATCH: _RESTORE,
-    FindingKind.RECORDS: "It was written like that: look at whoever wrote it. fetch() gives the bytes.",
+    FindingKind.RECORDS: "It was written like that: check the program that wrote it. fetch() has the bytes.",
     FindingKind.OFFSETS: _RESTORE,
-    FindingKind.GAP: "If nobody cut or replicated the log there, records were lost: compare it with a copy.",
+    FindingKind.GAP: (
+        "If the log was not truncated or replicated there, records were lost: compare it with a copy."
+    ),
     FindingKind.MISSING_SEGMENT: "Restore the segment's files from a copy.",
     FindingKind.LEADER_EPOCH: (
         "The records are right, but a follower might cut its log at a wrong offset. Restore the file."
     ),
-    FindingKind.SIZE: "Somebody else changed the file: restore it from a copy.",
+    FindingKind.SIZE: "Something other than logstore changed the file: restore it from a copy.",
     FindingKind.OFFSET_INDEX: _REBUILT,
     FindingKind.TIME_INDEX: _REBUILT,
     FindingKind.TRANSACTION_INDEX: (
         "Readers of committed data may see aborted records, or stop: restore the file from a copy."
     ),
-    FindingKind.SNAPSHOT: "No record is lost: remove it while the store is closed; an older one serves.",
+    FindingKind.SNAPSHOT: "No record is lost: remove it while the store is closed; an older one is used.",
     FindingKind.PRODUCERS: "Close the store and open it again: the state is then read from the log.",
-    FindingKind.CHECKPOINT: "The next checkpoint writes it anew; a crash before that costs more reading.",
+    FindingKind.CHECKPOINT: "The next checkpoint replaces it; a crash before that costs more reading.",
     FindingKind.METADATA: "Restore the file from a copy.",
-    FindingKind.UNREADABLE: "Look at the disk and its errors, and copy what can be read to another one.",
+    FindingKind.UNREADABLE: "Check the disk and its errors, and copy what can be read to another disk.",
     FindingKind.NOT_OPENED: (
         "Restore its files and call reopen(); reopen(accept_loss=True) cuts the log where it is damaged."
     ),
-    FindingKind.TORN_END: "An append is under way, or the next open for writing cuts it off, and keeps it.",
+    FindingKind.TORN_END: "An append is under way, or the next open for writing cuts it off and keeps it.",
     FindingKind.MISSING_INDEX: "It is built from the log when it is next used.",
-    FindingKind.SPARSE_INDEX: "Reads there are slower, and right: other settings or another writer do that.",
-    FindingKind.WIDE_INDEX_ENTRY: "Reads are right; brokers before Kafka 4.0 write such.",
+    FindingKind.SPARSE_INDEX: "Reads there are right but slower: due to other settings or another writer.",
+    FindingKind.WIDE_INDEX_ENTRY: "Reads are right; brokers before Kafka 4.0 write such entries.",
     FindingKind.LATE_TRANSACTION: "Readers of committed data wait for its end: append_end_marker() ends it.",
-    FindingKind.LEFTOVER: "It is removed in time, or by the next open for writing; .torn- files are for you.",
+    FindingKind.LEFTOVER: "It is removed later, or by the next open for writing; .torn- files stay for you.",
     FindingKind.UNFINISHED: "Nothing is lost: the next open for writing finishes it, if the writer does not.",
-    FindingKind.CHANGED: "Verify again when the log is at rest.",
+    FindingKind.CHANGED: "Verify again when the log is not being changed.",
 }
 
 
@@ -132,7 +134,7 @@ class Finding:
 
     @property
     def place(self) -> Place:
-        """What is equal when two looks find the same problem; the reason may differ in a log that grows."""
+        """Equal if two passes find the same problem. The reason may differ in a log that grows."""
         return self.kind, self.path, self.position, self.base_offset
 
     def __str__(self) -> str:
@@ -168,9 +170,9 @@ class VerifyReport:
     problems: tuple[Finding, ...] = ()
     """The first 1,000 problems."""
     notes: tuple[Finding, ...] = ()
-    """What is not wrong but worth knowing: the first 1,000 of each kind."""
+    """Findings that are not wrong but worth knowing: the first 1,000 of each kind."""
     problem_count: int = 0
-    """The number of all problems, also of those not listed."""
+    """The number of all problems, including those not listed."""
     partition_count: int = 1
     segment_count: int = 0
     batch_count: int = 0
@@ -201,7 +203,7 @@ class VerifyReport:
         return "\n".join([*lines, *self._note_lines()])
 
     def _note_lines(self) -> Iterator[str]:
-        """Those of one kind together, and a few of each."""
+        """The lines of the notes, grouped by kind, a few of each."""
         for kind in dict.fromkeys(note.kind for note in self.notes):
             notes = [note for note in self.notes if note.kind is kind]
             yield from (f"  note: {note}" for note in notes[:_SHOWN_NOTES])
@@ -214,7 +216,7 @@ class VerifyReport:
         return f"<VerifyReport {found}; {self.batch_count} batches, {self.log_bytes} bytes>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the counts, and what was found."""
+        """The view in a notebook: the counts and the findings."""
         from logstore.showing import show_report, table_of_findings  # few programs get here
 
         return show_report(
@@ -227,7 +229,7 @@ class VerifyReport:
 
 @dataclass(slots=True)
 class Findings:
-    """A report in the making."""
+    """A report under construction."""
 
     problems: list[Finding] = field(default_factory=list)
     notes: list[Finding] = field(default_factory=list)
@@ -245,15 +247,15 @@ class Findings:
             self.problems.append(finding)
 
     def keep_problems_of(self, places: Collection[Place]) -> None:
-        """Drop what an earlier look did not find in the same place, as where files were just replaced. Damage
-        stays where it is, and nobody replaces a file that has any."""
+        """Drop problems that an earlier pass did not find in the same place, for example because files were
+        just replaced. Damage stays in its place: a damaged file is never replaced."""
         if self.problem_count <= MAX_KEPT_FINDINGS:
             self.problems = [each for each in self.problems if each.place in places]
             self.problem_count = len(self.problems)
 
     def note(self, finding: Finding) -> None:
         count = self._note_counts[finding.kind] = self._note_counts.get(finding.kind, 0) + 1
-        if count <= MAX_KEPT_FINDINGS:  # of each kind: leftovers, of which there are many, hide no gap
+        if count <= MAX_KEPT_FINDINGS:  # of each kind: many leftovers must not hide a gap
             self.notes.append(finding)
 
     def report(self, duration_ms: int) -> VerifyReport:

@@ -1,8 +1,8 @@
-"""Holding the indexes of a segment against its batches, as they go by in order.
+"""Checks the indexes of a segment against its batches, as the batches pass in order.
 
-Each index is walked once, beside the batches: an entry must name a batch that is there, and say of it what is
-so. Some batches at a time are held against the entries of their place at once; where anything is to be said
-of them, one by one. Knows no files.
+Each index is walked once, beside the batches: an entry must name an existing batch and be right about it.
+Several batches are checked at once against the entries of their place; if anything is wrong or missing, they
+are checked one by one. This module knows no files.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from logstore.partition.segments.indexes import MAX_RELATIVE_OFFSET
 _NOWHERE = 2**63  # behind every file
 _NO_ROW = (0, _NOWHERE)
 BULK_ENTRIES: Final = 65_536
-"""From so many entries on their order is checked as arrays: they belong to 256 MiB of log, which takes longer
-to read than numpy to load."""
+"""From this many entries on, their order is checked with arrays. They belong to 256 MiB of log, which takes
+longer to read than numpy takes to load."""
 
-_MAX_FAULTS = 3  # in one index; what is behind them is as likely wrong, and says nothing new
+_MAX_FAULTS = 3  # in one index; later entries are probably wrong too and tell nothing new
 
 
 def _check_order(check: Callable[..., None], entries: bytes, layout: Layout, base_offset: int) -> None:
@@ -33,7 +33,7 @@ def _check_order(check: Callable[..., None], entries: bytes, layout: Layout, bas
 
 
 def _rows_behind(entries: bytes, number: int, layout: Layout, place: int) -> Iterator[tuple[Any, ...]]:
-    """The entries behind the one with this number, which leads to ``place``; none if it leads nowhere."""
+    """The entries behind the one with this number. Empty if that entry has no ``place``."""
     if place == _NOWHERE:
         return iter(())
     return layout.iter_unpack(memoryview(entries)[(number + 1) * layout.size_bytes :])
@@ -54,13 +54,13 @@ class OffsetIndexCheck:
         end_position: int,
         interval_bytes: int,
     ) -> None:
-        """Entries for offsets from ``trusted_end`` on, and positions from ``end_position`` on, are not looked
-        at; unless the file ``is_whole``, anything may follow those in front of them. ``interval_bytes`` is
-        how far a batch may lie behind the last entry without having one."""
+        """Entries for offsets from ``trusted_end`` on, and positions from ``end_position`` on, are not
+        checked. Unless the file ``is_whole``, anything may follow the entries in front of them.
+        ``interval_bytes`` is how far a batch may lie behind the last entry without an entry of its own."""
         self.next_position = _NOWHERE
-        """Where the batch begins that the next entry names."""
+        """The position of the batch that the next entry names."""
         self.sparse_position = interval_bytes
-        """A batch that begins behind it should have had an entry."""
+        """A batch that begins behind this position should have had an entry."""
         self._findings = findings
         self._path = path
         self._base_offset = base_offset
@@ -98,9 +98,9 @@ class OffsetIndexCheck:
                 self._offset, self.next_position = offset, position
 
     def agrees(self, batches: Sequence[tuple[int, BatchHeader]], start: int) -> bool:
-        """Whether nothing is to be said of some batches that follow each other, given by their positions
-        behind ``start``: each entry that leads there names one of them, and none lacks an entry. If so, they
-        are met; else nothing has happened. A quarter of the time of :meth:`meet`."""
+        """Whether consecutive batches, given by their positions relative to ``start``, agree with the index:
+        each entry for this range names one of them, and none lacks an entry. If so, they are met; otherwise
+        nothing has changed. Takes a quarter of the time of :meth:`meet`."""
         if self._wide is not None or self._fault_count:
             return False
         base, number, dense_to = self._base_offset, self._number, self.sparse_position
@@ -132,7 +132,7 @@ class OffsetIndexCheck:
         self._advance()
 
     def meet(self, header: BatchHeader, position: int) -> None:
-        """A batch begins at ``position``, which is at or behind :attr:`next_position`."""
+        """Check a batch that begins at ``position``, at or behind :attr:`next_position`."""
         while self.next_position < position:
             self._entry_problem(f"no batch begins at position {self.next_position}")
             self._advance()
@@ -149,7 +149,7 @@ class OffsetIndexCheck:
         self._advance()
 
     def meet_wide(self, header: BatchHeader) -> None:
-        """A batch goes by while an entry waits for the one that it names."""
+        """Check a batch while an earlier entry still waits for the batch with its offset."""
         if self._wide is None or header.last_offset < self._wide[1]:
             return
         number, offset = self._wide
@@ -161,20 +161,21 @@ class OffsetIndexCheck:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether :meth:`meet_wide` wants to see the next batch."""
+        """Whether :meth:`meet_wide` must be called for the next batch."""
         return self._wide is not None
 
     def lack(self, position: int) -> None:
-        """A batch begins at ``position``, behind :attr:`sparse_position`, and has no entry."""
+        """Note a batch without an entry that begins at ``position``, behind :attr:`sparse_position`."""
         self.sparse_position = _NOWHERE  # once is enough
         self._note(
             FindingKind.SPARSE_INDEX,
-            f"no entry for the batches behind the one before position {position} of the log",
+            f"no entry for the batches from position {position} of the log on",
         )
 
     def finish(self, end: int, end_offset: int, *, may_be_lost: bool) -> int:
-        """The batches end at position ``end``, with ``end_offset`` following. Returns the last offset that an
-        entry names behind it, -1 if none does, where that ``may_be_lost``; else such entries are wrong."""
+        """The batches end at position ``end``, and ``end_offset`` follows. Entries that name later offsets
+        are wrong, unless their batches ``may_be_lost``: then the last such offset is returned, otherwise
+        -1."""
         if self._wide is not None:
             self._problem_of(*self._wide, "no batch ends there")
             self._wide = None
@@ -190,7 +191,7 @@ class OffsetIndexCheck:
         return lost
 
     def position_behind(self, position: int) -> int | None:
-        """Where a batch begins behind ``position``, by the next entry that says so."""
+        """Where a batch begins behind ``position``, by the next entry there; None if there is no entry."""
         self.skip_to(position + 1)
         return None if self.next_position == _NOWHERE else self.next_position
 
@@ -220,7 +221,7 @@ class OffsetIndexCheck:
 
 
 class TimeIndexCheck:
-    """The walk along a time index. Finds out the largest timestamp too."""
+    """The walk along a time index. It also finds the largest timestamp."""
 
     def __init__(
         self,
@@ -232,15 +233,15 @@ class TimeIndexCheck:
         is_whole: bool,
         end_offset: int,
     ) -> None:
-        """Entries for offsets from ``end_offset`` on are not looked at; unless the file ``is_whole``,
-        anything may follow those in front of them."""
+        """Entries for offsets from ``end_offset`` on are not checked. Unless the file ``is_whole``, anything
+        may follow the entries in front of them."""
         self.next_offset = _NOWHERE
         """The last offset of the batch that the next entry names."""
         self.largest_ms = NO_TIMESTAMP_MS
-        """Of all batches."""
+        """The largest timestamp of all batches."""
         self._largest_offset = base_offset
         self.kept_ms = NO_TIMESTAMP_MS
-        """Of those with records; never above :attr:`largest_ms`."""
+        """The largest timestamp of the batches with records; never above :attr:`largest_ms`."""
         self._kept_offset = base_offset
         self._findings = findings
         self._path = path
@@ -252,7 +253,7 @@ class TimeIndexCheck:
         self._fault_count = 0
         self._timestamp_ms = NO_TIMESTAMP_MS
         self.has_faults = False
-        """Something was wrong, or batches could not be read: nothing is known of what was behind."""
+        """Whether something was wrong or batches could not be read: the rest cannot be judged."""
         self._rows = self._checked_rows()
         self._advance()
 
@@ -278,8 +279,8 @@ class TimeIndexCheck:
             self._timestamp_ms, self.next_offset = row[0], self._base_offset + row[1]
 
     def agrees(self, batches: Sequence[tuple[int, BatchHeader]]) -> bool:
-        """As :meth:`OffsetIndexCheck.agrees`: whether each entry that leads to these batches names one, and
-        the largest timestamp up to there."""
+        """Like :meth:`OffsetIndexCheck.agrees`: whether each entry for these batches names one of them, and
+        the largest timestamp up to it."""
         if self.has_faults or self.largest_ms != self.kept_ms:
             return False
         base, number, last_offset = self._base_offset, self._number, -1
@@ -291,7 +292,7 @@ class TimeIndexCheck:
                 return False
             last_offset, timestamp_ms = header[0] + header[6], header[8]
             if timestamp_ms > largest_ms:
-                if not header[12]:  # without records: there are two largest timestamps from here on
+                if not header[12]:  # without records: from here on the two largest timestamps differ
                     return False
                 largest_ms, largest_offset = timestamp_ms, last_offset
             if last_offset >= next_offset:
@@ -319,8 +320,8 @@ class TimeIndexCheck:
         self._advance()
 
     def note_largest(self, header: BatchHeader) -> None:
-        """The batch has a larger timestamp than all before it; or it has records, and a larger one than those
-        that have some. Kafka has entries for batches without records, too."""
+        """Note the timestamp of a batch that is larger than all before it, or, if it has records, larger than
+        those of all batches with records. Kafka writes entries for batches without records too."""
         if header.max_timestamp_ms > self.largest_ms:
             self.largest_ms = header.max_timestamp_ms
             self._largest_offset = header.last_offset
@@ -335,7 +336,7 @@ class TimeIndexCheck:
             self._advance()
 
     def meet(self, header: BatchHeader) -> None:
-        """The batch reaches :attr:`next_offset`; :meth:`note_largest` knows of it."""
+        """Check a batch that reaches :attr:`next_offset`. Call :meth:`note_largest` first."""
         while self.next_offset <= header.last_offset:
             if self.next_offset < header.base_offset:
                 self._entry_problem("no batch ends there")
@@ -355,8 +356,8 @@ class TimeIndexCheck:
             self._advance()
 
     def finish(self, end_offset: int, *, may_be_lost: bool, is_closed: bool) -> int:
-        """As :meth:`OffsetIndexCheck.finish`. The index of a sealed segment ends with its largest timestamp:
-        ``is_closed``."""
+        """Like :meth:`OffsetIndexCheck.finish`. ``is_closed``: the index must end with the largest timestamp,
+        as in a sealed segment."""
         lost = -1
         while self.next_offset != _NOWHERE:
             if may_be_lost and self.next_offset >= end_offset:

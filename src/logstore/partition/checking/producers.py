@@ -1,7 +1,7 @@
-"""Holding what is stored and known of producers against the batches: snapshots, transaction indexes, memory.
+"""Checks the producer state against the batches: snapshots, transaction indexes, memory.
 
-The batches are replayed as recovery does it. Where the replay may not have seen all (a snapshot at the
-beginning is missing, a batch was damaged, compaction took batches away), only what it has seen is compared.
+The batches are replayed as in recovery. If the replay is not complete (a snapshot at the beginning is
+missing, a batch was damaged, compaction removed batches), only the part it has seen is compared.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from logstore.partition.state.producer_state import REMEMBERED_BATCHES, Producer
 from logstore.partition.state.sidecars import MAX_SNAPSHOT_BYTES, snapshot_path
 
 TRANSACTION_TIMEOUT_MS: Final = 900_000
-"""Kafka's ``transaction.max.timeout.ms``: no coordinator lets a transaction stay open for longer."""
+"""Kafka's ``transaction.max.timeout.ms``: no coordinator leaves a transaction open for longer."""
 _NONE_LEFT = 2**63
 
 
@@ -30,12 +30,11 @@ class ProducerCheck:
     def __init__(
         self, findings: Findings, files: Files, directory: str, base_offset: int, snapshots: Sequence[int]
     ) -> None:
-        """``snapshots`` are the offsets of those to look at, ascending; ``base_offset`` that of the log."""
+        """``snapshots``: the offsets of those to check, ascending. ``base_offset``: the log's."""
         self.next_snapshot = _NONE_LEFT
-        """The offset of the next one: :meth:`meet_snapshots` wants to be called at the first batch that is at
-        or behind it."""
+        """The offset of the next snapshot: call :meth:`meet_snapshots` at the first batch at or behind it."""
         self.is_complete = base_offset == 0
-        """Whether the replay has seen all there is to know."""
+        """Whether the replay has seen every batch and snapshot it needs."""
         self._findings = findings
         self._files = files
         self._directory = directory
@@ -51,7 +50,7 @@ class ProducerCheck:
         self.next_snapshot = next(self._snapshots, _NONE_LEFT)
 
     def _begin(self) -> None:
-        """Start from the snapshot at the log's first offset: it knows what was deleted."""
+        """Start from the snapshot at the log's first offset: it knows the producers of deleted batches."""
         while self.next_snapshot < self._base_offset:
             self._read(self.next_snapshot)
             self._advance()
@@ -63,17 +62,17 @@ class ProducerCheck:
             self._advance()
 
     def meet(self, header: BatchHeader, buffer: bytes, position: int) -> None:
-        """Replay a sound batch that has a producer.
+        """Replay a sound batch with a producer.
 
         Raises:
-            LogstoreError: it contradicts what came before.
+            LogstoreError: it contradicts the earlier batches.
         """
         for done in replay_batch(self._states, header, buffer, position, 0):
             if done.is_aborted:
                 self._aborted.append(done.index_entry)
 
     def meet_snapshots(self, offset: int) -> None:
-        """The replay has come to the first batch at or behind ``offset``: compare the snapshots up to it."""
+        """Compare the snapshots up to ``offset``: the replay has reached the first batch at or behind it."""
         while self.next_snapshot <= offset:
             entries = self._read(self.next_snapshot)
             if entries is not None:
@@ -81,13 +80,13 @@ class ProducerCheck:
             self._advance()
 
     def finish(self, end_offset: int, known: Mapping[int, ProducerState] | None) -> None:
-        """The log ends here; ``known`` is what its writer has in memory."""
+        """End the replay at the log end; ``known`` is the producer state in the writer's memory."""
         self.meet_snapshots(end_offset)
         if known is not None:
             self._compare_memory(known)
 
     def late(self, now_ms: int, transaction_timeout_ms: int) -> list[int]:
-        """The producers whose open transaction hangs, as far as the batches say."""
+        """The producers whose open transaction hangs, by the timestamps of the batches."""
         known = self._states.active_producers()
         late = self._states.late_transactions(now_ms, transaction_timeout_ms)
         return [producer_id for producer_id in late if 0 <= known[producer_id].appended_ms <= now_ms]
@@ -95,7 +94,7 @@ class ProducerCheck:
     # Snapshots
 
     def _read(self, offset: int) -> list[ProducerSnapshotEntry] | None:
-        """The entries; None if the file is damaged, or gone meanwhile."""
+        """The entries; None if the file is damaged or was removed meanwhile."""
         path = snapshot_path(self._directory, offset)
         try:
             data = read_small_file(self._files, path, MAX_SNAPSHOT_BYTES)
@@ -134,7 +133,7 @@ class ProducerCheck:
             )
 
     def _difference(self, stored: Mapping[int, ProducerState], *, is_exact: bool) -> str | None:
-        """What contradicts the replay; with ``is_exact``, also of the batches before the last."""
+        """What contradicts the replay, or None. ``is_exact``: not only of the last batches."""
         if not self.is_complete:
             return None
         replayed = self._states.active_producers()
@@ -144,7 +143,7 @@ class ProducerCheck:
                 return f"producer {producer_id} is in no batch"
             if not _is_same(state, mine, is_exact):
                 return f"producer {producer_id} is {_shown(state)}; the batches say {_shown(mine)}"
-        for producer_id, mine in replayed.items():  # one that was idle for long is forgotten
+        for producer_id, mine in replayed.items():  # one that was idle for long may be forgotten
             if producer_id not in stored and mine.transaction_first_offset is not None:
                 return f"the open transaction of producer {producer_id} is missing"
         return None
@@ -152,14 +151,15 @@ class ProducerCheck:
     # Transaction indexes
 
     def take_aborted(self) -> list[AbortedTransaction]:
-        """The aborted transactions since the last call, by their markers."""
+        """The aborted transactions since the last call, in the order of their markers."""
         aborted, self._aborted = self._aborted, []
         return aborted
 
 
 def _is_same(stored: ProducerState, replayed: ProducerState, is_exact: bool) -> bool:
-    """A producer that was forgotten for being idle, and came back, is known from there on only. A batch that
-    came from a snapshot has the timestamp of the marker behind it, since a snapshot stores one of both."""
+    """Whether both states agree, as far as both reach: a producer that was forgotten while idle and came back
+    is known only from there on. Timestamps of single batches are not compared: a batch from a snapshot may
+    have the timestamp of the marker behind it, because a snapshot stores only one."""
     most = REMEMBERED_BATCHES if is_exact else 1
     count = min(len(stored.batches), len(replayed.batches), most)
     return (

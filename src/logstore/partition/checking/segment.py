@@ -1,8 +1,8 @@
-"""Checking one segment: each batch in order, its place among the others, its records, and its indexes.
+"""Checks one segment: each batch in order, its place among the others, its records, and its indexes.
 
-The check is a generator that reads a piece at a time, so that somebody may do other things between two
-pieces, and hold or drop it. Damage is noted and passed by where there is a way to find the next batch: by the
-damaged one's size, else by the offset index.
+The check is a generator that reads a piece at a time, so that the caller can do other things between two
+pieces, pause it or drop it. Damage is noted and passed over if the next batch can be found: by the damaged
+one's size, or else by the offset index.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class SegmentCheck:
         self._is_behind_damage = False
         self._is_cut = False
         self._has_met_index = self._has_met_times = False
-        """The batches of this piece."""
+        """Whether :meth:`_meet_indexes` has already checked the batches of the current piece."""
 
     def _path_of(self, suffix: str) -> str:
         if self._segment.alone is not None:
@@ -72,8 +72,8 @@ class SegmentCheck:
         return f"{self._log.facts.directory}/{name}"
 
     def steps(self) -> Iterator[int]:
-        """Check it; yields the bytes read, piece by piece. Sets ``has_ended`` of the log where what follows
-        is not part of it, or not yet."""
+        """Check the segment; yields the number of bytes read, piece by piece. Sets ``has_ended`` of the log
+        if anything that follows is not part of it, or not yet."""
         self._findings.segment_count += 1
         try:
             file = self._log.facts.files.open(self._path)
@@ -138,14 +138,14 @@ class SegmentCheck:
             position = walk.position
 
     def _meet_indexes(self, piece: Piece) -> None:
-        """Hold the batches of a piece against the indexes, all at once if they agree; else :meth:`_meet` does
-        it one by one."""
+        """Check the batches of a piece against the indexes at once. If they do not agree, :meth:`_meet`
+        checks them one by one."""
         is_known = not self._is_behind_damage
         self._has_met_index = is_known and self._index.agrees(piece.batches, piece.position)
         self._has_met_times = is_known and self._times.agrees(piece.batches)
 
     def _meet(self, header: BatchHeader, buffer: bytes, at: int, position: int) -> None:
-        """A batch whose checksum and structure hold."""
+        """Check a batch whose checksum and structure are right."""
         log, index, times = self._log, self._index, self._times
         if header.base_offset != log.end_offset or self._is_behind_damage:
             self._meet_elsewhere(header, position)
@@ -172,7 +172,7 @@ class SegmentCheck:
             self._replay(header, buffer, at, position)
 
     def _meet_elsewhere(self, header: BatchHeader, position: int) -> None:
-        """The batch does not begin where the last one ended."""
+        """Report a batch that does not begin where the last one ended."""
         end = self._log.end_offset
         if self._is_behind_damage:
             self._is_behind_damage = False
@@ -216,7 +216,7 @@ class SegmentCheck:
             self._problem(FindingKind.LEADER_EPOCH, reason, position=position, header=header)
 
     def _check_records(self, header: BatchHeader, buffer: bytes, at: int, position: int) -> None:
-        """Decode them all, without keeping any."""
+        """Decode all records, without keeping any."""
         try:
             if header.magic < MAGIC:
                 self._findings.record_count += len(decode_batch(buffer, at, header))
@@ -227,7 +227,7 @@ class SegmentCheck:
             return
         self._findings.record_count += header.record_count
         if header.record_count != header.last_offset_delta + 1:
-            self._log.producers.is_complete = False  # compaction was here
+            self._log.producers.is_complete = False  # the batch was compacted
         if (
             newest_ms != header.max_timestamp_ms
             and header.record_count
@@ -251,8 +251,8 @@ class SegmentCheck:
     # Damage
 
     def _pass_damage(self, file: File, position: int, fault: LogstoreError | None) -> int | None:
-        """Note what begins at ``position``; returns where to go on, the end if it is not known. None if it is
-        the end of the log that a crash, or an append under way, left."""
+        """Report the damage that begins at ``position``; returns where to go on, or the segment's end if that
+        is unknown. None if it is just the end of the log, as left by a crash or an append under way."""
         log = self._log
         reason = (
             fault.reason if isinstance(fault, CorruptionError) else str(fault or "the batch is incomplete")
@@ -291,7 +291,7 @@ class SegmentCheck:
         return following
 
     def _position_by_size(self, file: File, position: int) -> int | None:
-        """Where the damaged batch ends, if another one follows there or the segment ends."""
+        """Where the damaged batch ends by its size, if another batch follows there or the segment ends."""
         try:
             size_bytes = decode_header(file.read_at(position, HEADER_BYTES)).size_bytes
             after = position + size_bytes
@@ -334,7 +334,7 @@ class SegmentCheck:
         self._check_transactions()
 
     def _finish_indexes(self) -> None:
-        """What they name behind the last batch may have been there; behind damage nobody knows."""
+        """Check the index entries behind the last batch, which may name lost batches. Not behind damage."""
         if self._is_behind_damage:
             return
         end_offset, next_base = self._log.end_offset, self._segment.next_base
@@ -388,8 +388,8 @@ class SegmentCheck:
             self._times.has_faults = True
 
     def _interval_bytes(self, offset_entries: bytes | None, time_entries: bytes | None) -> int:
-        """How far a batch may lie behind the last index entry: by the builder's rule, with the topic's
-        interval or that of a rebuilt index; anywhere if an index is full, or there is none."""
+        """How far a batch may lie behind the last index entry: by the builder's rule, with the larger of the
+        topic's interval and that of a rebuilt index. No limit if an index is full or missing."""
         facts = self._log.facts
         largest_bytes = max(len(offset_entries or b"") + 12, len(time_entries or b"") + 24)
         if offset_entries is None or largest_bytes > facts.index_limit_bytes:
@@ -409,14 +409,14 @@ class SegmentCheck:
             stored = in_memory.stored
             if stored is not None and (data or b"")[: len(stored)] != stored:
                 self._findings.problem(
-                    Finding(kind=kind, path=path, reason="the file is not what was written into it")
+                    Finding(kind=kind, path=path, reason="the file does not hold what was written to it")
                 )
             return in_memory.entries
         if data is None:
             self._findings.note(
                 Finding(kind=FindingKind.MISSING_INDEX, path=path, reason="there is no such file")
             )
-        if data and self._segment.alone is not None:  # it may be a broker's that was copied while in use
+        if data and self._segment.alone is not None:  # it may be copied from a running broker
             return data[
                 : used_bytes(data, OFFSET_INDEX_ENTRY if suffix == INDEX_SUFFIX else TIME_INDEX_ENTRY)
             ]

@@ -1,12 +1,12 @@
-"""Checking a log without changing it: every batch, every index entry, and what is kept beside them.
+"""Checks a log without changing it: every batch, every index entry, and the files beside them.
 
 A check works on :class:`LogFacts`, what a log must hold by its writer's memory or by its checkpoints, and
 reads the files itself. So it runs beside appends, on a directory that another process writes, and on one that
 could not be opened. Damage becomes a finding, never an exception.
 
-A problem is reported only if two complete looks, one after the other, find it in the same place: what a look
-finds because the log was changed under it is gone, or elsewhere, at the next one. How long a look takes does
-not matter, so neither does a slow disk, or a machine that sleeps in between.
+A problem is reported only if two complete passes in a row find it in the same place. A finding caused by a
+change of the log during the pass is gone, or elsewhere, in the next one. The duration of a pass does not
+matter, so a slow disk or a machine that sleeps in between does no harm.
 
 Memory: a piece of the log (256 KiB, or one batch if that is larger, and its records if they are compressed),
 the index files of one segment, a producer snapshot, and the report. Time: docs/verify.md has the rates.
@@ -37,13 +37,13 @@ from logstore.partition.checking.segment import SegmentCheck
 from logstore.partition.segments.walk import ReadAt
 
 _LOOKS = 4
-"""At most so many, of which the last two are compared. One look suffices where it finds nothing."""
+"""The most passes; the last two are compared. One pass is enough if it finds nothing."""
 
 _PAUSE_S = 0.01
-"""Between two looks that do not agree: whoever changes the log may get on."""
+"""The pause between two passes that differ, so that the change under way can go on."""
 
 OnStep = Callable[[int], None]
-"""Told of each step of a check, with the bytes that it read."""
+"""Called after each step of a check, with the number of bytes it read."""
 
 
 def verify_log(
@@ -53,8 +53,8 @@ def verify_log(
     *,
     segments_alone: bool = False,
 ) -> VerifyReport:
-    """Check a log as ``source`` describes it at the moment, or its ``segments_alone`` and nothing around
-    them. What ``source`` raises, as where the log is gone by now, ends the check."""
+    """Check a log as ``source`` describes it at the moment, or with ``segments_alone`` only its segments. An
+    exception in ``source``, for example because the log is gone, ends the check."""
     started_ms = clock.monotonic_ms()
     before: Collection[Place] | None = None
     for look in range(_LOOKS):
@@ -83,13 +83,13 @@ def _note_change(facts: LogFacts, findings: Findings) -> None:
         Finding(
             kind=FindingKind.CHANGED,
             path=facts.directory,
-            reason="the log was truncated or compacted, or its beginning deleted, meanwhile",
+            reason="the log was truncated or compacted, or its beginning deleted, during the check",
         )
     )
 
 
 class ProgressSteps:
-    """Adds up the steps of a check for somebody who wants to know."""
+    """Adds up the steps of a check and calls ``on_progress``."""
 
     def __init__(self, on_progress: OnVerifyProgress, total_bytes: int) -> None:
         self.partition: TopicPartition
@@ -108,14 +108,14 @@ class LogCheck:
     def __init__(
         self, facts: LogFacts, reader_of: Callable[[File], ReadAt] | None = None, *, now_ms: int = 0
     ) -> None:
-        """``now_ms``: 0 where nobody asks for transactions that are late."""
+        """``now_ms``: the time for finding late transactions; 0 finds none."""
         self._facts = facts
         self._now_ms = now_ms
         self._log = CheckedLog(facts, reader_of)
         self.findings = self._log.findings
 
     def steps(self) -> Iterator[int]:
-        """Do it, piece by piece; yields the bytes of the log that were read."""
+        """Run the check piece by piece; yields the number of log bytes read."""
         for finding in self._facts.findings:
             self.findings.problem(finding)
         check_partition_files(self._facts, self.findings)
@@ -131,7 +131,7 @@ class LogCheck:
         if late is None:
             late = log.producers.late(self._now_ms, TRANSACTION_TIMEOUT_MS)
         for producer_id in late:
-            self._note(FindingKind.LATE_TRANSACTION, f"that of producer {producer_id} is open for long")
+            self._note(FindingKind.LATE_TRANSACTION, f"producer {producer_id} left it open for too long")
 
     def segment_steps(self) -> Iterator[int]:
         """Check the segments alone."""
@@ -151,18 +151,16 @@ class LogCheck:
         entries = facts.epochs.entries if facts.epochs is not None else ()
         if entries and entries[0].start_offset < min(base, facts.log_start_offset):
             if facts.deleted_below >= base:
-                self._note(
-                    FindingKind.UNFINISHED, f"the log was made to begin at {base}, but its epochs not yet"
-                )
+                self._note(FindingKind.UNFINISHED, f"the log now begins at {base}, but its epochs not yet")
                 return
             self._lose(
                 FindingKind.MISSING_SEGMENT,
-                f"the history of leader epochs begins at {entries[0].start_offset}, which nobody deleted, "
+                f"the history of leader epochs begins at {entries[0].start_offset}, which was not deleted, "
                 f"but the first segment at {base}",
             )
 
     def _check_end(self) -> None:
-        """All segments were walked to their ends."""
+        """Check the log end, after all segments were walked to their ends."""
         facts, log = self._facts, self._log
         wanted = facts.log_end_offset
         if log.is_behind_damage:

@@ -1,1 +1,1 @@
-"""Replacing segments by others with fewer records: compaction and erasure."""
+"""Compaction and erasure: replacing segments by others with fewer records."""

@@ -1,12 +1,14 @@
-"""What compaction makes of each batch: kept as it is, rewritten with fewer records, emptied, or dropped.
+"""Decides what compaction does with each batch: keep it as it is, rewrite it with fewer records, empty it, or
+drop it.
 
-Decides by the offset map (is a record the latest of its key), by the transactions, by the producers that are
-still active, and by the delete horizon: the first round that meets a tombstone, or a marker of a transaction
-without data, writes into its batch from when on it may go; a round after that time removes it (KIP-534). What
-is kept as it is, is kept byte by byte. The rules are Kafka's but for one: a tombstone in a batch of magic 0
-or 1 gets a horizon like any other, in a batch of magic 2, where Kafka goes by the time of its file.
+It decides by the offset map (is a record the latest of its key), by the transactions, by the producers that
+are still active, and by the delete horizon: the first round that meets a tombstone, or a marker of a
+transaction without data, writes into its batch when it may go; a round after that time removes it (KIP-534).
+A batch that is kept stays the same byte for byte. The rules are Kafka's, with one exception: a tombstone in a
+batch of magic 0 or 1 gets a horizon like any other, in a batch of magic 2; Kafka goes by the time of its
+file.
 
-Knows buffers and no files. Batches come with their checksums checked.
+This module knows buffers but no files. The checksums of its batches are already checked.
 """
 
 from __future__ import annotations
@@ -28,24 +30,23 @@ from logstore.partition.state.producer_state import ProducerState
 
 
 class CleanedTransactions:
-    """The transactions of one pass over a log, batch by batch in order: whose data is aborted, and which
-    markers nobody needs any more.
+    """The transactions of one pass over a log, batch by batch in order: which data is aborted, and which
+    markers are no longer needed.
 
-    The records of an aborted transaction go at once. Its marker stays for as long as a pass still meets a
-    batch of the transaction, were it one that goes in this very pass: a marker without its transaction harms
-    nobody, a transaction without its marker would never end. The same holds of the markers that commit. The
-    rules are Kafka's.
+    The records of an aborted transaction go at once. Its marker stays as long as a pass still meets a batch
+    of the transaction, even one that goes in this pass. A marker without its transaction does no harm, but a
+    transaction without its marker would never end. The same is true of commit markers. The rules are Kafka's.
 
-    ``aborted`` are all that are known of the log; those that ended below the pass do no harm.
+    ``aborted`` are all known aborted transactions of the log; those that ended below the pass do no harm.
     """
 
     def __init__(self, aborted: AbortedTransactions, start_offset: int = 0) -> None:
         ahead = [entry for entry in aborted if entry.last_offset >= start_offset]
         self._ahead = deque(sorted(ahead, key=lambda entry: entry.first_offset))
         self._aborted: dict[int, AbortedTransaction] = {}
-        """By producer: those that have begun."""
+        """The aborted transactions that have begun, by producer."""
         self._met: set[int] = set()
-        """The producers of whose present transaction a batch was met."""
+        """The producers with a batch of their current transaction in this pass."""
 
     def _begin_until(self, offset: int) -> None:
         while self._ahead and self._ahead[0].first_offset <= offset:
@@ -53,7 +54,7 @@ class CleanedTransactions:
             self._aborted[entry.producer_id] = entry
 
     def meet_data(self, header: BatchHeader) -> bool:
-        """A batch that is no control batch; returns whether its records are aborted."""
+        """Take in a batch that is not a control batch; returns whether its records are aborted."""
         if not header.attributes & TRANSACTIONAL_BIT:
             return False
         self._begin_until(header.last_offset)
@@ -61,12 +62,12 @@ class CleanedTransactions:
         return header.producer_id in self._aborted
 
     def meet_marker(self, header: BatchHeader, kind: ControlType) -> tuple[bool, AbortedTransaction | None]:
-        """A marker, ABORT or COMMIT. Returns whether a batch of its transaction was met, and what the
-        transaction index says of it.
+        """Take in a marker, ABORT or COMMIT. Returns whether a batch of its transaction was met, and its
+        entry in the transaction index.
 
         Raises:
-            CorruptionError: the index says of the transaction what its marker does not. Somebody who went by
-                the index would keep what was aborted in place of what was committed, or drop what was.
+            CorruptionError: the index contradicts the marker. Going by the index would keep aborted records
+                in place of committed ones, or drop committed ones.
         """
         self._begin_until(header.last_offset)
         entry = self._aborted.pop(header.producer_id, None)
@@ -75,15 +76,15 @@ class CleanedTransactions:
         if was_met and (entry is not None) is not (kind is ControlType.ABORT):
             said = "no aborted transaction" if entry is None else "an aborted transaction"
             raise header.damage(
-                f"the marker says {kind.name} for producer {header.producer_id}, and the transaction indexes "
-                f"know of {said}",
+                f"the marker says {kind.name} for producer {header.producer_id}, but the transaction indexes "
+                f"have {said}",
                 0,
             )
         return was_met, entry
 
 
 KEPT: Final = bytearray()
-"""Of :meth:`BatchCleaner.clean`: the batch stays as it is."""
+"""A result of :meth:`BatchCleaner.clean`: the batch stays as it is."""
 
 _MAX_HORIZON_MS = 2**63 - 1
 
@@ -93,10 +94,10 @@ _STAYS_IN_TIME = marks_of(Standing.LATEST, Standing.BEYOND)
 
 
 class LastOfProducer(NamedTuple):
-    """Where an active producer's last batch lies: without it nobody would know his next sequence."""
+    """Where an active producer's last batch lies. Without that batch its next sequence would be lost."""
 
     last_offset: int | None
-    """None: he has no data, only a marker of this epoch."""
+    """None if it has no data, only a marker of this epoch."""
     producer_epoch: int
 
     def is_in(self, header: BatchHeader) -> bool:
@@ -106,7 +107,7 @@ class LastOfProducer(NamedTuple):
 
 
 def last_of_producers(states: Mapping[int, ProducerState]) -> dict[int, LastOfProducer]:
-    """The last batches of the active producers, by producer."""
+    """The last batch of each active producer, by producer id."""
     return {
         producer_id: LastOfProducer(
             state.batches[-1].last_offset if state.batches else None, state.producer_epoch
@@ -117,7 +118,7 @@ def last_of_producers(states: Mapping[int, ProducerState]) -> dict[int, LastOfPr
 
 @dataclass(slots=True)
 class CleaningCounts:
-    """What happened to batches and records."""
+    """Counts of what happened to batches and records."""
 
     read_batches: int = 0
     kept_batches: int = 0
@@ -133,24 +134,24 @@ class CleaningCounts:
 
 
 class CleaningRules(NamedTuple):
-    """What holds for one round."""
+    """The rules of one round."""
 
     end_offset: int
-    """The map knows everything below; batches from here on stay as they are."""
+    """The map knows all records below it; batches from here on stay as they are."""
     now_ms: int
     delete_retention_ms: int
     producers: Mapping[int, LastOfProducer]
     level_of: Callable[[Codec], int | None]
-    """The level to compress with."""
+    """Returns the level to compress with."""
 
     @property
     def horizon_ms(self) -> int:
-        """From when on what is met now for the first time may go."""
+        """When tombstones and markers met now for the first time may go."""
         return min(self.now_ms + self.delete_retention_ms, _MAX_HORIZON_MS)
 
 
 class BatchCleaner:
-    """One round's decisions, for batches in the order of their offsets. Adds to ``counts`` what happens."""
+    """One round's decisions, for batches in the order of their offsets. Adds to ``counts``."""
 
     def __init__(
         self,
@@ -166,7 +167,8 @@ class BatchCleaner:
         self._aborted: list[AbortedTransaction] = []
 
     def clean(self, buffer: Bytes, position: int, header: BatchHeader) -> bytearray | None:
-        """The batch at ``position``: :data:`KEPT`, what to write in its place, or None if it goes.
+        """Clean the batch at ``position``. Returns :data:`KEPT`, the batch to write in its place, or None if
+        it goes.
 
         Raises:
             CorruptionError: its records do not decode, or its marker contradicts the transaction index.
@@ -191,14 +193,14 @@ class BatchCleaner:
         return cleaned
 
     def take_aborted(self) -> list[AbortedTransaction]:
-        """The aborted transactions whose markers stayed since the last call: they go on to be indexed."""
+        """The aborted transactions whose markers stayed since the last call, for the new index."""
         aborted, self._aborted = self._aborted, []
         return aborted
 
     # Batches without records
 
     def _without_records(self, header: BatchHeader) -> bytearray | None:
-        """The batch has no record left: it stays for its producer, or for the offset where the round ends."""
+        """A batch without records stays if its producer or the round's end offset needs it."""
         rules = self._rules
         last = rules.producers.get(header.producer_id)
         is_needed = header.next_offset == rules.end_offset or (last is not None and last.is_in(header))
@@ -253,7 +255,7 @@ class BatchCleaner:
         return keep_records(section, start, end, stays, like=header, level=self._rules.level_of(header.codec))
 
     def _clean_legacy(self, records: list[Record], header: BatchHeader) -> bytearray | None:
-        """An entry of magic 0 or 1; one that changes becomes a batch of magic 2."""
+        """Clean an entry of magic 0 or 1; if it changes, it becomes a batch of magic 2."""
         standings = self._offsets.classify(records)
         stays, needs_horizon = self._staying(standings, header)
         left_count = stays.count(1)
@@ -272,7 +274,7 @@ class BatchCleaner:
         return encode_records_batch(left, like=header, level=level, delete_horizon_ms=horizon_ms)
 
     def _staying(self, standings: bytes, header: BatchHeader) -> tuple[bytes, bool]:
-        """1 for each record that stays, 0 for one that goes; and whether they need a delete horizon."""
+        """1 for each record that stays and 0 for each that goes; and whether a delete horizon is needed."""
         counts = self.counts
         count = len(standings)
         tombstones = standings.count(Standing.TOMBSTONE)

@@ -1,7 +1,7 @@
-"""Writing a group of neighbouring segments into one: cleaned, joined, in large slices.
+"""Writes a group of neighbouring segments into one: cleaned, joined, in large slices.
 
-A segment that is alone in its group and of which everything stays is not written at all: an output is begun
-with the first change, and what was in front of that is then read once more.
+A segment that is alone in its group and stays whole is not written at all: an output is begun with the first
+change, and the part in front of it is then read once more.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from logstore.partition.cleaning.joined_batches import BatchJoiner, JoiningRules
 from logstore.partition.cleaning.source import Source, SourcePiece
 
 Cleaned = Sequence[bytearray | None]
-"""What :meth:`BatchCleaner.clean` says of each batch of a piece."""
+"""The results of :meth:`BatchCleaner.clean` for the batches of a piece."""
 
 
 class CountedOutput:
-    """The output of a dry run: nothing but its size."""
+    """The output of a dry run: only counts its size."""
 
     def __init__(self) -> None:
         self.size_bytes = self.written_bytes = 0
@@ -30,15 +30,15 @@ class CountedOutput:
         self.size_bytes += len(data)
 
     def write(self) -> None:
-        """Nothing is."""
+        """Does nothing: a dry run writes nothing."""
 
     def add_aborted(self, aborted: Sequence[AbortedTransaction]) -> None:
-        """Not kept."""
+        """Does nothing: a dry run has no transaction index."""
 
 
 class GroupCopy:
-    """The copy of one group. ``read`` gives the pieces of a source between two positions, ``begin`` makes the
-    output, ``wrote`` is told of the bytes that went there."""
+    """The copy of one group. ``read`` returns the pieces of a source up to a position, ``begin`` makes the
+    output, and ``wrote`` is called with the number of bytes written to it."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class GroupCopy:
         wrote: Callable[[int], object],
     ) -> None:
         self.output: Output | None = None
-        """None for as long as everything stays as it is."""
+        """None as long as nothing has changed."""
         self._group = group
         self._cleaner = cleaner
         self._rules = rules
@@ -89,7 +89,7 @@ class GroupCopy:
             raise source.place(error, piece, at, header) from None
 
     def _changes(self, piece: SourcePiece, cleaned: Cleaned) -> bool:
-        """Whether anything goes, changes, or is worth joining with its neighbour."""
+        """Whether any batch goes, changes, or can be joined with its neighbour."""
         if any(each is not KEPT for each in cleaned):
             return True
         rules = self._rules
@@ -105,7 +105,7 @@ class GroupCopy:
             self._write(output)
 
     def _hand_on(self, piece: SourcePiece, cleaned: Cleaned, output: Output) -> None:
-        """Batches that stay one after the other go in one slice; small ones to the joiner."""
+        """Write consecutive batches that stay as one slice, and pass small ones to the joiner."""
         buffer, row = piece.buffer, KeptRow(output)
         for (at, header), result in zip(piece.batches, cleaned, strict=True):
             if result is None:
@@ -131,7 +131,8 @@ class GroupCopy:
         self._wrote(output.written_bytes - before_bytes)
 
     def _note_aborted(self, source: Source) -> None:
-        """The aborted transactions whose markers stay: by the rules, or because they are behind the end."""
+        """Add the aborted transactions whose markers stay, by the rules or because they are behind the
+        end."""
         aborted, end = self._cleaner.take_aborted(), self._rules.end_offset
         if self.output is not None:
             if source.next_base_offset > end:
@@ -141,7 +142,7 @@ class GroupCopy:
 
 
 class KeptRow:
-    """Batches that lie side by side in a piece and stay."""
+    """Consecutive batches in a piece that stay as they are."""
 
     def __init__(self, output: Output) -> None:
         self._output = output

@@ -1,9 +1,8 @@
-"""An output of compaction: a segment under ``.cleaned`` names, which takes the place of others when it is
-done.
+"""An output of compaction: a segment under ``.cleaned`` names, which replaces others when it is done.
 
-It is written with large writes, and has an index entry for every batch but the first, as far as the topic's
-``segment_index_bytes`` allow: a cleaned segment has no dense run of offsets to guess by. When it is finished
-everything in it is durable but its names. Knows nothing of what is kept and why.
+It is written with large writes, and has an index entry for every batch except the first, as far as the
+topic's ``segment_index_bytes`` allow: a cleaned segment has no dense run of offsets to guess by. When it is
+finished, everything is durable except its names. This module does not know which records are kept and why.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from logstore.model import AbortedTransaction, Bytes
 from logstore.partition.segments.indexes import IndexBuilder, OffsetIndex, TimeIndex
 
 _KINDS = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, LOG_SUFFIX)
-"""The log last: as long as it is there under its first name, the output is unfinished."""
+"""The log comes last: as long as it has its ``.cleaned`` name, the output is unfinished."""
 
 
 class CleanedSegment:
@@ -38,7 +37,7 @@ class CleanedSegment:
     def __init__(
         self, files: Files, directory: str, base_offset: int, *, index_limit_bytes: int, expected_bytes: int
     ) -> None:
-        """``expected_bytes`` is how large the log may become: the index entries must last for it."""
+        """``expected_bytes``: how large the log may become. The indexes must have room for that."""
         self.base_offset = base_offset
         self.size_bytes = self.written_bytes = 0
         self._files = files
@@ -67,8 +66,7 @@ class CleanedSegment:
         return log
 
     def add(self, batches: Iterable[BatchHeader], data: Bytes) -> None:
-        """Append batches, which ``data`` holds one after the other. It must not change until
-        :meth:`write`."""
+        """Append batches; ``data`` holds them one after the other. It must not change until :meth:`write`."""
         position = self.size_bytes
         for header in batches:
             self._indexes.add(header, position)
@@ -81,14 +79,14 @@ class CleanedSegment:
         self._aborted += aborted
 
     def write(self) -> None:
-        """Write what was added, in one piece."""
+        """Write the added batches in one piece."""
         if self._waiting:
             self._log.write_at(self.written_bytes, self._waiting)
             self._waiting, self.written_bytes = [], self.size_bytes
 
     def finish(self, modified_ms: int) -> list[str]:
-        """Write what is left and make all files durable, the log with this modification time: retention goes
-        by it where no record has a timestamp. Returns their kinds, the log last."""
+        """Write the rest and make all files durable, the log with this modification time: retention uses it
+        if no record has a timestamp. Returns the kinds of the files, the log last."""
         self.write()
         self._indexes.close()
         self._indexes.offset_index.store(flush=True)
@@ -111,8 +109,7 @@ class CleanedSegment:
             file.close()
 
     def remove(self) -> None:
-        """Remove what there is of it. What the disk does not let go is removed in front of the next swap, and
-        by the next open."""
+        """Remove its files. If the disk refuses, the next swap or the next open removes them."""
         failure: StorageError | None = None
         for kind in _KINDS:
             try:
@@ -125,5 +122,5 @@ class CleanedSegment:
 
 
 def _interval_bytes(index_limit_bytes: int, expected_bytes: int) -> int:
-    """Less than a batch has, so that each gets an entry, unless the indexes have no room for so many."""
+    """The index interval: smaller than a batch, so that each gets an entry, if the indexes have room."""
     return expected_bytes // max(index_limit_bytes // TIME_INDEX_ENTRY.size_bytes - 1, 1)

@@ -1,18 +1,18 @@
-"""Compacting one log: of every key the latest record stays.
+"""Compacts one log: keeps the latest record for each key.
 
-A compaction consists of rounds. Each fills an offset map from the dirty part of the log, as far as the memory
-reaches, and then goes over all segments from the first to the end of what the map knows: neighbours are
-written into one, batch by batch without what the map has seen superseded, and the new segment takes the place
-of the old ones. Then the cleaner's offset is stored, and the next round goes on behind it.
+A compaction consists of rounds. Each round fills an offset map from the dirty part of the log, as far as the
+memory allows. It then goes over all segments from the first to the end of the mapped part: neighbours are
+written into one segment, batch by batch without the superseded records, and the new segment replaces the old
+ones. Then the cleaner's offset is stored, and the next round goes on behind it.
 
-Readers and appends go on: the old segments do not change, and the log's lock is taken for each swap alone.
-Every batch is checked before it counts or is copied, and damage ends the compaction: the segments that it was
-about to replace stay as they are. So does whatever else ends it: the log is closed or its topic deleted, its
-end cut, or a callback raises. What was replaced before stays replaced, and is whole by itself; the next
-compaction begins where the stored offset says.
+Readers and appends go on: the old segments do not change, and the log's lock is taken only for each swap.
+Every batch is checked before it counts or is copied. Damage ends the compaction, and the segments that it was
+about to replace stay as they are. The same is true if the log is closed or its topic deleted, if its end is
+cut, or if a callback raises. Segments replaced before that stay replaced and are consistent; the next
+compaction begins at the stored offset.
 
-Before the first round all of the log is made durable, with its producers' state as of its end: markers and
-batches that go are then below the recovery point, and no recovery will miss them.
+Before the first round the whole log is made durable, with its producers' state as of its end: markers and
+batches that go are then below the recovery point, and no recovery needs them.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ from logstore.warning import inform
 
 
 def find_dirtiness(log: LogWriter, view: LogView, *, rolls: bool = False) -> Dirtiness:
-    """What may be cleaned of the log as the view has it; with ``rolls``, if its active segment were sealed.
-    Cost: of each dirty sealed segment at most the largest timestamp and one batch header are read, where a
-    lag is set."""
+    """What may be cleaned of the log in this view; with ``rolls``, as if its active segment were sealed.
+    Cost: if a lag is set, it reads at most the largest timestamp and one batch header of each dirty sealed
+    segment."""
     context, end = log.context, view.log_end_offset
     segments = [
         CleanableFacts(
@@ -95,7 +95,7 @@ def _oldest_of(segment: Segment) -> Callable[[], int]:
 
 
 def _marker_of(buffer: Bytes, at: int, header: BatchHeader) -> ControlType | None:
-    """ABORT or COMMIT; None of every other control batch, and of one that compaction has emptied."""
+    """ABORT or COMMIT; None for any other control batch, and for one that compaction has emptied."""
     if not header.record_count:
         return None
     kind = decode_control_record(decode_batch(buffer, at, header)[0]).control_type
@@ -103,7 +103,7 @@ def _marker_of(buffer: Bytes, at: int, header: BatchHeader) -> ControlType | Non
 
 
 class Compaction(Rewriting):
-    """One call of :meth:`Log.compact`. Used once, by whoever has the log's turn."""
+    """One call of :meth:`Log.compact`. Used once, by the thread that has the log's turn."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class Compaction(Rewriting):
         self._replaced_count = self._removed_count = 0
 
     def run(self) -> CompactionReport:
-        """All rounds."""
+        """Run all rounds."""
         clock = self._context.clock
         started_ms = clock.monotonic_ms()
         view, dirtiness = self._prepare()
@@ -170,7 +170,7 @@ class Compaction(Rewriting):
         )
 
     def _tell_deletion(self) -> None:
-        """Also of a compaction that was ended early: what it has replaced is gone."""
+        """Log one line, even for a compaction that ended early: the replaced records are gone."""
         if self._replaced_count and not self._is_dry_run:
             inform(
                 "%s: compaction removed %d records, %d bytes: superseded, aborted, or old tombstones",
@@ -180,7 +180,7 @@ class Compaction(Rewriting):
             )
 
     def _prepare(self) -> tuple[LogView, Dirtiness]:
-        """Roll if need be, find what there is to do, and make everything durable if there is something."""
+        """Roll if needed, find what to clean, and if there is something, make everything durable."""
         log, rolls = self._log, self._is_urgent and self._is_dry_run
         with log.guard.own_lock(), log.guard as core:
             if not core.config.compacts:
@@ -208,7 +208,7 @@ class Compaction(Rewriting):
     # Rounds
 
     def _clean(self, dirtiness: Dirtiness) -> int:
-        """Round after round up to the end, which is returned: the offset up to which the log is clean then.
+        """Run round after round up to the end. Returns the offset up to which the log is then clean.
 
         The cleaner's offset is stored before the first batch goes: from then on the log may have gaps.
         """
@@ -217,7 +217,7 @@ class Compaction(Rewriting):
         if dirtiness.is_stored_offset_wrong or home.cleaner_offset(partition) is None:
             self._store_offset(dirty)
         map_bytes = min(self._map_bytes, bytes_for(end - dirty))  # there are no more keys than offsets
-        # Its seed keeps out keys that are chosen to collide; nobody sees what this generator gives.
+        # A secret seed, so that keys cannot be chosen to collide: this generator's output is never shown.
         offsets = OffsetMap(map_bytes, self._context.random.randbytes(SEED_BYTES))
         while True:
             dirty, is_full = self._round(offsets, dirty, end)
@@ -226,7 +226,7 @@ class Compaction(Rewriting):
             offsets.clear()
 
     def _round(self, offsets: OffsetMap, dirty: int, end: int) -> tuple[int, bool]:
-        """Fill the map from ``dirty`` on and clean up to what it knows. Returns up to where, and whether the
+        """Fill the map from ``dirty`` on and clean the mapped part. Returns where that ends, and whether the
         map was full before ``end``."""
         self._check()
         view = self._core.view
@@ -246,7 +246,7 @@ class Compaction(Rewriting):
         facts = [self._grouping_of(source) for source in sources]
         groups = [sources[group.start : group.stop] for group in plan_groups(facts, config=self._core.config)]
         groups.reverse()
-        sources.clear()  # once a segment was replaced only readers refer to it, and its files are closed
+        sources.clear()  # a replaced segment is then referred to by readers only, and its files are closed
         while groups:
             self._clean_group(groups.pop(), cleaner, joining)
         self._store_offset(mapped_end)
@@ -272,13 +272,13 @@ class Compaction(Rewriting):
         sizes = []
         for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
             size_bytes = 0
-            with contextlib.suppress(StorageError):  # there is none, or the segment was just deleted
+            with contextlib.suppress(StorageError):  # no such file, or the segment was just deleted
                 size_bytes = files.size_bytes(segment.path_of(suffix))
             sizes.append(size_bytes)
         return GroupingFacts(segment.base_offset, source.next_base_offset, source.size_bytes, *sizes)
 
     def _store_offset(self, offset: int) -> None:
-        """With the lock: a truncation lowers it, and must not be overtaken."""
+        """Store the cleaner's offset, under the lock: a truncation lowers it and must not be overtaken."""
         if self._is_dry_run:
             return
         with self._log.guard.own_lock(), self._log.guard:
@@ -287,7 +287,7 @@ class Compaction(Rewriting):
             self._context.home.store_cleaner_offset(self._log.partition, offset)
 
     def _aborted_in(self, view: LogView) -> AbortedTransactions:
-        """All aborted transactions that the indexes know of; each is read once in a round."""
+        """All aborted transactions in the indexes. Each index is read once in a round."""
         found = AbortedTransactions()
         for segment in view.segments:
             with self._watching(segment):
@@ -308,9 +308,8 @@ class Compaction(Rewriting):
         dirty: int,
         end: int,
     ) -> tuple[int, bool]:
-        """Put the keys from ``dirty`` to ``end`` into the map. Returns the offset up to which it knows all,
-        and whether it has no room for more; it ends early, too, in front of a batch that reaches across
-        ``end``."""
+        """Put the keys from ``dirty`` to ``end`` into the map. Returns the offset up to which it knows all
+        keys, and whether it is full. It also ends early before a batch that reaches across ``end``."""
         met = dirty
         for source in sources:
             for piece in self._reading(source, dirty):
@@ -331,7 +330,7 @@ class Compaction(Rewriting):
         return self._known(offsets, max(met, dirty)), False
 
     def _known(self, offsets: OffsetMap, end: int) -> int:
-        """The map knows everything below ``end``: gaps do not hold up the next round."""
+        """Tell the map that it knows everything below ``end``: gaps must not hold up the next round."""
         if end > 0:
             offsets.advance_to(end - 1)
         return end
@@ -345,7 +344,8 @@ class Compaction(Rewriting):
         header: BatchHeader,
         dirty: int,
     ) -> bool:
-        """Whether all keys of the batch are in the map. What was aborted, and control records, have none."""
+        """Put the keys of a batch into the map; returns whether all of them had room. Aborted and control
+        records are left out."""
         if header.attributes & CONTROL_BIT:
             kind = _marker_of(buffer, at, header)
             if kind is not None:
@@ -367,7 +367,7 @@ class Compaction(Rewriting):
     # Groups
 
     def _clean_group(self, group: Sequence[Source], cleaner: BatchCleaner, rules: JoiningRules) -> None:
-        """Write some neighbours into one segment, which takes their place."""
+        """Write some neighbours into one segment, and replace them by it."""
         copy = GroupCopy(
             group,
             cleaner,
@@ -377,7 +377,7 @@ class Compaction(Rewriting):
             wrote=self._step,
         )
         try:
-            with self._watching(group[-1].segment):  # its transaction index is read, too
+            with self._watching(group[-1].segment):  # its transaction index is read too
                 copy.run()
             if isinstance(copy.output, CleanedSegment):
                 self._replace(group, copy.output)
@@ -414,7 +414,7 @@ class Compaction(Rewriting):
     # Steps
 
     def _reading(self, source: Source, offset: int = 0, end: int | None = None) -> Iterator[SourcePiece]:
-        """The pieces of a source, from one that begins below ``offset`` on, up to a position."""
+        """The pieces of a source, from one that begins at or below ``offset``, up to position ``end``."""
         with self._watching(source.segment):
             pieces = source.pieces(source.segment.position_before(offset), end)
         while True:
@@ -428,7 +428,7 @@ class Compaction(Rewriting):
 
     @contextlib.contextmanager
     def _watching(self, segment: Segment) -> Iterator[None]:
-        """An error in reading the segment may be due to a change of the log: then that is said."""
+        """Turn an error in reading the segment into a RetriableError if it comes from a change of the log."""
         try:
             yield
         except (CorruptionError, StorageError) as error:
@@ -439,10 +439,10 @@ class Compaction(Rewriting):
             raise
 
     def _step(self, step_bytes: int) -> None:
-        """Some bytes were read or written: may it go on, and how fast?
+        """Check whether to go on, throttle, and report progress, after some bytes were read or written.
 
         Raises:
-            ClosedError, RetriableError: the log changed, or goes.
+            ClosedError, RetriableError: the log is being closed, or was truncated meanwhile.
         """
         self._check()
         if self._throttle is not None and step_bytes:

@@ -1,9 +1,10 @@
 """How much of a compacted log waits to be cleaned, and which of several logs is next: pure decisions.
 
-A compacted log has a clean part, which compaction has been over, and behind it a dirty one. Between them lies
-the cleaner's offset, which is stored beside the log. What may be cleaned ends with the sealed segments, with
-the last stable offset, and with the first segment that holds a record younger than ``min_compaction_lag_ms``.
-The rules are Kafka's. Knows no files and no clock: sizes and times are arguments.
+A compacted log has a clean part, which was compacted, and behind it a dirty part. Between them lies the
+cleaner's offset, which is stored beside the log. The part that may be cleaned ends before the active segment,
+at the last stable offset, or at the first segment with a record younger than ``min_compaction_lag_ms``,
+whichever is first. The rules are Kafka's. This module knows no files and no clock: sizes and times are
+arguments.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ _Named = TypeVar("_Named")
 
 
 class CleanableFacts(NamedTuple):
-    """What is asked of a segment. The times are called only where they decide: they may read the segment."""
+    """The facts about a segment. The times are called only if they decide: they may read the segment."""
 
     base_offset: int
     next_base_offset: int
-    """Of the next segment; for the last one the log end offset."""
+    """The base offset of the next segment; for the last segment, the log end offset."""
     size_bytes: int
     newest_ms: Callable[[], int]
-    """Largest record timestamp, or the file's modification time if no record has one."""
+    """Returns the largest record timestamp, or the file's modification time if no record has one."""
     oldest_ms: Callable[[], int]
-    """Timestamp of the first batch, -1 if it has none."""
+    """Returns the timestamp of the first batch; -1 if it has none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +42,7 @@ class Dirtiness:
     clean_bytes: int
     """Bytes of the segments below the dirty part."""
     cleanable_bytes: int
-    """Bytes of the segments that are dirty, at least in part, and lie wholly below the first uncleanable
+    """Bytes of the segments that are at least partly dirty and lie wholly below the first uncleanable
     offset."""
     is_overdue: bool
     """Whether a dirty record is older than ``max_compaction_lag_ms``."""
@@ -62,7 +63,7 @@ class Dirtiness:
         return (self.is_overdue and self.cleanable_bytes > 0) or self.ratio > self.min_ratio
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the fields, without those that are 0 or empty."""
+        """The view in a notebook: the fields that are not 0 or empty."""
         from logstore.showing import show_report  # few programs get here
 
         return show_report(self)
@@ -78,11 +79,11 @@ def plan_cleaning(
     stored_offset: int | None,
     now_ms: int,
 ) -> Dirtiness:
-    """What may be cleaned of a log with these segments, of which the last is the active one.
+    """What may be cleaned of a log with these segments; the last one is active.
 
-    ``stored_offset`` is the cleaner's, None if the log was never cleaned; one outside of the log (it was
+    ``stored_offset`` is the cleaner's offset, None if the log was never cleaned. One outside the log (it was
     truncated, or its beginning deleted) counts as none. A wall clock that went back makes records look too
-    young, never too old: what it spares is cleaned later.
+    young, never too old: they are cleaned later.
     """
     is_wrong = stored_offset is not None and not log_start_offset <= stored_offset <= log_end_offset
     dirty = log_start_offset if stored_offset is None or is_wrong else stored_offset
@@ -104,8 +105,7 @@ def plan_cleaning(
 
 
 def _first_young_base(segments: Iterable[CleanableFacts], limit_ms: int, end: int) -> int:
-    """The base of the first segment with a record younger than ``limit_ms``; ``end`` if there is none in
-    front of it."""
+    """The base of the first segment with a record younger than ``limit_ms``; ``end`` if there is none."""
     for segment in segments:
         if segment.base_offset >= end:
             break
@@ -120,8 +120,8 @@ def _has_older_than(segments: Iterable[CleanableFacts], limit_ms: int) -> bool:
 
 
 def most_dirty_first(logs: Iterable[tuple[_Named, Dirtiness]]) -> list[_Named]:
-    """Those that it is time to clean, the one with the highest ratio first. Being overdue admits a log, and
-    gives it no priority; among equals the one with more to clean comes first."""
+    """The logs that it is time to clean, the highest ratio first. Being overdue makes a log eligible but
+    gives it no priority. With equal ratios, the one with more to clean comes first."""
     eligible = [
         (dirtiness.ratio, dirtiness.cleanable_bytes, name)
         for name, dirtiness in logs

@@ -1,12 +1,12 @@
-"""Which records are erased, and what is left of their batches.
+"""Decides which records are erased, and what is left of their batches.
 
 A batch that loses records keeps its offsets, its producer's fields and its leader epoch. One that loses all
-stays as an empty batch, a header without records, so that offsets follow each other without a gap and the
-producer's sequences go on. A batch of magic 0 or 1 that loses records becomes one of magic 2. Markers of
+records stays as an empty batch, a header without records, so that offsets follow each other without a gap and
+the producer's sequences go on. A batch of magic 0 or 1 that loses records becomes one of magic 2. Markers of
 transactions are never erased.
 
-Keys are looked for in the records sections; only of a batch that has one the records are decoded. Knows
-buffers and no files. Batches come with their checksums checked.
+Keys are searched in the records sections; records are decoded only if their batch has one of the keys. This
+module knows buffers but no files. The checksums of its batches are already checked.
 """
 
 from __future__ import annotations
@@ -27,38 +27,38 @@ from logstore.partition.cleaning.reports import MAX_LISTED_OFFSETS
 from logstore.partition.encoding.rows import copied
 
 Offsets = int | range | Iterable[int | range]
-"""What :meth:`Log.erase` takes as offsets."""
+"""The offsets argument of :meth:`Log.erase`."""
 
 _LAST_OFFSET = 2**63 - 1
 
 
 class ErasedRecords(NamedTuple):
-    """What a call asks for."""
+    """The keys and offsets that a call asks to erase."""
 
     keys: frozenset[bytes]
     starts: list[int]
-    """Of ranges of offsets, ascending; the ranges do not touch each other."""
+    """The first offsets of ranges, ascending; the ranges do not touch each other."""
     stops: list[int]
 
     def may_hold(self, base_offset: int, next_offset: int) -> bool:
-        """Whether offsets in ``[base_offset, next_offset)`` are asked for; any, if keys are."""
+        """Whether a record in ``[base_offset, next_offset)`` may have to go; True if there are keys."""
         return bool(self.keys) or self.has_offset(base_offset, next_offset)
 
     def has_offset(self, start: int, stop: int) -> bool:
-        """Whether an offset in ``[start, stop)`` is asked for."""
+        """Whether an offset in ``[start, stop)`` is to be erased."""
         number = bisect_right(self.stops, start)
         return number < len(self.starts) and self.starts[number] < stop
 
     def has(self, record: Record) -> bool:
-        """Whether it is asked for."""
+        """Whether the record is to be erased."""
         return record.key in self.keys or self.has_offset(record.offset, record.offset + 1)
 
 
 def check_erased(keys: Iterable[Bytes] | None, offsets: Offsets | None) -> ErasedRecords:
-    """What the arguments of a call ask for.
+    """Check the arguments of a call.
 
     Raises:
-        UsageError: there are none, or they are no keys or offsets.
+        UsageError: both are missing, or they are not keys or offsets.
     """
     if keys is None and offsets is None:
         raise UsageError("nothing to erase: give keys, offsets, or both")
@@ -86,7 +86,7 @@ def _checked_keys(keys: Iterable[Bytes]) -> frozenset[bytes]:
 
 
 def _pairs(offsets: Offsets) -> list[tuple[int, int]]:
-    """First and next offset of each range that is not empty."""
+    """The first and the next offset of each non-empty range."""
     if isinstance(offsets, int | range):
         offsets = [offsets]
     if isinstance(offsets, str | bytes | bytearray | memoryview) or not isinstance(offsets, Iterable):
@@ -109,7 +109,7 @@ def _pairs(offsets: Offsets) -> list[tuple[int, int]]:
 
 
 class BatchEraser:
-    """Goes over batches in the order of their offsets; those at or above ``end_offset`` stay as they are."""
+    """Erases records from batches, in offset order. Batches at or above ``end_offset`` are kept."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class BatchEraser:
         seed: bytes,
         level_of: Callable[[Codec], int | None] = lambda codec: None,
     ) -> None:
-        """``level_of`` says with which level to compress; ``seed`` is one of an offset map."""
+        """``level_of`` returns the level to compress with; ``seed`` is the seed for an offset map."""
         self.record_count = self.rewritten_batch_count = self.emptied_batch_count = 0
         self.offsets: list[int] = []
         self._erased = erased
@@ -128,11 +128,11 @@ class BatchEraser:
         self._keys: OffsetMap | None = None
         if erased.keys:
             self._keys = OffsetMap(bytes_for(len(erased.keys)), seed)
-            for key in erased.keys:  # to the map, all of them come again behind whatever is asked about
+            for key in erased.keys:  # so for the map, every record with one of these keys is superseded
                 self._keys.put(key, _LAST_OFFSET)
 
     def erase(self, buffer: Bytes, position: int, header: BatchHeader) -> bytearray:
-        """The batch at ``position``: :data:`KEPT`, or what to write in its place.
+        """Erase from the batch at ``position``. Returns :data:`KEPT`, or the batch to write in its place.
 
         Raises:
             CorruptionError: its records do not decode.
@@ -151,7 +151,7 @@ class BatchEraser:
         return KEPT if stays is None else self._without(section, start, end, stays, header)
 
     def _may_have_key(self, section: Bytes, start: int, end: int, header: BatchHeader) -> bool:
-        """Whether a record of the section has one of the keys; a hash may be wrong about it."""
+        """Whether a record of the section may have one of the keys: hashes can collide."""
         if self._keys is None:
             return False
         standings = self._keys.classify_section(
@@ -160,7 +160,7 @@ class BatchEraser:
         return Standing.SUPERSEDED in standings
 
     def _staying(self, records: Sequence[Record]) -> bytes | None:
-        """1 for each record that stays and 0 for one that goes; None if all stay. Counts them."""
+        """1 for each record that stays and 0 for each that goes; None if all stay. Adds to the counts."""
         going = [record.offset for record in records if self._erased.has(record)]
         if not going:
             return None
@@ -178,8 +178,8 @@ class BatchEraser:
         return keep_records(section, start, end, stays, like=header, level=level)
 
     def _erase_legacy(self, records: list[Record], header: BatchHeader) -> bytearray:
-        """An entry of magic 0 or 1. The new batch begins where the first of all its records was, were it one
-        that goes: an offset that no batch has would look like a loss."""
+        """Erase from an entry of magic 0 or 1. The new batch begins at the offset of its first record, even
+        if that record goes: an offset that no batch has would look like a loss."""
         stays = self._staying(records)
         if stays is None:
             return KEPT

@@ -1,13 +1,14 @@
-"""Erasing chosen records of one log for good: what they were is on none of its files afterwards.
+"""Erases chosen records of one log for good: afterwards their contents are in none of its files.
 
-First all segments that may hold one of the records are read and checked: damage ends the call there, and
-nothing was changed. Then, if there is such a record, the active segment is rolled if it holds one, everything
-is made durable, and each segment that holds one is written anew without it and takes the old one's place, by
-the same steps as in compaction (:mod:`~logstore.partition.recovery.leftovers`). The old files are removed at
-once; and so is at the end, found or not, whatever might hold such a record and is no part of the log.
+First all segments that may hold one of the records are read and checked: damage ends the call before anything
+is changed. Then, if there is such a record, the active segment is rolled if it holds one, and everything is
+made durable. Each segment that holds one is rewritten without it and replaces the old one, by the same steps
+as in compaction (:mod:`~logstore.partition.recovery.leftovers`). The old files are removed at once. At the
+end, even if no record was found, other files that might hold such a record and are not part of the log are
+removed too.
 
 A segment keeps its base and each batch its offsets, so that no gap appears where recovery and verification
-take one for a loss. A crash leaves each segment as it was or as it is to be; the next open removes the old
+would take it for a loss. A crash leaves each segment either old or rewritten; the next open removes the old
 files.
 """
 
@@ -36,7 +37,7 @@ from logstore.warning import inform
 
 
 class Erasure(Rewriting):
-    """One call of :meth:`Log.erase`. Used once, by whoever has the log's turn."""
+    """One call of :meth:`Log.erase`. Used once, by the thread that has the log's turn."""
 
     def __init__(
         self, log: LogWriter, erased: ErasedRecords, *, dry_run: bool, on_progress: OnEraseProgress | None
@@ -49,7 +50,7 @@ class Erasure(Rewriting):
         self._rewritten_count = self._saved_bytes = self._erased_count = 0
 
     def run(self) -> EraseReport:
-        """All of it."""
+        """Run the whole erasure."""
         clock = self._context.clock
         started_ms = clock.monotonic_ms()
         with self._log.guard.own_lock(), self._log.guard as core:
@@ -82,10 +83,11 @@ class Erasure(Rewriting):
         )
 
     def _tell_deletion(self, removed: Sequence[str]) -> None:
-        """Also of an erasure that was ended early. No key and no offset: those may be what was to go."""
+        """Log one line, even for an erasure that ended early. It names no key and no offset, because these
+        may have to be erased too."""
         if (self._rewritten_count or removed) and not self._is_dry_run:
             inform(
-                "%s: erased %d records, %d bytes, and removed %d files that were no part of the log: erase()",
+                "%s: erased %d records, %d bytes, and removed %d files that are not in the log: erase()",
                 self._log.partition,
                 self._erased_count,
                 self._saved_bytes,
@@ -104,7 +106,7 @@ class Erasure(Rewriting):
     # Finding
 
     def _find(self, view: LogView) -> set[int]:
-        """The base offsets of the segments that hold such a record."""
+        """The base offsets of the segments with a record to erase."""
         eraser = self._new_eraser(view.log_end_offset)
         sources = [
             source
@@ -120,7 +122,7 @@ class Erasure(Rewriting):
                     for at, header in piece.batches:
                         _erase(eraser, source, piece, at, header)
                 if eraser.record_count > count:
-                    source.segment.read_transaction_index()  # which is copied, so it must be sound
+                    source.segment.read_transaction_index()  # it will be copied, so it must be sound
                     found.add(source.segment.base_offset)
                     self._total_bytes += source.size_bytes
         return found
@@ -128,8 +130,8 @@ class Erasure(Rewriting):
     # Rewriting
 
     def _rewrite(self, found: set[int], eraser: BatchEraser) -> None:
-        """One segment after the other. None is referred to when its place is taken: its files are closed
-        then, and the disk frees them before the next one is written."""
+        """Rewrite the segments one after the other. No reference to an old segment is kept once it is
+        replaced: its files are then closed, and the disk frees them before the next one is written."""
         if not self._is_dry_run:
             self._make_ready(found)
         below = sources_below(self._core.view, eraser.end_offset, rolls=self._is_dry_run)
@@ -141,7 +143,7 @@ class Erasure(Rewriting):
                 self._rewrite_segment(source, eraser)
 
     def _make_ready(self, found: set[int]) -> None:
-        """Seal the active segment if records of it go, and make everything durable."""
+        """Seal the active segment if it loses records, and make everything durable."""
         with self._log.guard.own_lock(), self._log.guard as core:
             self._check()
             if core.active.base_offset in found:
@@ -171,7 +173,7 @@ class Erasure(Rewriting):
         self._saved_bytes += source.size_bytes - size_bytes
 
     def _copy(self, source: Source, eraser: BatchEraser, output: Output) -> None:
-        """Batches that stay as they are go on in slices."""
+        """Copy a segment without the erased records. Batches that stay as they are go in slices."""
         for piece in self._reading(source):
             row = KeptRow(output)
             for at, header in piece.batches:
@@ -186,8 +188,7 @@ class Erasure(Rewriting):
         output.add_aborted(source.segment.read_transaction_index().entries)
 
     def _replace(self, source: Source, output: CleanedSegment) -> None:
-        """The new segment takes the place of the old one, whose files go at once. The next call removes what
-        the disk does not let go now."""
+        """Replace the old segment, and remove its files at once, or in the next call if the disk refuses."""
         kinds = output.finish(source.segment.modified_ms)
         log = self._log
         with log.guard.own_lock(), log.guard as core:
@@ -198,15 +199,15 @@ class Erasure(Rewriting):
             log.waits.notify(log.core.view)
         log.removal.remove(renamed)
 
-    # What is no part of the log
+    # Files that are not part of the log
 
     def _list_leftovers(self) -> list[str]:
         files, directory = self._context.files, self._log.directory
         return [*deleted_names(files, directory), *aside_names(files, directory)]
 
     def _remove_leftovers(self) -> list[str]:
-        """Remove what might hold such a record: whether it does nobody can tell of bytes that were cut off.
-        And forget what is remembered of batches."""
+        """Remove the files that might hold such a record: for bytes that were cut off this cannot be decided.
+        Also clear the batch cache."""
         files, directory = self._context.files, self._log.directory
         with self._log.guard.own_lock(), self._log.guard as core, self._log.removal.lock:
             self._check()
@@ -234,7 +235,7 @@ class Erasure(Rewriting):
 
     @contextlib.contextmanager
     def _unless_deleted(self, source: Source) -> Iterator[None]:
-        """An error may be due to retention, which takes the segment away: then its records are gone."""
+        """Ignore an error if retention has deleted the segment meanwhile: then its records are gone."""
         try:
             yield
         except (CorruptionError, StorageError):

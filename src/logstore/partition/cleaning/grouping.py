@@ -1,4 +1,4 @@
-"""Which neighbouring segments compaction writes into one: a pure decision over sizes and offsets."""
+"""Which neighbouring segments compaction joins into one: a pure decision over sizes and offsets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from logstore.partition.segments.indexes import MAX_RELATIVE_OFFSET
 
 
 class GroupingFacts(NamedTuple):
-    """What counts of a segment."""
+    """What grouping looks at, for one segment."""
 
     base_offset: int
     next_base_offset: int
@@ -20,11 +20,11 @@ class GroupingFacts(NamedTuple):
 
 
 def plan_groups(segments: Sequence[GroupingFacts], *, config: TopicConfig) -> list[range]:
-    """The numbers of the segments that become one each, in order.
+    """The groups of segment numbers, in order; each group becomes one segment.
 
-    As many neighbours as keep, before they are cleaned, within ``segment_bytes`` and, for either index,
-    within ``segment_index_bytes``, and whose offsets are in reach of the first one's base. A segment that
-    alone is beyond a limit is a group of its own, and one without batches fits anywhere.
+    A group takes as many neighbours as stay, before cleaning, within ``segment_bytes`` and, for each index,
+    within ``segment_index_bytes``, and have their offsets in reach of the first one's base. A segment that
+    exceeds a limit by itself is a group of its own. One without batches fits anywhere.
     """
     groups: list[range] = []
     for number, segment in enumerate(segments):

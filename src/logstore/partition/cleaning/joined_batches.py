@@ -1,10 +1,10 @@
-"""Joining the small batches that compaction leaves: a header of 61 bytes and an index entry for each record
-would cost more than many a record itself.
+"""Joins the small batches that compaction leaves: a header of 61 bytes and an index entry for each record
+would often cost more than the record itself.
 
-Neighbours become one where nothing but their records and offsets would be lost: no transactions, no control
-records, no delete horizon, no active producer, one leader epoch, one codec. A large batch stays as it is. So
-does a batch of a former producer, unless it has lost records: who replays the log then knows that he does
-not see all.
+Neighbours are joined if only their records and offsets matter: no transactions, no control records, no delete
+horizon, no active producer, one leader epoch, one codec. A large batch stays as it is. So does a batch of a
+former producer, unless it has lost records: the gap shows a replay of the log that it does not see
+everything.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from logstore.format.header import (
 from logstore.model import AbortedTransaction, Bytes
 
 SMALL_BYTES: Final = 16 * 1024
-"""A batch of this size or more is left alone: what joining could save of it is less than 0.5 %."""
+"""A batch of this size or more is left alone: joining it would save less than 0.5 %."""
 
 _MAX_INT32 = 2**31 - 1
 _NEVER_BITS = CONTROL_BIT | TRANSACTIONAL_BIT | DELETE_HORIZON_BIT
 
 
 class Output(Protocol):
-    """Where batches go."""
+    """The receiver of batches."""
 
     size_bytes: int
-    """Of what was added."""
+    """The size of all added batches."""
     written_bytes: int
-    """Of that, what is in a file."""
+    """How much of that is written to a file."""
 
     def add(self, batches: Sequence[BatchHeader], data: Bytes) -> None:
-        """Batches one after the other; ``data`` must not change until :meth:`write`."""
+        """Add batches; ``data`` holds them one after the other and must not change until :meth:`write`."""
         ...
 
     def write(self) -> None: ...
@@ -53,14 +53,14 @@ class Output(Protocol):
 
 
 class JoiningRules(NamedTuple):
-    """What holds for one round."""
+    """The rules of one round."""
 
     end_offset: int
     """Batches from here on stay as they are."""
     limit_bytes: int
     """The largest batch that is made."""
     producers: Container[int]
-    """The active ones."""
+    """The active producers."""
     level_of: Callable[[Codec], int | None]
 
     def may_join(self, header: BatchHeader) -> bool:
@@ -79,7 +79,7 @@ class JoiningRules(NamedTuple):
         return has_gap and header.producer_id not in self.producers
 
     def fits(self, first: BatchHeader, size_bytes: int, header: BatchHeader) -> bool:
-        """Whether the batch may be joined to others, of ``size_bytes``, of which ``first`` is the first."""
+        """Whether the batch may be joined to others that begin with ``first`` and have ``size_bytes``."""
         return (
             size_bytes + header.size_bytes <= self.limit_bytes
             and header.attributes == first.attributes
@@ -87,13 +87,13 @@ class JoiningRules(NamedTuple):
             and header.last_offset - first.base_offset <= _MAX_INT32
             and (
                 not header.attributes & TIMESTAMP_TYPE_BIT
-                or header.max_timestamp_ms == first.max_timestamp_ms  # it is that of all records
+                or header.max_timestamp_ms == first.max_timestamp_ms  # the timestamp of all records
             )
         )
 
 
 class BatchJoiner:
-    """Takes batches that may be joined, in order, and hands them on, together where they fit."""
+    """Takes batches that may be joined, in order, and passes them on, joined if they fit."""
 
     def __init__(self, rules: JoiningRules) -> None:
         self._rules = rules
@@ -102,7 +102,7 @@ class BatchJoiner:
         self.joined_count = 0
         """Batches that became part of another one."""
         self.made_count = 0
-        """Batches that were made of them."""
+        """Batches that were made from them."""
 
     def add(self, header: BatchHeader, data: Bytes, output: Output) -> None:
         waiting = self._waiting
@@ -112,7 +112,7 @@ class BatchJoiner:
         self._waiting_bytes += header.size_bytes
 
     def flush(self, output: Output) -> None:
-        """Hand on what waits."""
+        """Pass on the waiting batches."""
         waiting, size_bytes = self._waiting, self._waiting_bytes
         self._waiting, self._waiting_bytes = [], 0
         if len(waiting) > 1:

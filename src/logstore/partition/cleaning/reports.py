@@ -1,4 +1,4 @@
-"""What a compaction and an erasure say of themselves, while they run and at their end. Values only."""
+"""The progress and the reports of compactions and erasures. Values only."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 from logstore.model import TopicPartition
 
 Throttle = Callable[[int], object]
-"""Called after each step with the number of bytes read and written since the last call: at most some hundred
-KiB, or one batch. It may sleep, or raise to abort the compaction."""
+"""Called after each step with the number of bytes read or written: about 1 MiB at most, or one batch if it is
+larger. It may sleep, or raise to abort the compaction."""
 
 
 class CompactionProgress(NamedTuple):
@@ -33,8 +33,8 @@ OnCompactionProgress = Callable[[CompactionProgress], object]
 class CompactionReport:
     """What a compaction did; with ``dry_run``, what it would do. All rounds are added up.
 
-    *Read* counts what was read, *kept* what is left of that in the log, *written* what was written for it. A
-    segment of which everything is kept is not rewritten.
+    *Read* counts what was read, *kept* how much of that stays in the log, *written* what was written for it.
+    A segment that is kept whole is not rewritten.
     """
 
     partition: TopicPartition
@@ -48,7 +48,7 @@ class CompactionReport:
     segment_count_before: int
     segment_count_after: int
     size_bytes_before: int
-    """Of the log."""
+    """The size of the log."""
     size_bytes_after: int
     read_bytes: int
     """Bytes of the segments that were compacted; those read to fill the map do not count."""
@@ -66,7 +66,7 @@ class CompactionReport:
     kept_record_count: int
     kept_tombstone_count: int
     removed_tombstone_count: int
-    """Tombstones that were the latest of their keys, and whose time was over (``delete_retention_ms``)."""
+    """Tombstones that were the latest of their keys and had expired (``delete_retention_ms``)."""
     removed_marker_count: int
     removed_keyless_count: int
     removed_aborted_count: int
@@ -117,14 +117,15 @@ class EraseReport:
     rewritten_batch_count: int
     """Batches that lost records."""
     emptied_batch_count: int
-    """Those of them that lost all records; their headers stay."""
+    """The rewritten batches that lost all records; their headers stay."""
     rewritten_segment_count: int
     size_bytes_before: int
-    """Of the log."""
+    """The size of the log."""
     size_bytes_after: int
     removed_files: tuple[str, ...]
-    """Files that were no longer part of the log, removed because they might have held such a record: those
-    that compaction, retention and truncation had left to be removed, and those that recoveries had kept."""
+    """Files that were no longer part of the log and might have held such a record, and were therefore
+    removed: those that compaction, retention and truncation had left to be removed, and those that recoveries
+    had kept."""
     elapsed_ms: int
 
     def _repr_html_(self) -> str:

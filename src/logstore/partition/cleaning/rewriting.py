@@ -1,4 +1,4 @@
-"""What compaction and erasing have in common: segments of one log are written anew while it goes on."""
+"""The shared part of compaction and erasing: rewriting segments of a log that stays in use."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from logstore.partition.writing.writer import LogWriter
 
 
 class Rewriting(ABC):
-    """One call. Used once, by whoever has the log's turn."""
+    """One call of either. Used once, by the thread that has the log's turn."""
 
     def __init__(self, log: LogWriter) -> None:
         self._log = log
         self._context = log.context
         self._core: LogCore = log.core
         self._truncation_count = 0
-        """Of the view that the call began with."""
+        """The truncation count of the view that the call began with."""
 
     def _check(self) -> None:
         """
         Raises:
-            ClosedError, RetriableError: the log changed, or goes.
+            ClosedError, RetriableError: the log is being closed, or was truncated meanwhile.
         """
         self._log.guard.check_usable()
         self._log.turn.check()
@@ -33,7 +33,7 @@ class Rewriting(ABC):
 
     @abstractmethod
     def _end_was_cut(self) -> RetriableError:
-        """What is raised if the log was truncated meanwhile."""
+        """The error to raise if the log was truncated meanwhile."""
 
     def _new_segment(self, base_offset: int, expected_bytes: int) -> CleanedSegment:
         return CleanedSegment(
@@ -45,8 +45,7 @@ class Rewriting(ABC):
         )
 
     def _discard(self, output: CleanedSegment) -> None:
-        """Remove what there is of an output that failed; after a failed swap the next open decides what
-        counts."""
+        """Remove the files of a failed output. After a failed swap they stay: the next open decides."""
         if self._log.guard.failure is None:
             with contextlib.suppress(StorageError):
                 output.remove()

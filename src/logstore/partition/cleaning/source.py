@@ -1,4 +1,4 @@
-"""The segments that compaction reads: batches in pieces, each with its checksum and its place checked."""
+"""The segments that compaction reads, piece by piece, with the checksum and place of each batch checked."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class SourcePiece(NamedTuple):
     """Some bytes of a segment with the whole batches in them."""
 
     buffer: memoryview
-    """Used again for the next piece: new memory for each costs as much as reading it."""
+    """Reused for the next piece: new memory for each piece costs as much as reading it."""
     position: int
-    """Where the buffer begins in the file."""
+    """The position in the file where the buffer begins."""
     batches: list[tuple[int, BatchHeader]]
     """(position in the buffer, header) of each batch, in order; the first begins at 0."""
     end: int
@@ -28,15 +28,15 @@ class SourcePiece(NamedTuple):
 
 
 class Source(NamedTuple):
-    """A segment that is read, as the view has it."""
+    """A segment to read, as it is in the view."""
 
     segment: Segment
     next_base_offset: int
     size_bytes: int
 
     def pieces(self, position: int = 0, end: int | None = None) -> Iterator[SourcePiece]:
-        """The batches between two positions at which batches begin; to the end of the segment, if ``end`` is
-        None.
+        """The batches between two positions at which batches begin; if ``end`` is None, to the end of the
+        segment.
 
         Raises:
             CorruptionError: one is damaged, or does not follow the one before.
@@ -67,7 +67,7 @@ class Source(NamedTuple):
 
     @staticmethod
     def _size_of_large(buffer: memoryview, position: int, end: int) -> int:
-        """How much memory the batch takes that is larger than ``buffer``; 0 if it is incomplete."""
+        """The size of a batch that is larger than ``buffer``; 0 if it is incomplete."""
         if len(buffer) < HEADER_BYTES:
             return 0
         wanted = decode_header(buffer).size_bytes
@@ -76,7 +76,7 @@ class Source(NamedTuple):
     def place(
         self, error: CorruptionError, piece: SourcePiece, at: int, header: BatchHeader
     ) -> CorruptionError:
-        """The error with the batch's place and offsets. In decompressed bytes nobody can look up a place."""
+        """The error with the batch's place and offsets. A position in decompressed bytes is of no use."""
         if header.attributes & CODEC_MASK or error.position is None:
             error.position = at
         error.base_offset, error.last_offset = header.base_offset, header.last_offset
@@ -84,7 +84,7 @@ class Source(NamedTuple):
 
 
 def sources_below(view: LogView, end: int, *, rolls: bool = False) -> list[Source]:
-    """The sealed segments that begin below ``end``; with ``rolls`` the active one as if it were sealed."""
+    """The sealed segments that begin below ``end``; with ``rolls`` the active one too."""
     return [
         Source(segment, view.next_base(number), view.size_of(number))
         for number, segment in enumerate(view.segments if rolls else view.segments[:-1])

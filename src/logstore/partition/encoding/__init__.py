@@ -1,1 +1,1 @@
-"""From what callers append to batches that can be written as they are."""
+"""Turns what callers append into batches that are ready to be written."""

@@ -1,9 +1,9 @@
-"""Batches that another process has encoded by the topic's rules: checked, then made this log's own.
+"""Adopts batches that another process has encoded by the topic's rules: checks them and makes them this log's
+own.
 
-The other process had no log to ask: its batches have no offsets, no leader epoch and no producer. They are
-held here against everything that a header and a checksum tell; records are not decoded, so what only they
-would tell (keys of a compacted topic, single timestamps) is the duty of whoever encoded them. Knows no
-locks.
+The other process had no log, so its batches have no offsets, no leader epoch and no producer. They are
+checked here by header and checksum. Records are not decoded, so the encoding process must check what only the
+records show (keys of a compacted topic, single timestamps). This module knows no locks.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from logstore.partition.segments.planned import PlannedAppend
 
 _SEQUENCE_COUNT: Final = 2**31
 _KNOWN_BITS: Final = CODEC_MASK | TIMESTAMP_TYPE_BIT
-"""What an encoder may set. It makes no transactional and no control batches."""
+"""The attribute bits that an encoder may set. It makes no transactional and no control batches."""
 
 
 def check_adopted(
     batches: Sequence[NewBatch], config: TopicConfig, now_ms: int, *, by_rules: bool = True
 ) -> list[BatchHeader]:
-    """The headers of encoded batches, which are whole and sound. With ``by_rules`` they are also held against
-    the topic's settings.
+    """Check that encoded batches are whole and sound, and return their headers. With ``by_rules`` the topic's
+    settings are checked too.
 
     Cost: one checksum, and 3 µs per batch.
 
     Raises:
         UsageError: a buffer cannot be written to.
         CorruptionError: the checksum or the structure of a batch is wrong.
-        InvalidRecordError, InvalidTimestampError, RecordTooLargeError: no encoder by these rules makes such a
-            batch; names its number and what is wrong.
+        InvalidRecordError, InvalidTimestampError, RecordTooLargeError: an encoder with these rules would not
+            make such a batch; the message names its number and what is wrong.
     """
     headers = []
     for number, batch in enumerate(batches):
@@ -79,7 +79,7 @@ def _header_of(number: int, batch: NewBatch) -> BatchHeader:
 
 
 def _fault(header: BatchHeader) -> str | None:
-    """What no encoder makes, whatever the topic's settings are."""
+    """What is wrong with the batch under any settings, or None."""
     if header.base_offset != 0:
         return f"base offset {header.base_offset}; it must be 0"
     if header.attributes & ~_KNOWN_BITS:
@@ -98,9 +98,9 @@ def _fault(header: BatchHeader) -> str | None:
 
 
 def _rule_fault(header: BatchHeader, config: TopicConfig) -> str | None:
-    """What an encoder by these settings does not make."""
+    """What is wrong with the batch under these settings, or None."""
     wanted = target_codec(config, header.codec)
-    if header.codec not in (wanted, Codec.NONE):  # plain is what does not compress
+    if header.codec not in (wanted, Codec.NONE):  # data that does not compress stays plain
         return f"codec {header.codec.name.lower()} where compression_type is {config.compression_type}"
     is_append_time = bool(header.attributes & TIMESTAMP_TYPE_BIT)
     if is_append_time != (config.message_timestamp_type == "LogAppendTime"):
@@ -118,8 +118,8 @@ def place_adopted(
     leader_epoch: int,
     now_ms: int,
 ) -> Iterator[PlannedAppend]:
-    """Give checked batches consecutive offsets and sequences, and the time of their append where the topic
-    wants it, in groups that each fit into one segment. They are changed in place and sealed anew.
+    """Give checked batches consecutive offsets and sequences, and the append time if the topic uses it, in
+    groups that each fit into one segment. They are changed in place and sealed again.
 
     Cost: one checksum, and 3 µs per batch.
     """
@@ -147,13 +147,13 @@ def place_adopted(
 
 
 def headers_of_file(files: Files, path: str) -> list[BatchHeader]:
-    """The headers of a file of adopted batches, one at least. Cost: a read of 61 bytes each.
+    """The headers of a file of adopted batches, at least one. Cost: a read of 61 bytes per batch.
 
     Raises:
-        StorageError: it cannot be read.
-        CorruptionError: it does not consist of whole batches.
-        InvalidRecordError: a batch is none that an encoder makes and an idempotent producer sends, or of
-            another producer than the first.
+        StorageError: the file cannot be read.
+        CorruptionError: the file does not consist of whole batches.
+        InvalidRecordError: a batch is not one that an encoder makes and an idempotent producer sends, or
+            comes from another producer than the first.
     """
     headers: list[BatchHeader] = []
     file = files.open(path)
@@ -162,9 +162,9 @@ def headers_of_file(files: Files, path: str) -> list[BatchHeader]:
         while position < end or not headers:
             header = decode_header(file.read_at(position, HEADER_BYTES))
             if header.magic != MAGIC or not header.has_producer or header.attributes & ~_KNOWN_BITS:
-                raise InvalidRecordError(f"{path}: no batch of an idempotent producer at {position}")
+                raise InvalidRecordError(f"{path}: the batch at {position} has no idempotent producer")
             if headers and header.producer_id != headers[0].producer_id:
-                raise InvalidRecordError(f"{path}: a batch of another producer at {position}")
+                raise InvalidRecordError(f"{path}: the batch at {position} is from another producer")
             headers.append(header)
             position += header.size_bytes
     except CorruptionError as error:

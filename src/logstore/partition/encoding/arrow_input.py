@@ -1,8 +1,8 @@
-"""Columns of Apache Arrow that users append: which are taken, and how they become batches.
+"""Columns of Apache Arrow that users append: which types are accepted, and how they become batches.
 
-Arrow data comes in many types for the same thing; it is brought into one form here, mostly without copying.
-Ordinary rows are then encoded from Arrow's buffers in compiled code. Whatever is out of the ordinary becomes
-lists of Python values and goes the way of all rows, whose checks say what is wrong.
+Arrow has many types for the same thing; this module converts them to one form, mostly without copying.
+Ordinary rows are then encoded from Arrow's buffers in compiled code. All other rows become lists of Python
+values and are encoded like records, with checks that say what is wrong.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _HEADERS_TYPE = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("valu
 _INT64 = pa.int64()
 
 _NO_ENDS = bytes(8)
-"""Of an array without rows, which may come without buffers."""
+"""The offsets of an array without rows, which may have no buffers."""
 
-# Types are told apart by their numbers: pyarrow's own questions take half a microsecond each, and a call that
-# appends 1,000 rows asks a dozen.
+# Types are compared by their ids: pyarrow's own predicates take half a microsecond each, and a call that
+# appends 1,000 rows makes a dozen.
 _LARGE_BINARY = pa.large_binary().id
 _READY = {
     "key": (pa.binary().id, _LARGE_BINARY),
@@ -36,13 +36,13 @@ _READY = {
     "timestamp_ms": (_INT64.id,),
     "headers": (),
 }
-"""What is encoded as it is, by column."""
+"""The types that are encoded as they are, by column."""
 
 _ERRORS = (pa.ArrowException, ValueError, TypeError, NotImplementedError)
 
 
 class ArrowRows(NamedTuple):
-    """Some rows, each column an array of one of a few types; None for a column that is not there."""
+    """Some rows. Each column is an array of one of a few types, or None if it is missing."""
 
     row_count: int
     keys: Any
@@ -58,7 +58,7 @@ def encode(data: Any, encoder: RowEncoder, now_ms: int) -> Sequence[NewBatch]:
     """The rows of ``data`` in batches at base offset 0.
 
     Raises:
-        UsageError: it is no Arrow data.
+        UsageError: it is not Arrow data.
         InvalidRecordError, InvalidTimestampError, RecordTooLargeError: a column or a row is refused.
     """
     parts = [rows_of(batch) for batch in record_batches_of(data)]
@@ -76,11 +76,11 @@ _OF_PANDAS = ". It is the index of a pandas DataFrame: reset_index(drop=True) le
 
 
 def record_batches_of(data: Any) -> list[Any]:
-    """The record batches of any Arrow data, their columns known by name.
+    """The record batches of any Arrow data, after checking the names of the columns.
 
     Raises:
-        UsageError: it is no Arrow data.
-        InvalidRecordError: a column is unknown, there twice, or missing.
+        UsageError: it is not Arrow data.
+        InvalidRecordError: a column is unknown, given twice, or missing.
     """
     if isinstance(data, pa.RecordBatch):
         schema, batches = data.schema, [data]
@@ -101,8 +101,8 @@ def record_batches_of(data: Any) -> list[Any]:
 def _table_of(data: Any) -> Any:
     try:
         return pa.table(data)
-    except pa.ArrowInvalid as error:  # a series, for one: it has the method too
-        raise UsageError(f"data is a {type(data).__name__} that is no table: {error}") from error
+    except pa.ArrowInvalid as error:  # for example a series: it has the method too
+        raise UsageError(f"data is a {type(data).__name__} that is not a table: {error}") from error
 
 
 def _check_names(names: list[str]) -> None:
@@ -119,10 +119,10 @@ def _check_names(names: list[str]) -> None:
 
 
 def rows_of(batch: Any) -> ArrowRows:
-    """The columns of a record batch in the types that are taken.
+    """The columns of a record batch, converted to the accepted types.
 
     Raises:
-        InvalidRecordError: a column is of another type; names both.
+        InvalidRecordError: a column has another type; the message names both.
     """
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     return ArrowRows(
@@ -146,14 +146,16 @@ def _converted(name: str, array: Any, convert: Callable[[Any], Any], wanted: str
             array = _decoded(array)
         converted = convert(array)
     except _ERRORS as error:
-        raise InvalidRecordError(f"column {name!r} of type {array.type} is not to be had: {error}") from None
+        raise InvalidRecordError(
+            f"column {name!r} of type {array.type} cannot be converted: {error}"
+        ) from None
     if converted is None:
         raise InvalidRecordError(f"column {name!r} is {array.type}; it must be {wanted}")
     return converted
 
 
 def _decoded(array: Any) -> Any:
-    """The values of a dictionary's rows. pyarrow takes none out of a dictionary of views."""
+    """The values of a dictionary's rows. pyarrow cannot decode a dictionary of views."""
     if str(array.type.value_type) in ("binary_view", "string_view"):
         array = pa.DictionaryArray.from_arrays(array.indices, _payloads(array.dictionary))
     return array.dictionary_decode()
@@ -176,7 +178,7 @@ def _timestamps(array: Any) -> Any:
     kind = array.type
     if pa.types.is_integer(kind):
         return array.cast(_INT64)
-    if pa.types.is_timestamp(kind):  # finer units lose what is below a millisecond
+    if pa.types.is_timestamp(kind):  # finer units are cut to milliseconds
         is_finer = kind.unit in ("us", "ns")
         return array.cast(pa.timestamp("ms", kind.tz), safe=not is_finer).cast(_INT64)
     return None
@@ -186,7 +188,7 @@ def _headers(array: Any) -> Any:
     kind = array.type
     if pa.types.is_map(kind):
         pairs = pa.StructArray.from_arrays([array.keys, array.items], ["key", "value"])
-        array = pa.Array.from_buffers(  # as it is, nulls and slice: from_arrays takes no mask with a slice
+        array = pa.Array.from_buffers(  # keeps nulls and slice: from_arrays takes no mask with a slice
             pa.list_(pairs.type), len(array), array.buffers()[:2], array.null_count, array.offset, [pairs]
         )
     elif not _is_list_of_headers(kind):
@@ -207,7 +209,7 @@ def _is_list_of_headers(kind: Any) -> bool:
 
 
 def _has_wanted_keys(rows: ArrowRows, encoder: RowEncoder) -> bool:
-    """Whether no key is null that must be there, told without looking at single rows."""
+    """Whether all required keys are there, found without looking at single rows."""
     if encoder.rules.needs_keys and (rows.keys is None or rows.keys.null_count):
         return False
     return rows.headers is None or not rows.headers.values.null_count
@@ -252,11 +254,11 @@ def _timestamp_slice(array: Any, now_ms: int) -> tuple[int, Any] | None:
     return array.offset, array.buffers()[1]
 
 
-# Rows that need a look --------------------------------------------------------------------------------------
+# Rows that are not ordinary ---------------------------------------------------------------------------------
 
 
 def _columns_of(parts: list[ArrowRows], now_ms: int) -> Columns:
-    """The rows as lists of values, checked as rows are."""
+    """The rows as lists of values, with the checks of records."""
     for part in parts:
         _check_data(part)
     timestamps: Any = now_ms
@@ -281,7 +283,7 @@ def _listed(array: Any, row_count: int) -> list[Any]:
 
 
 def _check_data(rows: ArrowRows) -> None:
-    """Foreign arrays may say anything of their buffers."""
+    """Validate the arrays: foreign ones may be wrong about their buffers."""
     for name, array in zip(("key", "value", "timestamp_ms", "headers"), rows[1:], strict=True):
         try:
             if array is not None:
@@ -299,16 +301,17 @@ def _pairs(number: int, pairs: list[dict[str, Any]] | None) -> Any:
 
 
 def divide(data: Any, partition_count: int, of_value: Callable[[bytes | None], int]) -> dict[int, Any]:
-    """A table for each partition, its rows in order: by key, and by ``of_value`` where the key is null.
+    """Divide the rows among partitions, in order: by key, or by ``of_value`` if the key is null. Returns a
+    table for each partition.
 
     Raises:
-        UsageError, InvalidRecordError: as :func:`encode`, of the data as a whole.
+        UsageError, InvalidRecordError: as :func:`encode`, for the data as a whole.
     """
     divided: dict[int, list[Any]] = {}
     schema = None
     for batch in record_batches_of(data):
         rows = rows_of(batch)
-        converted = _batch_of(rows)  # not the batch itself: pyarrow takes no rows out of columns of views
+        converted = _batch_of(rows)  # not the batch itself: pyarrow cannot take rows from columns of views
         schema = converted.schema
         for partition, part in divide_by(converted, _partitions_of(rows, partition_count, of_value)):
             divided.setdefault(partition, []).append(part)
@@ -336,8 +339,8 @@ def _partitions_of(rows: ArrowRows, partition_count: int, of_value: Callable[[by
 
 
 def divide_by(data: Any, partitions: Any) -> Iterator[tuple[int, Any]]:
-    """(partition, its rows in order) of a table or record batch and a number for each of its rows. Cost: 0.1
-    µs per row, and a copy."""
+    """Divide a table or record batch by a partition number for each row: yields (partition, its rows in
+    order). Cost: 0.1 µs per row, and a copy."""
     order = pc.sort_indices(partitions)  # rows of one partition keep their order
     ordered = data.take(order)
     counts = {pair["values"]: pair["counts"] for pair in pc.value_counts(partitions).to_pylist()}
@@ -348,11 +351,11 @@ def divide_by(data: Any, partitions: Any) -> Iterator[tuple[int, Any]]:
 
 
 def partitions_of_keys(keys: Any, partition_count: int) -> Any:
-    """The partition of each key of an array or chunked array, binary or text, as Kafka's murmur2 has it; null
-    where the key is. Cost: compiled 15 ns per key, plain 1.5 µs.
+    """The partition of each key of an array or chunked array, binary or text, by Kafka's murmur2; null for a
+    null key. Cost: compiled 15 ns per key, plain 1.5 µs.
 
     Raises:
-        InvalidRecordError: it is no column of keys.
+        InvalidRecordError: it is not a column of keys.
     """
     if isinstance(keys, pa.ChunkedArray):
         keys = keys.combine_chunks()
@@ -369,7 +372,7 @@ def partitions_of_keys(keys: Any, partition_count: int) -> Any:
         partition_count,
     )
     if found is None:
-        raise InvalidRecordError("column 'key' is not valid Arrow data: its offsets lead out of its bytes")
+        raise InvalidRecordError("column 'key' is not valid Arrow data: an offset lies outside its bytes")
     partitions = pa.Array.from_buffers(pa.int32(), len(column), [None, pa.py_buffer(found)])
     if not column.null_count:
         return partitions

@@ -1,11 +1,12 @@
-"""Checking and preparing batches before they are appended: a pure plan, nothing is written here.
+"""Checks and prepares batches before they are appended: a pure plan, nothing is written here.
 
-A leader's batches are held against the topic's configuration (Kafka's LogValidator) and get their offsets; a
-follower's keep their offsets and must only follow the log. Either way the result is batches that can be
-written as they are.
+A leader's batches are checked against the topic's configuration (Kafka's LogValidator) and get their offsets;
+a follower's keep their offsets and must only follow the log. Either way the resulting batches are ready to be
+written.
 
-Each is done in two steps. What takes time (checksum, records, encoding anew) needs no lock and works on bytes
-that nobody else can change; what depends on the log end comes second, and is a patch or a comparison.
+Each is done in two steps. The slow part (checksum, records, encoding again) needs no lock and works on bytes
+that no other code can change. The part that depends on the log end comes second, and is a patch or a
+comparison.
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ MAX_REPORTED_RECORDS = 10
 """An error lists this many of the refused records."""
 
 _NOT_AT_ONCE: Final = CONTROL_BIT | TIMESTAMP_TYPE_BIT
-"""A batch with one of these attributes is looked at record by record."""
+"""A batch with one of these attributes is checked record by record."""
 
 
 def largest_batch_bytes(config: TopicConfig) -> int:
-    """The largest batch that a leader takes: it must fit into a segment, too."""
+    """The largest batch that a leader takes: it must also fit into a segment."""
     return min(config.max_message_bytes, config.segment_bytes)
 
 
@@ -71,12 +72,12 @@ def check_batch_size(size_bytes: int, config: TopicConfig) -> None:
 def check_timestamps(
     timestamps: Sequence[int], config: TopicConfig, now_ms: int, *, by_unit: bool = False
 ) -> None:
-    """Hold create timestamps against the topic's bounds; -1 always passes. ``by_unit``: also ask whether they
-    look like milliseconds, as of records that a program has made; encoded batches are taken as they are.
+    """Check create timestamps against the topic's bounds; -1 always passes. ``by_unit`` also checks that they
+    look like milliseconds, for records made by a program; encoded batches are taken as they are.
 
     Raises:
-        InvalidTimestampError: says how many there are, and names up to ten records and the bounds, or the
-            unit.
+        InvalidTimestampError: timestamps are out of bounds or in another unit. The message says how many, and
+            names up to ten records and the bounds, or the unit.
     """
     if config.message_timestamp_type != "CreateTime" or not timestamps:
         return
@@ -131,28 +132,28 @@ def split_batches(data: Bytes) -> list[tuple[int, BatchHeader]]:
 def check_produced(
     data: Bytes, *, config: TopicConfig, origin: AppendOrigin, now_ms: int
 ) -> bytearray | None:
-    """Check one batch as it came from a producer, and make what the topic stores of it; all that it then
-    lacks is its place (:func:`place_produced`). Needs no lock. None if ``data`` holds no whole batch.
+    """Check one batch from a producer, and make the batch that the topic stores; it then lacks only its place
+    (:func:`place_produced`). Needs no lock. None if ``data`` holds no whole batch.
 
-    The bytes stay as they are but for timestamp type and largest timestamp, unless the codec of the topic,
-    gaps in the offsets or the magic make it necessary to encode the records anew. They are copied before they
-    are looked at, so it does not matter if the caller's change meanwhile. Cost: the copy, the checksum, and
-    compiled 0.01 µs per record of 100 bytes and 3 µs, where nothing is out of the ordinary; else, and plain,
-    that of decoding. Compressed ones are decompressed.
+    The bytes stay as they are, except for timestamp type and largest timestamp, unless the codec of the
+    topic, gaps in the offsets or the magic make it necessary to encode the records again. They are copied
+    before they are checked, so the caller's buffer may change meanwhile. Cost: the copy, the checksum, and
+    for an ordinary batch with the compiled module 3 µs and 0.01 µs per record of 100 bytes. Otherwise it
+    costs as much as decoding. Compressed batches are decompressed.
 
     Raises:
         CorruptionError: the batch's CRC or structure is wrong.
-        InvalidRecordError, InvalidTimestampError, RecordTooLargeError: the rules of the topic refuse it.
+        InvalidRecordError, InvalidTimestampError, RecordTooLargeError: the topic's rules refuse it.
     """
     batch = bytearray(data)
     batches = split_batches(batch)
     if not batches:
         return None
     _, header = batches[0]
-    _check_single_batch(batches)
+    check_single_batch(batches)
     check_batch_size(header.size_bytes, config)
     if origin is AppendOrigin.CLIENT:
-        _check_client_batch(header)
+        check_client_batch(header)
     del batch[header.size_bytes :]
     largest_ms = _largest_timestamp_in_place(batch, header, config, now_ms)
     if largest_ms is None:
@@ -171,14 +172,14 @@ def place_produced(batch: bytearray, *, base_offset: int, leader_epoch: int) -> 
     return PlannedAppend([batch], [place_batch(batch, base_offset, leader_epoch)])
 
 
-def _check_single_batch(batches: Sequence[tuple[int, BatchHeader]]) -> None:
+def check_single_batch(batches: Sequence[tuple[int, BatchHeader]]) -> None:
     if len(batches) > 1 and any(header.magic >= 2 or header.codec is not Codec.NONE for _, header in batches):
-        raise InvalidRecordError(f"an append takes exactly one batch; {len(batches)} were given")
+        raise InvalidRecordError(f"an append takes exactly one batch, not {len(batches)}")
     if len(batches) > 1:
         raise InvalidRecordError("records of magic 0 and 1 are appended one entry at a time")
 
 
-def _check_client_batch(header: BatchHeader) -> None:
+def check_client_batch(header: BatchHeader) -> None:
     if header.magic < 2:
         return
     if header.base_offset != 0:
@@ -196,8 +197,8 @@ def _check_client_batch(header: BatchHeader) -> None:
 def _largest_timestamp_in_place(
     batch: bytearray, header: BatchHeader, config: TopicConfig, now_ms: int
 ) -> int | None:
-    """The largest timestamp of a batch whose bytes can stay and that all rules let pass, without making a
-    record. None of any other batch, whatever it is about it."""
+    """The largest timestamp of a batch that passes all rules and whose bytes can stay, found without making a
+    record. None for any other batch, for whatever reason."""
     if header.magic < MAGIC or header.attributes & _NOT_AT_ONCE:
         return None
     if not _has_no_gap(header):
@@ -211,7 +212,7 @@ def _largest_timestamp_in_place(
 
 
 def _are_within(facts: RecordFacts, config: TopicConfig, now_ms: int) -> bool:
-    """Whether :func:`check_timestamps` would let all of them pass."""
+    """Whether :func:`check_timestamps` would accept all of them."""
     if config.message_timestamp_type != "CreateTime":
         return True
     return (
@@ -223,18 +224,18 @@ def _are_within(facts: RecordFacts, config: TopicConfig, now_ms: int) -> bool:
 def _check_each_record(
     batch: bytearray, header: BatchHeader, config: TopicConfig, now_ms: int
 ) -> tuple[bytearray, BatchHeader, int]:
-    """Hold a batch against the rules record by record, and encode it anew if its bytes cannot stay. Returns
-    what is stored, and the largest timestamp of the records."""
+    """Check a batch against the rules record by record, and encode it again if its bytes cannot stay. Returns
+    the batch to store with its header, and the largest timestamp of the records."""
     records = decode_batch(batch, 0, header)
-    _check_records(header, records, config, now_ms)
+    check_records(header, records, config, now_ms)
     codec = target_codec(config, header.codec)
     if not header.is_control and not _fits_in_place(header, codec, config):
-        batch = _rebuild(header, records, codec, config)
+        batch = rebuild(header, records, codec, config)
         header = decode_header(batch)
     return batch, header, max((record.timestamp_ms for record in records), default=NO_TIMESTAMP_MS)
 
 
-def _check_records(header: BatchHeader, records: Sequence[Record], config: TopicConfig, now_ms: int) -> None:
+def check_records(header: BatchHeader, records: Sequence[Record], config: TopicConfig, now_ms: int) -> None:
     if header.is_control:
         return
     appends_time = config.message_timestamp_type == "LogAppendTime"
@@ -251,7 +252,7 @@ def _check_records(header: BatchHeader, records: Sequence[Record], config: Topic
 def check_keys(keys: Sequence[Bytes | None]) -> None:
     """
     Raises:
-        InvalidRecordError: a record for a compacted topic has no key; names up to ten of them.
+        InvalidRecordError: a record for a compacted topic has no key; the message names up to ten of them.
     """
     if None in keys:
         missing = [number for number, key in enumerate(keys) if key is None]
@@ -260,8 +261,8 @@ def check_keys(keys: Sequence[Bytes | None]) -> None:
 
 
 def _fits_in_place(header: BatchHeader, codec: Codec, config: TopicConfig) -> bool:
-    """Whether the bytes can stay: the codec and the magic are those on disk, the offsets have no gap, and no
-    record changes its timestamp with the batch's timestamp type."""
+    """Whether the bytes can stay: codec and magic are those on disk, the offsets have no gap, and no record
+    changes its timestamp with the batch's timestamp type."""
     if header.magic < 2 or codec != header.codec:
         return False
     if (
@@ -273,13 +274,13 @@ def _fits_in_place(header: BatchHeader, codec: Codec, config: TopicConfig) -> bo
 
 
 def _has_no_gap(header: BatchHeader) -> bool:
-    """Of a batch of magic 2 whose records were found right: their offsets rise, and lie within the header's.
-    Nothing is as long as a header can say."""
+    """Whether the offsets of a batch of magic 2 are dense. Its records were checked before: their offsets
+    rise and lie within the header's, so comparing the counts is enough."""
     return header.record_count == header.last_offset_delta + 1
 
 
-def _rebuild(header: BatchHeader, records: Sequence[Record], codec: Codec, config: TopicConfig) -> bytearray:
-    """Encode the records anew with offsets 0, 1, 2 and so on."""
+def rebuild(header: BatchHeader, records: Sequence[Record], codec: Codec, config: TopicConfig) -> bytearray:
+    """Encode the records again, with offsets 0, 1, 2 and so on."""
     dense = [record._replace(offset=number) for number, record in enumerate(records)]
     like = header._replace(
         magic=MAGIC,
@@ -296,7 +297,7 @@ def target_codec(config: TopicConfig, source: Codec) -> Codec:
 
 
 def compression_level(config: TopicConfig, codec: Codec) -> int | None:
-    """The topic's level for a codec; None where the codec has none."""
+    """The topic's level for a codec; None if the codec has no levels."""
     levels = {
         Codec.GZIP: config.compression_gzip_level,
         Codec.LZ4: config.compression_lz4_level,
@@ -312,8 +313,7 @@ def check_replicated(data: Bytes) -> PlannedAppend | None:
     """Check batches that were copied from a leader; they keep offsets, epochs and bytes. Needs no lock. None
     if ``data`` holds no whole batch.
 
-    Bytes that somebody could change meanwhile are copied first. Cost: that, the checksum, and 0.3 µs per
-    batch.
+    A buffer that could change meanwhile is copied first. Cost: the copy, the checksum, and 0.3 µs per batch.
 
     Raises:
         CorruptionError: a batch's CRC or structure is wrong.
@@ -325,7 +325,7 @@ def check_replicated(data: Bytes) -> PlannedAppend | None:
     batches = split_batches(view)
     if not batches:
         return None
-    _check_rising(batches)
+    check_rising(batches)
     return PlannedAppend(
         [view[position : position + header.size_bytes] for position, header in batches],
         [header for _, header in batches],
@@ -347,7 +347,7 @@ def check_follows(planned: PlannedAppend, log_end_offset: int) -> None:
         )
 
 
-def _check_rising(batches: Sequence[tuple[int, BatchHeader]]) -> None:
+def check_rising(batches: Sequence[tuple[int, BatchHeader]]) -> None:
     previous = -1
     for position, header in batches:
         if header.base_offset <= previous:

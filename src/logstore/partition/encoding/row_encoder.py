@@ -1,8 +1,8 @@
-"""From new records to batches in their place: what a leader does with records appended directly.
+"""Encodes new records into batches and places them, as a leader does with records appended directly.
 
 Encoding needs no lock and no offset; placing gives each batch its base offset and epoch, 12 bytes that the
-CRC does not cover. Rows about which all is ordinary are encoded as they are, where the compiled loops are in
-use; all others go by columns, whose checks say what is wrong. Both make the same batches.
+CRC does not cover. If the compiled loops are in use, ordinary rows are encoded as they are. All other rows go
+through columns, whose checks say what is wrong. Both make the same batches.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ _MAX_INT16 = 2**15 - 1
 def check_producer(producer: ProducerIdentity) -> None:
     """
     Raises:
-        InvalidRecordError: it is something else, or a field is not a number of its range; names it.
+        InvalidRecordError: it is something else, or a field is not a number in its range; the message names
+            it.
     """
     if not isinstance(producer, ProducerIdentity):
         raise InvalidRecordError(f"producer is a {type(producer).__name__}; it must be a ProducerIdentity")
@@ -64,7 +65,7 @@ def check_producer(producer: ProducerIdentity) -> None:
 def check_coordinator_epoch(epoch: int) -> None:
     """
     Raises:
-        InvalidRecordError: it is not a number of its range.
+        InvalidRecordError: it is not a number in its range.
     """
     if type(epoch) is not int or not 0 <= epoch <= _MAX_INT32:
         raise InvalidRecordError(
@@ -73,7 +74,7 @@ def check_coordinator_epoch(epoch: int) -> None:
 
 
 class RowEncoder:
-    """Makes batches of rows, by one configuration. Never changes, so threads encode side by side."""
+    """Makes batches from rows, by one configuration. Never changes, so threads encode in parallel."""
 
     __slots__ = ("_batch_bytes", "_codec", "_largest_bytes", "config", "rules")
 
@@ -95,13 +96,13 @@ class RowEncoder:
 
     @property
     def max_record_bytes(self) -> int:
-        """A record that may take more than this might not fit into any batch."""
+        """A record that may need more bytes than this might not fit into any batch."""
         return self._largest_bytes - HEADER_BYTES
 
     def encode(
         self, rows: list[Any] | tuple[Any, ...], now_ms: int, producer: ProducerIdentity | None = None
     ) -> Sequence[NewBatch]:
-        """The rows in batches of about ``batch_bytes``, or in one, of a producer, at base offset 0.
+        """The rows in batches of about ``batch_bytes`` at base offset 0; for a producer in a single batch.
 
         Raises:
             UsageError, InvalidRecordError, InvalidTimestampError: a row cannot be a record of this topic.
@@ -122,13 +123,13 @@ class RowEncoder:
     def encode_by_columns(
         self, rows: list[Any] | tuple[Any, ...], now_ms: int, producer: ProducerIdentity | None
     ) -> Sequence[NewBatch]:
-        """As :meth:`encode`, for rows of any kind."""
+        """Like :meth:`encode`, for rows of any kind."""
         return self.encode_columns(columns_of(rows, now_ms), now_ms, producer)
 
     def encode_columns(
         self, columns: Columns, now_ms: int, producer: ProducerIdentity | None = None
     ) -> Sequence[NewBatch]:
-        """As :meth:`encode`, of rows that are columns already."""
+        """Like :meth:`encode`, for rows that are columns already."""
         if not isinstance(columns.timestamps, int):
             check_timestamps(columns.timestamps, self.config, now_ms, by_unit=True)
         if self.config.compacts:
@@ -138,8 +139,8 @@ class RowEncoder:
         return encode_columns(parts, self.config, now_ms, producer)
 
     def encode_chunks(self, chunks: list[Chunk], now_ms: int) -> Sequence[NewBatch] | None:
-        """Rows of Arrow's buffers in batches of about ``batch_bytes``; None if anything about them is out of
-        the ordinary. They have the keys that :attr:`rules` want.
+        """Rows from Arrow buffers in batches of about ``batch_bytes``; None if any of them is not ordinary.
+        They must have the keys that :attr:`rules` require.
 
         Raises:
             RecordTooLargeError: as :meth:`encode`.
@@ -148,7 +149,7 @@ class RowEncoder:
         return None if batches is None else self._finish(batches)
 
     def encode_gathered(self, gathered: GatheredRows, now_ms: int) -> Sequence[NewBatch]:
-        """The gathered rows in one batch; as :meth:`encode`."""
+        """Like :meth:`encode`, for the gathered rows in one batch."""
         batch = gathered.encode(now_ms)
         if batch is None:
             return encode_columns([columns_of_gathered(gathered.rows)], self.config, now_ms)
@@ -167,7 +168,7 @@ class RowEncoder:
         level = compression_level(self.config, self._codec)
         records = compress(self._codec, memoryview(batch)[HEADER_BYTES:], level)
         packed = seal_batch(header._replace(attributes=header.attributes | self._codec), records)
-        # Data that does not compress grows a little; plain it may still fit.
+        # Compressing can make data a little larger; uncompressed it may still fit.
         return batch if len(packed) > self._largest_bytes else packed
 
 
@@ -177,7 +178,7 @@ def encode_columns(
     """One batch for each part, at base offset 0.
 
     Raises:
-        InvalidRecordError: a record cannot be encoded; names it.
+        InvalidRecordError: a record cannot be encoded; the message names it.
         RecordTooLargeError: a batch is larger than ``max_message_bytes``, or than a segment.
     """
     codec = target_codec(config, Codec.NONE)
@@ -207,7 +208,7 @@ def _encode(
         transactional=identity.transactional,
     )
     if codec is not Codec.NONE and len(batch) > largest_batch_bytes(config):
-        # Data that does not compress grows a little; plain it may still fit.
+        # Compressing can make data a little larger; uncompressed it may still fit.
         return _encode(part, Codec.NONE, config, now_ms, producer)
     return batch
 

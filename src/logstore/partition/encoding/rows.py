@@ -1,9 +1,9 @@
-"""What users hand to ``append`` and ``extend``, as the columns that the encoder takes.
+"""Turns the arguments of ``append`` and ``extend`` into the columns that the encoder takes.
 
-Turning rows into columns costs least when all rows are of one shape, so the common shapes are recognised as
-a whole: all :class:`~logstore.model.NewRecord`, or all ``(key, value)`` pairs. Whatever leaves here can be
-encoded: keys and values are ``bytes`` or None (other buffers are copied, the caller may change them later),
-timestamps are milliseconds, header keys are text that UTF-8 can hold.
+Turning rows into columns costs least when all rows have one shape, so the common shapes are recognised as a
+whole: all :class:`~logstore.model.NewRecord`, or all ``(key, value)`` pairs. The resulting columns can always
+be encoded: keys and values are ``bytes`` or None (other buffers are copied, because the caller may change
+them later), timestamps are milliseconds, header keys are text that UTF-8 can hold.
 """
 
 from __future__ import annotations
@@ -57,20 +57,20 @@ def columns_of(records: NewRecords, now_ms: int) -> Columns:
     """
     Raises:
         UsageError: ``records`` is not an iterable of records.
-        InvalidRecordError: one of them, or a field of one, cannot be a record; names it and the field.
+        InvalidRecordError: one of them, or a field of one, is not valid; the message names it and the field.
     """
-    rows = list_of(records)  # a copy: whoever gave the list may change it meanwhile
+    rows = list_of(records)  # a copy: the caller may change the list meanwhile
     kinds = set(map(type, rows))
     if kinds == {tuple} and len(widths := set(map(len, rows))) == 1 and widths <= {2, 3, 4}:
         keys, values, *rest = zip(*rows, strict=True)
         return _columns(keys, values, rest[1] if len(rest) > 1 else (), rest[0] if rest else None, now_ms)
     if kinds != {NewRecord}:
-        rows = [_new_record(number, row) for number, row in enumerate(rows)]
+        rows = [new_record(number, row) for number, row in enumerate(rows)]
     return _transpose(cast("list[NewRecord]", rows), now_ms)
 
 
 def list_of(records: Any) -> list[Any]:
-    """The records of an iterable, which is used up.
+    """The records of an iterable as a list; uses up the iterable.
 
     Raises:
         UsageError: ``records`` is not an iterable of records.
@@ -107,7 +107,7 @@ def _columns(keys: Any, values: Any, headers: Any, timestamps: Any, now_ms: int)
 
 
 def columns_of_gathered(rows: Sequence[Row]) -> Columns:
-    """The columns of at least one row that was checked."""
+    """The columns of checked rows, at least one."""
     keys, values, timestamps, headers = zip(*rows, strict=True)
     is_constant = timestamps.count(timestamps[0]) == len(timestamps)
     return Columns(
@@ -115,18 +115,24 @@ def columns_of_gathered(rows: Sequence[Row]) -> Columns:
     )
 
 
-def _new_record(number: int, row: Any) -> NewRecord:
+def new_record(number: int, row: Any, *, takes_value: bool = True) -> NewRecord:
+    """The record that a row means, its fields as they were given. ``takes_value``: a row may be the bytes of
+    a value alone.
+
+    Raises:
+        InvalidRecordError: it has none of the shapes; names the record by its ``number``.
+    """
     if isinstance(row, NewRecord):
         return row
-    if isinstance(row, bytes | bytearray | memoryview):
+    if takes_value and isinstance(row, bytes | bytearray | memoryview):
         return NewRecord(row)
     if isinstance(row, tuple) and 2 <= len(row) <= 4:
         key, value, *rest = row
         return NewRecord(value, key, rest[1] if len(rest) > 1 else (), rest[0] if rest else None)
+    value, hint = (" bytes,", _how_to_make_bytes("value", row)) if takes_value else ("", "")
     raise InvalidRecordError(
-        f"record {number} is a {type(row).__name__}; it must be a NewRecord, (key, value), "
-        "(key, value, timestamp_ms), (key, value, timestamp_ms, headers), or bytes"
-        + _how_to_make_bytes("value", row)
+        f"record {number} is a {type(row).__name__}; it must be{value} a NewRecord, (key, value), "
+        f"(key, value, timestamp_ms), or (key, value, timestamp_ms, headers){hint}"
     )
 
 
@@ -135,7 +141,7 @@ _CONTAINERS = {tuple, list, dict, type(None)}
 
 
 def _payloads(name: str, column: Sequence[Any]) -> Sequence[bytes | None]:
-    """A column of keys or values as bytes; the same object if that is what it holds."""
+    """A column of keys or values as bytes; the same object if it holds only bytes and None."""
     if set(map(type, column)) <= _PLAIN:
         return column
     return [check_payload(name, payload, number) for number, payload in enumerate(column)]
@@ -163,10 +169,11 @@ def _whose(name: str, number: int | None) -> str:
 
 
 def check_payload(name: str, payload: Any, number: int | None = None) -> bytes | None:
-    """A key, value or header value as bytes; what is not bytes already is copied.
+    """A key, value or header value as bytes; other buffers are copied.
 
     Raises:
-        InvalidRecordError: it is neither bytes-like nor None; says whose, ``number`` being the record's.
+        InvalidRecordError: it is neither bytes-like nor None; the message says whose. ``number`` is the
+            record's.
     """
     if payload is None or type(payload) is bytes:
         return payload
@@ -179,7 +186,7 @@ def check_payload(name: str, payload: Any, number: int | None = None) -> bytes |
 
 
 def _how_to_make_bytes(name: str, payload: Any) -> str:
-    """What a message adds about a key or value that there is a serializer for."""
+    """The hint in a message about a key or value for which there is a serializer."""
     if name not in ("key", "value"):
         return "; .encode() makes bytes of it" if isinstance(payload, str) else ""
     if isinstance(payload, str):
@@ -204,7 +211,7 @@ def plain_timestamp(stamp: Any, number: int | None = None) -> Any:
     """A datetime as milliseconds; anything else as it is.
 
     Raises:
-        InvalidTimestampError: a datetime without a time zone; says of which record.
+        InvalidTimestampError: a datetime without a time zone; the message names the record.
     """
     if isinstance(stamp, datetime):
         return milliseconds_of(stamp, _whose("timestamp_ms", number))
@@ -233,13 +240,13 @@ def check_headers(headers: Any, number: int | None = None) -> tuple[Header, ...]
     """One record's headers as a tuple of pairs; accepts a mapping, an iterable of pairs, or None.
 
     Raises:
-        InvalidRecordError: a header is not ``(str, bytes or None)``; says of which record.
+        InvalidRecordError: a header is not ``(str, bytes or None)``; the message names the record.
     """
     if headers is None or (type(headers) in _CONTAINERS and not headers):
         return ()
     try:
         pairs = tuple(headers.items()) if isinstance(headers, dict) else tuple(headers)
-    except (TypeError, ValueError):  # of memory that was released
+    except (TypeError, ValueError):  # a released memoryview
         raise InvalidRecordError(
             f"{_whose('headers', number)} is a {type(headers).__name__}; it must be pairs of str and bytes"
         ) from None
@@ -270,7 +277,7 @@ def _check_header(pair: Any, number: int | None) -> Header:
 
 
 def sizes_of(columns: Columns) -> list[int]:
-    """The bytes that each record takes at most, uncompressed."""
+    """The most bytes that each record can take, uncompressed."""
     sizes = map(add, _lengths(columns.keys), _lengths(columns.values))
     if columns.headers is not None:
         sizes = map(add, sizes, map(headers_bytes, columns.headers))
@@ -279,13 +286,13 @@ def sizes_of(columns: Columns) -> list[int]:
 
 def _lengths(column: Sequence[bytes | None]) -> list[int]:
     try:
-        return list(map(len, cast("Sequence[bytes]", column)))  # a None raises: cheaper than to look for one
+        return list(map(len, cast("Sequence[bytes]", column)))  # a None raises: cheaper than to search
     except TypeError:
         return [0 if payload is None else len(payload) for payload in column]
 
 
 def split_by_size(columns: Columns, batch_bytes: int) -> list[Columns]:
-    """Cut into runs that make batches of at most ``batch_bytes``, uncompressed (one record at least)."""
+    """Cut into runs that make batches of at most ``batch_bytes``, uncompressed (at least one record each)."""
     sizes = sizes_of(columns)
     limit = batch_bytes - HEADER_BYTES
     if sum(sizes) <= limit:

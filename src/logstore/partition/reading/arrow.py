@@ -1,12 +1,12 @@
-"""Reading a log as columns of Apache Arrow.
+"""Reads a log as columns of Apache Arrow.
 
-Beside :mod:`~logstore.partition.reading.records`, which gives records one by one, and with the same promises:
-a batch's CRC and structure are verified, and its place among its neighbours; control records and, for
-committed reads, records of aborted transactions are left out. Ordinary batches go from the file's bytes into
-the columns in compiled code, with one copy and many batches at once. A batch that is compressed, legacy,
-transactional or damaged is handled here, one at a time.
+It makes the same promises as :mod:`~logstore.partition.reading.records`, which returns single records: a
+batch's CRC, structure and place among its neighbours are verified; control records and, for committed reads,
+records of aborted transactions are left out. Ordinary batches go from the file's bytes into the columns in
+compiled code, with one copy and many batches at once. A batch that is compressed, legacy, transactional or
+damaged is handled here, one at a time.
 
-The only module that imports pyarrow.
+This is the only module of the layer that imports pyarrow.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ except ImportError as error:
     ) from None
 
 PIECE_BYTES: Final = 512 * 1024
-"""What one read from a file takes: it is checked and copied from the processor's second-level cache. From
-256 KiB to 1 MiB made no difference; two batches of the default size fit."""
+"""The size of one read from a file: its bytes are checked and copied from the processor's second-level cache.
+Sizes from 256 KiB to 1 MiB made no difference; two batches of the default size fit."""
 
 MOST_PIECE_BYTES: Final = 2 * 1024 * 1024
-"""The same where a batch takes more than that."""
+"""The largest such read, when a batch takes more than that."""
 
 _BASE_OFFSET_BYTES = 8
 
@@ -69,19 +69,23 @@ FIELDS: Final = (
     (pa.field("value", pa.binary()), Wanted.VALUE),
     (pa.field("headers", _HEADERS_TYPE, nullable=False), Wanted.HEADERS),
 )
-"""The columns of a read, in their order, and the field of a record that each is."""
+"""The columns of a read, in their order, each with its field of a record."""
 
 _TIMESTAMP: Final = FIELDS[1]
 
-TIMESTAMP_TYPE: Final = (pa.field("timestamp_type", pa.int32(), nullable=False), Wanted.TIMESTAMP_TYPE)
-"""A column of a read that must be named: what few ask for."""
+TIME: Final = (pa.field("timestamp", pa.timestamp("ms", "UTC")), Wanted.TIMESTAMP)
+"""A column of a read that must be named: ``timestamp_ms`` in Arrow's type for times; null if a record has
+none. It shares the memory of the numbers."""
 
-_ALL_FIELDS: Final = (*FIELDS, TIMESTAMP_TYPE)
+TIMESTAMP_TYPE: Final = (pa.field("timestamp_type", pa.int32(), nullable=False), Wanted.TIMESTAMP_TYPE)
+"""Another: what few ask for."""
+
+_STORED_FIELDS: Final = (*FIELDS, TIMESTAMP_TYPE)
 """In the order in which buffers and rows have them."""
 
 
 class ColumnPlan(NamedTuple):
-    """Which columns a read gives, and how large a batch of them may be."""
+    """The columns that a read returns, and how large a batch of them may be."""
 
     schema: Any
     """The pyarrow schema."""
@@ -93,7 +97,8 @@ class ColumnPlan(NamedTuple):
 def plan_columns(
     columns: Iterable[str] | None, batch_rows: int, batch_bytes: int, *, has_types: bool = True
 ) -> ColumnPlan:
-    """``has_types``: whether the rows come from batches, which know the type of their timestamps.
+    """Check the arguments of a read. ``has_types``: whether the rows come from batches, which know the type
+    of their timestamps.
 
     Raises:
         UsageError: an unknown column, one that is named twice, none at all, or a limit below 1.
@@ -102,6 +107,7 @@ def plan_columns(
     check_count(batch_bytes, "batch_bytes")
     known = {field.name: (field, wanted) for field, wanted in FIELDS}
     names = list(known)
+    known[TIME[0].name] = TIME
     if has_types:
         known[TIMESTAMP_TYPE[0].name] = TIMESTAMP_TYPE
     if columns is not None:
@@ -123,7 +129,7 @@ def _column_names(columns: Any, known: Iterable[str]) -> list[str]:
         if name in names[:number]:
             raise UsageError(f"column {shown(name)} is named twice")
     if not names:
-        raise UsageError("columns is empty; name one at least")
+        raise UsageError("columns is empty; name at least one")
     return names
 
 
@@ -134,10 +140,10 @@ def iterate_columns(
     view: LogView, start: int, stop: int, isolation: Isolation, plan: ColumnPlan
 ) -> Iterator[tuple[Any, int]]:
     """The records of ``[start, stop)`` as pyarrow record batches within the plan's limits, each with the
-    offset from which a later read would go on.
+    offset to go on from.
 
     Raises:
-        CorruptionError: a batch is damaged; what came before it was given.
+        CorruptionError: a batch is damaged; everything before it was returned.
         OffsetOutOfRangeError: the log was truncated meanwhile.
     """
     if start >= stop:
@@ -161,7 +167,7 @@ def columns_of_lists(lists: Iterable[list[Record]], plan: ColumnPlan) -> Iterato
     """The records as pyarrow record batches within the plan's limits; none is empty.
 
     Raises:
-        CorruptionError: a batch of the log is damaged; what came before it was given.
+        CorruptionError: a batch of the log is damaged; everything before it was returned.
     """
     columns = Columns(plan.wanted)
     try:
@@ -181,7 +187,7 @@ def _finished(columns: Any, plan: ColumnPlan) -> Iterator[Any]:
 
 
 _rooms: list[bytearray] = []
-"""Where the next reader puts what it reads: new pages cost more than what is read into them. One is kept."""
+"""A buffer for the next reader, at most one: new pages cost more than reading into them."""
 
 
 def _spare_room() -> bytearray:
@@ -192,7 +198,7 @@ def _spare_room() -> bytearray:
 
 
 class _ColumnReader:
-    """One pass over a view. Fills columns, and stops each time that they are full."""
+    """One pass over a view. It fills columns and stops each time they are full."""
 
     def __init__(self, view: LogView, start: int, stop: int, isolation: Isolation, plan: ColumnPlan) -> None:
         self._view = view
@@ -205,13 +211,13 @@ class _ColumnReader:
         self._place = Place(view, 0)
 
     def close(self) -> None:
-        """Leave the room to the next reader."""
+        """Leave the buffer to the next reader."""
         room = self._room.obj
         if isinstance(room, bytearray) and len(room) <= MOST_PIECE_BYTES and not _rooms:
             _rooms.append(room)
 
     def finish(self) -> Iterator[tuple[Any, int]]:
-        """What is in the columns, in batches within the limits, and the offset behind it all."""
+        """The filled columns in batches within the limits, each with the offset behind them all."""
         plan, columns = self._plan, self._columns
         if not columns.row_count:
             return
@@ -253,14 +259,14 @@ class _ColumnReader:
         return False
 
     def _read(self, segment: Segment, position: int, size_bytes: int) -> memoryview:
-        """A piece of the file, in memory that the next one takes the place of."""
+        """A piece of the file, in memory that the next piece overwrites."""
         if len(self._room) < size_bytes:
             self._room = memoryview(bytearray(size_bytes))
         room = self._room[:size_bytes]
         return room[: segment.read_into(position, room)]
 
     def _first_piece_bytes(self, position: int, end: int) -> int:
-        """What a short read needs in all, as the index knows; a long one begins with a whole piece."""
+        """The size of the first piece: for a short read all it needs, by the index; else a whole piece."""
         index = self._place.segment.offset_index
         wanted = index.end_position(self._stop - 1, end) - position + PREFIX_BYTES
         return max(min(wanted, PIECE_BYTES), HEADER_BYTES)
@@ -291,10 +297,10 @@ class _ColumnReader:
             else:
                 return (yield from self._take_one_by_one(piece, at))
 
-    # Batches that are out of the ordinary
+    # Batches that are not ordinary
 
     def _take_one_by_one(self, piece: _Piece, at: int) -> Generator[None, None, tuple[Ended, int]]:
-        """As :meth:`_fill_from_piece`, from a position on, for batches of any kind."""
+        """Like :meth:`_fill_from_piece`, from a position on, for batches of any kind."""
         place = self._place
         batches, stop, fault = scan_batches(piece.buffer, at, len(piece.buffer), check=False)
         bases = [header.base_offset for _, header in batches[1:]]
@@ -304,7 +310,7 @@ class _ColumnReader:
             place.check(header, piece.position + position, next_base)
             if place.first_offset(header) >= self._stop:
                 return Ended.IS_DONE, position
-            if next_base > self._start:  # it may hold the start, whatever it says of its last offset
+            if next_base > self._start:  # it may hold the start, even if its last offset says no
                 place.check_contents(header, piece.buffer, position, piece.position)
             if header.last_offset >= self._start:
                 try:
@@ -366,17 +372,17 @@ class _ColumnReader:
 
 
 class _Piece(NamedTuple):
-    """Some bytes of a segment, from where a batch begins."""
+    """Some bytes of a segment, starting at a batch."""
 
     buffer: memoryview
     position: int
     """Where it begins in the file."""
     segment_end: int
-    """Where the segment ends, counted from there."""
+    """Where the segment ends, counted from ``position``."""
 
     @property
     def is_last(self) -> bool:
-        """Whether it reaches the segment's end."""
+        """Whether the piece reaches the segment's end."""
         return len(self.buffer) >= self.segment_end
 
 
@@ -392,8 +398,8 @@ class _FoundBatch(NamedTuple):
 
 
 def _next_size(taken_bytes: int, size_bytes: int) -> int:
-    """What to read after a piece of which so much was whole batches: as batches are often of one size, a
-    little more than that, so that few bytes are read twice."""
+    """The size of the next read, after a piece with ``taken_bytes`` of whole batches. Batches are often of
+    one size, so it is a little more than that, and few bytes are read twice."""
     if taken_bytes < size_bytes // 2:
         return PIECE_BYTES
     most_bytes = PIECE_BYTES if size_bytes <= PIECE_BYTES else MOST_PIECE_BYTES
@@ -401,7 +407,7 @@ def _next_size(taken_bytes: int, size_bytes: int) -> int:
 
 
 def _size_of_large_batch(piece: _Piece, asked_bytes: int) -> int:
-    """What to read for a batch that is not in the piece whole; 0 if it is not in the segment whole."""
+    """The size to read for a batch that is not whole in the piece; 0 if it is not whole in the segment."""
     if len(piece.buffer) < max(asked_bytes, HEADER_BYTES):
         return 0
     wanted = decode_header(piece.buffer).size_bytes
@@ -409,8 +415,8 @@ def _size_of_large_batch(piece: _Piece, asked_bytes: int) -> int:
 
 
 def _section_of(found: _FoundBatch) -> tuple[Bytes, int, int] | None:
-    """The records of a batch, not compressed, and where they lie; None if that is not to be had: decoding it
-    to records then says what is wrong."""
+    """The uncompressed records section of a batch with its begin and end. None if it cannot be extracted:
+    decoding the batch to records then says what is wrong."""
     try:
         return records_section(*found)
     except CorruptionError:
@@ -430,15 +436,15 @@ def reader_of(plan: ColumnPlan, batches: Iterator[Any]) -> Any:
 
 
 def with_timestamps(plan: ColumnPlan) -> ColumnPlan:
-    """The plan of a read that goes by times, whether its columns show them or not."""
+    """The plan with a timestamp column, which a read by times needs even if the caller does not."""
     field, wanted = _TIMESTAMP
-    if plan.wanted & wanted:
+    if field.name in plan.schema.names:
         return plan
     return plan._replace(schema=plan.schema.append(field), wanted=plan.wanted | wanted)
 
 
 def within(batches: Iterable[Any], span: TimeSpan, plan: ColumnPlan) -> Iterator[Any]:
-    """The rows of a range of times, in the columns of a plan."""
+    """The rows within a range of times, in the columns of a plan."""
     for batch in batches:
         stamps = batch.column(_TIMESTAMP[0].name)
         is_within = pc.and_(pc.greater_equal(stamps, span.low_ms), pc.less(stamps, span.high_ms))
@@ -459,17 +465,19 @@ def names_of_topic(columns: Iterable[str] | None) -> list[str]:
         UsageError: as :func:`plan_columns`.
     """
     names = [PARTITION.name, *(field.name for field, _ in FIELDS)]
-    return names if columns is None else _column_names(columns, [*names, TIMESTAMP_TYPE[0].name])
+    return (
+        names if columns is None else _column_names(columns, [*names, TIME[0].name, TIMESTAMP_TYPE[0].name])
+    )
 
 
 def names_of_log(names: list[str]) -> list[str]:
-    """The columns to read of each partition for those of a topic: one at least, which says how many rows."""
+    """The columns to read from each partition for those of a topic; at least one, to count the rows."""
     return [name for name in names if name != PARTITION.name] or [FIELDS[0][0].name]
 
 
 def joined(readers: Sequence[tuple[int, Any]], names: list[str]) -> Any:
     """One reader of (partition, its reader), one after the other, with the partition as a column."""
-    known = {field.name: field for field in (PARTITION, *(field for field, _ in _ALL_FIELDS))}
+    known = {field.name: field for field in (PARTITION, TIME[0], *(field for field, _ in _STORED_FIELDS))}
     schema = pa.schema([known[name] for name in names])
     return pa.RecordBatchReader.from_batches(schema, _joined(readers, schema))
 
@@ -487,10 +495,12 @@ def _joined(readers: Sequence[tuple[int, Any]], schema: Any) -> Iterator[Any]:
 
 
 def record_batch(finished: tuple[Any, ...], schema: Any) -> Any:
-    """A record batch of :class:`.FinishedBuffers`. They need no Python list: ``pa.array`` of one imports
-    pandas where it is installed, which takes a new process 1.5 s."""
+    """A record batch from :class:`.FinishedBuffers`. This needs no Python list: ``pa.array`` of a list
+    imports pandas if it is installed, which takes a new process 1.5 s."""
     arrays = _arrays_of_buffers(FinishedBuffers._make(finished))
-    columns = dict(zip([field.name for field, _ in _ALL_FIELDS], arrays, strict=True))
+    columns = dict(zip([field.name for field, _ in _STORED_FIELDS], arrays, strict=True))
+    if TIME[0].name in schema.names:
+        columns[TIME[0].name] = _times_of(columns[_TIMESTAMP[0].name])
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
@@ -508,6 +518,14 @@ def _arrays_of_buffers(finished: FinishedBuffers) -> list[Any]:
 
 def _number_array(kind: Any, row_count: int, buffer: Bytes | None) -> Any:
     return None if buffer is None else pa.Array.from_buffers(kind, row_count, [None, pa.py_buffer(buffer)], 0)
+
+
+def _times_of(stamps: Any) -> Any:
+    """Milliseconds as times, in the same memory; those below 0 are none."""
+    are_times = pc.greater_equal(stamps, 0)
+    null_count = len(stamps) - (are_times.true_count or 0)
+    validity = are_times.buffers()[1] if null_count else None
+    return pa.Array.from_buffers(TIME[0].type, len(stamps), [validity, stamps.buffers()[1]], null_count)
 
 
 def _binary_array(kind: Any, row_count: int, column: tuple[Any, ...] | None) -> Any:
@@ -528,7 +546,7 @@ def _headers_array(finished: FinishedBuffers) -> Any:
 
 
 def split(batch: Any, row_limit: int, byte_limit: int) -> Iterator[Any]:
-    """The batch in parts within the limits, one row at least; they share its memory."""
+    """The batch in parts within the limits, each of at least one row; they share its memory."""
     parts = [batch]
     while parts:
         part = parts.pop()

@@ -1,18 +1,18 @@
 """The table view of a log: the current record of each key, whether or not compaction has run.
 
-Two passes over the same offsets. The first puts every key with its offset into an
-:class:`~logstore.format.offset_map.OffsetMap`, out of the records sections, without making a record; the
-second asks it which records are still the latest of their keys, and makes those. If the memory does not hold
-all keys, they are divided into classes, and each class has its two passes.
+It makes two passes over the same offsets. The first puts every key with its offset into an
+:class:`~logstore.format.offset_map.OffsetMap`, straight from the records sections, without making a record.
+The second asks the map which records are still the latest of their keys, and makes those. If the keys do not
+fit in memory, they are divided into classes, and each class has its two passes.
 
-Segments may be replaced by compaction or removed by retention meanwhile, also between the passes. A pass then
-goes on behind the last batch that it had, with what is there now. Records that stay keep their offsets, and a
-record is given only if its offset is the latest that the first pass saw of its key: so what is removed can be
-missed, and nothing older takes its place. (A pass never sees an older record of a key whose later ones were
-removed before it came to them: compaction takes away from the beginning of the log on, and the second pass
-never looks at a state older than the last one of the first.)
+Meanwhile, even between the passes, compaction may replace segments and retention may remove them. A pass then
+goes on behind the last batch that it read, in the newer segments. Records that stay keep their offsets, and a
+record is returned only if its offset is the latest that the first pass saw for its key. So a removed record
+can be missed, but nothing older takes its place. (A pass never sees an older record of a key whose later ones
+were removed before it reached them: compaction removes from the beginning of the log onwards, and the second
+pass never works on a state older than the last one of the first.)
 
-Knows nothing of the files, nor of the log whose views it is given. Columns are made of it in
+This module knows neither files nor the log whose views it gets. Columns are made from it in
 :mod:`logstore.partition.reading.arrow`.
 """
 
@@ -55,8 +55,8 @@ if TYPE_CHECKING:
 LEAST_MAP_BYTES: Final = 4096
 
 NewerView = Callable[[LogView, LogstoreError], LogView]
-"""Given a view and the error that a reader met in it: what is there now, if that explains the error; else it
-raises."""
+"""Called with a view and the error that a reader met in it. Returns the current view if that explains the
+error; otherwise raises."""
 
 _FIRST_MAP_BYTES = 4 * 1024 * 1024  # for 179,000 keys; page tables and caches like it, too
 _GROWTH = 4
@@ -83,8 +83,8 @@ class LatestView:
         newer_view: NewerView,
         seed: bytes,
     ) -> None:
-        """``seed``: :data:`~logstore.format.offset_map.SEED_BYTES` random bytes, which nobody who chooses
-        keys can know.
+        """``seed``: :data:`~logstore.format.offset_map.SEED_BYTES` random bytes that the author of the keys
+        cannot know.
 
         Raises:
             UsageError: ``map_bytes`` is not a whole number, :data:`LEAST_MAP_BYTES` or above.
@@ -108,7 +108,7 @@ class LatestView:
         return chain.from_iterable(self.record_lists())
 
     def record_lists(self) -> Iterator[list[Record]]:
-        """The records in lists, of which none is empty."""
+        """The records in lists; no list is empty."""
         scan = _Scan(self._view, self.end_offset, self._isolation, self._newer_view)
         classes = deque([ALL_KEYS])
         while classes:
@@ -141,11 +141,11 @@ class LatestView:
 
 
 class _Scan:
-    """Passes over the batches of a log below an offset: without control batches, and without what was aborted
-    below that offset: compaction takes it away, too, whatever a reader may see of it.
+    """Passes over the batches of a log below an offset. They leave out control batches and records of
+    transactions that were aborted below that offset: compaction removes those too, at any isolation.
 
-    Of committed records the offset is the last stable one. All transactions that began below it have ended,
-    but the marker may lie above: then a transaction that is still open began between.
+    For committed records the offset is the last stable offset. All transactions that began below it have
+    ended, but a marker may lie above it, if a transaction that is still open began in between.
     """
 
     def __init__(self, view: LogView, stop: int, isolation: Isolation, newer_view: NewerView) -> None:
@@ -156,9 +156,9 @@ class _Scan:
         self._is_committed = isolation is Isolation.COMMITTED
 
     def runs(self, run: Any) -> Iterator[Any]:
-        """What ``run`` makes of runs of ordinary batches, lists of records or nothing; and the other batches,
-        each as a :class:`_Batch`. See :func:`~logstore.partition.reading.records.segment_runs`."""
-        position = max(self.start, self._view.log_start_offset)  # an earlier pass may have found it risen
+        """The results of ``run`` for runs of ordinary batches, lists of records or nothing; and each other
+        batch as a :class:`_Batch`. See :func:`~logstore.partition.reading.records.segment_runs`."""
+        position = max(self.start, self._view.log_start_offset)  # it may have risen in an earlier pass
         while position < self.stop:
             view = self._view
             try:
@@ -190,14 +190,14 @@ class _Scan:
 
 
 class _Batch:
-    """A checked batch: its records section as bytes, or its records where they must be made first."""
+    """A checked batch: its records section as bytes, or its records if it is legacy or wanted in part."""
 
     __slots__ = ("_found", "_records", "_section", "header", "start")
 
     def __init__(self, found: FoundBatch, start: int, stop: int) -> None:
         """
         Raises:
-            CorruptionError: its records do not decode; not always found here.
+            CorruptionError: its records do not decode; this is not always noticed here.
         """
         self._found = found
         self._records: list[Record] | None = None
@@ -205,7 +205,7 @@ class _Batch:
         self.start = max(start, start if ends_at_base(header) else header.base_offset)
         """Its first record has this offset or a later one."""
         self._section: tuple[Bytes, int, int] | None = None
-        """The section uncompressed, and where it begins and ends, if all of it is wanted."""
+        """The uncompressed section with its begin and end, if all of it is wanted."""
         if header.magic == MAGIC and start <= header.base_offset and header.last_offset < stop:
             self._section = _section_of(found)
         if self._section is None:
@@ -223,7 +223,7 @@ class _Batch:
         try:
             return decode_section(*self._section, self.header, self._found.partition)
         except CorruptionError:
-            return self._found.decode()  # says what is wrong, and where
+            return self._found.decode()  # raises with what is wrong, and where
 
     def put_into(self, offset_map: OffsetMap) -> bool:
         """Put all keys into the map; False if it has no room for them."""
@@ -257,7 +257,7 @@ def _put(records: list[Record], offset_map: OffsetMap) -> bool:
 
 
 def _section_of(found: FoundBatch) -> tuple[Bytes, int, int] | None:
-    """None if it is not to be had: decoding the batch then says what is wrong."""
+    """The records section; None if it cannot be extracted: decoding the batch then says what is wrong."""
     try:
         return records_section(found.buffer, found.position, found.header)
     except CorruptionError:
@@ -270,15 +270,15 @@ def _section_of(found: FoundBatch) -> tuple[Bytes, int, int] | None:
 class _KeyTable:
     """The latest offset of each key of a class.
 
-    A chain of maps, each larger than the one before, so that few keys take little memory: when one is full
-    the next takes over, with the batch that did not fit. A record is superseded if any of them says so.
+    It is a chain of maps, each larger than the one before, so that few keys take little memory. When a map is
+    full, the next takes over with the batch that did not fit. A record is superseded if any of them says so.
     """
 
     def __init__(self, keys: KeyClass, seed: bytes, limit_bytes: int, most_keys: int) -> None:
-        """For a log that has at most so many offsets, and so keys.
+        """``most_keys``: the number of offsets in the log; it cannot have more keys.
 
-        Offsets that may be far from one another need maps without a window: another class of keys would not
-        help where a window ends.
+        Offsets that may be far apart need maps without a window: dividing the keys into classes does not help
+        where a window ends.
         """
         self._has_window = most_keys <= WINDOW
         self._keys = keys
@@ -300,8 +300,7 @@ class _KeyTable:
         return True
 
     def put(self, batch: _Batch, most_keys: int) -> bool:
-        """Take in the next batch, of a log with at most so many keys from here on. False if the memory is
-        full."""
+        """Take in a batch; at most ``most_keys`` keys follow from here on. False if the memory is full."""
         while not batch.put_into(self._maps[-1]):
             if not self._add_map(most_keys):
                 return False
@@ -309,18 +308,18 @@ class _KeyTable:
 
     @property
     def put_run(self) -> Any:
-        """The same for a run of batches, as far as there is room. None if batches come one by one."""
+        """Like :meth:`put`, for a run of batches, as far as there is room. None if it must be one by one."""
         return self._put_run if put_run is not None and self._has_window else None
 
     def _put_run(self, *arguments: Any) -> Any:
         return put_run(*arguments[:-2], self._maps[-1].table)
 
     def finish(self, end_offset: int) -> None:
-        """Everything below this offset was put."""
+        """Note that everything below this offset was put."""
         self._maps[-1].advance_to(max(end_offset - 1, 0))
 
     def classify(self, batch: _Batch) -> bytes:
-        """The standing of each record. Batches come in the order in which they were put."""
+        """The standing of each record. Call it for batches in the order in which they were put."""
         self._drop_below(batch.header.base_offset)
         standings = [batch.classify(offset_map) for offset_map in self._maps]
         if len(standings) == 1:
@@ -329,7 +328,7 @@ class _KeyTable:
 
     @property
     def latest_run(self) -> Any:
-        """The records of a run that are the latest of their keys; or None."""
+        """Finds the records of a run that are the latest of their keys. None if it must be one by one."""
         return self._latest_run if latest_run is not None and self._has_window else None
 
     def _latest_run(self, *arguments: Any) -> Any:
@@ -339,13 +338,13 @@ class _KeyTable:
         return latest_run(*arguments[:-2], tables, arguments[-1])
 
     def _drop_below(self, offset: int) -> None:
-        """Let go of maps that know nothing of what is here and behind."""
+        """Free the maps that know nothing at or above this offset."""
         while len(self._maps) > 1 and self._maps[0].latest_offset < offset:
             del self._maps[0]
 
 
 def _fill(table: _KeyTable, scan: _Scan) -> int | None:
-    """Put all keys into the table; if it cannot hold them, the offset to which it came."""
+    """Put all keys into the table. Returns None, or the offset it reached when the table was full."""
     for batch in scan.runs(table.put_run):
         if not table.put(batch, scan.stop - batch.start):
             start: int = batch.start
@@ -363,7 +362,7 @@ def _latest_lists(table: _KeyTable, scan: _Scan) -> Iterator[list[Record]]:
 
 
 def _part_count(scan: _Scan, reached: int) -> int:
-    """Into how many classes to divide keys of which the memory held those below ``reached``: as if the rest
-    of the log had as many new ones. A class that is too large still is divided again."""
+    """Into how many classes to divide the keys, if the memory held those below ``reached``: assumes that the
+    rest of the log has new keys at the same rate. A class that is still too large is divided again."""
     seen, left = max(reached - scan.start, 1), scan.stop - reached
     return min(max(-(-left * 11 // (seen * 10)) + 1, 2), _MOST_PARTS)

@@ -1,10 +1,10 @@
 """One record by its offset.
 
-Reads what is needed and no more: the batch that holds the offset, the header of the one in front of it and
-the first bytes of the one behind it, which bear witness to its offsets as in every other read. The ordinary
-case is answered from the offset index and one or two positioned reads. Whatever does not fit (an index that
-lies, damage, a format of old) goes the way of all reads, :mod:`logstore.partition.reading.records`, which
-mends the index, and says what is wrong.
+It reads no more than needed: the batch that holds the offset, the header of the one in front of it and the
+first bytes of the one behind it, which confirm its offsets as in every other read. The ordinary case takes
+the offset index and one or two positioned reads. Anything else (a wrong index, damage, an old format) goes
+through :mod:`logstore.partition.reading.records` as other reads do, which mends the index and reports what is
+wrong.
 """
 
 from __future__ import annotations
@@ -35,21 +35,20 @@ from logstore.partition.segments.batch_cache import BatchCache, Place, VerifiedB
 from logstore.partition.segments.segment import Segment
 
 KEPT_FROM_BYTES: Final = 32 * 1024
-"""An uncompressed batch is kept from this size on: to read and check a smaller one again, out of the page
-cache, takes hardly longer than to keep order among many."""
+"""An uncompressed batch is cached from this size on. Reading and checking a smaller one again from the page
+cache takes hardly longer than looking after many of them."""
 
 _SMALL_INTERVAL_BYTES = 8 * 1024
-"""Index entries that are further apart than this have one batch between them, as the index interval is 4 KiB
-by default."""
+"""Index entries further apart have one batch between them: the index interval is 4 KiB by default."""
 
 _QUICK_BYTES = 4 * 1024 * 1024
-"""More than this is not read at once on the word of an index."""
+"""The most bytes read at once on trust in an index."""
 
 _Answer = Record | Literal[False]
-"""A record, or that there is none."""
+"""A record, or False if there is none."""
 
 _Wanted = tuple[int, bool, TopicPartition | None]
-"""An offset, whether aborted transactions are left out, and where the record will say it was read."""
+"""An offset, whether aborted transactions are left out, and the partition to note in the record."""
 
 
 def record_at(view: LogView, offset: int, isolation: Isolation, cache: BatchCache) -> Record | None:
@@ -57,7 +56,7 @@ def record_at(view: LogView, offset: int, isolation: Isolation, cache: BatchCach
     an aborted transaction.
 
     Raises:
-        CorruptionError: the batch, or what must bear witness to its offsets, is damaged.
+        CorruptionError: the batch is damaged, or a neighbour that must confirm its offsets.
         OffsetOutOfRangeError: the log was truncated during the call.
     """
     is_filtering = isolation is _COMMITTED
@@ -94,13 +93,13 @@ _COMMITTED = Isolation.COMMITTED  # Python 3.11 takes 70 ns to find a member of 
 def _find_quickly(
     view: LogView, number: int, offset: int, is_filtering: bool
 ) -> _Answer | VerifiedBatch | None:
-    """The answer, or the batch that holds it where that is worth keeping or needs a closer look. None if
+    """The answer, or the batch that holds it if that is worth keeping or needs a closer look. None if
     anything is out of the ordinary.
 
-    Memory that is not in the processor's caches is what such a read waits for, so the least is read that can
-    hold the batch. Between small batches that is an index interval. A large batch is indexed itself: it is
-    read alone, and the index says where the one in front of it ends. Right behind that it must begin, and
-    the next one right behind its own end. If not, everything from the entry in front of it is read.
+    Such a read spends its time waiting for memory outside the processor's caches, so it reads as little as
+    can hold the batch. Among small batches that is an index interval. A large batch has its own index entry:
+    it is read alone, and the index says where the one in front of it ends. It must begin right behind that,
+    and the next one right behind its own end. If not, everything from the entry in front of it is read.
     """
     segment = view.segments[number]
     if number == len(view.bases) - 1:
@@ -116,7 +115,7 @@ def _find_quickly(
         following = after = end
     elif not following < after < end:
         after = end
-    last = base + relative  # of the batch at position, as the index says
+    last = base + relative  # last offset of the batch at position, by the index
     is_small = following - position <= _SMALL_INTERVAL_BYTES or last < 0
     found = None
     wanted = offset, is_filtering, view.partition
@@ -140,8 +139,8 @@ def _search(
     next_base: int,
     wanted: _Wanted,
 ) -> _Answer | VerifiedBatch | None:
-    """Look between two positions where batches begin, in a segment that ends at a position and a next base
-    offset. The others are those of :func:`.find_record`."""
+    """Search between two positions where batches begin, in a segment that ends at ``end`` and ``next_base``.
+    The other arguments are those of :func:`.find_record`."""
     stop = last + PREFIX_BYTES
     if stop >= end:
         stop = end
@@ -205,7 +204,7 @@ def _find_in_batch(
 
 
 def _keep(cache: BatchCache, segment: Segment, place: Place, batch: VerifiedBatch) -> None:
-    """Keep a batch for the next read; not of a segment that was replaced meanwhile, perhaps to erase it."""
+    """Keep a batch for the next read, unless its segment was replaced meanwhile, perhaps to erase records."""
     cache.add(place, batch)
     if segment.is_retired:
         cache.drop([place[0]])

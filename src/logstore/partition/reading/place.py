@@ -1,8 +1,8 @@
-"""Where a batch may lie: one rule for every way of reading that looks at batches one by one.
+"""Where a batch may lie: one rule for all readers that take batches one by one.
 
-The CRC covers neither the base offset of a batch nor, of some kinds, its last one. Its neighbours bear
-witness: its offsets lie behind those of the batch before it and in front of those of the batch after it, or
-of the next segment. The compiled module checks the same of runs of ordinary batches.
+The CRC does not cover the base offset of a batch nor, for some formats, its last offset. The neighbours
+confirm them: its offsets must be above those of the batch before it and below those of the batch after it, or
+of the next segment. The compiled module checks the same for runs of ordinary batches.
 """
 
 from __future__ import annotations
@@ -36,26 +36,27 @@ def is_cut(header: BatchHeader, start: int, stop: int) -> bool:
 
 
 class Place:
-    """How far a pass over the batches of one segment of a view has come, in order."""
+    """The progress of a pass over the batches of one segment of a view, in order."""
 
     __slots__ = ("_is_sealed", "end", "next_segment", "previous_last", "segment")
 
     def __init__(self, view: LogView, number: int) -> None:
         self.segment: Segment = view.segments[number]
         self.end = view.size_of(number)
-        """Of the segment's bytes that belong to the view."""
+        """The end of the segment's bytes that belong to the view."""
         self.next_segment = view.next_base(number)
         """The first offset behind the segment."""
         self._is_sealed = number + 1 < len(view.segments)
         self.previous_last = self.segment.base_offset - 1
-        """The last offset of the newest batch that was passed."""
+        """The last offset of the last batch that was passed."""
 
     def first_offset(self, header: BatchHeader) -> int:
-        """Of the next batch, as far as it is known."""
+        """The first offset of the next batch, as far as it is known."""
         return self.previous_last + 1 if ends_at_base(header) else header.base_offset
 
     def check(self, header: BatchHeader, position: int, next_base: int) -> None:
-        """Of the next batch, at a position of the file; ``next_base`` is the base offset behind it.
+        """Check the place of the next batch, at a position of the file; ``next_base`` is the base offset
+        behind it.
 
         Raises:
             CorruptionError: it does not lie between its neighbours.
@@ -72,14 +73,14 @@ class Place:
         )
 
     def check_contents(self, header: BatchHeader, buffer: Bytes, at: int, piece_position: int) -> None:
-        """The checksum, of a batch at ``at`` in a piece of the file that begins at ``piece_position``."""
+        """Check the checksum of a batch at ``at`` in a piece that begins at ``piece_position``."""
         try:
             check_batch(buffer, at, header)
         except CorruptionError as error:
             raise error.located(self.segment.path, piece_position) from None
 
     def base_behind(self, buffer: Bytes, at: int, piece_position: int) -> int:
-        """The base offset of the batch at ``at`` in such a piece or behind it, or of the next segment."""
+        """The base offset of the batch at ``at`` in or right behind a piece, or of the next segment."""
         in_file = piece_position + at
         if self.end - in_file < PREFIX_BYTES:
             return self.next_segment
@@ -89,8 +90,8 @@ class Place:
         return int.from_bytes(raw, "big", signed=True)
 
     def check_end(self, position: int) -> None:
-        """At the end of the pass: what the view says is there must be used up, and what the time index says
-        was there.
+        """At the end of the pass, check that it has read every byte of the view, and every offset that the
+        time index knows.
 
         Raises:
             CorruptionError: bytes are left, or the segment has lost its end.

@@ -1,12 +1,12 @@
 """The reading half of a log's public interface, the same for its writer and for readers elsewhere.
 
 A subclass says how to get the current :class:`~logstore.partition.reading.view.LogView` and how to wait for a
-newer one; everything here works on views and takes no lock.
+newer one. Everything here works on views and takes no lock.
 
-The segments of a view may be replaced by compaction, or deleted, while somebody reads from it. Files that
-are open stay readable. Where one is gone that was not yet opened, every way of reading does the same: it
-takes a newer view (:meth:`ReadableLog._newer_view`) and goes on at the offset where it was. Records keep
-their offsets and their order, so nothing comes twice or too late; what is missing is what was taken away.
+The segments of a view may be replaced by compaction, or deleted, during a read. Open files stay readable. If
+a file that is not open yet is gone, every way of reading does the same: it takes a newer view
+(:meth:`ReadableLog._newer_view`) and goes on at the offset where it was. Records keep their offsets and their
+order, so nothing comes twice or too late; only removed records are missing.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 WaitForGrowth = Callable[[LogView, int], None]
-"""Returns when the log may have changed since a view, or after so many milliseconds."""
+"""Takes a view and milliseconds. Returns when the log may have changed since, or after that time."""
 
 MAX_FETCH_BYTES = 1024 * 1024
-"""What :meth:`ReadableLog.fetch` returns at most, unless asked for more."""
+"""The most bytes :meth:`ReadableLog.fetch` returns, unless you ask for more."""
 
 
 class ReadableLog(BoundToProcess, ABC):
@@ -81,14 +81,14 @@ class ReadableLog(BoundToProcess, ABC):
 
     @abstractmethod
     def _current_view(self) -> LogView:
-        """What can be read now."""
+        """The view of what can be read now."""
 
     def _published_view(self) -> LogView:
-        """What can be read without hurrying anything: appends that still gather are left to gather."""
+        """The view of what is written already: appends that still gather are left to gather."""
         return self._current_view()
 
     def _known_view(self) -> LogView:
-        """The offsets that are known, without a change of anything: of appends that gather, too."""
+        """The known offsets, including appends that still gather. Changes nothing."""
         return self._current_view()
 
     @abstractmethod
@@ -100,24 +100,23 @@ class ReadableLog(BoundToProcess, ABC):
 
     @abstractmethod
     def _waiting(self) -> AbstractContextManager[WaitForGrowth]:
-        """What one follower waits with."""
+        """The function with which one follower waits."""
 
     def _newer_view(self, seen: LogView, error: LogstoreError) -> LogView:
-        """What is there now, if a file that ``seen`` names is gone because other segments took its place;
-        else the error."""
+        """The current view, if a file of ``seen`` is gone because it was replaced. Else raises the error."""
         view = self._published_view()
         if not isinstance(error, StorageError) or not view.explains(error, seen):
             raise self._counted(error)
         return view
 
     def _counted(self, error: LogstoreError) -> LogstoreError:
-        """An error that a reader gets."""
+        """Count an error that a reader gets, and return it."""
         if isinstance(error, CorruptionError):
             self.damaged_read_count += 1
         return error
 
     def _look(self, action: Callable[[LogView], T]) -> T:
-        """The result of an action on a view; of a newer one, if what it looked at was taken away."""
+        """The result of an action on the current view, or on a newer one if a file was replaced meanwhile."""
         view = self._current_view()
         while True:
             try:
@@ -145,7 +144,7 @@ class ReadableLog(BoundToProcess, ABC):
 
     @property
     def high_watermark(self) -> int:
-        """The offset below which every in-sync replica has the records; with a single replica, the log
+        """The offset below which every in-sync replica has all records; with a single replica, the log
         end."""
         return self._known_view().high_watermark
 
@@ -163,7 +162,7 @@ class ReadableLog(BoundToProcess, ABC):
 
     @property
     def durable_offset(self) -> int:
-        """The offset below which a power cut cannot take anything."""
+        """The offset below which a power cut loses nothing."""
         return self._known_view().durable_offset
 
     @property
@@ -205,8 +204,8 @@ class ReadableLog(BoundToProcess, ABC):
         you keep. It has no effect without the compiled module and for compressed batches.
 
         Raises:
-            OffsetOutOfRangeError: ``start`` is below the log start or above the log end. While iterating:
-                what is next was deleted or cut off meanwhile.
+            OffsetOutOfRangeError: ``start`` is below the log start or above the log end. While iterating: the
+                next record was deleted or cut off meanwhile.
             UsageError: ``start`` or ``stop`` is neither an offset nor a time.
             CorruptionError: while iterating: a batch is damaged. None of its records is returned.
         """
@@ -219,7 +218,7 @@ class ReadableLog(BoundToProcess, ABC):
     def _range_to_read(
         self, start: OffsetOrTime | None, stop: OffsetOrTime | None, isolation: Isolation
     ) -> tuple[LogView, int, int]:
-        """What a read works on: the view, and the offsets that it may see."""
+        """The view that a read works on, and the range of offsets that it may see."""
         check_isolation(isolation)
 
         def find(view: LogView) -> tuple[LogView, int, int]:
@@ -233,8 +232,8 @@ class ReadableLog(BoundToProcess, ABC):
     def _record_lists(
         self, view: LogView, start: int, stop: int, isolation: Isolation, *, on_demand: bool = False
     ) -> Iterator[list[Record]]:
-        """The records of a view in ``[start, stop)``, in lists: see :func:`.reading.record_lists`. Where
-        files of it are gone, those of a newer one."""
+        """The records of a view in ``[start, stop)``, in lists: see :func:`.records.record_lists`. If files
+        of the view are gone, those of a newer view."""
         if stop - start == 1:
             record = self._record_at(view, start, isolation)
             if record is not None:
@@ -256,8 +255,8 @@ class ReadableLog(BoundToProcess, ABC):
         isolation: Isolation,
         parts: Callable[[LogView, int, int], Iterator[tuple[T, int]]],
     ) -> Iterator[tuple[T, int]]:
-        """What ``parts`` gives of a view in ``[start, stop)``, each with the offset to go on from; where
-        files of it are gone, of a newer one."""
+        """The results of ``parts`` for a view in ``[start, stop)``, each with the offset to go on from. If
+        files of the view are gone, it goes on with a newer view."""
         while True:
             try:
                 for part in parts(view, start, stop):
@@ -291,8 +290,7 @@ class ReadableLog(BoundToProcess, ABC):
         return self._record_at(view, offset, isolation)
 
     def _record_at(self, view: LogView, offset: int, isolation: Isolation) -> Record | None:
-        """The record of a view at an offset that it shows. If the file that the view names is gone, a newer
-        view is asked."""
+        """The record of a view at an offset that it shows. If a file is gone, it asks a newer view."""
         while True:
             try:
                 return lookup.record_at(view, offset, isolation, self._context.batches)
@@ -380,8 +378,9 @@ class ReadableLog(BoundToProcess, ABC):
         Arrow.
 
         Columns: ``offset`` and ``timestamp_ms`` (int64), ``key`` and ``value`` (binary), ``headers`` (a list
-        of (key, value) for each record); and on request ``timestamp_type`` (int32). ``columns`` selects and
-        orders them; the others cost nothing. Needs pyarrow: ``pip install 'embedded-logstore[arrow]'``. Cost:
+        of (key, value) for each record); and if you name them ``timestamp`` (``timestamp[ms, UTC]``, null for
+        a record without one) and ``timestamp_type`` (int32). ``columns`` selects and orders them; the others
+        cost nothing. Needs pyarrow: ``pip install 'embedded-logstore[arrow]'``. Cost:
         0.08 µs per record of 100 bytes if the log is not compressed, half of it for new memory. Memory:
         everything read. :meth:`iterate_arrow` reuses a bounded amount, and so takes half the time.
 
@@ -425,8 +424,8 @@ class ReadableLog(BoundToProcess, ABC):
     def _columns(
         self, view: LogView, start: int, stop: int, isolation: Isolation, plan: ColumnPlan
     ) -> Iterator[tuple[pyarrow.RecordBatch, int]]:
-        """The records of a view in ``[start, stop)`` as record batches, each with the offset to go on
-        from. Where files of it are gone, those of a newer one."""
+        """The records of a view in ``[start, stop)`` as record batches, each with the offset to go on from.
+        If files of the view are gone, those of a newer view."""
         from logstore.partition.reading import arrow
 
         def parts(view: LogView, start: int, stop: int) -> Iterator[tuple[pyarrow.RecordBatch, int]]:
@@ -546,7 +545,7 @@ class ReadableLog(BoundToProcess, ABC):
         :meth:`follow`, without waiting. Appends that still gather are left to gather.
 
         Raises:
-            OffsetOutOfRangeError: what is next was deleted or cut off; also while iterating.
+            OffsetOutOfRangeError: the next record was deleted or cut off; also while iterating.
             ClosedError, UnknownTopicError, CorruptionError: as :meth:`follow`.
         """
         check_offset(position, "position")
@@ -637,8 +636,8 @@ class ReadableLog(BoundToProcess, ABC):
         return f"<{type(self).__name__} {self.partition} in {self.directory!r}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the offsets, and the last records that are written. Never raises; changes
-        nothing, and leaves appends that gather to gather."""
+        """The view in a notebook: the offsets, and the last written records. It never raises and changes
+        nothing; gathering appends are left to gather."""
         from logstore.showing import show  # few programs get here
 
         return show(f"{type(self).__name__} {self.partition}", self._parts_to_show())

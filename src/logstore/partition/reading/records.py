@@ -1,22 +1,22 @@
 """Reading a log: batches and records from an offset on, raw fetches, lookups by time.
 
-Everything works on a :class:`~logstore.partition.reading.view.LogView` and takes no lock. What it returns is
-checked: the CRC-32C of each batch, and against its neighbours what the CRC does not cover. Batches follow
-each other with rising offsets, so a base offset that was changed on disk overlaps the batch before or after
-it, or leaves its segment; with either it is refused. To have a neighbour in front, a walk begins one index
-entry early.
+Everything works on a :class:`~logstore.partition.reading.view.LogView` and takes no lock. All that is
+returned is checked: each batch by its CRC-32C, and what the CRC does not cover by its neighbours. Batches
+follow each other with rising offsets, so a base offset that was changed on disk overlaps the batch before or
+after it, or leaves its segment, and is refused. A walk begins one index entry early, so that the first batch
+has a neighbour in front.
 
-Records are handed on in lists, one for some tens of KiB of the log: an iterator over lists that are ready
-runs in C, while a generator costs more for each record than decoding it. The compiled module checks, places
-and decodes whole runs of ordinary batches in one call; it stops in front of anything else (compressed,
-legacy, damaged), which the careful code here takes batch by batch.
+Records are passed on in lists, one for some tens of KiB of the log: an iterator over ready lists runs in C,
+while a generator costs more for each record than decoding it. The compiled module checks, places and decodes
+whole runs of ordinary batches in one call. It stops in front of any other batch (compressed, legacy,
+damaged), and the careful code here takes that batch by batch.
 """
 
 from __future__ import annotations
 
 import errno
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol
@@ -44,18 +44,28 @@ class _Decodable(Protocol):
     def decode(self) -> list[Record]: ...
 
 
+class AbortedEntry(Protocol):
+    """From when on a producer's batches are of an aborted transaction."""
+
+    @property
+    def producer_id(self) -> int: ...
+
+    @property
+    def first_offset(self) -> int: ...
+
+
 class AbortedFilter:
     """Says of each batch, in offset order, whether it belongs to an aborted transaction."""
 
-    def __init__(self, aborted: AbortedTransactions) -> None:
+    def __init__(self, aborted: Iterable[AbortedEntry]) -> None:
         self._waiting = deque(sorted(aborted, key=lambda entry: entry.first_offset))
         self._open: set[int] = set()
         self.has_any = bool(self._waiting)
         """Whether any batch may be hidden at all."""
 
     def hides(self, header: BatchHeader, batch: _Decodable) -> bool:
-        """Whether a reader must not see the batch. A control batch is never hidden here: it ends what it
-        aborts, and no reader is shown one anyway."""
+        """Whether a reader must not see the batch. A control batch is never hidden here: an abort marker ends
+        its transaction, and readers do not get control batches anyway."""
         while self._waiting and self._waiting[0].first_offset <= header.last_offset:
             self._open.add(self._waiting.popleft().producer_id)
         if not header.is_transactional or header.producer_id not in self._open:
@@ -68,12 +78,12 @@ class AbortedFilter:
 
 
 RUN_BYTES: Final = 64 * 1024
-"""A list of records is closed when it covers this much of the log: what it takes in memory then stays in the
-processor's cache until the last of its records is used."""
+"""A list of records ends when it covers this much of the log: its memory then stays in the processor's cache
+until its last record is used."""
 
 PIECE_BYTES: Final = 512 * 1024
-"""What one read of the file takes, but for a larger batch. From 128 KiB to 1 MiB the speed is the same; a
-record on demand keeps as much in memory, and batches of the default size fit in."""
+"""The size of one read of the file, unless a batch is larger. The speed is the same from 128 KiB to 1 MiB. A
+record on demand keeps this much in memory, and batches of the default size fit in."""
 
 _SHORT_READ_BYTES = PIECE_BYTES // 2
 
@@ -85,9 +95,9 @@ class FoundBatch(NamedTuple):
     position: int
     header: BatchHeader
     path: str
-    """Of the file that the buffer is a piece of."""
+    """The path of the file that the buffer is a piece of."""
     piece_position: int
-    """Where in the file the buffer begins."""
+    """The position in the file where the buffer begins."""
     partition: TopicPartition | None
 
     def decode(self) -> list[Record]:
@@ -147,7 +157,7 @@ def _iterate_segment(view: LogView, number: int, start: int, stop: int) -> Itera
 
 
 def start_position(segment: Segment, start: int) -> int:
-    """A position from which a walk meets the batch before the one that holds ``start``, if there is one."""
+    """A position from which a walk meets the batch in front of the one with ``start``, if there is one."""
     if start <= segment.base_offset:
         return 0
     return segment.position_before(segment.offset_index.lookup(start).offset - 1)
@@ -189,9 +199,10 @@ class _SegmentReader:
                 yield records
 
     def runs(self, aborted: AbortedFilter, run: Any, option: Any) -> Iterator[Any]:
-        """What ``run`` makes of runs of ordinary batches, the first of the values that it returns, if that is
-        true; and those of the other batches that are shown, one by one. ``run`` is called as the compiled
-        ``read_run``, with ``option`` and the partition as its last arguments; None takes no batch."""
+        """The results of ``run`` for runs of ordinary batches (the first of its values, if that is true), and
+        the other batches that readers may see, one by one. ``run`` is called like the compiled ``read_run``,
+        with ``option`` and the partition as its last arguments; if it is None, all batches come one by
+        one."""
         while self._can_follow():
             before = self._position
             limit = len(self._buffer)
@@ -219,7 +230,7 @@ class _SegmentReader:
     # Pieces
 
     def _first_piece_bytes(self, stop: int) -> int:
-        """What a short read needs in all, as the index knows; a long one begins small."""
+        """The size of the first piece: for a short read all it needs, by the index; else a small one."""
         index = self._segment.offset_index
         wanted = index.end_position(stop - 1, self._end) - self._position + PREFIX_BYTES
         return max(wanted, HEADER_BYTES) if wanted <= _SHORT_READ_BYTES else FIRST_PIECE_BYTES
@@ -229,14 +240,14 @@ class _SegmentReader:
         return self._end - self._position >= PREFIX_BYTES
 
     def _read_piece(self) -> bool:
-        """Read the piece that begins with the next batch; a larger one, if what is there begins with it too.
-        False if the batch is incomplete."""
+        """Read the piece that begins with the next batch, or a larger one if the current piece begins with it
+        already. False if the batch is incomplete."""
         size = self._next_piece_bytes()
         if self._buffer and self._piece_position == self._position:
             size = self._size_of_batch()
             if self._is_cut_short or size <= len(self._buffer) or self._position + size > self._end:
                 return False
-            size += PREFIX_BYTES  # and the beginning of the next, which is its neighbour
+            size += PREFIX_BYTES  # and the beginning of its neighbour
         size = min(size, self._end - self._position)
         self._buffer = self._segment.read_at(self._position, size)
         self._piece_position = self._position
@@ -245,8 +256,8 @@ class _SegmentReader:
         return bool(self._buffer)
 
     def _next_piece_bytes(self) -> int:
-        """As batches are often of one size: a little more than the whole batches of the last piece had, so
-        that few bytes are read twice."""
+        """The size of the next piece. Batches are often of one size, so it is a little more than the whole
+        batches of the last piece, and few bytes are read twice."""
         taken_bytes = self._position - self._piece_position
         if not self._buffer:
             return self._piece_bytes
@@ -255,7 +266,7 @@ class _SegmentReader:
         return min(taken_bytes + taken_bytes // 32 + HEADER_BYTES, PIECE_BYTES)
 
     def _size_of_batch(self) -> int:
-        """What the next batch says of its size; 0 if not even that is there."""
+        """The size of the next batch by its header; 0 if even that is incomplete."""
         at = self._position - self._piece_position
         if len(self._buffer) - at < PREFIX_BYTES:
             return 0
@@ -267,14 +278,14 @@ class _SegmentReader:
         return size <= 0 or self._position - self._piece_position + size > len(self._buffer)
 
     def _end_of_batch(self) -> int:
-        """Where the next batch ends in the piece, if it is whole and says so; else the piece's end."""
+        """Where the next batch ends in the piece, or the piece's end if the batch is not whole."""
         end = self._position - self._piece_position + max(self._size_of_batch(), PREFIX_BYTES)
         return min(end, len(self._buffer))
 
-    # Runs of ordinary batches, all at once
+    # Runs of ordinary batches in one call
 
     def _next_run(self, aborted: AbortedFilter, run: Any, option: Any) -> tuple[Any, int]:
-        """What the compiled module makes of the batches from the place on, and why it stopped."""
+        """The result of ``run`` for the next batches, and why it stopped."""
         piece_position = self._piece_position
         reaches_end = piece_position + len(self._buffer) == self._end
         place = self._place
@@ -296,7 +307,7 @@ class _SegmentReader:
     # Any batch, one by one
 
     def _checked_batches(self, limit: int) -> Iterator[FoundBatch]:
-        """The whole batches of the piece up to ``limit``, from the position on, which moves along."""
+        """The whole batches of the piece from the position up to ``limit``; the position moves along."""
         piece_position = self._piece_position
         found, stop, fault = scan_batches(self._buffer, self._position - piece_position, limit, check=False)
         if fault is not None and not found:
@@ -314,7 +325,7 @@ class _SegmentReader:
             if first_offset >= self._stop:
                 self._is_done = True
                 return
-            if next_base > self._start:  # it may hold the start, whatever it says of its last offset
+            if next_base > self._start:  # it may hold the start, even if its last offset says no
                 place.check_contents(header, self._buffer, position, piece_position)
             self._position = piece_position + position + header.size_bytes
             if header.last_offset >= self._start:
@@ -350,8 +361,8 @@ def iterate_records(view: LogView, start: int, stop: int, isolation: Isolation) 
 def record_lists(
     view: LogView, start: int, stop: int, isolation: Isolation, *, on_demand: bool = False
 ) -> Iterator[list[Record]]:
-    """The same in lists, of which none is empty. A list is read when it is asked for; it holds the records of
-    whole batches. An error comes after all the records in front of it."""
+    """The same records in lists; no list is empty. A list is read when you ask for it and holds the records
+    of whole batches. An error comes after all records in front of it."""
     if start >= stop:
         return
     with telling_of_truncation(view):
@@ -364,7 +375,7 @@ def record_lists(
 
 @contextmanager
 def telling_of_truncation(view: LogView) -> Iterator[None]:
-    """What is missing or wrong because the log was truncated during the read is no damage."""
+    """Turn errors due to a truncation during the read into OffsetOutOfRangeError: they are no damage."""
     try:
         yield
     except (CorruptionError, StorageError) as error:
@@ -374,17 +385,17 @@ def telling_of_truncation(view: LogView) -> Iterator[None]:
 
 
 def is_missing(error: CorruptionError | StorageError) -> bool:
-    """Whether bytes were not what they must be, or not there: not that the disk failed."""
+    """Whether bytes are wrong or missing, as opposed to a failure of the disk."""
     return isinstance(error, CorruptionError) or error.errno == errno.ENOENT
 
 
 def truncated_meanwhile() -> OffsetOutOfRangeError:
-    """What a reader is told whose bytes went during the read."""
+    """The error for a reader whose bytes were cut during the read."""
     return OffsetOutOfRangeError("the log was truncated while it was read; read it again")
 
 
 def aborted_for(view: LogView, start: int, stop: int, isolation: Isolation) -> AbortedTransactions:
-    """What a reader of ``[start, stop)`` leaves out; nothing unless it reads what is committed."""
+    """The transactions that a reader of ``[start, stop)`` leaves out; none unless it reads committed."""
     if isolation is Isolation.COMMITTED:
         return aborted_transactions(view, start, stop)
     return AbortedTransactions()
@@ -394,7 +405,7 @@ def aborted_transactions(view: LogView, start: int, stop: int) -> AbortedTransac
     """The aborted transactions with records in ``[start, stop)``.
 
     Raises:
-        CorruptionError: the transaction index of a segment is damaged, or not that of this place in the log.
+        CorruptionError: the transaction index of a segment is damaged or belongs to another place in the log.
     """
     if view.aborted is not None:
         return view.aborted.overlapping(start, stop)[0]
@@ -434,8 +445,7 @@ def fetch(view: LogView, start: int, max_bytes: int, isolation: Isolation, *, mi
 def _collect_batches(
     view: LogView, start: int, limit: int, max_bytes: int, min_one_batch: bool
 ) -> tuple[bytes, int]:
-    """Joined batches and the offset after them; from the first segment that has any (a segment may end in a
-    gap)."""
+    """Joined batches of the first segment that has any (one may end in a gap), and the offset after them."""
     for number in range(view.floor(start), len(view.segments)):
         if view.bases[number] >= limit:
             break
@@ -446,7 +456,7 @@ def _collect_batches(
             for found in _iterate_segment(view, number, start, limit):
                 batch_bytes = found.header.size_bytes
                 if found.header.last_offset >= limit:
-                    break  # whole batches only, and part of this one may not be seen yet
+                    break  # part of this batch is not visible yet
                 if size + batch_bytes > max_bytes and (parts or not min_one_batch):
                     break
                 parts.append(memoryview(found.buffer)[found.position : found.position + batch_bytes])
@@ -454,7 +464,7 @@ def _collect_batches(
                 next_offset = found.header.next_offset
         except CorruptionError:
             if not parts or view.was_truncated:
-                raise  # else what is in front of the damage is given, and the next fetch meets it
+                raise  # else return the batches in front of the damage; the next fetch raises
         if parts:
             return b"".join(parts), next_offset
     return b"", start
@@ -489,7 +499,7 @@ def _find_timestamp_in(view: LogView, number: int, timestamp_ms: int) -> OffsetA
 
 
 def _time_hint(segment: Segment, timestamp_ms: int) -> int:
-    """An offset in front of which no record of the segment has the timestamp. What the index says is held
+    """An offset before which no record of the segment reaches the timestamp. The index entry is checked
     against the batch it names; if they differ, both indexes are rebuilt."""
     hint = segment.time_index.lookup(timestamp_ms - 1)
     if hint.timestamp_ms < 0:
@@ -502,10 +512,10 @@ def _time_hint(segment: Segment, timestamp_ms: int) -> int:
 
 
 def find_max_timestamp(view: LogView) -> OffsetAndTimestamp | None:
-    """The first record that carries the largest timestamp of the log; None if there is no record with one.
+    """The first record with the largest timestamp of the log; None if no record has a timestamp.
 
-    Cost: that of :func:`find_timestamp`; a pass over a segment if its largest timestamp is not that of a
-    record, but of a marker, of a batch that compaction emptied, or of what lies below the log start.
+    Cost: that of :func:`find_timestamp`. It takes a pass over a segment if the largest timestamp belongs to a
+    marker, to a batch that compaction emptied, or to a record below the log start.
     """
     best: OffsetAndTimestamp | None = None
     with telling_of_truncation(view):

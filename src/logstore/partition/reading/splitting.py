@@ -1,7 +1,7 @@
-"""Cutting a range of offsets into pieces for readers that work beside each other.
+"""Splits a range of offsets into pieces for parallel readers.
 
-By bytes, since they are what reading costs, and at batches that an index names: a reader finds such a place
-at once, and reads no batch that another reads too.
+It splits by bytes, because reading costs bytes, and at batches that an index names: a reader finds such a
+place at once, and no batch is read twice.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def _cuts_by_count(view: LogView, start: int, stop: int, max_count: int) -> list
 
 
 def _batch_at(view: LogView, number: int, position: int) -> int:
-    """The base offset of the batch at or before a position that an index names; of the segment if the
-    index is wrong, or names none."""
+    """The base offset of the last batch in the index at or before a position. If the index is wrong or has no
+    such batch, the base offset of the segment."""
     segment = view.segments[number]
     found = segment.offset_index.entry_at(position).position
     if found <= 0:

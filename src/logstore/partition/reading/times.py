@@ -1,8 +1,8 @@
-"""Reading by time: where a range of times begins and ends in a log, and which records between are in it.
+"""Reading by time: where a range of times begins and ends in a log, and which records are in it.
 
-A range of times begins at the first record at or after its start, and ends in front of the first record at or
-after its stop, as a consumer that seeks by time would have it. Timestamps may go back from one record to the
-next, so records between these two offsets can be outside the range: those are left out.
+A range of times begins at the first record at or after its start and ends before the first record at or after
+its stop, as for a consumer that seeks by time. Timestamps may go back from one record to the next, so records
+between these two offsets can be outside the range: those are left out.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class TimeSpan(NamedTuple):
     high_ms: int
 
     def filter(self, lists: Iterable[list[Record]]) -> Iterator[list[Record]]:
-        """The records within."""
+        """The records within these times."""
         low_ms, high_ms = self
         for records in lists:
             kept = [record for record in records if low_ms <= record.timestamp_ms < high_ms]
@@ -55,11 +55,11 @@ def span_of(start: OffsetOrTime | None, stop: OffsetOrTime | None) -> TimeSpan |
 
 
 def offset_from(view: LogView, when: OffsetOrTime | str, name: str) -> int:
-    """An offset as it is, checked; of a time, the offset of the first record at or after it. The log end, if
-    there is no such record.
+    """The offset for ``when``: a valid offset is returned as it is; for a time, the offset of the first
+    record at or after it. The log end, if there is no such record.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: ``when`` is neither.
         InvalidTimestampError: a datetime without a time zone.
         OffsetOutOfRangeError: the offset is negative, or beyond 64 bits.
     """

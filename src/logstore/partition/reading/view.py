@@ -1,6 +1,7 @@
-"""What a reader sees of a log: one immutable value, replaced in a single assignment by the writer.
+"""The view of a log that a reader works on: one immutable value, replaced in a single assignment by the
+writer.
 
-A reader takes the view once and works on it without a lock: what is appended, rolled or deleted meanwhile
+A reader takes the view once and works on it without a lock. Anything appended, rolled or deleted meanwhile
 belongs to later views.
 """
 
@@ -16,7 +17,7 @@ from logstore.partition.segments.segment import Segment
 
 
 class Truncations:
-    """How often the end of a log was cut; a view remembers how often that was when it was taken."""
+    """Counts how often the end of a log was cut. A view keeps the count of the moment it was taken."""
 
     __slots__ = ("count",)
 
@@ -40,14 +41,14 @@ class LogView(NamedTuple):
     truncations: Truncations = Truncations()
     truncation_count: int = 0
     aborted: AbortedTransactions | None = None
-    """All aborted transactions of the view, where they were found before; else the segments' indexes tell."""
+    """All aborted transactions of the view, if known; else they are read from the segments' indexes."""
     partition: TopicPartition | None = None
-    """What records that are read say they are of."""
+    """The partition that is noted in the records."""
 
     def explains(self, error: LogstoreError, seen: LogView) -> bool:
-        """Whether an error that a reader of an older view met may come from segments that were replaced.
-        Not if the one that it is about is still the same: that others come and go, as beside a writer which
-        rolls on and on, explains nothing."""
+        """Whether an error met in the older view ``seen`` may come from segments that were replaced. False if
+        the segment that the error is about is still the same: other segments coming and going, as beside a
+        writer that keeps rolling, explain nothing."""
         if self.segments == seen.segments:
             return False
         path = error_path(error)
@@ -57,7 +58,7 @@ class LogView(NamedTuple):
 
     @property
     def was_truncated(self) -> bool:
-        """Whether the log was cut since: the bytes of this view may be gone, or others."""
+        """Whether the log was cut since: the bytes of this view may be gone or replaced."""
         return self.truncations.count != self.truncation_count
 
     def limit_of(self, isolation: Isolation) -> int:
@@ -71,7 +72,7 @@ class LogView(NamedTuple):
         return min(self.durable_offset, self.log_end_offset)
 
     def floor(self, offset: int) -> int:
-        """The number of the segment that holds ``offset``, or would."""
+        """The number of the segment that holds ``offset``, or would hold it."""
         return max(bisect_right(self.bases, offset) - 1, 0)
 
     def size_of(self, number: int) -> int:
@@ -101,13 +102,13 @@ class LogView(NamedTuple):
         """
         limit = self.limit_of(isolation)
         if not self.log_start_offset <= offset < limit:
-            raise self._out_of_range(offset, "outside of what can be read now,", limit)
+            raise self._out_of_range(offset, "outside the offsets that can be read now,", limit)
 
     def _out_of_range(self, offset: int, what: str, end: int) -> OffsetOutOfRangeError:
         if offset < self.log_start_offset:
-            hint = "what was in front of it was deleted: begin at log_start_offset"
+            hint = "the records before that were deleted: begin at log_start_offset"
         else:
-            hint = f"follow({end}) waits for what comes there"
+            hint = f"follow({end}) waits for new records"
         directory = self.segments[0].directory
         return OffsetOutOfRangeError(
             f"offset {offset} is {what} {self.log_start_offset} to {end} ({directory}); {hint}"

@@ -1,1 +1,1 @@
-"""What a crash leaves, and making a log of it again."""
+"""Turning what a crash leaves into a log again."""

@@ -1,9 +1,9 @@
-"""Keeping what recovery cuts off, so that nobody's bytes are destroyed by a program's opinion of them.
+"""Keeps the bytes that recovery cuts off, so that no data is destroyed on a program's judgement.
 
 Cut bytes go to ``<base offset>.torn-<position>`` beside the segments, a file that neither logstore nor Kafka
-loads. What an ordinary crash leaves there are the last moments of writing: the newest :data:`KEPT_FILES` of a
-partition stay. What may have been durable goes to ``.torn-<position>.kept``, whole, and so does each segment
-behind a cut; only an erasure, or somebody by hand, removes those. Zeros are not worth keeping.
+loads. After an ordinary crash these are the last moments of writing, and the newest :data:`KEPT_FILES` of a
+partition stay. Bytes that may have been durable go to ``.torn-<position>.kept``, all of them, and so does
+each segment behind a cut; these stay until an erasure or you remove them. Zeros are not kept.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from logstore.format.names import LOG_SUFFIX, TEMPORARY_SUFFIX, segment_file_nam
 
 KEPT_FILES = 8
 MAX_KEPT_BYTES = 64 * 1024 * 1024
-"""Of the end that one crash tore, this much is kept: what lies behind a torn batch is unflushed data of
-seconds."""
+"""How much is kept of the end that one crash tore: behind a torn batch lie only seconds of unflushed data."""
 
 TORN_MARK = ".torn-"
 KEPT_SUFFIX = ".kept"
@@ -23,7 +22,7 @@ _PIECE_BYTES = 1024 * 1024
 
 def keep_aside(files: Files, directory: str, base_offset: int, log: File, position: int) -> str | None:
     """Copy the torn end of a .log file from ``position`` on, durably; the caller then truncates it. Returns
-    the path, or None if there was nothing but zeros."""
+    the path of the copy, or None if there were only zeros."""
     cut = log.read_at(position, min(log.size_bytes() - position, MAX_KEPT_BYTES))
     if not cut.strip(b"\0"):
         return None
@@ -35,7 +34,7 @@ def keep_aside(files: Files, directory: str, base_offset: int, log: File, positi
 
 
 def keep_whole(files: Files, directory: str, base_offset: int, log: File, position: int) -> str | None:
-    """The same where the bytes may have been durable: all of them, for good."""
+    """Like :func:`keep_aside`, for bytes that may have been durable: keeps all of them for good."""
     path = _free_path(files, _path_of(directory, base_offset, position))
     copy = files.open(path + TEMPORARY_SUFFIX, create=True)
     try:
@@ -52,7 +51,7 @@ def keep_whole(files: Files, directory: str, base_offset: int, log: File, positi
 
 
 def _copy(log: File, position: int, copy: File) -> bool:
-    """Copy the bytes from ``position`` on, but for pieces of zeros; returns whether there were others."""
+    """Copy the bytes from ``position`` on, except pieces of zeros; returns whether there were any others."""
     has_any, end = False, log.size_bytes()
     for at in range(position, end, _PIECE_BYTES):
         piece = log.read_at(at, min(_PIECE_BYTES, end - at))
@@ -74,7 +73,7 @@ def _path_of(directory: str, base_offset: int, position: int) -> str:
 
 
 def _free_path(files: Files, path: str) -> str:
-    """A name for bytes that are kept for good. One that is taken, by those of an earlier cut, stays."""
+    """An unused name for bytes that are kept for good: files of earlier cuts are not replaced."""
     path, number = path + KEPT_SUFFIX, 1
     free = path
     while files.is_file(free):
@@ -84,7 +83,7 @@ def _free_path(files: Files, path: str) -> str:
 
 
 def aside_names(files: Files, directory: str) -> list[str]:
-    """The files that hold what was cut off."""
+    """The names of the files with cut-off bytes."""
     return sorted(e.name for e in files.list_directory(directory) if TORN_MARK in e.name)
 
 

@@ -1,15 +1,16 @@
-"""What a crash leaves in a partition's directory besides segments: unfinished replacements and orphans.
+"""Cleans up what a crash leaves in a partition's directory besides segments: unfinished replacements and
+orphans.
 
-Segments are replaced (by the cleaner, or by splitting one that outgrew its indexes) in steps that each leave
-a directory from which this module finds either the old segments or the new ones, whole:
+Segments are replaced (by the cleaner, or by splitting one that outgrew its indexes) in steps. After each
+step, this module finds either the old segments or the new ones in the directory, whole:
 
 1. the new files are written as ``.cleaned`` and flushed: until all are there, the old ones count;
 2. they are renamed to ``.swap``, the highest base first: while a ``.cleaned`` is left, the old ones count;
 3. the old files are renamed to ``.deleted``: from here on the new ones count;
 4. the ``.swap`` files get their plain names, the lowest base first and a ``.log`` before its indexes.
 
-Finishing and undoing take the same care, since a crash may strike there too. The directory is flushed
-wherever the order of two changes matters: a file system may make them durable in any order.
+Finishing and undoing are as careful, because a crash may strike there too. The directory is flushed wherever
+the order of two changes matters: a file system may make them durable in any order.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _METADATA_SNAPSHOT_DELETED = ".checkpoint.deleted"  # belongs to Kafka's metadat
 _INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
 Names = dict[str, SegmentFileName]
-"""File name -> what it says, for the files of a partition that belong to segments."""
+"""File name -> parsed name, for the files of a partition that belong to segments."""
 
 
 def list_segment_files(files: Files, directory: str) -> Names:
@@ -55,8 +56,8 @@ def segment_bases(names: Names) -> list[int]:
 
 
 def current_logs(files: Files, directory: str, names: Names) -> dict[int, str]:
-    """The ``.log`` files that count, also in the middle of a replacement: base offset -> state, ascending.
-    That is the state of a plain file, or ``.swap`` where the old ones do not count any more."""
+    """The ``.log`` files that count, even during a replacement: base offset -> state, ascending. The state is
+    that of a plain file, or ``.swap`` if the old files do not count any more."""
     bases = segment_bases(names)
     swapped = {
         names[name].base_offset: name for name in swapped_names(names) if names[name].suffix == LOG_SUFFIX
@@ -69,7 +70,7 @@ def current_logs(files: Files, directory: str, names: Names) -> dict[int, str]:
 
 
 def swapped_names(names: Names) -> frozenset[str]:
-    """The ``.swap`` files that count: those in front of what is still ``.cleaned``."""
+    """The ``.swap`` files that count: those with a base offset below every ``.cleaned`` file."""
     unfinished = [name.base_offset for name in names.values() if name.state == CLEANED_SUFFIX]
     end = min(unfinished, default=None)
     return frozenset(
@@ -80,7 +81,7 @@ def swapped_names(names: Names) -> frozenset[str]:
 
 
 def clean_leftovers(files: Files, directory: str) -> Names:
-    """Finish or undo what a crash interrupted, and return the segment files that are then there."""
+    """Finish or undo what a crash interrupted, and return the remaining segment files."""
     _remove_temporaries(files, directory)
     names = list_segment_files(files, directory)
     if any(name.state for name in names.values()):
@@ -93,7 +94,7 @@ def clean_leftovers(files: Files, directory: str) -> Names:
 
 
 def _remove_temporaries(files: Files, directory: str) -> None:
-    """A ``.tmp`` file was never renamed: its write did not finish."""
+    """Remove ``.tmp`` files: they were never renamed, so their writes did not finish."""
     for entry in files.list_directory(directory):
         if entry.name.endswith(TEMPORARY_SUFFIX) and not entry.is_directory:
             files.remove(f"{directory}/{entry.name}")
@@ -113,14 +114,14 @@ def _deleted(names: Names) -> list[str]:
 
 
 def deleted_names(files: Files, directory: str) -> list[str]:
-    """The files that were renamed away and wait to be removed."""
+    """The files that were renamed to ``.deleted`` and wait to be removed."""
     return sorted(_deleted(list_segment_files(files, directory)))
 
 
 def _remove_unfinished(files: Files, directory: str, names: Names) -> None:
-    """Undo a replacement that did not reach step 3: the ``.swap`` files at or above the smallest ``.cleaned``
-    (those were renamed first), and then all ``.cleaned``: as long as one is left, the ``.swap`` are known for
-    unfinished."""
+    """Undo a replacement that did not reach step 3. First remove the ``.swap`` files at or above the smallest
+    ``.cleaned`` (those were renamed first), then all ``.cleaned``: as long as one of these is left, the
+    ``.swap`` files count as unfinished."""
     cleaned = [name for name, parsed in names.items() if parsed.state == CLEANED_SUFFIX]
     if not cleaned:
         return
@@ -133,21 +134,21 @@ def _remove_unfinished(files: Files, directory: str, names: Names) -> None:
 
 
 def undo_replacement(files: Files, directory: str) -> None:
-    """Remove what there is of a replacement that has not reached step 3: at least one file is ``.cleaned``,
-    or there is none of either name."""
+    """Remove the files of a replacement that has not reached step 3: at least one is ``.cleaned``, or there
+    is no ``.cleaned`` and no ``.swap``."""
     _remove_unfinished(files, directory, list_segment_files(files, directory))
 
 
 def remove_strays(files: Files, directory: str, finished: Collection[str]) -> None:
-    """Before a replacement whose outputs are ``finished`` (paths of ``.cleaned`` files): remove what is left
-    of one that was given up. Else, after a crash, it would make this one look unfinished."""
+    """Before a replacement with the outputs ``finished`` (paths of ``.cleaned`` files), remove what is left
+    of an abandoned one. Otherwise, after a crash, that would make this one look unfinished."""
     for name, parsed in list_segment_files(files, directory).items():
         if parsed.state in (CLEANED_SUFFIX, SWAP_SUFFIX) and f"{directory}/{name}" not in finished:
             files.remove(f"{directory}/{name}")
 
 
 def _finish_swap(files: Files, directory: str, names: Names) -> None:
-    """Steps 3 and 4 again: remove the plain files that the outputs replace, then give those their names."""
+    """Repeat steps 3 and 4: remove the plain files that the outputs replace, then rename the outputs."""
     swapped = {name: parsed for name, parsed in names.items() if parsed.state == SWAP_SUFFIX}
     logs = sorted(name for name, parsed in swapped.items() if parsed.suffix == LOG_SUFFIX)
     if logs:

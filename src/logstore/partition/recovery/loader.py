@@ -1,22 +1,22 @@
-"""Opening a partition: from the files of a clean stop, or of a crash, to a log that can be appended to.
+"""Opens a partition: turns the files of a clean stop, or of a crash, into a log that can be appended to.
 
-The order follows Kafka's loader. What differs, and why:
+The order follows Kafka's loader, with these differences:
 
-* Only what lies above the stored recovery point is read after a crash, not the whole segment that holds it:
+* After a crash only the part above the stored recovery point is read, not the whole segment that holds it:
   with the recovery point, index entries and producer snapshot below it were made durable too.
-* Damage is told from a torn tail. Above the recovery point a bad batch ends the log and what follows is cut
-  (and kept aside, see :mod:`~logstore.partition.recovery.aside`). Below it, data that was durable is gone or
-  wrong: that is reported, and cut only with ``accept_loss``.
-* Above a stored recovery point offsets follow each other without a gap, unless the topic is compacted:
-  behind a gap, something was lost or an offset changed, and the log ends there. (Whatever leaves a gap in
-  another topic, a truncation inside a batch or a leader's own gap, moves the recovery point past it at
-  once.) Without a recovery point, as in a directory that was copied, gaps are taken for compaction's. Where
-  gaps are no sign, a segment is flushed before the next one begins: none can lose its end and be followed.
-* Segments and indexes below the recovery point are not opened at all. An index that lies is found out by the
-  reader that uses it.
+* Damage is told from a torn tail. Above the recovery point a bad batch ends the log, and the bytes from there
+  on are cut (and kept aside, see :mod:`~logstore.partition.recovery.aside`). Below it, durable data is lost
+  or wrong: that is reported, and cut only with ``accept_loss``.
+* Above a stored recovery point offsets follow each other without a gap, unless the topic is compacted: a gap
+  means that something was lost or an offset changed, and the log ends there. (Other causes of a gap, a
+  truncation inside a batch or a gap in the leader's log, move the recovery point past it at once.) Without a
+  recovery point, as in a copied directory, gaps are taken for compaction's. If gaps do not mean loss, a
+  segment is flushed before the next one begins: no segment can lose its end and be followed by another.
+* Segments and indexes below the recovery point are not opened at all. A wrong index is noticed by the reader
+  that uses it.
 
 A crash during recovery leaves a directory that the next recovery treats the same way: segments behind a cut
-go before the cut is made, everything is cut before it is indexed, indexed before it is flushed, and flushed
+are removed before the cut, everything is cut before it is indexed, indexed before it is flushed, and flushed
 before the recovery point moves.
 """
 
@@ -57,11 +57,11 @@ class RecoveryReport:
     recovered_segments: int = 0
     cut_bytes: int = 0
     kept_aside: list[str] = field(default_factory=list)
-    """Files that hold what was cut."""
+    """The files with the bytes that were cut."""
     split_segments: int = 0
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the fields, without those that are 0 or empty."""
+        """The view in a notebook: the fields that are not 0 or empty."""
         from logstore.showing import show_report  # few programs get here
 
         return show_report(self)
@@ -69,7 +69,7 @@ class RecoveryReport:
 
 @dataclass(slots=True)
 class LoadedLog:
-    """A partition as it was found."""
+    """A partition as it was loaded."""
 
     segments: list[Segment]
     """Ascending; the last is the active one."""
@@ -81,7 +81,7 @@ class LoadedLog:
     report: RecoveryReport
     role: Role = Role.ALONE
     may_have_gaps: bool = False
-    """Whether nobody can tell a gap in its offsets from a loss: see :meth:`LogCore.roll`."""
+    """Whether a gap in its offsets cannot be told from a loss: see :meth:`LogCore.roll`."""
 
     @property
     def active(self) -> ActiveSegment:
@@ -92,7 +92,7 @@ class LoadedLog:
 
 @dataclass(slots=True)
 class Loader:
-    """Opens one partition directory. Used once; :meth:`load` is the whole story, the rest are its steps."""
+    """Opens one partition directory. Use it once: :meth:`load`. The other methods are its steps."""
 
     files: Files
     directory: str
@@ -101,29 +101,29 @@ class Loader:
     now_ms: int
     recovery_point: int
     is_dense: bool
-    """Whether a gap in the offsets above the recovery point means loss. Not after compaction, nor in a
-    directory that came without a recovery point: nobody knows what has been done to it."""
+    """Whether a gap in the offsets above the recovery point means loss. False after compaction, and for a
+    directory without a recovery point, whose history is unknown."""
     log_start_offset: int | None
-    """From the checkpoint; None where the first segment's name says it."""
+    """The offset from the checkpoint; None means the base in the first segment's name."""
     is_clean: bool
     accept_loss: bool = False
     has_recovery_point: bool = True
-    """Without a stored one nobody knows what of the log was durable."""
+    """Whether a recovery point is stored. Without one it is unknown how much of the log was durable."""
     role: Role = Role.ALONE
     high_watermark: int | None = None
-    """The stored one."""
+    """The stored high watermark."""
     report: RecoveryReport = field(init=False)
     epochs: LeaderEpochs = field(init=False)
     _left: Removals = field(init=False)
-    """Files that were not part of the log."""
+    """Counts removed files that were not part of the log."""
     _older_cuts: Removals = field(init=False)
     _cut_offset: int = field(init=False, default=0)
     _is_doubtful_cut: bool = field(init=False, default=False)
-    """What was cut may have been durable."""
+    """Whether cut bytes may have been durable."""
     _is_unwritten: bool = field(init=False, default=False)
-    """A flush has failed: what can be read may have to be written anew."""
+    """Whether a flush has failed: readable data may not be on the disk and must be rewritten."""
     _quiet_ranges: dict[int, tuple[int, int]] = field(init=False, default_factory=dict)
-    """What :class:`ProducerSource` need not read again, by segment."""
+    """The ranges that :class:`ProducerSource` need not read again, by segment."""
 
     def load(self) -> LoadedLog:
         """
@@ -149,7 +149,7 @@ class Loader:
         log_start = max(self.log_start_offset or 0, segments[0].base_offset)
         if log_end_offset < log_start:
             segments, log_end_offset = self._start_over(segments, log_start)
-        # In a log without records the epoch that wrote the last of them begins at its end.
+        # In a log without records, the epoch of the last deleted record begins at the log end.
         self.epochs.truncate_from_end(log_end_offset + (log_end_offset == log_start))
         self.epochs.truncate_from_start(log_start if self.log_start_offset is not None else -1)
         if self.epochs.entries != (stored_epochs.entries if stored_epochs is not None else ()):
@@ -168,16 +168,15 @@ class Loader:
         )
 
     def _tell_deletion(self) -> None:
-        """One line of all that went from the log, or its directory; a warning, if what was cut may have been
-        durable."""
+        """Log one line about everything removed; a warning, if cut bytes may have been durable."""
         report, told = self.report, []
         if report.cut_bytes:
             names = [path.rpartition("/")[2] for path in report.kept_aside]
-            kept = f"kept in {', '.join(names)}" if names else "all of them zeros"
+            kept = f"kept in {', '.join(names)}" if names else "all of them zero"
             told.append(f"cut {report.cut_bytes} bytes from offset {self._cut_offset} on, {kept}")
         for removals, what in (
-            (self._older_cuts, "that older cuts were kept in"),
-            (self._left, "that deletions, replacements and unfinished writes had left"),
+            (self._older_cuts, "with the bytes of older cuts"),
+            (self._left, "left by deletions, replacements and unfinished writes"),
         ):
             if removals.count:
                 told.append(f"removed {removals.count} files, {removals.size_bytes} bytes, {what}")
@@ -186,8 +185,8 @@ class Loader:
             tell("%s: opening %s", self.directory, "; ".join(told))
 
     def _check_log_start(self, log_end_offset: int) -> None:
-        """Forget a log start beyond the end, unless a crash explains it: of records that were deleted, the
-        last may be lost then. Else its file is damaged, and whoever believed it would remove all there is."""
+        """Forget a log start beyond the end, unless a crash explains it: a crash may lose the last of the
+        deleted records. Otherwise its file is damaged, and trusting it would remove the whole log."""
         start = self.log_start_offset
         if self.is_clean and start is not None and start > log_end_offset:
             warn("ignoring a log start of %d: the log ends at %d (%s)", start, log_end_offset, self.directory)
@@ -196,7 +195,7 @@ class Loader:
     # Segments
 
     def _load_segments(self, bases: list[int]) -> tuple[list[Segment], int]:
-        """The segments and the log end offset; begins again after a segment had to be split."""
+        """The segments and the log end offset. Starts again after a segment had to be split."""
         while True:
             overflowed = self._find_overflow(bases)
             if overflowed is None:
@@ -210,7 +209,8 @@ class Loader:
             bases = segment_bases(clean_leftovers(self._left.files, self.directory))
 
     def _find_overflow(self, bases: list[int]) -> int | None:
-        """A sealed segment whose offsets may be out of reach of its indexes (very old brokers wrote such)."""
+        """The base of a sealed segment with offsets out of its indexes' reach (from very old brokers), or
+        None."""
         for base, next_base in pairwise(bases):
             if (
                 next_base - base - 1 > MAX_RELATIVE_OFFSET
@@ -232,8 +232,8 @@ class Loader:
         return Segment(self.files, self.directory, base, self.cache)
 
     def _load_clean(self, bases: list[int]) -> tuple[list[Segment], int] | None:
-        """Open the active segment after a clean stop, reading no more than its last few kilobytes. None if
-        the log does not end where the recovery point says: then nobody stopped cleanly."""
+        """Open the active segment after a clean stop, reading only its last few kilobytes. None if the log
+        does not end at the recovery point: then it was not a clean stop."""
         if self.is_clean and bases:
             active = open_active(self._new_active(bases[-1]))
             ended_at = self.recovery_point if self.has_recovery_point else None
@@ -271,18 +271,18 @@ class Loader:
         raise AssertionError("a log has at least one segment")
 
     def _without_deleted(self, bases: list[int]) -> list[int]:
-        """Leave out the segments wholly below the log start. A power cut in the middle of their deletion may
-        bring one back and not the next, or one with a torn end, and neither says anything of what follows.
-        After the next clean stop retention finds them again, and removes their files."""
+        """Leave out the segments wholly below the log start. A power cut during their deletion may bring back
+        one but not the next, or one with a torn end; neither says anything about the records that follow.
+        After the next clean stop retention finds them again and removes their files."""
         count = sum(base <= (self.log_start_offset or 0) for base in bases)
         return bases[max(count - 1, 0) :]
 
     def _finish_seal(self, base: int) -> Segment:
-        """The segment in front of one that begins at the recovery point. A roll that a crash cut off may have
-        left its last index entries unwritten or unflushed, while a checkpoint right before the roll says that
-        there is nothing to read: they are made whole. Damage of its records is left to their readers, and its
-        leader epochs to the history, which knows what came later; a disk that cannot make the indexes durable
-        is an error, since nobody would come back to them."""
+        """The segment in front of one that begins at the recovery point, with complete indexes. A crash
+        during a roll may have left its last index entries unwritten or unflushed, while a checkpoint right
+        before the roll says that there is nothing to read. Damaged records are left to their readers. Its
+        leader epochs are not noted: the history already has later ones. If the disk cannot make the indexes
+        durable, that is an error, because no later recovery would complete them."""
         active = open_active(self._new_active(base))
         epochs, self.epochs = self.epochs, LeaderEpochs(self.epochs.entries)
         try:
@@ -308,7 +308,7 @@ class Loader:
         if self.recovery_point > base and not self.accept_loss:
             raise CorruptionError(
                 f"data up to offset {self.recovery_point} was durable, but there is no segment. Restore the "
-                "files, or reopen with accept_loss=True to begin an empty log",
+                "files, or reopen with accept_loss=True to start with an empty log",
                 path=self.directory,
                 base_offset=base,
             )
@@ -334,12 +334,13 @@ class Loader:
         )
 
     def _cut(self, segment: ActiveSegment, *, is_torn_end: bool) -> None:
-        """Cut the file to what was found good. The bytes go aside first: the newest of a torn end, and all of
-        what may have been durable.
+        """Cut the file behind its last good batch. The cut bytes are kept aside first: all of them if they
+        may have been durable, else up to :data:`~.aside.MAX_KEPT_BYTES`.
 
-        Also a file that ends there: on disk, in its last block, whole batches may lie behind the end that the
-        power cut left. The next writer's records take their place; but if a second cut leaves of those the
-        size and not the bytes, the batches of before would be back. A cut makes the system write zeros.
+        A file that ends there already is cut too. On disk, its last block may hold whole batches behind the
+        end that the power cut left. The next writer's records replace them; but if a second power cut keeps
+        the new size and not the new bytes, the old batches would be back. Cutting makes the system write
+        zeros.
         """
         file_size = segment.log_file.size_bytes()
         if file_size > segment.size_bytes:
@@ -352,8 +353,8 @@ class Loader:
         segment.cut_to_size()
 
     def _set_aside(self, bases: list[int]) -> None:
-        """Take the segments behind a cut out of the log: their records no longer follow anything. The last
-        one goes first: a crash in between leaves segments that still lead up to the cut."""
+        """Take the segments behind a cut out of the log, because their records no longer follow on anything.
+        The last one goes first: a crash in between leaves no hole."""
         for base in reversed(bases):
             segment = self._sealed(base)
             if segment.size_bytes:
@@ -379,7 +380,7 @@ class Loader:
         self.files.flush_directory(self.directory)
 
     def _start_over(self, segments: list[Segment], log_start: int) -> tuple[list[Segment], int]:
-        """The log ends below its start offset: all its records were deleted. Begin anew at the start."""
+        """Start again at the log start, because the log ends below it: all its records were deleted."""
         active = self._new_active(log_start)
         active.create()
         for segment in segments:
@@ -408,9 +409,9 @@ class Loader:
         reach: int | None = None,
         ended_at: int | None = None,
     ) -> tuple[int, CorruptionError | None]:
-        """Check and index what lies above ``keep_below``: see :func:`.tail.index_tail`. Sets the segment's
-        size to the end of the last good batch; returns the offset after it, and what stopped the walk short
-        of the file's end."""
+        """Check and index the part above ``keep_below``: see :func:`.tail.index_tail`. Sets the segment's
+        size to the end of the last good batch; returns the offset after it, and the error that stopped the
+        walk before the file's end."""
         tail, fault, scanned_bytes = index_tail(
             segment,
             lambda: self._new_tail(segment),
@@ -432,7 +433,7 @@ class Loader:
     # Epochs
 
     def _rebuild_epochs(self, segments: list[Segment]) -> None:
-        """The history as the batches tell it, for want of its file. Cost: all headers of the log are read."""
+        """Rebuild the missing epoch history from the batches. Cost: all headers of the log are read."""
         self.epochs.clear()
         for segment in segments:
             for piece in segment.walk(0, segment.size_bytes, check=False, piece_bytes=PIECE_BYTES):
@@ -442,11 +443,12 @@ class Loader:
     # Producers
 
     def _load_producers(self, segments: list[Segment], log_end: int, names: Names) -> ProducerStates:
-        """From the newest good snapshot, replay the batches above it.
+        """Load the newest good snapshot and replay the batches above it.
 
         Replay also completes the transaction indexes above the recovery point, so after a crash it begins at
-        or below that, or at the first segment: its snapshot alone knows what was deleted. Without any
-        snapshot after a clean stop there were no producers (or a broker older than snapshots wrote the log).
+        or below that, or at the first segment: only its snapshot knows the producers of deleted batches.
+        Without any snapshot after a clean stop there were no producers (or a broker older than snapshots
+        wrote the log).
         """
         offsets = snapshot_offsets(names)
         if self.is_clean and not offsets:
@@ -470,14 +472,14 @@ class Loader:
         return source.rebuild([offset for offset in offsets if offset <= newest], store_found=True)
 
     def _cut_transactions(self, segments: list[Segment]) -> int:
-        """Drop what the transaction indexes say above the recovery point; returns from where replay must
-        write them anew. An index that is damaged is dropped whole."""
+        """Drop the entries of the transaction indexes above the recovery point; returns from where replay
+        must write them again. A damaged index is removed whole."""
         replay_from = self.recovery_point
         for number, segment in enumerate(segments, 1):
             if number == len(segments) or segments[number].base_offset > self.recovery_point:
                 try:
                     segment.read_transaction_index().truncate_to(self.recovery_point)
-                except (CorruptionError, UnsupportedVersionError):  # an unknown version is garbage, too
+                except (CorruptionError, UnsupportedVersionError):  # an unknown version is garbage too
                     self.files.remove(segment.path_of(TRANSACTION_INDEX_SUFFIX))
                     replay_from = min(replay_from, segment.base_offset)
         return replay_from
@@ -501,10 +503,10 @@ def load_log(
     accept_loss: bool = False,
     is_foreign: bool = False,
 ) -> LoadedLog:
-    """Load a partition's directory, recovering it if need be.
+    """Load a partition's directory, and recover it if needed.
 
-    Above the recovery point a log that was never compacted has no gaps, and one is damage. Of a log that is
-    ``is_foreign`` (a broker wrote it, under settings that nobody here knows) nothing of the kind is assumed.
+    Above the recovery point a log that was never compacted has no gaps, so a gap there is damage. This is not
+    assumed if the log ``is_foreign`` (a broker wrote it, under unknown settings).
 
     Raises:
         CorruptionError: durable data is damaged or missing.
@@ -530,8 +532,8 @@ def load_log(
     )
     loaded = loader.load()
     loaded.may_have_gaps = may_have_gaps
-    if loaded.log_start_offset < (home.log_start(partition) or 0):  # it was not believed
+    if loaded.log_start_offset < (home.log_start(partition) or 0):  # it was ignored as damaged
         home.store_log_start(partition, None)
-    if role is not Role.ALONE:  # a crash may have taken the end: what takes its place is another's
+    if role is not Role.ALONE:  # a crash may have taken the end: other records may take its offsets
         home.lower_high_watermark(partition, loaded.log_end_offset)
     return loaded

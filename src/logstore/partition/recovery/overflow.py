@@ -1,5 +1,5 @@
-"""Splitting a segment whose offsets are out of reach of its 32-bit indexes (KAFKA-6264: very old brokers
-could write one when a compacted topic's offsets had wide gaps).
+"""Splits a segment whose offsets are out of reach of its 32-bit indexes (KAFKA-6264: very old brokers could
+write one when a compacted topic's offsets had wide gaps).
 
 The outputs replace the segment by the steps described in :mod:`~logstore.partition.recovery.leftovers`.
 """
@@ -23,7 +23,7 @@ from logstore.partition.segments.walk import PIECE_BYTES, Walk
 
 
 def split_segment(files: Files, directory: str, base_offset: int) -> list[int]:
-    """Split a segment into ones whose offsets fit, and return their base offsets.
+    """Split a segment into several whose offsets fit, and return their base offsets.
 
     Batches keep their bytes. The indexes of the outputs are built when they are first used.
 
@@ -42,8 +42,8 @@ def split_segment(files: Files, directory: str, base_offset: int) -> list[int]:
 
 
 def _rename_each(files: Files, directory: str, bases: list[int], old: str, new: str) -> None:
-    """Rename one after the other, each durable before the next: the order is what tells a finished
-    replacement from an unfinished one."""
+    """Rename one after the other, each durable before the next: a finished replacement is told from an
+    unfinished one by this order."""
     for base in bases:
         path = f"{directory}/{segment_file_name(base, LOG_SUFFIX)}"
         files.rename(path + old, path + new)
@@ -51,7 +51,8 @@ def _rename_each(files: Files, directory: str, bases: list[int], old: str, new: 
 
 
 def _write_outputs(files: Files, directory: str, base_offset: int) -> list[int]:
-    """The first output has the segment's own base, even if it stays empty: no offset loses its segment."""
+    """Write the new segments, and return their base offsets. The first has the old segment's base, even if it
+    stays empty, so that no offset is left without a segment."""
     source = files.open(f"{directory}/{segment_file_name(base_offset, LOG_SUFFIX)}")
     size = source.size_bytes()
     bases = [base_offset]

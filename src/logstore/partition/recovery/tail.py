@@ -1,7 +1,7 @@
-"""The part of a segment that is not yet known to be good: what recovery walks over, checks and indexes.
+"""The tail of a segment: the part that is not yet known to be good. Recovery walks over it, checks and
+indexes it.
 
-Readers in other processes walk over the same part in the same way: what a log holds must not depend on who
-asks.
+Readers in other processes walk over the same part in the same way, so that all processes see the same log.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from logstore.partition.segments.walk import FIRST_PIECE_BYTES, Walk
 from logstore.partition.state.leader_epochs import LeaderEpochs
 
 MOST_OFFSETS = 1 << 40
-"""No segment spans so many, not even those that old brokers wrote and that must be split."""
+"""More offsets than any segment spans, even those of old brokers that must be split."""
 
 
 class TailedSegment(Protocol):
@@ -54,7 +54,7 @@ class Tail:
         is_dense: bool,
         can_map: bool = True,
     ) -> None:
-        """``can_map``: nobody cuts the file meanwhile."""
+        """``can_map``: the file is not cut during the walk."""
         self.end_offset = segment.base_offset
         self.position = 0
         self.scanned_bytes = 0
@@ -62,17 +62,17 @@ class Tail:
         self._producer_position: int | None = None
         """Where the first batch with a producer begins."""
         self.last_position: int | None = None
-        """Where the last batch begins; None if it was met in a run."""
+        """Where the last batch begins; None if it was part of a run."""
         self.fault: CorruptionError | None = None
         self.took_back = False
-        """Whether the last batch that was accepted is not good after all."""
+        """Whether the last accepted batch turned out not to be good."""
         self._segment = segment
         self._epochs = epochs
         self._can_map = can_map
         self._recovery_point = recovery_point
         self._dense_from = recovery_point if is_dense else None
         self._before_gap: tuple[int, int] | None = None
-        """Position and end offset before the last batch, if there is a gap in front of it."""
+        """Position and end offset before the last batch, if there is a gap in front of that."""
         self._overflow_position: int | None = None
         self._previous_last = segment.base_offset - 1
 
@@ -83,14 +83,14 @@ class Tail:
 
     @property
     def quiet_range(self) -> tuple[int, int]:
-        """The positions between which all batches are sound and none has a producer."""
+        """The positions between which all batches are sound and have no producer."""
         end = self._producer_position
         return self._start, self.position if end is None else min(end, self.position)
 
     def scan(self, position: int, end: int | None = None, *, first_last_offset: int | None = None) -> bool:
         """Check and index the batches from ``position`` on, up to ``end`` or the end of the file.
 
-        False if the first of them is not the batch that an index entry promised.
+        Returns False if the first of them is not the batch that an index entry names.
         """
         file = self._segment.log_file
         size = file.size_bytes() if end is None else end
@@ -102,13 +102,13 @@ class Tail:
             return self._scan(walk, pieces, size, first_last_offset)
 
     def go_on(self) -> None:
-        """Check and index what the file has got since."""
+        """Check and index the bytes that were added to the file since."""
         self.fault = self._producer_position = None
         self.took_back = False
         self.scan(self.position)
 
     def skip_to(self, position: int, offset: int) -> None:
-        """Go on at a batch further behind, with records from ``offset`` on, as if nothing were between."""
+        """Go on at a later batch, with records from ``offset`` on, and leave out what lies between."""
         self.position, self.end_offset, self._previous_last = position, offset, offset - 1
         self._before_gap = None
 
@@ -133,8 +133,8 @@ class Tail:
         return True
 
     def _run(self, index_run: IndexRun, pieces: FilePieces, position: int, size: int) -> int:
-        """Take over all ordinary batches from ``position`` on, without looking at each of them here; returns
-        where something else begins, or the last few."""
+        """Take over runs of ordinary batches from ``position`` on, checked by the compiled module. Returns
+        where another kind of batch begins, or the last few batches."""
         builder = self._segment.indexes
         latest = self._epochs.latest
         rules = RunRules(
@@ -165,7 +165,7 @@ class Tail:
         self._producer_position = place.producer_position if place.producer_position >= 0 else None
 
     def hold_last_against(self, reach: int) -> None:
-        """Take the last batch back if it ends above ``reach`` and may have another offset than it had."""
+        """Take the last batch back if it ends above ``reach`` and its offset may have changed."""
         if self.end_offset > reach and self._may_be_wrong_last():
             self._take_back_last(f"is out of the segment's reach, {reach}")
 
@@ -189,7 +189,7 @@ class Tail:
         if header.producer_id >= 0 and self._producer_position is None:
             self._producer_position = position
         self._segment.indexes.add(header, position)
-        is_first = position != self.position  # of a walk that begins in the middle: what is before is unknown
+        is_first = position != self.position  # of a walk from the middle: the batch before is unknown
         has_gap = header.base_offset > self.end_offset and not is_first
         self._before_gap = (self.position, self.end_offset) if has_gap else None
         self._previous_last = header.last_offset
@@ -199,14 +199,14 @@ class Tail:
         return True
 
     def _may_be_wrong_last(self) -> bool:
-        """Whether the last batch, and not the one that contradicts it, may have another offset than it was
-        written with: there is a gap in front of it, and nobody has called it durable. What follows durable
-        batches may be anything, also a batch from the file's past."""
+        """Whether the offset of the last batch may have changed, rather than that of the batch that
+        contradicts it. That is so if there is a gap in front of it and it never counted as durable. Anything
+        may follow durable batches, even a batch from the file's past."""
         return self._before_gap is not None and self._previous_last >= self._recovery_point
 
     def _may_follow_moved(self, header: BatchHeader) -> bool:
-        """Whether a batch follows the last one if that has no gap in front: then that has come by a wrong
-        offset, though it may end where the log was durable."""
+        """Whether a batch would follow the last one if that had no gap in front. If so, the last one has a
+        wrong offset, even if it ends where the log was durable."""
         if self._before_gap is None:
             return False
         position, offset = self._before_gap
@@ -214,15 +214,15 @@ class Tail:
         return header.base_offset == offset + last.next_offset - last.base_offset
 
     def _take_back_last(self, reason: str) -> None:
-        """The last batch contradicts what follows it, and has a gap in front: its offset changed."""
+        """Take the last batch back: it contradicts the next and has a gap in front, so its offset changed."""
         assert self._before_gap is not None
         self.position, self.end_offset = self._before_gap
         self.fault = CorruptionError(f"offset {self._previous_last} {reason}", position=self.position)
         self.took_back = True
 
     def _has_gap_before(self, header: BatchHeader) -> bool:
-        """Only where it must not have one: the recovery point is where the log once ended, so that no batch
-        reaches across it either."""
+        """Whether there is a gap before the batch that must not be there. The log once ended at the recovery
+        point, so no batch may reach across it either."""
         if self._dense_from is None or header.next_offset <= self._dense_from:
             return False
         ends_at_base = header.record_count == UNKNOWN_COUNT  # compressed and legacy: only its end is known
@@ -230,11 +230,11 @@ class Tail:
 
 
 class IndexedTail(NamedTuple):
-    """What :func:`index_tail` found."""
+    """The result of :func:`index_tail`."""
 
     tail: Tail
     fault: CorruptionError | None
-    """What stopped the walk short of the file's end."""
+    """The error that stopped the walk before the file's end."""
     scanned_bytes: int
 
 
@@ -248,16 +248,16 @@ def index_tail(
     ended_at: int | None = None,
 ) -> IndexedTail:
     """Walk a segment from its last index entry below ``keep_below``, check each batch, and complete the
-    indexes. If what the last entries say is not so, the indexes are dropped: then from the start.
+    indexes. If the last entries are wrong, the indexes are dropped and the walk begins at the start.
 
     Args:
-        are_indexes_sound: nothing but what was written is in them, since nothing has crashed; their order
-            is not looked at.
+        are_indexes_sound: there was no crash, so the indexes hold only what was written; their order is not
+            checked.
         reach: a last batch that ends above it, behind a gap, is not good unless it is durable: no checksum
             covers its offset.
-        ended_at: the offset at which the log once ended, in its last segment, which nobody compacts. A batch
-            ends there; if none does, one behind a gap that reaches beyond it has another offset than it was
-            written with.
+        ended_at: the offset at which the log once ended, in its last segment, which is never compacted. A
+            batch ends there. If none does, the offset of a batch behind a gap that reaches beyond it has
+            changed.
     """
     segment.indexes.truncate_to(keep_below)
     index = segment.offset_index
@@ -281,15 +281,15 @@ def index_tail(
         if crossing is not None:
             fault, end = crossing, crossing.position
     if end is not None:
-        segment.indexes.clear()  # they no longer know the largest timestamp of the batches that stay
+        segment.indexes.clear()  # they do not know the largest timestamp of the remaining batches
         tail = new_tail()
         tail.scan(0, end)
     return IndexedTail(tail, fault, scanned_bytes)
 
 
 def _find_crossing(segment: TailedSegment, ended_at: int, end: int) -> CorruptionError | None:
-    """The batch that denies that the log ended at an offset: the first that goes beyond it, if there is a gap
-    in front and no batch ends at the offset. None if there is none in front of position ``end``."""
+    """The batch that contradicts that the log ended at an offset: the first batch beyond the offset, if there
+    is a gap in front of it and no batch ends at the offset. None if there is none before position ``end``."""
     index = segment.offset_index
     before = index.lookup(index.lookup(ended_at - 1).offset - 1)
     next_offset = None if before.position else segment.base_offset
@@ -312,7 +312,7 @@ def _find_crossing(segment: TailedSegment, ended_at: int, end: int) -> Corruptio
 
 
 def note_epoch(epochs: LeaderEpochs, header: BatchHeader) -> None:
-    """Add the batch's epoch to the history if it is newer than all in it."""
+    """Add the batch's epoch to the history if it is newer than all others."""
     latest = epochs.latest
     if header.partition_leader_epoch > (latest.epoch if latest is not None else -1):
         epochs.assign(header.partition_leader_epoch, header.base_offset)

@@ -1,10 +1,11 @@
 """The segment that grows: the last one of a log.
 
-It is written with plain positioned writes, the log first, then memory. Its index entries stay in memory until
-:meth:`ActiveSegment.store_indexes`. Callers hold the log's lock for every change; reading needs no lock.
+It is written with plain positioned writes, first the file, then memory. Its index entries stay in memory
+until :meth:`ActiveSegment.store_indexes`. Callers hold the log's lock for every change; reading needs no
+lock.
 
-Lock: ``_index_lock`` guards the replacement of the indexes, which a reader brings about if it finds that
-entries taken over from disk were wrong.
+Lock: ``_index_lock`` guards the replacement of the indexes. A reader replaces them if it finds that entries
+taken over from disk are wrong.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from logstore.partition.segments.segment import OpenSegments, Segment, opening_t
 from logstore.partition.segments.walk import FIRST_PIECE_BYTES, PIECE_BYTES, Walk
 
 NO_ROLLING_TIMESTAMP = -2
-"""No append yet: -1 is a timestamp that records may carry."""
+"""Means no append yet. It is not -1, because records may carry that timestamp."""
 
 
 class ActiveSegment(Segment):
@@ -64,7 +65,7 @@ class ActiveSegment(Segment):
         self._kept_log: File | None = None
         self._is_flushed = True
         self._has_rest = False
-        """Bytes of a failed append may lie behind the end of the file; or it has another name."""
+        """Whether bytes of a failed append may lie behind the end, or the file has another name."""
         self._is_shared = False
         self._transactions: TransactionIndex | None = None
         self._index_lock = threading.RLock()
@@ -80,11 +81,11 @@ class ActiveSegment(Segment):
         )
 
     def create(self, *, flush: bool = True) -> None:
-        """Create the files, empty, durably: a crash that loses the directory entry would lose every record
-        that is appended and flushed here later. Without ``flush`` the caller flushes the directory before it
-        calls any of them durable.
+        """Create the files, empty and durable: a crash that loses the directory entry would lose every record
+        that is appended and flushed here later. Without ``flush``, the caller must flush the directory before
+        it calls any of these records durable.
 
-        A log needs its indexes beside it: Kafka rescans a segment that lacks one.
+        The indexes are created with the log: Kafka rescans a segment that lacks one.
         """
         self._log = log = self._files.open(self.path, create=True)
         self._cache.touch_active(self)
@@ -99,22 +100,22 @@ class ActiveSegment(Segment):
         self.indexes.time_index.store(flush=flush)
 
     def link(self, path: str) -> None:
-        """Create the files, where the log is one that is there, whole and durable, with this as its second
-        name. :meth:`take_name` follows, which no segment of this base shows anything of before.
+        """Create the indexes, and give an existing file, whole and durable, a second name here. Nothing of it
+        is visible in this segment before :meth:`take_name`.
 
         Raises:
-            StorageError: it cannot have another name here; or the disk refused.
+            StorageError: the file cannot have a second name here, or the disk refused.
         """
         self._files.link(path, self.path + TEMPORARY_SUFFIX)
         self._create_indexes()
 
     def unlink(self) -> None:
-        """Undo :meth:`link`, but for the indexes."""
+        """Undo :meth:`link`, except for the indexes."""
         if self._files.is_file(self.path + TEMPORARY_SUFFIX):
             self._files.remove(self.path + TEMPORARY_SUFFIX)
 
     def take_name(self, headers: Sequence[BatchHeader]) -> None:
-        """Let the linked file be the segment's log, durably. ``headers``: of the batches in it."""
+        """Make the linked file the segment's log, durably. ``headers`` are those of its batches."""
         self._files.rename(self.path + TEMPORARY_SUFFIX, self.path)
         self._files.flush_directory(self.directory)
         position = 0
@@ -124,25 +125,25 @@ class ActiveSegment(Segment):
         self.use_contents(position)
 
     def use_contents(self, size_bytes: int) -> None:
-        """Take over an existing file, of which recovery found ``size_bytes`` good."""
+        """Take over an existing file; recovery found its first ``size_bytes`` good."""
         self._size_bytes = size_bytes
         if size_bytes >= HEADER_BYTES:
             self.rolling_timestamp_ms = decode_header(self.read_at(0, HEADER_BYTES)).max_timestamp_ms
 
     def look_for_other_names(self) -> None:
-        """Find out whether the file has another name, as one has that is part of a backup. Then it is not
-        changed in place: in front of the first change a copy takes this name. The caller keeps everybody from
-        giving it another name from now on."""
+        """Find out whether the file has another name, for example in a backup. Such a file is never changed
+        in place: before the first change, a copy takes this name. The caller makes sure that the file gets no
+        other name from now on."""
         self._is_shared = self._has_rest = self._files.link_count(self.path) > 1
         if self._is_shared:
             self.indexes.distrust_files()
 
     def cut_to_size(self) -> None:
-        """Cut off what the file has behind the end."""
+        """Cut off the bytes of the file behind the segment's end."""
         self._cut(self.size_bytes)
 
     def _cut(self, size_bytes: int) -> None:
-        """Cut the file to the segment's size, and leave it to this segment alone."""
+        """Cut the file to the segment's size. A file with another name is copied first."""
         if not self._is_shared:
             self.log_file.truncate(size_bytes)
             return
@@ -154,7 +155,7 @@ class ActiveSegment(Segment):
 
     @property
     def log_file(self) -> File:
-        log = self._log  # once: another thread may forget it
+        log = self._log  # read once: another thread may clear it
         if log is None:
             log = self._log = self._kept_log or self._open_or_kept_log()
             self._cache.touch_active(self)
@@ -207,7 +208,7 @@ class ActiveSegment(Segment):
 
     def forget_flushed_files(self, *, flush: bool = False) -> bool:
         if flush and not self._is_flushed:
-            with contextlib.suppress(StorageError):  # the log learns of it from its own next flush
+            with contextlib.suppress(StorageError):  # the log's own next flush reports it
                 self.flush()
         if not self._is_flushed:
             return False
@@ -229,7 +230,7 @@ class ActiveSegment(Segment):
     def read_transaction_index(self) -> TransactionIndex:
         transactions = self._transactions
         if transactions is None:
-            with self._index_lock:  # of two that read it only one is kept: it must be the one appended to
+            with self._index_lock:  # only one may be read and kept: entries are appended to it
                 transactions = self._transactions
                 if transactions is None:
                     transactions = self._transactions = super().read_transaction_index()
@@ -239,8 +240,8 @@ class ActiveSegment(Segment):
         """Write batches at the end.
 
         Raises:
-            StorageError: the write failed; the file was cut back to what it was. If even that failed, bytes
-                of the failed append may lie behind the end: the next append cuts them off first.
+            StorageError: the write failed, and the file was cut back to its old size. If even that failed,
+                bytes of the failed append may lie behind the end; the next append cuts them off first.
         """
         position = self.size_bytes
         if self._has_rest:
@@ -252,7 +253,7 @@ class ActiveSegment(Segment):
         except StorageError:
             self._cut_rest(position)
             raise
-        self._has_rest = self._is_flushed = False  # a flush may have begun before the write, and ended
+        self._has_rest = self._is_flushed = False  # a flush may have run during the write
         if self.rolling_timestamp_ms == NO_ROLLING_TIMESTAMP:
             self.rolling_timestamp_ms = planned.newest_ms
         with self._index_lock:
@@ -268,8 +269,7 @@ class ActiveSegment(Segment):
             self._has_rest = False
 
     def cut_rest(self) -> bool:
-        """Cut off the bytes of a failed append that could not be cut off then; returns whether there were
-        any."""
+        """Cut off the leftover bytes of a failed append; returns whether there were any."""
         has_rest = self.log_file.size_bytes() > self.size_bytes
         if has_rest:
             self.cut_to_size()
@@ -281,14 +281,14 @@ class ActiveSegment(Segment):
         self.read_transaction_index().append(aborted)
 
     def flush(self) -> None:
-        """Make the log durable. The indexes follow with :meth:`store_indexes`: after a crash the part above
-        the stored recovery point is indexed anew."""
+        """Make the log durable. The indexes follow with :meth:`store_indexes`: after a crash, the part above
+        the stored recovery point is indexed again."""
         self._check_flushable()
         log = self._log
         if log is None:
             with opening_to_flush():
                 log = self.log_file
-        self._is_flushed = True  # first: what is appended meanwhile may not be
+        self._is_flushed = True  # first: records appended meanwhile may not be flushed
         try:
             self._flush_file(log)
             if self._transactions is not None:
@@ -310,24 +310,24 @@ class ActiveSegment(Segment):
             return self.indexes.offset_index.copy(), self.indexes.time_index.copy()
 
     def close_indexes(self) -> None:
-        """Add the entry that closes the time index; :meth:`store_indexes` follows. A broker that finds a
-        clean directory takes a segment's largest timestamp from there, for lookups by time and retention."""
+        """Add the entry that closes the time index; :meth:`store_indexes` follows. In a clean directory, a
+        broker takes a segment's largest timestamp from this entry, for lookups by time and retention."""
         with self._index_lock:
             self.indexes.close()
 
     def hide_from(self, offset: int) -> int:
-        """End in front of the first batch whose last offset is at or above ``offset``, in memory; returns the
-        offset after the last batch that is left. :meth:`truncate_to` follows."""
+        """Hide the batches from the first one whose last offset is at or above ``offset``, in memory. Returns
+        the offset after the last batch that is left. :meth:`truncate_to` follows."""
         cut, end = self._position_of_first_at(offset)
         self._has_rest = True
         self._size_bytes = cut
         return end
 
     def truncate_to(self, offset: int, created_ms: int) -> None:
-        """Drop what :meth:`hide_from` has hidden.
+        """Drop the batches that :meth:`hide_from` has hidden.
 
-        The largest timestamp is found again from the batches behind the last index entry that is kept, and
-        from all if the time index is wrong.
+        The largest timestamp is determined again from the batches behind the last index entry that is kept,
+        or from all batches if the time index is wrong.
         """
         self._check_flushable()
         cut = self.size_bytes
@@ -345,16 +345,16 @@ class ActiveSegment(Segment):
             self._reindex_tail(cut)
 
     def rewrite(self) -> None:
-        """Put a copy of the log in its place, durably, after a flush that failed.
+        """Replace the log by a copy of it, durably, after a failed flush.
 
-        A new file, since it gets new blocks. The same pages written once more may not reach the disk although
-        that is reported: ext4 takes the blocks of a failed write for written and the disk keeps them as
-        never written, so that they read as zeros after the next mount. Whoever has the old file open reads
-        on. A crash before the rename is durable leaves the old file, and nobody was told more of it than of
-        what had been flushed before. Cost: the file's size in reading, writing and free space.
+        The copy gets new blocks. Writing the same pages again may not reach the disk, although it is
+        reported: ext4 takes the blocks of a failed write for written, and the disk keeps them as never
+        written, so that they read as zeros after the next mount. Readers that have the old file open go on. A
+        crash before the rename is durable leaves the old file, of which nothing was acknowledged beyond what
+        had been flushed before. Cost: the file's size in reading, writing and free space.
 
         Raises:
-            StorageError: the disk refused, or has no room; the old file is still there.
+            StorageError: the disk refused or has no room; the old file is still there.
         """
         path = self.path + TEMPORARY_SUFFIX
         try:
@@ -392,15 +392,16 @@ class ActiveSegment(Segment):
         return self.size_bytes, end
 
     def _reindex_tail(self, end: int) -> None:
-        """Count the bytes and timestamps behind the last index entry into the builder again."""
+        """Add the batches behind the last index entry to the builder again."""
         for piece in self.walk(self.position_before(self.offset_index.last_offset), end, check=False):
             for position, header in piece.batches:
                 self.indexes.add(header, piece.position + position)
 
     def seal(self) -> Segment:
-        """Write the closing entries, and return the segment as it is from now on. Nothing is flushed yet.
+        """Write the closing entries, and return the sealed segment that replaces this one. Nothing is flushed
+        yet.
 
-        Bytes of a failed append that could not be cut off then are cut now: a sealed segment is its file.
+        Leftover bytes of a failed append are cut off now: a sealed segment is the whole file.
         """
         self.cut_rest()
         self.close_indexes()
@@ -413,7 +414,7 @@ class ActiveSegment(Segment):
 
 def open_active(segment: ActiveSegment) -> ActiveSegment:
     """Give a segment that exists on disk the indexes found beside it, or empty ones if they cannot be used.
-    What they say has yet to be checked, and the part behind their last entries to be added."""
+    The caller must still check them and add the part behind their last entries."""
     indexes = segment.indexes
     try:
         segment.indexes = IndexBuilder(

@@ -1,12 +1,12 @@
 """Verified batches, kept for reads of single records.
 
-A batch that was checked, and decompressed where it was compressed, answers the next read of one of its
-records without the disk, the checksum and the codec. What is kept is bytes, never decoded records: a hit
-makes one record and no neighbour of it.
+A batch that was checked, and decompressed if needed, answers the next read of one of its records without the
+disk, the checksum and the codec. The cache keeps bytes, never decoded records: a hit makes one record and
+none of its neighbours.
 
-A batch is kept under what it was read from: the segment object, and the number of truncations that the
-reader's view knew of. A log that is opened again, a segment that is replaced and a log that was cut are other
-places, so that nothing kept can outlive the bytes it was read from.
+A batch is kept under the place it was read from: the segment object, and the truncation count of the reader's
+view. A reopened log, a replaced segment and a truncated log are other places, so nothing kept can outlive the
+bytes it was read from.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from logstore.format.loops import find_in_section, mark_records
 from logstore.model import Record, TimestampType, TopicPartition
 
 MARK_STEP: Final = 64
-"""In a larger batch the position of every so many records is remembered from the second read on. Skipping to
-a record then takes 0.2 µs (compiled) in a batch of any size; the marks take 1 to 2 bytes a record."""
+"""In a larger batch, the position of one record in this many is remembered from the second read on. Skipping
+to a record then takes 0.2 µs (compiled) in a batch of any size; the marks take 1 to 2 bytes a record."""
 
-_OVERHEAD_BYTES = 1_000  # of a kept batch beside its records: its header, and its places in the tables
-_MARK_BYTES = 80  # two numbers and their places
+_OVERHEAD_BYTES = 1_000  # per kept batch: its header, and its entries in the tables
+_MARK_BYTES = 80  # two numbers and their slots
 
 
 Place = tuple[int, int]
-"""Where a kept batch was read from: the number of the segment object, and the truncations of the view."""
+"""Where a kept batch was read: the number of the segment object, and the view's truncation count."""
 
 
 class VerifiedBatch:
@@ -40,7 +40,7 @@ class VerifiedBatch:
     __slots__ = ("_is_dense", "_is_read", "_marks", "_section", "_start", "header", "last_offset")
 
     def __init__(self, buffer: bytes, position: int, header: BatchHeader) -> None:
-        """Take a copy of what is needed of the batch at ``position``, decompressed.
+        """Copy the records section of the batch at ``position``, decompressed.
 
         Raises:
             CorruptionError: it does not decompress.
@@ -59,12 +59,12 @@ class VerifiedBatch:
 
     @property
     def size_bytes(self) -> int:
-        """The memory that it takes, about."""
+        """The memory it takes, approximately."""
         return len(self._section) + self.header.record_count // MARK_STEP * _MARK_BYTES + _OVERHEAD_BYTES
 
     def find(self, offset: int, partition: TopicPartition | None = None) -> Record | Literal[False] | None:
-        """The record at an offset between the batch's first and last, which says that it is of ``partition``;
-        False if a gap is there. None if something in it is not right: decoding the whole batch tells what."""
+        """The record at an offset between the batch's first and last, with ``partition`` noted in it; False
+        if there is a gap. None if something is wrong: decoding the whole batch says what."""
         header = self.header
         number = position = 0
         if header.record_count > 2 * MARK_STEP:
@@ -89,7 +89,7 @@ class VerifiedBatch:
         )
 
     def _mark(self) -> tuple[list[int], list[int]] | None:
-        """The marks; None for the first read, after which there may be no other."""
+        """The marks; None for the first read, since there may be no second."""
         if self._is_read:
             self._marks = mark_records(self._section, 0, self.header.record_count, MARK_STEP)
         self._is_read = True
@@ -106,7 +106,7 @@ class _Shelf(NamedTuple):
 class BatchCache:
     """The batches that were read last, up to a number of bytes. Shared by the logs of a store.
 
-    Lock: ``_lock`` guards all of it. Whether anything of a place is kept is asked of ``places``, without it.
+    Lock: ``_lock`` guards all of it, except that ``places`` is read without it.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -114,13 +114,13 @@ class BatchCache:
         self._size_bytes = 0
         self._shelves: dict[Place, _Shelf] = {}
         self.places: Collection[Place] = self._shelves.keys()
-        """Of what is kept, as of now."""
+        """The places with kept batches; a live view."""
         self._order: OrderedDict[VerifiedBatch, Place] = OrderedDict()
         self._lock = threading.Lock()
 
     @property
     def size_bytes(self) -> int:
-        """The memory taken, about; never above the limit."""
+        """The memory taken, approximately; never above the limit."""
         return self._size_bytes
 
     def __len__(self) -> int:
@@ -140,7 +140,7 @@ class BatchCache:
             return batch
 
     def add(self, place: Place, batch: VerifiedBatch) -> None:
-        """Keep a batch, in place of those that were not read for the longest time."""
+        """Keep a batch, and drop the least recently read ones if the limit is passed."""
         size_bytes = batch.size_bytes
         if size_bytes > self._limit_bytes:
             return
@@ -157,7 +157,7 @@ class BatchCache:
                 self._remove_locked(next(iter(self._order)))
 
     def drop(self, segment_numbers: Collection[int]) -> None:
-        """Let go of what was read from some segments. Nothing depends on it: it frees memory."""
+        """Drop the batches of some segments. This only frees memory; nothing depends on it."""
         if not self._order:
             return
         wanted = set(segment_numbers)
@@ -166,7 +166,7 @@ class BatchCache:
                 self._remove_locked(batch)
 
     def clear(self) -> None:
-        """Let go of everything."""
+        """Drop everything."""
         with self._lock:
             self._order.clear()
             self._shelves.clear()

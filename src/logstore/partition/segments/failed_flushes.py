@@ -1,10 +1,10 @@
-"""Of which partitions a file could not be flushed.
+"""Remembers the partitions with a file that could not be flushed.
 
-After a flush that failed the system takes the pages for clean: they can be read, a later flush succeeds, and
-they are not on the disk. A recovery that reads them must write them to a new file before it flushes and calls
-them durable (:meth:`.ActiveSegment.rewrite`). So that it knows, also in another process, the partition's
-directory then has an empty file :data:`FAILED_FLUSH_NAME`. It need not be durable: a power cut that takes it
-takes the pages too. A disk that refuses even that is asked again at each use of the log, and until then this
+After a failed flush the system takes the pages for clean: they can be read, a later flush succeeds, but they
+are not on the disk. A recovery that reads them must write them to a new file before it flushes and calls them
+durable (:meth:`.ActiveSegment.rewrite`). To tell the recovery, even in another process, the partition's
+directory gets an empty file :data:`FAILED_FLUSH_NAME`. It need not be durable: a power cut that takes it
+takes the pages too. If the disk refuses even that file, each use of the log tries again, and until then this
 process remembers.
 """
 
@@ -19,7 +19,7 @@ from logstore.files import Files, OsFiles
 FAILED_FLUSH_NAME = ".failed-flush"
 
 _untold: WeakKeyDictionary[object, set[str]] = WeakKeyDictionary()
-"""The directories in which the file is missing, by file system: all of the machine's is one."""
+"""The directories in which the file is still missing, by file system. All OsFiles count as one."""
 
 
 def _untold_of(files: Files) -> set[str]:
@@ -27,13 +27,13 @@ def _untold_of(files: Files) -> set[str]:
 
 
 def note_failed_flush(files: Files, directory: str) -> None:
-    """A flush has failed in this directory."""
+    """Remember that a flush has failed in this directory."""
     _untold_of(files).add(directory)
     tell_failed_flush(files, directory)
 
 
 def tell_failed_flush(files: Files, directory: str) -> None:
-    """Put the file there if it must be and is not."""
+    """Create the file if it is needed and still missing."""
     untold = _untold_of(files)
     if directory in untold:
         with contextlib.suppress(StorageError):
@@ -46,7 +46,7 @@ def has_failed_flush(files: Files, directory: str) -> bool:
 
 
 def forget_failed_flush(files: Files, directory: str) -> None:
-    """Everything was written anew and flushed."""
+    """Forget the failure: everything was rewritten and flushed."""
     _untold_of(files).discard(directory)
     path = f"{directory}/{FAILED_FLUSH_NAME}"
     if files.is_file(path):

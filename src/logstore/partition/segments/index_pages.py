@@ -1,10 +1,10 @@
-"""The entries of an index file, read page by page when they are asked for.
+"""The entries of an index file, read page by page as needed.
 
-A sealed segment's index may have some megabytes, of which a lookup needs a few bytes; and there may be a
-terabyte of segments. A map of the file would do as well, but for this: touching a page that the disk cannot
-read, or that somebody has cut off the file, ends the process. A read that fails is an error.
+A sealed segment's index may have some megabytes, and a lookup needs a few bytes of it; there may be a
+terabyte of segments. Mapping the file into memory is no good here: touching a page that the disk cannot read,
+or that was cut off the file, kills the process. A failing read just raises an error.
 
-Knows sizes of entries and their first field, by which they rise; nothing else of what they mean.
+This module knows the size of entries and their first field, by which they rise, but nothing else about them.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from logstore.format.layout import Layout
 
 PAGE_ENTRIES = 512
 _BEHIND = 2
-"""A page is read with so many entries of the next: what a lookup wants to know of those behind its own."""
+"""A page is read with this many entries of the next one: a lookup also needs the entries behind its own."""
 _MOST_PAGES = 4096  # 16 MiB of offset index, 24 MiB of time index
 
 
 class IndexPages:
-    """The pages that are in memory, of all indexes of a store: those read first go first. Needs no lock: each
-    step is one call, and a page too many or too few is no harm."""
+    """The pages in memory of all indexes of a store; the pages read first are dropped first. Needs no lock:
+    each step is one call, and a page too many or too few does no harm."""
 
     def __init__(self, limit_count: int = _MOST_PAGES) -> None:
         self._limit_count = limit_count
         self._order: deque[tuple[dict[int, bytes], int]] = deque()
 
     def add(self, pages: dict[int, bytes], number: int, page: bytes) -> None:
-        """``pages`` are those of one index."""
+        """Keep a page. ``pages`` are the pages of its index."""
         pages[number] = page
         self._order.append((pages, number))
         while len(self._order) > self._limit_count:
@@ -44,8 +44,7 @@ class IndexPages:
 class StoredEntries:
     """The entries of a file that does not change.
 
-    Every method that reads raises :class:`StorageError` where the file cannot be read, or is shorter than it
-    was.
+    Every method that reads raises :class:`StorageError` if the file cannot be read or has become shorter.
     """
 
     __slots__ = ("_cache", "_file", "_firsts", "_layout", "_pages", "_unknown", "size_bytes")
@@ -58,16 +57,16 @@ class StoredEntries:
         self._pages: dict[int, bytes] = {}
         page_bytes = PAGE_ENTRIES * layout.size_bytes
         self._firsts = [0] * -(-self.size_bytes // page_bytes)
-        """The first field of each page,"""
+        """The first field of each page; 0 for the pages in ``_unknown``."""
         self._unknown = set(range(len(self._firsts)))
-        """but for these, which were not read yet."""
+        """The pages that were not read yet."""
 
     def __len__(self) -> int:
         return self.size_bytes
 
     def near(self, key: int) -> bytes:
-        """Entries among which a search for the last one at or below ``key`` finds the same as among all, with
-        those behind it. Cost where they are in memory: 0.2 µs."""
+        """A page of entries in which a search for the last one at or below ``key`` finds the same as in all
+        entries, with a few entries behind it. Cost if the page is in memory: 0.2 µs."""
         number = self._page_of(key) if self._unknown else max(bisect_right(self._firsts, key) - 1, 0)
         page = self._pages.get(number)
         return self._read(number) if page is None else page
@@ -94,7 +93,7 @@ class StoredEntries:
         return self._layout.unpack_from(page, at * self._layout.size_bytes)
 
     def read_all(self) -> bytes:
-        """All entries; none of it stays in memory here."""
+        """All entries. This object keeps none of them in memory."""
         return self._read_at(0, self.size_bytes)
 
     def _read(self, number: int) -> bytes:

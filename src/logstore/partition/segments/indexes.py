@@ -1,13 +1,14 @@
 """The two sparse indexes of a segment, and its list of aborted transactions, as objects over files.
 
-An index is a cache: it can be rebuilt from the .log file at any time, and what it says is checked against
-the log where it is used. The index of a sealed segment never changes, and is read in pages as they are needed
-(:mod:`~logstore.partition.segments.index_pages`); one that cannot be read is built anew. The index of the
-active segment lives in memory; its new entries are written to the file in one piece at the moments that make
-the recovery point durable (:meth:`_SparseIndex.store`). An index file is never truncated in place, because
-another process may be reading it: it is removed and written anew.
+An index is a cache: it can be rebuilt from the .log file at any time, and its entries are checked against the
+log when they are used. The index of a sealed segment never changes, and is read in pages as needed
+(:mod:`~logstore.partition.segments.index_pages`); an unreadable one is rebuilt. The index of the active
+segment lives in memory. Its new entries are written to the file in one piece when the recovery point is made
+durable (:meth:`_SparseIndex.store`). An index file is never truncated in place, because another process may
+be reading it: it is removed and written again.
 
-Searching and entry formats are in :mod:`logstore.format.index`; positions in the log mean nothing here.
+Searching and entry formats are in :mod:`logstore.format.index`. This module does not interpret positions in
+the log.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 """Offsets in a segment reach this far above its base: index entries are 32 bits wide."""
 
 MAX_INDEX_BYTES = 256 * 1024 * 1024
-"""More than any offset or time index has: what is read at once of one whose file says so."""
+"""The most bytes read at once from an index file; no offset or time index is that large."""
 
 MAX_TRANSACTION_INDEX_BYTES = 256 * 1024 * 1024
 
@@ -56,15 +57,15 @@ class IndexEntries(NamedTuple):
 
     entries: bytes
     stored: bytes | None
-    """Those that the file has, from the first on; None if the file is to be replaced."""
+    """The first entries, which the file has already; None if the file must be replaced."""
 
 
 class _SparseIndex(ABC):
-    """What the two indexes share: entries in a buffer, and the file that they are kept in."""
+    """The shared part of the two indexes: entries in a buffer, and their file."""
 
     layout: ClassVar[Layout]
     _no_entry: ClassVar[tuple[int, int]]
-    """The fields of what stands for an entry where there is none."""
+    """The fields returned when there is no entry."""
 
     def __init__(
         self, files: Files, path: str, base_offset: int, limit_bytes: int = 10 * 1024 * 1024
@@ -72,13 +73,13 @@ class _SparseIndex(ABC):
         self.path = path
         self.base_offset = base_offset
         self._files = files
-        # A bytearray; of a sealed index also bytes, or StoredEntries. Readers take it once and derive the
-        # count from it: a truncation replaces it, an append extends it.
+        # A bytearray, or for a sealed index bytes or StoredEntries. Readers read this field once and derive
+        # the count from it: a truncation replaces it, an append extends it.
         self._entries: Any = bytearray()
         self._rebuild: Callable[[], bytes] = bytes
         self._stored_count = 0
         self._is_durable = False
-        """Whether what is stored was flushed by this object."""
+        """Whether this object has flushed the stored entries."""
         self._max_entries = limit_bytes // self.layout.size_bytes
 
     @classmethod
@@ -90,12 +91,12 @@ class _SparseIndex(ABC):
         cache: IndexPages | None = None,
         rebuild: Callable[[], bytes] = bytes,
     ) -> Self:
-        """Open the index of a sealed segment; a small one is read at once. ``rebuild`` gives its entries anew
-        when the file turns out not to be readable; without it there are none then.
+        """Open the index of a sealed segment; a small one is read at once. If the file turns out to be
+        unreadable, ``rebuild`` returns the entries; without it the index is then empty.
 
         Raises:
             StorageError: there is no such file, or it cannot be read.
-            CorruptionError: it does not consist of whole entries. Their order is checked where they are used.
+            CorruptionError: it does not consist of whole entries. Their order is checked when they are used.
         """
         index = cls(files, path, base_offset)
         file = files.open(path)
@@ -110,7 +111,8 @@ class _SparseIndex(ABC):
         return index
 
     def open_as_active(self) -> Self:
-        """The same index with the entries of its file in memory; same errors as :meth:`open_sealed`."""
+        """Read all entries of the file into memory, and return this index. Raises the same errors as
+        :meth:`open_sealed`."""
         file = self._files.open(self.path)
         self._use(bytearray(file.read_at(0, file.size_bytes())))
         self._stored_count = self.entry_count
@@ -123,7 +125,7 @@ class _SparseIndex(ABC):
         self._entries = entries
 
     def _near(self, key: int) -> Any:
-        """Entries in which a search for the last one at or below ``key`` finds what it would find in all."""
+        """Entries in which a search for the last one at or below ``key`` finds the same as in all entries."""
         entries = self._entries
         if type(entries) is not StoredEntries:
             return entries
@@ -133,7 +135,7 @@ class _SparseIndex(ABC):
             return self._give_up(error)
 
     def _fields(self, number: int) -> tuple[Any, ...]:
-        """Of an entry; of the last one where there are fewer by now."""
+        """The fields of an entry, or of the last one if there are fewer by now."""
         entries = self._entries
         if type(entries) is StoredEntries:
             try:
@@ -156,8 +158,8 @@ class _SparseIndex(ABC):
             return self._give_up(error)
 
     def _give_up(self, error: StorageError) -> bytearray:
-        """Go on with entries in memory, since those of the file cannot be read."""
-        warn("an index is built anew from the log: %s", error)
+        """Switch to rebuilt entries in memory, because the file cannot be read."""
+        warn("an index is rebuilt from the log: %s", error)
         self._entries = entries = bytearray(self._rebuild())
         return entries
 
@@ -181,21 +183,21 @@ class _SparseIndex(ABC):
     @property
     @abstractmethod
     def is_in_order(self) -> bool:
-        """Whether the entries rise, as they must: where a file grew and its bytes were not flushed, a power
-        cut leaves zeros or anything else. Cost: 0.1 µs per entry."""
+        """Whether the entries rise, as they must. If a file grew but was not flushed, a power cut can leave
+        zeros or anything else in it. Cost: 0.1 µs per entry."""
 
     def copy(self) -> IndexEntries:
-        """What is in memory now, and what of it the file has."""
+        """The entries in memory now, and those of them that the file has."""
         entries = bytes(self._whole())
         count = self._stored_count
         return IndexEntries(entries, None if count < 0 else entries[: count * self.layout.size_bytes])
 
     def extend(self, entries: bytes) -> None:
-        """Add entries as they stand in the file, which whoever made them has checked."""
+        """Add encoded entries. The caller has checked them."""
         self._entries += entries
 
     def truncate_to(self, offset: int) -> None:
-        """Drop every entry with an offset at or above ``offset``. In memory; :meth:`store` follows."""
+        """Drop every entry with an offset at or above ``offset``, in memory. :meth:`store` follows."""
         count = self.entry_count
         keep = count_entries_below_offset(self._entries, count, self.base_offset, offset, self.layout)
         if keep < count:
@@ -209,7 +211,7 @@ class _SparseIndex(ABC):
         self._stored_count = -1
 
     def distrust_file(self) -> None:
-        """What the file shows may not be on the disk: :meth:`store` writes it anew."""
+        """Make :meth:`store` write a new file, because the contents of this one may not be on the disk."""
         self._stored_count = -1
 
     def store(self, *, flush: bool) -> None:
@@ -232,7 +234,8 @@ class _SparseIndex(ABC):
         self._is_durable = flush
 
     def _flush(self, file: File) -> None:
-        """After a failure the next :meth:`store` needs a new file: the same pages may not reach the disk."""
+        """Flush the file. After a failure, the next :meth:`store` writes a new file: the same pages may not
+        reach the disk."""
         try:
             file.flush()
         except StorageError:
@@ -240,15 +243,15 @@ class _SparseIndex(ABC):
             raise
 
     def replace_file(self) -> None:
-        """Put a file with these entries in the place of the one that is there, durably and in one step: a
-        failure leaves that, or none, and never half an index that nobody doubts."""
+        """Replace the file by one with these entries, durably and in one step: a failure leaves the old file
+        or none, never half an index that looks whole."""
         write_small_file(self._files, self.path, bytes(self._entries[: self.size_bytes]))
         self._stored_count = self.entry_count
         self._is_durable = True
 
 
 def _remove_any(files: Files, path: str) -> None:
-    """Remove whatever has the name, a dangling link too."""
+    """Remove whatever is at the path, even a dangling link."""
     try:
         files.remove(path)
     except StorageError as error:
@@ -267,8 +270,8 @@ def _holds(check: Callable[[Any, int, int], None], entries: Any, base_offset: in
 class OffsetIndex(_SparseIndex):
     """Sparse map from offset to file position (``.index``).
 
-    One entry for a batch each ``index_interval_bytes``: the batch's last offset and the position where it
-    begins. Lookups cost a binary search, about 2 microseconds in an index of 300,000 entries.
+    It has one entry each ``index_interval_bytes``: the last offset of a batch and the position where it
+    begins. A lookup costs a binary search, about 2 microseconds in an index of 300,000 entries.
     """
 
     layout = OFFSET_INDEX_ENTRY
@@ -295,15 +298,15 @@ class OffsetIndex(_SparseIndex):
         return OffsetPosition(self.base_offset + relative, position)
 
     def interval(self, offset: int) -> tuple[int, int, int, int, int]:
-        """What the index says around ``offset``, in numbers: relative offset and position of the entry that
-        :meth:`lookup` finds, the same of the entry behind it, and the position of the one behind that; -1
-        where there is none."""
+        """The entries around ``offset`` as five numbers: relative offset and position of the entry that
+        :meth:`lookup` finds, the same for the entry behind it, and the position of the one behind that; -1 if
+        there is none."""
         relative = offset - self.base_offset
         return find_interval(self._near(relative), relative)
 
     def end_position(self, offset: int, end: int) -> int:
-        """A position at or behind the end of the batch that holds ``offset``; ``end`` if the index does not
-        say. A hint for how much to read."""
+        """A position at or behind the end of the batch that holds ``offset``, as a hint for how much to read;
+        ``end`` if the index does not say."""
         position = self.interval(offset - 1)[4]
         return position if position >= 0 else end
 
@@ -314,7 +317,7 @@ class OffsetIndex(_SparseIndex):
             at = self.entry(number).position
             if at >= end:
                 return
-            if at > last:  # else the index was built anew meanwhile
+            if at > last:  # else the index was rebuilt meanwhile
                 yield at
             last = max(at, last)
 
@@ -328,7 +331,7 @@ class OffsetIndex(_SparseIndex):
         return bisect_right(range(self.entry_count), position, key=lambda number: self.entry(number).position)
 
     def upper_bound(self, start: OffsetPosition, size_bytes: int) -> OffsetPosition | None:
-        """The first entry at or past ``size_bytes`` after ``start``: bounds the offsets of a range."""
+        """The first entry at least ``size_bytes`` past ``start``; it bounds the offsets of a range."""
         entries = self._whole()
         count = len(entries) // self.layout.size_bytes
         return find_offset_upper_bound(entries, count, self.base_offset, start, size_bytes)
@@ -351,8 +354,8 @@ class OffsetIndex(_SparseIndex):
 
 
 class TimeIndex(_SparseIndex):
-    """Sparse map from timestamp to offset (``.timeindex``): for a growing largest timestamp, the last offset
-    of the batch that holds it. The last slot is kept for the entry that closes the segment."""
+    """Sparse map from timestamp to offset (``.timeindex``): each time the largest timestamp grows, the last
+    offset of the batch that holds it. The last slot is reserved for the entry that closes the segment."""
 
     layout = TIME_INDEX_ENTRY
     _no_entry = (NO_TIMESTAMP_MS, 0)
@@ -403,7 +406,7 @@ class TimeIndex(_SparseIndex):
 class TransactionIndex:
     """The aborted transactions whose markers lie in one segment (``.txnindex``), oldest marker first.
 
-    The file exists from the first entry on. Entries are written as they come and flushed with the segment.
+    The file is created with the first entry. Entries are written as they come and flushed with the segment.
     """
 
     def __init__(self, files: Files, path: str, base_offset: int) -> None:
@@ -414,7 +417,7 @@ class TransactionIndex:
 
     @classmethod
     def open(cls, files: Files, path: str, base_offset: int) -> Self:
-        """Read the file; none is an empty index.
+        """Read the file; a missing file is an empty index.
 
         Raises:
             CorruptionError, UnsupportedVersionError: the entries are damaged, or from a newer version.
@@ -466,14 +469,13 @@ class TransactionIndex:
 
 
 class IndexBuilder:
-    """Adds one entry each ``interval_bytes``, never for the first batch: Kafka's rule, applied to each batch
-    where Kafka applies it to each append call.
+    """Adds one entry each ``interval_bytes``, never for the first batch. This is Kafka's rule, but applied to
+    each batch; Kafka applies it to each append call.
 
-    A batch without records, which compaction or an erasure has emptied, has no timestamp: none is found
-    there.
+    The timestamp of a batch that compaction or an erasure has emptied does not count: no record there has it.
 
-    A batch that cannot have an entry (the index is full, its offset does not rise) is left out: an index is
-    sparse, and a reader finds the batch by walking from the entry before.
+    A batch that cannot have an entry (the index is full, or its offset does not rise) is left out: an index
+    is sparse, and a reader finds the batch by walking from the entry before.
     """
 
     def __init__(self, offset_index: OffsetIndex, time_index: TimeIndex, interval_bytes: int) -> None:
@@ -485,15 +487,15 @@ class IndexBuilder:
         self._note_ends()
 
     def _note_ends(self) -> None:
-        """After each change of the indexes: every append asks."""
+        """Update what every append needs to know. Called after each change of the indexes."""
         index = self.offset_index
         self.is_full = index.is_full or self.time_index.is_full
         self._least_offset = index.last_offset + 1 if index.entry_count else index.base_offset
-        """The first that may have the next entry."""
+        """The lowest offset that the next entry may have."""
         self._last_timestamp_ms = self.time_index.last_entry.timestamp_ms
 
     def clear(self) -> None:
-        """Begin again with empty indexes."""
+        """Start again with empty indexes."""
         self.offset_index.clear()
         self.time_index.clear()
         self._note_ends()
@@ -501,13 +503,13 @@ class IndexBuilder:
         self.largest = TimestampOffset(NO_TIMESTAMP_MS, self.offset_index.base_offset)
 
     def distrust_files(self) -> None:
-        """Write both files anew with the next store."""
+        """Make the next store write new files for both."""
         self.offset_index.distrust_file()
         self.time_index.distrust_file()
 
     def truncate_to(self, offset: int) -> None:
-        """Drop the entries at or above ``offset``. The largest timestamp is then that of the last entry left:
-        the caller adds the batches behind it again."""
+        """Drop the entries at or above ``offset``. The largest timestamp is then that of the last entry left;
+        the caller must add the batches behind it again."""
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
         self._note_ends()
@@ -525,8 +527,8 @@ class IndexBuilder:
         self.bytes_since_entry += header.batch_length + LENGTH_OVERHEAD_BYTES
 
     def _add_entries(self, last_offset: int, position: int) -> None:
-        """What :meth:`OffsetIndex.append` and :meth:`TimeIndex.maybe_append` would do and check, in a quarter
-        of the time because the ends are remembered: each large batch comes here."""
+        """Do and check what :meth:`OffsetIndex.append` and :meth:`TimeIndex.maybe_append` would, in a quarter
+        of the time because the ends are remembered. Every large batch comes here."""
         index = self.offset_index
         index.extend(encode_offset_entry(index.base_offset, last_offset, position))
         self._least_offset = last_offset + 1
@@ -538,7 +540,7 @@ class IndexBuilder:
 
     @property
     def progress(self) -> IndexProgress:
-        """What a run over batches goes on from."""
+        """The state from which a run over batches goes on."""
         index = self.offset_index
         return IndexProgress(
             self.bytes_since_entry,
@@ -550,7 +552,7 @@ class IndexBuilder:
         )
 
     def add_run(self, run: Run) -> None:
-        """Note the batches of a run: what :meth:`add` would have done with each."""
+        """Note the batches of a run, as :meth:`add` would have noted each."""
         self.offset_index.extend(run.offset_entries)
         self.time_index.extend(run.time_entries)
         self._note_ends()
@@ -564,7 +566,7 @@ class IndexBuilder:
         return offset >= self._least_offset and not self.is_full and reach <= MAX_RELATIVE_OFFSET
 
     def close(self) -> None:
-        """The closing entry of a sealed segment: its largest timestamp is known without a scan."""
+        """Add a sealed segment's closing entry, so that its largest timestamp is known without a scan."""
         if self.largest.offset - self.time_index.base_offset <= MAX_RELATIVE_OFFSET:
             self.time_index.maybe_append(*self.largest, is_closing=True)
             self._note_ends()

@@ -1,8 +1,8 @@
-"""A segment that is a file alone: copied out of a broker, kept aside, or in the directory of a log that
-somebody else has open.
+"""A single segment file without its log: copied out of a broker, kept aside, or in the directory of a log
+that another process has open.
 
-Its name may be any, its indexes may be missing, and no log around it says where it ends. Nothing is written:
-an index that is missing, or wrong, is built from the log in memory. The file may grow meanwhile.
+It may have any name, its indexes may be missing, and no log says where it ends. Nothing is written: a missing
+or wrong index is built in memory from the log file. The file may grow meanwhile.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class LoneNames(NamedTuple):
     and ``00000000000000000042.index.deleted``."""
 
     path: str
-    """Of the log."""
+    """The path of the log."""
     stem: str
     state: str
 
     @classmethod
     def of(cls, path: str) -> Self:
-        """By the path of the log. Indexes of one that is not named ``.log`` have its name, and their suffix
-        behind it."""
+        """The names, by the path of the log. If it is not named ``.log``, its indexes have its name with
+        their suffix appended."""
         parts = _LOG_NAME.fullmatch(path)
         return cls(path, path, "") if parts is None else cls(path, parts["stem"], parts["state"] or "")
 
@@ -53,7 +53,7 @@ class LoneNames(NamedTuple):
 
     @property
     def base_offset(self) -> int | None:
-        """What the name says; None if it says none."""
+        """The base offset in the name; None if the name has none."""
         stem = self.stem.rpartition("/")[2]
         parsed = parse_segment_file_name(f"{stem}{LOG_SUFFIX}")
         return None if parsed is None else parsed.base_offset
@@ -64,27 +64,27 @@ class SegmentEnd(NamedTuple):
 
     position: int
     offset: int
-    """After the last record of the last of them."""
+    """The offset after the last record of the last batch."""
     file_bytes: int
-    """What the file had when this was found."""
+    """The size of the file when this was found."""
     reason: str
-    """Why no batch begins at the position, where the file goes on behind it."""
+    """Why no batch begins at the position; empty if the file ends there."""
 
     @property
     def trailing_bytes(self) -> int:
-        """What is behind the last whole batch."""
+        """The number of bytes behind the last whole batch."""
         return self.file_bytes - self.position
 
 
 class LoneSegment(Segment):
-    """The engine's segment over such a file, which stays open."""
+    """The engine's segment over such a file. The file stays open."""
 
     def __init__(self, files: Files, names: LoneNames, base_offset: int, log: File) -> None:
         self._names = names
         self._log = log
         self._end: SegmentEnd | None = None
         super().__init__(files, names.directory, base_offset, OpenSegments(1), is_read_only=True)
-        self.leave_cache()  # one that kept it would keep the file open until the next collection of garbage
+        self.leave_cache()  # a cached one would keep the file open until the next garbage collection
 
     def path_of(self, suffix: str) -> str:
         return self._names.path_of(suffix)
@@ -104,8 +104,8 @@ class LoneSegment(Segment):
         return OpenFiles(self._log, offset_index, time_index)
 
     def _entries(self, suffix: str) -> bytes | None:
-        """Those of an index file that can be used; None if there is none, or it cannot be read, for whatever
-        reason: the log tells the same."""
+        """The usable entries of an index file. None if there is no file or it cannot be read for any reason:
+        the log has the same information."""
         layout = (OffsetIndex if suffix == INDEX_SUFFIX else TimeIndex).layout
         try:
             data = read_small_file(self._files, self.path_of(suffix), MAX_INDEX_BYTES)
@@ -118,8 +118,8 @@ class LoneSegment(Segment):
         return data[: used_bytes(data, layout)]
 
     def find_end(self) -> SegmentEnd:
-        """Where the whole batches end now. Cost: the batches behind the last one that the index names;
-        without an index the headers of all are read once. Later calls read what has been added."""
+        """Where the whole batches end now. Cost: it reads the batches behind the last one in the index;
+        without an index, the headers of all batches once. Later calls read only what was added."""
         size_bytes, known = self.size_bytes, self._end
         if known is None or size_bytes < known.file_bytes:
             known = self._end_from_index(size_bytes)
@@ -150,14 +150,14 @@ class LoneSegment(Segment):
         return end_of(walk, offset, size_bytes)
 
     def goes_on(self, end: SegmentEnd) -> bool:
-        """Whether the file has grown, and there is a whole batch by now where none was."""
+        """Whether the file has grown, and a whole batch now begins where it ended."""
         size_bytes = self.size_bytes
         walk = self.walk(end.position, size_bytes, check=False)
         return size_bytes > end.file_bytes and next(iter(walk), None) is not None
 
 
 def end_of(walk: Walk, offset: int, size_bytes: int) -> SegmentEnd:
-    """Where a walk up to the end of a file has ended, with this offset after its last batch."""
+    """Where a walk up to the end of a file stopped; ``offset`` is the offset after its last batch."""
     if walk.position == size_bytes:
         reason = ""
     elif walk.fault is not None:

@@ -1,6 +1,6 @@
-"""What is about to be written at the end of a segment: batches that are whole as they are.
+"""Batches about to be written at the end of a segment, complete as they are.
 
-Knows their bytes and their headers. Does not know how they were made, nor whether a log may take them.
+This module knows their bytes and headers, but not how they were made, nor whether a log may take them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from logstore.model import Bytes
 
 
 class PlannedAppend:
-    """Batches ready to be written: offsets assigned, CRCs right. One at least."""
+    """Batches ready to be written, at least one: offsets are assigned, CRCs are right."""
 
     __slots__ = (
         "base_offset",
@@ -43,10 +43,10 @@ class PlannedAppend:
         self.newest_ms = newest_ms
         """The largest timestamp."""
         self.has_producers = has_producers
-        """Whether any of them is an idempotent producer's."""
+        """Whether any of them comes from an idempotent producer."""
 
     def up_to_epoch(self, epoch: int) -> PlannedAppend | None:
-        """The batches in front of the first that was written in a newer leader epoch; None if there is
+        """The batches in front of the first one with a newer leader epoch than ``epoch``; None if there are
         none."""
         for number, header in enumerate(self.headers):
             if header.partition_leader_epoch > epoch:
@@ -54,7 +54,7 @@ class PlannedAppend:
         return self
 
     def has_gap_from(self, offset: int) -> bool:
-        """Whether the batches leave out an offset, counted from ``offset``."""
+        """Whether the batches leave out an offset, starting from ``offset``."""
         for header in self.headers:
             if header.base_offset != offset:
                 return True

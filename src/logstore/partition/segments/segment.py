@@ -1,8 +1,8 @@
 """Segments: one ``.log`` file each, with its indexes.
 
-A :class:`Segment` is sealed: it never changes, its files are opened when they are first needed and closed
+A :class:`Segment` is sealed: it never changes. Its files are opened when they are first needed, and closed
 again when many others were read since. The last segment of a log is an :class:`ActiveSegment`: it grows by
-appending and shrinks by truncation. Neither knows offsets beyond its own, producers, epochs or retention.
+appending and shrinks by truncation. Neither knows other segments, producers, epochs or retention.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ _MAX_ATTEMPTS = 32  # segments that are asked to close their files when another 
 _numbers = itertools.count()
 _Answer = TypeVar("_Answer")
 _NO_INDEX = {
-    getattr(errno, name, errno.EIO)  # some of them Linux alone has
+    getattr(errno, name, errno.EIO)  # some exist only on Linux
     for name in ("ENOENT", "EIO", "EUCLEAN", "EBADMSG")
 }
-"""Of opening an index: it is not there, or the disk cannot give it. Not so where descriptors have run out."""
-_REBUILT_INTERVAL_BYTES = 4096  # the default of index_interval_bytes; density is nothing a reader depends on
+"""Errors of opening an index that mean it is missing or unreadable. Running out of descriptors is not one."""
+_REBUILT_INTERVAL_BYTES = 4096  # the default of index_interval_bytes; readers do not depend on the density
 
 
 @contextmanager
 def opening_to_flush() -> Iterator[None]:
-    """Where an error means that a file could not be opened."""
+    """Turn a StorageError into NotOpenedError: the file could not be opened."""
     try:
         yield
     except StorageError as error:
@@ -61,7 +61,7 @@ def opening_to_flush() -> Iterator[None]:
 
 
 class OpenFiles(NamedTuple):
-    """What a sealed segment holds open."""
+    """The open files of a sealed segment."""
 
     log: File
     offset_index: OffsetIndex
@@ -71,10 +71,10 @@ class OpenFiles(NamedTuple):
 class OpenSegments:
     """The segments whose files are open, least recently used first. Shared by the logs of a store.
 
-    Dropping one only forgets the references: a reader that is using the files goes on, and they are closed
-    with the last reference. Active segments are counted apart, and flushed before they are closed: the
-    descriptor that data was written through is the one that is told of an error. Lock: ``_lock`` guards the
-    order.
+    Dropping a segment only forgets the references: a reader that is using the files goes on, and they are
+    closed with the last reference. Active segments are counted separately, and flushed before they are
+    closed: the system reports a write error only to the descriptor that the data was written through. Lock:
+    ``_lock`` guards the order.
     """
 
     def __init__(self, limit_count: int, active_limit_count: int = 2**31) -> None:
@@ -86,7 +86,7 @@ class OpenSegments:
         self.index_pages = IndexPages()
 
     def touch(self, segment: Segment) -> None:
-        """A sealed segment is used."""
+        """Note that a sealed segment is used."""
         with self._lock:
             self._order[segment] = None
             self._order.move_to_end(segment)
@@ -94,8 +94,8 @@ class OpenSegments:
                 self._order.popitem(last=False)[0].forget_files()
 
     def touch_active(self, segment: Segment) -> None:
-        """An active segment is opened. Drops those that were opened first: flushed ones, or if there are
-        none, one that is flushed for it."""
+        """Note that an active segment is opened. If there are too many, drops those opened first: flushed
+        ones, or else one that is flushed first."""
         with self._lock:
             self._active.pop(segment, None)
             last_attempt = min(len(self._active), _MAX_ATTEMPTS) - 1
@@ -132,10 +132,10 @@ class Segment:
         self.base_offset = base_offset
         self.directory = directory
         self.number = next(_numbers)
-        """Of this object alone, in this process: what is remembered of its bytes is remembered under it."""
+        """Unique to this object in this process: its cached batches are kept under it."""
         self._suffix = ""
         self._coming_suffix = ""
-        """What the files are being renamed to."""
+        """The suffix that the files are being renamed to."""
         self.path = self.path_of(LOG_SUFFIX)
         self._files = files
         self._cache = cache
@@ -151,14 +151,14 @@ class Segment:
         self._kept: OpenFiles | None = None
         self._kept_transactions: TransactionIndex | None = None
         self._flush_error: BaseException | None = None
-        """The system tells of it only once: a second fsync would succeed, and mean nothing."""
+        """Kept because the system reports it only once: a second fsync would succeed and mean nothing."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path!r})"
 
     @property
     def is_retired(self) -> bool:
-        """Whether it is no part of the log any more: what is read from it is not remembered."""
+        """Whether it has left the log: batches read from it are not cached."""
         return bool(self._coming_suffix)
 
     def path_of(self, suffix: str) -> str:
@@ -185,11 +185,12 @@ class Segment:
         return opened.log, opened.offset_index
 
     def read_transaction_index(self) -> TransactionIndex:
-        """The aborted transactions whose markers lie here; read anew each time (most segments have none).
+        """The aborted transactions whose markers lie in this segment. Reads the file each time (most segments
+        have none).
 
         Raises:
-            StorageError: ENOENT: the segment's files are gone. A log that is open reads on, but nobody knows
-                any more which of its records were aborted.
+            StorageError: ENOENT: the segment's files are gone. An open .log file can still be read, but which
+                of its records were aborted is no longer known.
         """
         index = None
         try:
@@ -197,15 +198,15 @@ class Segment:
         except StorageError:
             if self._kept_transactions is None:
                 raise
-        kept = self._kept_transactions  # last: the file may be gone since
+        kept = self._kept_transactions  # after the read: the file may have gone meanwhile
         if kept is not None:
             return kept
         assert index is not None
         return index
 
     def _read_transactions(self, log_path: str) -> TransactionIndex:
-        """What lies beside the .log file of this name. There may be none; but a segment's log is renamed and
-        removed before the files beside it, so if that is there, none was missed."""
+        """The transaction index beside the .log file of this name. There may be none. A segment's log is
+        renamed and removed before the files beside it, so if the log is there, none was missed."""
         state = log_path.removeprefix(f"{self.directory}/{segment_file_name(self.base_offset, LOG_SUFFIX)}")
         name = segment_file_name(self.base_offset, TRANSACTION_INDEX_SUFFIX)
         index = TransactionIndex.open(self._files, f"{self.directory}/{name}{state}", self.base_offset)
@@ -218,7 +219,7 @@ class Segment:
         """The largest timestamp of the segment and the last offset of its batch; (-1, base) if no record has
         one.
 
-        The time index is asked once, and its answer held against the batches from the one that it names on.
+        It is read once from the time index, and checked against the batches from the one in the entry on.
         """
         if self._largest_timestamp is None:
             entry = self.time_index.last_entry
@@ -228,13 +229,13 @@ class Segment:
         return self._largest_timestamp
 
     def promises(self, offset: int) -> bool:
-        """Whether the time index ends with an entry for ``offset``, as it was found: if the log itself ends
-        before, it lost its end."""
+        """Whether the time index, as found on disk, ends with an entry for ``offset``. If the log ends before
+        that offset, it lost its end."""
         self._files_open()
         return self._promised_offset == offset
 
     def newest_ms(self) -> int:
-        """The largest timestamp; the time of the file if no record has one."""
+        """The largest timestamp; the file's modification time if no record has one."""
         largest_ms = self.largest_timestamp.timestamp_ms
         return largest_ms if largest_ms >= 0 else self.modified_ms
 
@@ -243,33 +244,33 @@ class Segment:
         return self._of_log(self._files.modified_ms)
 
     def file_stamp(self) -> FileStamp:
-        """Of the .log file, whatever its name is now."""
+        """The stamp of the .log file, even after a rename."""
         return self._of_log(self._files.stamp)
 
     def link_log(self, new: str) -> None:
-        """Give the .log file another name. The caller holds the log's lock, and knows that the segment is a
-        sealed one of it: whoever changes the file later looks for other names first."""
+        """Give the .log file another name. The caller holds the log's lock, and the segment is a sealed one
+        of the log. Code that changes the file later checks for other names first."""
         self._files.link(self.path, new)
 
     def read_at(self, position: int, size_bytes: int) -> bytes:
-        """Bytes of the .log file; fewer than asked only at its end."""
+        """Bytes of the .log file; fewer than requested only at its end."""
         return self._files_open().log.read_at(position, size_bytes)
 
     def read_into(self, position: int, buffer: memoryview) -> int:
-        """As :meth:`read_at`, into memory that is there; returns the number of bytes."""
+        """Like :meth:`read_at`, into an existing buffer; returns the number of bytes."""
         return self._files_open().log.read_into(position, buffer)
 
     def walk(self, position: int, end: int, *, check: bool, piece_bytes: int = FIRST_PIECE_BYTES) -> Walk:
         """Walk the batches in ``[position, end)``."""
         return Walk(self._files_open().log.read_at, position, end, check=check, piece_bytes=piece_bytes)
 
-    # What the indexes say is a hint
+    # Index entries are hints
 
     def position_before(self, offset: int) -> int:
         """A position where a batch begins that holds ``offset`` or lies in front of it.
 
-        The index says which; if the batch there does not agree, the indexes are rebuilt, and where that
-        cannot be done the answer is the beginning of the file.
+        It comes from the index. If the batch there does not fit, the indexes are rebuilt; if that is not
+        possible, the answer is the beginning of the file.
         """
         position = self._indexed_position(offset)
         if self._begins_before(position, offset):
@@ -291,9 +292,9 @@ class Segment:
         return self.base_offset <= header.base_offset <= offset
 
     def confirms(self, entry: TimestampOffset, end: int, *, is_largest: bool = False) -> bool:
-        """Whether the batch that a time index entry names has its timestamp; with ``is_largest``, also
-        whether no batch behind it up to position ``end`` has a larger one."""
-        is_true = entry.timestamp_ms < 0  # "no record has one": then of all, whatever the offset says
+        """Whether the batch of a time index entry has its timestamp; with ``is_largest``, also whether no
+        batch behind it up to position ``end`` has a larger one."""
+        is_true = entry.timestamp_ms < 0  # "no record has one": check all batches, whatever the offset
         start = 0 if is_true else self.position_before(entry.offset)
         for piece in self.walk(start, end, check=False):
             for _, header in piece.batches:
@@ -311,20 +312,20 @@ class Segment:
             opened = self._opened = self._kept or self._open_or_kept()
         self._cache.touch(self)
         if self._has_left_cache or self._kept is not None:
-            self._cache.discard(self)  # it would keep the files beyond the last reader
+            self._cache.discard(self)  # the cache would keep the files open after the last reader
         return opened
 
     def _open_or_kept(self) -> OpenFiles:
         try:
             return self._open()
         except StorageError:
-            if self._kept is None:  # else another thread has opened them before their names went
+            if self._kept is None:  # else another thread opened them before they were renamed
                 raise
             return self._kept
 
     def keep_open(self) -> None:
-        """Open the files for good: their names are about to go. Who reads from this object goes on; the files
-        are closed, and the disk frees their bytes, with the last reference to it."""
+        """Open the files for good, before they are removed. Readers of this object go on. The files are
+        closed, and the disk frees their bytes, with the last reference to it."""
         for each in self._with_former():
             each._keep_open()
 
@@ -336,21 +337,21 @@ class Segment:
         self._cache.discard(self)
 
     def leave_cache(self) -> None:
-        """Nobody comes anew to read here. Who reads from this object goes on; the files are closed with the
-        last reference to it, and not when many others were read."""
+        """Take the segment out of the cache: no new readers come. Readers of this object go on; the files are
+        closed with the last reference to it, not when many others were read."""
         self._has_left_cache = True  # first: another thread may be about to put it back
         self._cache.discard(self)
 
     def stop_keeping(self) -> None:
-        """The files stay where they are after all."""
+        """Undo :meth:`keep_open`: the files stay after all."""
         self._kept = self._kept_transactions = None
 
     def flush(self) -> None:
         """Make the log, the indexes and the aborted transactions durable.
 
         Raises:
-            NotOpenedError: it was not tried.
-            StorageError: it failed, now or before.
+            NotOpenedError: a file could not be opened; no flush was tried.
+            StorageError: a flush failed, now or before.
         """
         self._check_flushable()
         for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
@@ -364,8 +365,7 @@ class Segment:
                 file.close()
 
     def _flush_file(self, file: File | TransactionIndex) -> None:
-        """Flush the log or what belongs to it. If that fails, this must be remembered, and the next recovery
-        must know."""
+        """Flush the log or its transaction index. A failure is remembered, also for the next recovery."""
         try:
             file.flush()
         except StorageError as error:
@@ -378,12 +378,12 @@ class Segment:
             raise self._flush_error
 
     def take_over_failure(self, other: Segment) -> None:
-        """These are the other one's files: what could not be flushed of them is not durable here either."""
+        """Take over the flush failure of an object with the same files: they are not durable here either."""
         self._flush_error = other._flush_error
 
     def rename_files(self, suffix: str) -> list[str]:
-        """Rename every file of the segment by appending ``suffix`` and return the new paths. Readers that
-        hold the segment go on reading it under the new names until the files are removed."""
+        """Rename every file of the segment by appending ``suffix``, and return the new paths. Readers of the
+        segment go on under the new names until the files are removed."""
         for each in self._with_former():
             each._coming_suffix = suffix
         renamed = []
@@ -398,28 +398,28 @@ class Segment:
         return renamed
 
     def remember_former(self, former: Segment) -> None:
-        """This was that one: a reader that holds it must find these files, whatever their names are then."""
+        """Note the active segment that this one was. Its readers must find the files even after a rename."""
         self._former = ref(former)
         self.take_over_failure(former)
 
     def _with_former(self) -> list[Segment]:
-        """This one, and the active one that it was, while somebody reads from that."""
+        """This segment, and the active one that it was, while that still has readers."""
         former = None if self._former is None else self._former()
         return [self] if former is None else [self, former]
 
     def disown_files(self) -> None:
-        """Another object changes the files from now on: never write them here."""
+        """Never write the files from here on: another object changes them."""
         self._is_read_only = True
 
     def lose_files(self) -> None:
-        """Another segment's files are about to take the names of this one's. A reader that has them open goes
-        on; for others they are gone, as if they were removed already."""
+        """Treat the files as removed, because another segment's files are about to take their names. A reader
+        that has them open goes on."""
         for each in self._with_former():
             each._has_lost_files = True
 
     def remove_indexes(self) -> bool:
-        """Remove the index files of a segment that is about to go itself; returns whether there were any. Who
-        still reads from it finds his way without, and they are not written again."""
+        """Remove the index files of a segment that is about to be removed; returns whether there were any.
+        Its readers go on without them, and they are not written again."""
         self.disown_files()
         self._cache.discard(self)
         self.forget_files()
@@ -434,7 +434,7 @@ class Segment:
         self._opened = None
 
     def forget_flushed_files(self, *, flush: bool = False) -> bool:
-        """The same, unless something that was written is not yet flushed; with ``flush``, that is done first.
+        """Like :meth:`forget_files`, unless written data is not yet flushed; ``flush`` flushes it first.
         Returns whether the files were forgotten."""
         self.forget_files()
         return True
@@ -443,9 +443,9 @@ class Segment:
         return self._of_log(lambda path: self._files.open(path, write=write))
 
     def _of_log(self, ask: Callable[[str], _Answer]) -> _Answer:
-        """What ``ask`` finds under the name of the .log file, also in the middle of :meth:`rename_files`. The
-        name is looked at again afterwards: if the segment got another one meanwhile, the answer may be that
-        of the file which took its place."""
+        """The result of ``ask`` for the path of the .log file, even during :meth:`rename_files`. The path is
+        checked again afterwards: if the segment got another name meanwhile, the answer may come from the file
+        that replaced it."""
         while True:
             path = self.path
             try:
@@ -455,7 +455,7 @@ class Segment:
                     raise
                 answer = ask(path + self._coming_suffix)
             if self._has_lost_files:
-                raise StorageError(errno.ENOENT, "the segment was replaced, and its file removed", path)
+                raise StorageError(errno.ENOENT, "the segment was replaced and its file removed", path)
             if self.path == path:
                 return answer
 
@@ -485,15 +485,15 @@ class Segment:
             if error.errno not in _NO_INDEX or log.path == error.filename:
                 raise
             if error.errno != errno.ENOENT:
-                warn("an index is built anew from the log: %s", error)
+                warn("an index is rebuilt from the log: %s", error)
             return self._rebuild_indexes(log)
         return OpenFiles(log, offset_index, time_index)
 
     def _rebuilding(
         self, log: File, index_of: Callable[[OpenFiles], OffsetIndex | TimeIndex]
     ) -> Callable[[], bytes]:
-        """What builds an index anew when its file cannot be read. It knows this object only as long as
-        somebody else does, or the files would be open until the next collection of garbage."""
+        """A function that rebuilds an index when its file cannot be read. It holds this object by a weak
+        reference, or the files would stay open until the next garbage collection."""
         known = ref(self)
 
         def rebuild() -> bytes:
@@ -509,11 +509,11 @@ class Segment:
         return rebuilt
 
     def rebuild_indexes(self) -> bool:
-        """Build both indexes anew from the log, because what one of them said was wrong.
+        """Rebuild both indexes from the log, because an entry of one of them was wrong.
 
-        Returns False if that was done before, or cannot be done here: then one reads without a hint. Cost:
-        one pass over the segment's headers. They are not stored where the old ones knew of more: these are
-        what is left to tell that the log lost its end.
+        Returns False if that was done before, or is not possible here: then reads go on without a hint. Cost:
+        one pass over the segment's headers. They are not stored if the old ones reach further: the old ones
+        are the only sign that the log lost its end.
         """
         if self._rebuilt:
             return False
@@ -532,7 +532,7 @@ class Segment:
         for piece in Walk(log.read_at, 0, log.size_bytes(), check=False, piece_bytes=PIECE_BYTES):
             for position, header in piece.batches:
                 if not 0 <= header.last_offset - self.base_offset <= MAX_RELATIVE_OFFSET:
-                    continue  # damage, which whoever reads it is told of
+                    continue  # damage; readers get the error
                 builder.add(header, piece.position + position)
                 last_offset = header.last_offset
         builder.close()
@@ -543,7 +543,7 @@ class Segment:
 
 
 def _try_to_store(builder: IndexBuilder) -> None:
-    """Keep rebuilt indexes for the next reader. This one has them: a full disk must not stop it."""
+    """Store rebuilt indexes for the next reader. This one has them, so a full disk must not stop it."""
     try:
         builder.offset_index.replace_file()
         builder.time_index.replace_file()

@@ -1,7 +1,7 @@
-"""Walking the batches of a file range, in pieces of bounded size.
+"""Walks the batches of a file range, in pieces of bounded size.
 
-Every reader of a .log file stands on this one loop: fetching, lookups by time, index rebuilding, recovery.
-It knows where batches begin and end; what they mean is the caller's business.
+Every reader of a .log file uses this one loop: fetching, lookups by time, index rebuilding, recovery. It
+knows where batches begin and end, but not what they mean.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from logstore.format.loops import scan_batches
 from logstore.partition.segments.indexes import OffsetIndex
 
 ReadAt = Callable[[int, int], bytes]
-"""``read_at(position, size_bytes) -> bytes``: fewer bytes only at the end of the file."""
+"""``read_at(position, size_bytes) -> bytes``; returns fewer bytes only at the end of the file."""
 
 FIRST_PIECE_BYTES = 64 * 1024
-"""What the first read of a walk takes: a random read seldom needs more."""
+"""The size of the first read of a walk: a random read seldom needs more."""
 PIECE_BYTES = 256 * 1024
-"""What later reads take, unless one batch is larger: bounds the memory of a sequential read. This much stays
-in the second level cache, and malloc keeps the memory, so that no page is new: 1.1 times as fast as 1 MiB."""
+"""The size of later reads, unless one batch is larger; it bounds the memory of a sequential read. This much
+stays in the second level cache, and malloc keeps the memory, so that no page is new: 1.1 times as fast as 1
+MiB."""
 
 
 def positions_behind(read_at: ReadAt, index: OffsetIndex | None, position: int, end: int) -> Iterator[int]:
-    """Where a batch may begin behind a damaged one at a position: where its size says that it ends, and then
-    where the index says that some begin. Nothing if it ends at ``end``."""
+    """The positions where a batch may begin behind a damaged one at ``position``: first its own end by its
+    size field, then the positions from the index. Empty if it ends at ``end``."""
     behind = position
     with suppress(CorruptionError):
         behind = position + decode_header(read_at(position, HEADER_BYTES)).size_bytes
@@ -42,7 +43,7 @@ class Piece(NamedTuple):
 
     buffer: bytes
     position: int
-    """Where the buffer begins in the file."""
+    """The position in the file where the buffer begins."""
     batches: list[tuple[int, BatchHeader]]
     """(position in the buffer, header) of each whole batch, in order."""
     end: int
@@ -52,9 +53,9 @@ class Piece(NamedTuple):
 class Walk:
     """One pass over the batches in ``[position, end)`` of a file.
 
-    After the iteration ``position`` is where it stopped: ``end``, the beginning of an incomplete batch, or of
-    a damaged one; then ``fault`` says what is wrong with it. With ``check`` every batch's CRC and structure
-    is verified, else only what is needed to find the next batch.
+    After the iteration ``position`` is where it stopped: at ``end``, or at the beginning of an incomplete or
+    a damaged batch. For a damaged batch ``fault`` says what is wrong. With ``check`` every batch's CRC and
+    structure are verified; otherwise only what is needed to find the next batch.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Walk:
                 self.position += stop
                 yield piece
                 if len(batches) > 1 or size < PIECE_BYTES:
-                    size = PIECE_BYTES  # else they are large, and the next is likely as large
+                    size = PIECE_BYTES  # else a large batch, and the next one is likely as large
             elif self.fault is None:
                 size = self._size_of_large_batch(buffer, size)
                 if not size:
@@ -92,4 +93,4 @@ class Walk:
         wanted = decode_header(buffer).size_bytes
         if len(buffer) < size or self.position + wanted > self._end:
             return 0
-        return wanted + PREFIX_BYTES  # and the beginning of the next, which its reader looks at
+        return wanted + PREFIX_BYTES  # and the beginning of the next, which the reader checks

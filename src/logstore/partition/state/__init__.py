@@ -1,1 +1,1 @@
-"""What is known of a log beside its records: checkpoints, producers, leader epochs, its directory."""
+"""The state of a log beside its records: checkpoints, producers, leader epochs, its directory."""

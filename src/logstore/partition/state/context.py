@@ -1,4 +1,4 @@
-"""What a log is given by whoever opens it: the disk, the time, the background thread, the shared caches."""
+"""What a log gets from its opener: the disk, the time, the background thread, the shared caches."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from logstore.schedule import Scheduler
 from logstore.turns import flushed_at_a_time
 from logstore.warning import warn
 
-_RESERVED_DESCRIPTORS = 64  # for the application, and for the files that are open for a moment only
-_DESCRIPTORS_PER_SEGMENT = 3  # a sealed one's log and two indexes
+_RESERVED_DESCRIPTORS = 64  # for the application, and for files that are open only briefly
+_DESCRIPTORS_PER_SEGMENT = 3  # the log and two indexes of a sealed one
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogContext:
-    """Shared by the logs of one directory."""
+    """Everything that the logs of one directory share."""
 
     home: LogHome
     files: Files
@@ -43,10 +43,10 @@ def make_context(
     clock: Clock | None = None,
     seed: int | None = None,
 ) -> LogContext:
-    """The context of the directory ``path``, with the machine's disk and clock unless others are given.
+    """The context of the directory ``path``, with the machine's disk and clock unless you pass others.
 
     Raises:
-        InvalidConfigError: ``config`` is no StoreConfig.
+        InvalidConfigError: ``config`` is not a StoreConfig.
     """
     _tell_fallback()
     files = files or OsFiles()
@@ -68,7 +68,7 @@ _has_told: set[str] = set()
 
 
 def _tell_fallback() -> None:
-    """Once in a process: nobody reads what pip hides of a build that went on without a compiler."""
+    """Warn once per process that the compiled module is missing: pip hides a build without a compiler."""
     if build.is_fallback and not _has_told:
         reason = build.build_info().reason
         _has_told.add(reason)
@@ -80,7 +80,7 @@ def _tell_fallback() -> None:
 
 
 def _open_segments(config: StoreConfig) -> OpenSegments:
-    """As many as the configuration allows and the process can open; half of those for active segments."""
+    """As many open segments as the configuration and the process allow; half of them active ones."""
     spare = max(open_file_limit() - _RESERVED_DESCRIPTORS, 2 * _DESCRIPTORS_PER_SEGMENT)
     sealed = min(config.max_open_segments, spare // 2 // _DESCRIPTORS_PER_SEGMENT)
     return OpenSegments(sealed, spare - sealed * _DESCRIPTORS_PER_SEGMENT)

@@ -1,19 +1,19 @@
-"""What a directory of logs keeps beside them: the lock, the checkpoints, the clean-shutdown marker.
+"""The files that a directory of logs keeps beside them: the lock, the checkpoints, the clean-shutdown marker.
 
-The directory may hold many partitions (a store) or be a single partition that is used alone. Values are held
-here and written by the ``store_`` methods; each file is replaced whole (:func:`write_small_files`), unless it
-is known to be on disk as it would be written.
+The directory may hold many partitions (a store) or be a single partition that is used alone. Values are kept
+here and written by the ``store_`` methods. Each file is replaced whole (:func:`write_small_files`), unless it
+is known to be on disk with the same contents.
 
-What a crash leaves: the old checkpoint or the new one. A recovery point that is too low costs reading; one
-that is too high would hide damage, so it is stored only after what it covers was flushed, and lowered before
-anything below it is cut. A log start that is too low would bring back deleted records, so it is stored
-before their files go. A cleaner offset that is too low costs cleaning once more; one that is too high would
-leave records uncleaned, so it is stored after what it covers was cleaned, and lowered before anything below
-it is cut. A high watermark that is too low hides records until somebody says again that they are replicated;
-one that is too high would show, and remove, what no other replica has, so it is lowered before anything below
-it is cut.
+A crash leaves the old checkpoint or the new one. A recovery point that is too low costs reading; one that is
+too high would hide damage, so it is stored only after the records below it were flushed, and lowered before
+anything below it is cut. A log start that is too low would bring back deleted records, so it is stored before
+their files go. A cleaner offset that is too low costs cleaning once more; one that is too high would leave
+records uncleaned, so it is stored after the records below it were cleaned, and lowered before anything below
+it is cut. A high watermark that is too low hides records until they are reported as replicated again; one
+that is too high would show, and remove, records that no other replica has, so it is lowered before anything
+below it is cut.
 
-Lock: ``_lock`` guards the four tables, their files, and what is known of those.
+Lock: ``_lock`` guards the four tables, their files, and what is known about the files.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from logstore.warning import warn
 META_PROPERTIES_NAME = "meta.properties"
 CATALOGUE_NAME = "topics.json"
 STORE_NAMES = frozenset({META_PROPERTIES_NAME, CATALOGUE_NAME})
-"""What a store's or a broker's directory has, and a partition's has not; both have a lock and checkpoints."""
+"""Files of a store's or a broker's directory, not of a partition's. Both have a lock and checkpoints."""
 LOCK_NAME = ".lock"
 CLEAN_MARKER_NAME = ".kafka_cleanshutdown"
 RECOVERY_POINTS_NAME = "recovery-point-offset-checkpoint"
@@ -55,30 +55,30 @@ class LogHome:
         self._checked_ms = 0
         self._recovery_points: dict[TopicPartition, int] = {}
         self._stored_points: frozenset[TopicPartition] = frozenset()
-        """The partitions of the stored recovery points."""
+        """The partitions with a stored recovery point."""
         self._log_starts: dict[TopicPartition, int] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._cleaner_offsets: dict[TopicPartition, int] = {}
-        """Their file exists from the first compaction on."""
+        """Their file is created by the first compaction."""
         self._found: dict[str, bytes] = {}
         """The checkpoint files as they were read, by name."""
         self._durable: dict[str, bytes] = {}
-        """The checkpoint files that are known to be durable as they are: they need not be written again."""
+        """The contents of the checkpoint files that are known to be durable and need not be written again."""
 
     # Ownership
 
     def acquire(self, timeout: float | None = None) -> None:
-        """Become the one writer of the directory; wait up to ``timeout`` seconds for another one to end.
+        """Become the one writer of the directory; wait up to ``timeout`` seconds for another writer to end.
 
         Raises:
-            LockedError: somebody else is.
+            LockedError: another writer has the directory.
         """
         timeout_ms = round((timeout or 0) * 1000)
         self._held = self._files.lock(f"{self.path}/{LOCK_NAME}", timeout_ms=timeout_ms)
 
     def check_held(self) -> None:
-        """Before anything is changed that another writer would rely on, and before anything is acknowledged
-        as durable. Cost: 1 to 3 µs.
+        """Check that the lock is still ours. Called before changing anything that another writer would rely
+        on, and before acknowledging anything as durable. Cost: 1 to 3 µs.
 
         Raises:
             FencedError: the lock was lost, and another process may have the directory.
@@ -87,8 +87,8 @@ class LogHome:
             self._held.check()
 
     def check_held_lately(self, now_ms: int) -> None:
-        """:meth:`check_held` before a write, if the last was 10 ms ago: opening a directory takes another
-        writer longer than that, and what he then appends must not be written over. Cost: 0.1 µs."""
+        """Call :meth:`check_held` before a write, if the last call was 10 ms ago. Another writer needs longer
+        than that to open a directory, and its appends must not be overwritten. Cost: 0.1 µs."""
         if not 0 <= now_ms - self._checked_ms < _CHECK_AGAIN_MS:
             self.check_held()
             self._checked_ms = now_ms
@@ -109,22 +109,22 @@ class LogHome:
         return self._files.is_file(f"{self.path}/{CLEAN_MARKER_NAME}")
 
     def take_clean_marker(self) -> bool:
-        """Whether the last writer stopped cleanly. The marker is gone afterwards, durably: if its removal
-        could be undone by a power cut, the next start would trust a log that nobody closed.
+        """Remove the clean-shutdown marker, and return whether there was one. The removal is durable: if a
+        power cut could undo it, the next start would trust a log that was not closed.
 
-        The checkpoints that were read are durable afterwards, too. Without a marker the last writer may have
-        died in front of the flush of a name; recovery then changes files by what it has read, and a power cut
-        would leave these beside a checkpoint from before."""
+        The checkpoints that were read are then durable too. Without a marker, the last writer may have died
+        before it flushed a name. Recovery then changes files according to the checkpoints it has read, and a
+        power cut would leave these files beside an older checkpoint."""
         is_clean = self.has_clean_marker()
         if is_clean:
             self._files.remove(f"{self.path}/{CLEAN_MARKER_NAME}")
         self._files.flush_directory(self.path)
-        if is_clean:  # each was flushed before it got its name, and the names are durable now
+        if is_clean:  # each was flushed before it was renamed, and the names are durable now
             self._durable = self._found
         return is_clean
 
     def put_clean_marker(self) -> None:
-        """Declare that every log was flushed and closed and every checkpoint stored."""
+        """Declare that every log was flushed and closed, and every checkpoint stored."""
         self.check_held()
         write_new_file(self._files, f"{self.path}/{CLEAN_MARKER_NAME}", encode_clean_shutdown())
         self._files.flush_directory(self.path)
@@ -132,8 +132,8 @@ class LogHome:
     # Checkpoints
 
     def load(self) -> None:
-        """Read the checkpoint files. One that is damaged counts as empty, with a warning: recovery points
-        then as 0 (everything is checked), log starts as the first segment's base, both of which are safe."""
+        """Read the checkpoint files. A damaged one counts as empty, with a warning. Recovery points are then
+        0 (everything is checked), and log starts the first segment's base; both are safe."""
         self._found = {}
         self._recovery_points = self._load(RECOVERY_POINTS_NAME)
         self._stored_points = frozenset(self._recovery_points)
@@ -158,8 +158,8 @@ class LogHome:
         return self._recovery_points.get(partition, 0)
 
     def has_recovery_point(self, partition: TopicPartition) -> bool:
-        """Whether one is stored: what opened the partition here before stored it at once. Without, the
-        partition comes from elsewhere."""
+        """Whether a recovery point is stored. The first open in this directory stores one at once; without
+        one, the partition comes from elsewhere."""
         return partition in self._recovery_points
 
     def log_start(self, partition: TopicPartition) -> int | None:
@@ -169,16 +169,16 @@ class LogHome:
         return self._high_watermarks.get(partition)
 
     def cleaner_offset(self, partition: TopicPartition) -> int | None:
-        """Below it the log was compacted; None if it never was."""
+        """The offset below which the log was compacted; None if it never was."""
         return self._cleaner_offsets.get(partition)
 
     def may_have_gaps(self, partition: TopicPartition, config: TopicConfig, role: Role) -> bool:
-        """Whether the log's offsets may have gaps where nothing was lost: compaction leaves some, or has left
-        them under another policy, or a follower has those of its leader's log."""
+        """Whether the log's offsets may have gaps without a loss: from compaction, now or under an earlier
+        policy, or in a follower, whose leader's log has them."""
         return config.compacts or role is Role.FOLLOWER or partition in self._cleaner_offsets
 
     def set_recovery_point(self, partition: TopicPartition, offset: int) -> None:
-        """Remember it; :meth:`store_checkpoints` writes it."""
+        """Set the recovery point in memory; :meth:`store_checkpoints` writes it."""
         with self._lock:
             self._recovery_points[partition] = offset
 
@@ -187,16 +187,16 @@ class LogHome:
         return partition in self._stored_points
 
     def ensure_recovery_points(self, partitions: Iterable[TopicPartition]) -> None:
-        """The same for the partitions of a new topic, before anything is appended to them: their first roll
-        has not to wait for it."""
+        """Like :meth:`ensure_recovery_point`, for the partitions of a new topic, before anything is appended
+        to them: their first roll then need not wait for it."""
         with self._lock:
             for partition in partitions:
                 self._recovery_points.setdefault(partition, 0)
             self._store_locked({RECOVERY_POINTS_NAME: self._recovery_points})
 
     def ensure_recovery_point(self, partition: TopicPartition) -> None:
-        """Make sure that one is stored. A log must have one before it gets its second segment: without, the
-        next open could not tell a segment whose end was lost from one with a gap behind it."""
+        """Make sure that a recovery point is stored. A log must have one before it gets its second segment:
+        otherwise the next open could not tell a segment that lost its end from one with a gap behind it."""
         if partition in self._stored_points:  # without the lock, which is held during fsyncs
             return
         with self._lock:
@@ -209,7 +209,7 @@ class LogHome:
             self._high_watermarks[partition] = offset
 
     def store_high_watermark(self, partition: TopicPartition, offset: int) -> None:
-        """Set one durably."""
+        """Set a high watermark durably."""
         with self._lock:
             changed = {**self._high_watermarks, partition: offset}
             self._store_locked({HIGH_WATERMARKS_NAME: changed})
@@ -231,7 +231,7 @@ class LogHome:
             self._store_locked({HIGH_WATERMARKS_NAME: self._high_watermarks})
 
     def lower_recovery_point(self, partition: TopicPartition, offset: int) -> None:
-        """Make sure, durably, that the recovery point is not above ``offset``: before cutting there."""
+        """Make sure, durably, that the recovery point is not above ``offset``, before cutting there."""
         with self._lock:
             if self._recovery_points.get(partition, 0) > offset:
                 changed = {**self._recovery_points, partition: offset}
@@ -239,8 +239,8 @@ class LogHome:
                 self._recovery_points = changed
 
     def lower_high_watermark(self, partition: TopicPartition, offset: int) -> None:
-        """Make sure, durably, that the stored high watermark is not above ``offset``: before other records
-        get the offsets from there on, of which nobody has a copy yet."""
+        """Make sure, durably, that the stored high watermark is not above ``offset``. Call it before other
+        records, which have no copies yet, get the offsets from there on."""
         with self._lock:
             if self._high_watermarks.get(partition, 0) > offset:
                 changed = {**self._high_watermarks, partition: offset}
@@ -248,7 +248,7 @@ class LogHome:
                 self._high_watermarks = changed
 
     def store_log_start(self, partition: TopicPartition, offset: int | None) -> None:
-        """Set the log start durably; None where the first segment's name says it."""
+        """Set the log start durably; None means the base in the first segment's name."""
         with self._lock:
             if self._log_starts.get(partition) == offset:
                 return
@@ -266,8 +266,8 @@ class LogHome:
             self._replace_cleaner_offsets_locked({**self._cleaner_offsets, partition: offset})
 
     def lower_cleaner_offset(self, partition: TopicPartition, offset: int) -> None:
-        """Make sure, durably, that the cleaner offset is not above ``offset``: before cutting there. One that
-        is there stays: what is left of the log may still have gaps."""
+        """Make sure, durably, that the cleaner offset is not above ``offset``. Call it before cutting there.
+        An entry is lowered but never dropped: the rest of the log may still have gaps."""
         with self._lock:
             if self._cleaner_offsets.get(partition, 0) > offset:
                 self._replace_cleaner_offsets_locked({**self._cleaner_offsets, partition: offset})
@@ -277,7 +277,8 @@ class LogHome:
         self._cleaner_offsets = changed
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Drop deleted partitions from every checkpoint: new ones of the same names must inherit nothing."""
+        """Drop deleted partitions from every checkpoint: new ones with these names must not inherit
+        anything."""
         gone = frozenset(partitions)
         with self._lock:
             if not gone.isdisjoint(self._cleaner_offsets):
@@ -299,7 +300,7 @@ class LogHome:
         if not changed:
             return
         self.check_held()
-        for name in changed:  # first: a failure leaves the old file, the new one, or who knows
+        for name in changed:  # first: after a failure, what the file holds is unknown
             self._durable.pop(name, None)
         write_small_files(self._files, self.path, changed)
         self._durable |= changed

@@ -1,8 +1,8 @@
 """A partition's leader epochs: which leader wrote which offsets.
 
-Knows the history of (epoch, start offset) and the rules by which it grows, is cut, and answers where two
-histories part (KIP-101, KIP-279). Does not store itself: a method that returns True changed the history, and
-its caller writes ``leader-epoch-checkpoint``.
+It knows the history of (epoch, start offset) and the rules by which it grows, is cut, and answers where two
+histories diverge (KIP-101, KIP-279). It does not store itself: a method that returns True changed the
+history, and its caller writes ``leader-epoch-checkpoint``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from logstore.errors import UsageError
 from logstore.format.checkpoint import EpochEntry
 
 UNDEFINED = (-1, -1)
-"""The answer of :meth:`LeaderEpochs.end_offset_for` where this history cannot tell."""
+"""The answer of :meth:`LeaderEpochs.end_offset_for` if this history cannot tell."""
 
 
 def _epoch(entry: EpochEntry) -> int:
@@ -29,11 +29,11 @@ def _start_offset(entry: EpochEntry) -> int:
 class LeaderEpochs:
     """Entries whose epochs and start offsets both rise strictly.
 
-    A change replaces the tuple of entries in one assignment, so readers need no lock; callers that change it
+    A change replaces the tuple of entries in one assignment, so readers need no lock. Callers that change it
     hold the log's lock.
 
     Raises:
-        UsageError: the entries given do not rise, or are negative.
+        UsageError: the entries do not rise, or are negative.
     """
 
     def __init__(self, entries: Iterable[EpochEntry] = ()) -> None:
@@ -44,7 +44,7 @@ class LeaderEpochs:
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
-        """The history, oldest first. Later changes do not show in it."""
+        """The history, oldest first. It does not change later."""
         return self._entries
 
     @property
@@ -56,8 +56,8 @@ class LeaderEpochs:
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Note that ``epoch`` wrote from ``start_offset`` on. Returns whether the history changed.
 
-        Nothing changes where that is the latest epoch and it began no later. Otherwise every entry that is
-        not older in both epoch and start offset is contradicted, and goes.
+        Nothing changes if that is the latest epoch and it began no later. Otherwise every entry that is not
+        older in both epoch and start offset is wrong and is removed.
 
         Raises:
             UsageError: a negative epoch or offset.
@@ -74,15 +74,15 @@ class LeaderEpochs:
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Where the log of ``epoch`` ends: the largest epoch at or below it that is known here, and the first
-        offset that is not of that epoch.
+        """Where the log of ``epoch`` ends: the largest known epoch at or below it, and the first offset that
+        does not belong to that epoch.
 
         ========================= ========================================================
         ``epoch``                 answer
         ========================= ========================================================
         -1, or no history         UNDEFINED
         the latest                (latest, log end offset)
-        above the latest          UNDEFINED: this log is the one that is behind
+        above the latest          UNDEFINED: this log is behind
         below the first           (``epoch``, first start offset)
         otherwise                 (largest known epoch <= ``epoch``, start of the next one)
         ========================= ========================================================
@@ -97,20 +97,20 @@ class LeaderEpochs:
         return known_epoch, entries[following].start_offset
 
     def epoch_for_offset(self, offset: int) -> int | None:
-        """The epoch that wrote ``offset``, or None before the first known one."""
+        """The epoch that wrote ``offset``; None before the first known one."""
         entries = self._entries
         count = bisect_right(entries, offset, key=_start_offset)
         return entries[count - 1].epoch if count else None
 
     def truncate_from_end(self, end_offset: int) -> bool:
-        """Forget epochs that began at or after ``end_offset``. Negative: does nothing."""
+        """Forget epochs that began at or after ``end_offset``. Does nothing if that is negative."""
         if end_offset < 0:
             return False
         return self._replace(self._entries[: bisect_left(self._entries, end_offset, key=_start_offset)])
 
     def truncate_from_start(self, start_offset: int) -> bool:
-        """Forget what lies before ``start_offset``; the epoch that wrote it now begins there. Negative: does
-        nothing."""
+        """Forget everything before ``start_offset``; the epoch that wrote it now begins there. Does nothing
+        if that is negative."""
         if start_offset < 0:
             return False
         entries = self._entries

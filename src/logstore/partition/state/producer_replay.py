@@ -1,7 +1,7 @@
-"""Bringing the producer state of a partition up to date from its files: a snapshot, then the batches above.
+"""Rebuilds the producer state of a partition from its files: a snapshot, then the batches above it.
 
-Used when a log is opened, after it was truncated, and by readers that only watch a log. Only the header of a
-data batch is read; of a marker also its one record.
+It runs when a log is opened, after a truncation, and for readers that only watch a log. It reads only the
+header of a data batch; for a marker also its one record.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OnCompleted = Callable[[Segment, Sequence[CompletedTransaction]], None]
 
 
 class ProducerSource(NamedTuple):
-    """Where the state comes from."""
+    """The files from which the producer state is rebuilt."""
 
     files: Files
     directory: str
@@ -33,28 +33,28 @@ class ProducerSource(NamedTuple):
     log_end_offset: int
     now_ms: int
     accepts_loss: bool = False
-    """Leave out what is behind damage in a segment."""
+    """Whether to leave out the batches behind damage in a segment."""
     quiet_ranges: Mapping[int, tuple[int, int]] = MappingProxyType({})
-    """By the base offset of a segment: positions between which, as recovery has just seen, all batches are
-    sound and none has a producer. They are not read again."""
+    """By a segment's base offset: the positions between which recovery has just found all batches sound and
+    without a producer. They are not read again."""
     high_watermark: int | None = None
-    """Transactions that end at or above it are still undecided for readers of committed data; None: the log
-    end."""
+    """Transactions that end at or above it are undecided for committed reads. None means the log end."""
 
     def rebuild(
         self, snapshots: Sequence[int], *, store_found: bool, on_completed: OnCompleted | None = None
     ) -> ProducerStates:
-        """The state at the log end: from the newest of ``snapshots`` (offsets, ascending) that reads well.
+        """The state at the log end, starting from the newest readable one of ``snapshots`` (offsets,
+        ascending).
 
-        With ``store_found``, what a crash may have kept from the disk is written: aborted transactions that
-        end above the snapshot and are missing in their segment's transaction index; and snapshots at the
-        bases of the segments above it, as a roll leaves them. When the segments before are deleted, nothing
-        else knows their producers.
+        ``store_found`` also writes what a crash may have lost: aborted transactions that end above the
+        snapshot and are missing in their segment's transaction index, and snapshots at the bases of the
+        segments above it, as a roll leaves them. Once the segments before are deleted, only these snapshots
+        know their producers.
 
         Raises:
             CorruptionError: a batch above the snapshot is damaged: the state would be incomplete, and a
-                batch sent again be appended again.
-            StorageError: the disk refused a read, or to store what was found.
+                repeated batch could be appended twice.
+            StorageError: the disk refused a read or a write.
         """
         producers = ProducerStates()
         start = self._load_newest(producers, snapshots)
@@ -75,8 +75,9 @@ class ProducerSource(NamedTuple):
     def _completed_below(
         self, end: int, high_watermark: int, snapshots: Sequence[int]
     ) -> list[CompletedTransaction]:
-        """The transactions that end from the high watermark on, below ``end``: a snapshot there does not tell
-        of them. Cost: all headers between a snapshot at or below the high watermark, and ``end``."""
+        """The transactions that end at or above the high watermark and below ``end``: a snapshot at ``end``
+        does not list them. Cost: all headers between ``end`` and a snapshot at or below the high
+        watermark."""
         producers = ProducerStates()
         found: list[CompletedTransaction] = []
         start = self._load_newest(producers, [offset for offset in snapshots if offset <= high_watermark])
@@ -94,8 +95,8 @@ class ProducerSource(NamedTuple):
             sidecars.write_snapshot(self.files, self.directory, offset, entries)
 
     def _load_newest(self, producers: ProducerStates, snapshots: Sequence[int]) -> int:
-        """Returns from where to replay. A snapshot below the log start serves, too: all batches above it are
-        there, since it is not below the first segment."""
+        """Load the newest usable snapshot; returns from where to replay. A snapshot below the log start will
+        do too: all batches above it are there, because it is not below the first segment."""
         floor = self.segments[0].base_offset
         for offset in reversed(snapshots):
             if floor <= offset <= self.log_end_offset:
@@ -128,11 +129,11 @@ class ProducerSource(NamedTuple):
 def producer_batches(
     segment: Segment, start: int, begin: int, end: int
 ) -> Iterator[tuple[BatchHeader, bytes, int]]:
-    """The batches of producers between two positions of a segment, those from offset ``start`` on: header, a
+    """The batches with a producer between two positions of a segment, from offset ``start`` on: header, a
     buffer and the position in it.
 
     Raises:
-        CorruptionError: one of them is damaged, or where it ends cannot be told.
+        CorruptionError: one of them is damaged, or its end is unknown.
     """
     walk = segment.walk(begin, end, check=False)
     for piece in walk:
@@ -151,7 +152,7 @@ def producer_batches(
 def replay_batch(
     producers: ProducerStates, header: BatchHeader, buffer: bytes, position: int, now_ms: int
 ) -> list[CompletedTransaction]:
-    """Apply one batch that is in the log already; returns the transactions that it ends."""
+    """Apply one batch that is already in the log; returns the transactions that it ends."""
     append = producers.begin(AppendOrigin.REPLICATION, now_ms, is_replay=True)
     add_to_plan(append, header, buffer, position)
     producers.apply(append)
@@ -161,7 +162,7 @@ def replay_batch(
 def add_to_plan(
     append: ProducerAppend, header: BatchHeader, buffer: bytes | bytearray | memoryview, position: int
 ) -> None:
-    """Add a batch that has a producer: as data, or as the marker that it holds. Other control batches, and
+    """Add a batch with a producer to the plan: as data, or as the marker in it. Other control batches, and
     markers that compaction emptied, say nothing about producers."""
     if not header.is_control:
         append.add_data(header)

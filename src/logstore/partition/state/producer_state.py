@@ -1,15 +1,15 @@
-"""What a partition remembers of its producers: idempotence and open transactions (KIP-98).
+"""The producer state of a partition: idempotence and open transactions (KIP-98).
 
-Knows sequences, epochs, the last five batches of each producer, which transactions are open, and from these
-the first unstable offset. Does not know files, clocks or records: snapshots come and go as entries
+It knows sequences, epochs, the last five batches of each producer, which transactions are open, and from
+these the first unstable offset. It does not know files, clocks or records: snapshots come and go as entries
 (``format.snapshot``), times are arguments, markers arrive decoded.
 
-An append is planned and then applied. :meth:`ProducerStates.begin` gives a plan; each batch of the call is
-added to it and is checked against what earlier batches of the same call left behind; nothing is visible until
+An append is planned and then applied. :meth:`ProducerStates.begin` returns a plan. Each batch of the call is
+added to it and checked against the state after the earlier batches of the same call. Nothing is visible until
 :meth:`ProducerStates.apply`. A plan that raised is dropped.
 
-The rules, in the order in which they are tried. *Last* is the last sequence of the producer's newest batch,
--1 if none is remembered.
+These are the rules, in the order in which they are tried. *Last* is the last sequence of the producer's
+newest batch, -1 if none is remembered.
 
 ====================  ======================================================  ================================
 batch                 condition                                               outcome
@@ -30,15 +30,14 @@ marker                none open                                               on
 any                   epoch differs from the known one                        its batches are forgotten
 ====================  ======================================================  ================================
 
-"Not replicated" is the origin CLIENT or COORDINATOR. What is replicated, or replayed at recovery, was checked
-by the leader: a lower epoch is then taken over as it stands.
+"Not replicated" is the origin CLIENT or COORDINATOR. Replicated or replayed batches were checked by the
+leader: a lower epoch is then taken over as it is.
 
-Three deviations from Kafka, all on the safe side. A producer expires by the time of its last append here,
-not by the timestamp of its records, so old-dated data does not make its producer unknown. A snapshot's
-producers are all kept when it is loaded, with the load as their last use; what a snapshot stores is the
-timestamp of the last batch, as Kafka's do, so a broker that loads it decides by its own rule. And a producer
-that was unknown before a call is known from the second batch of that call on, so a gap inside one call is
-refused.
+There are three deviations from Kafka, all on the safe side. A producer expires by the time of its last append
+here, not by the timestamp of its records, so old-dated data does not make its producer unknown. A snapshot's
+producers are all kept when it is loaded, with the load as their last use; a snapshot stores the timestamp of
+the last batch, as Kafka's do, so a broker that loads it decides by its own rule. And a producer that was
+unknown before a call is known from the second batch of that call on, so a gap inside one call is refused.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ from logstore.format.snapshot import ProducerSnapshotEntry
 from logstore.model import AbortedTransaction, AppendOrigin
 
 REMEMBERED_BATCHES = 5
-"""A client may have five produce requests under way, and repeat any of them (Kafka's producer allows
+"""A client may have five produce requests in flight and repeat any of them (Kafka's producer allows
 ``max.in.flight.requests.per.connection`` up to 5 with idempotence)."""
 
 LATE_TRANSACTION_BUFFER_MS = 300_000
@@ -75,7 +74,7 @@ class RememberedBatch(NamedTuple):
     offset_delta: int
     """Last offset minus base offset."""
     timestamp_ms: int
-    """The largest of the batch."""
+    """The largest timestamp of the batch."""
 
     @property
     def base_offset(self) -> int:
@@ -92,34 +91,34 @@ _NO_BATCH = RememberedBatch(NO_SEQUENCE, _NO_OFFSET, 0, -1)
 
 
 class ProducerState(NamedTuple):
-    """What is known of one producer. Never changed in place; each event makes a new one."""
+    """The state of one producer. Never changed in place; each event makes a new one."""
 
     producer_epoch: int
     batches: tuple[RememberedBatch, ...] = ()
     """At most REMEMBERED_BATCHES, oldest first, all of ``producer_epoch``."""
     timestamp_ms: int = -1
-    """Of the newest batch or marker; this is what a snapshot stores."""
+    """The timestamp of the newest batch or marker, as stored in a snapshot."""
     coordinator_epoch: int = NO_EPOCH
     transaction_first_offset: int | None = None
-    """Where the open transaction began, None if none is open."""
+    """Where the open transaction began; None if none is open."""
     used_ms: int = 0
     """When it was last appended to or loaded, by the caller's clock. Not stored."""
     appended_ms: int = -1
-    """When it was last appended to, by the caller's clock; of what was loaded or replayed, by the timestamp
-    of the batch. Not stored but as ``timestamp_ms``."""
+    """When it was last appended to, by the caller's clock; for a loaded or replayed state, by the timestamp
+    of the batch. Stored only as ``timestamp_ms``."""
 
     def last_append_ms(self, now_ms: int) -> int:
-        """When it was last appended to, as far as is known: a batch may have any timestamp."""
+        """When it was last appended to, as far as known: a batch may have any timestamp."""
         return self.appended_ms if 0 <= self.appended_ms <= now_ms else self.used_ms
 
     @property
     def last_sequence(self) -> int:
-        """-1 without a remembered batch."""
+        """The last sequence of its newest batch; -1 without a remembered batch."""
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     @property
     def next_sequence(self) -> int:
-        """What must come next: 0 after 2^31 - 1, and at the beginning."""
+        """The sequence that must come next: 0 after 2^31 - 1 and at the beginning."""
         return (self.last_sequence + 1) % _SEQUENCE_COUNT
 
     def find_duplicate(self, header: BatchHeader) -> RememberedBatch | None:
@@ -134,7 +133,7 @@ class ProducerState(NamedTuple):
 
 
 class CompletedTransaction(NamedTuple):
-    """A transaction that a marker ended. The fields of a transaction index entry, and which end it was."""
+    """A transaction ended by a marker: the fields of its index entry, and whether it was aborted."""
 
     producer_id: int
     first_offset: int
@@ -146,15 +145,15 @@ class CompletedTransaction(NamedTuple):
 
     @property
     def index_entry(self) -> AbortedTransaction:
-        """What the transaction index of the marker's segment stores, if ``is_aborted``."""
+        """The entry for the transaction index of the marker's segment, if ``is_aborted``."""
         return AbortedTransaction(*self[:4])
 
 
 class ProducerAppend:
     """The plan of one append call. Add every batch that has a producer, in the order of the log.
 
-    ``completed`` lists the transactions that the call ends. Those that are aborted belong in the transaction
-    index before the plan is applied, so that an index that cannot be written changes nothing here.
+    ``completed`` lists the transactions that the call ends. Write the aborted ones to the transaction index
+    before applying the plan, so that a failing index write changes nothing here.
     """
 
     def __init__(
@@ -174,10 +173,10 @@ class ProducerAppend:
         self._is_replay = is_replay
 
     def add_data(self, header: BatchHeader) -> RememberedBatch | None:
-        """Check a data batch and note it; a duplicate is returned instead, and is not noted.
+        """Check a data batch and note it. A duplicate is not noted; the stored batch is returned instead.
 
-        A duplicate is looked for among stored batches only: a batch that comes twice in one call, or a
-        repeated one behind a new one, is out of order. A batch that compaction emptied counts like any other.
+        A duplicate is searched among stored batches only: a batch that comes twice in one call, or a repeated
+        one behind a new one, is out of order. A batch that compaction emptied counts like any other.
 
         Raises:
             ProducerFencedError, OutOfOrderError, InvalidTransactionStateError: see the table.
@@ -234,8 +233,8 @@ class ProducerAppend:
             _check_sequence(known, header)
         if known.transaction_first_offset is not None and not header.is_transactional:
             raise InvalidTransactionStateError(
-                f"{_who(header)}: plain data at offset {header.base_offset} in the transaction that began at "
-                f"offset {known.transaction_first_offset}"
+                f"{_who(header)}: non-transactional data at offset {header.base_offset} in the transaction "
+                f"that began at offset {known.transaction_first_offset}"
             )
 
     def _check_marker(self, known: ProducerState, header: BatchHeader, coordinator_epoch: int) -> None:
@@ -262,7 +261,7 @@ def _check_sequence(known: ProducerState, header: BatchHeader) -> None:
     wanted = known.next_sequence if header.producer_epoch == known.producer_epoch else 0
     if header.base_sequence != wanted:
         raise OutOfOrderError(
-            f"{_who(header)}: sequence {header.base_sequence} comes where {wanted} must follow"
+            f"{_who(header)}: sequence {header.base_sequence} is out of order; the next must be {wanted}"
         )
 
 
@@ -287,7 +286,7 @@ def _after_marker(known: ProducerState | None, header: BatchHeader, coordinator_
 
 
 def _in_epoch(known: ProducerState | None, producer_epoch: int) -> ProducerState:
-    """The state that a batch of this epoch finds: without the batches of another epoch."""
+    """The state in which a batch of this epoch arrives: without the batches of another epoch."""
     if known is None:
         return ProducerState(producer_epoch)
     if known.producer_epoch == producer_epoch:
@@ -298,8 +297,8 @@ def _in_epoch(known: ProducerState | None, producer_epoch: int) -> ProducerState
 class ProducerStates:
     """All producers of one partition. The log's lock guards it; there is one plan at a time.
 
-    ``map_end_offset`` is the offset up to which it reflects the log, and the number of the next snapshot; the
-    log sets it after every append, of batches without a producer too.
+    ``map_end_offset`` is the offset up to which it reflects the log, and the number of the next snapshot. The
+    log sets it after every append, even of batches without a producer.
     """
 
     def __init__(self) -> None:
@@ -309,8 +308,8 @@ class ProducerStates:
         self._unreplicated: list[CompletedTransaction] = []  # markers not yet below the high watermark
 
     def begin(self, origin: AppendOrigin, now_ms: int, *, is_replay: bool = False) -> ProducerAppend:
-        """Plan an append, or with ``is_replay`` take in what was appended before: then it counts as used now,
-        and as appended when its batch says."""
+        """Plan an append. With ``is_replay`` the batches are already in the log: their producers then count
+        as used now, and as appended at the batch's timestamp."""
         return ProducerAppend(self._producers, self._opened, origin, now_ms, is_replay)
 
     def apply(self, append: ProducerAppend) -> None:
@@ -320,8 +319,9 @@ class ProducerStates:
         self._unreplicated += append.completed
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """Where the oldest transaction began that is open, or whose marker is not below the high watermark;
-        None if there is none. Readers of committed data stop there. Cost: linear in these transactions."""
+        """The first offset of the oldest transaction that is open or whose marker is not below the high
+        watermark; None if there is none. Readers of committed data stop there. Cost: linear in these
+        transactions."""
         if not (self._unreplicated or self._opened):
             return None
         pending = [done.first_offset for done in self._unreplicated if done.last_offset >= high_watermark]
@@ -329,11 +329,11 @@ class ProducerStates:
 
     @property
     def have_ended(self) -> bool:
-        """Whether a transaction of any of them has ended, as far as they are remembered."""
+        """Whether a transaction of any remembered producer has ended."""
         return any(state.coordinator_epoch >= 0 for state in self._producers.values())
 
     def add_unreplicated(self, completed: Iterable[CompletedTransaction]) -> None:
-        """Take in transactions that have ended, whose markers are not below the high watermark."""
+        """Take in ended transactions whose markers are not below the high watermark."""
         self._unreplicated += completed
 
     def on_high_watermark(self, high_watermark: int) -> None:
@@ -342,12 +342,12 @@ class ProducerStates:
             self._unreplicated = [done for done in self._unreplicated if done.last_offset >= high_watermark]
 
     def active_producers(self) -> dict[int, ProducerState]:
-        """A copy of what is known, by producer id."""
+        """A copy of the states, by producer id."""
         return dict(self._producers)
 
     def late_transactions(self, now_ms: int, transaction_timeout_ms: int) -> list[int]:
-        """The producers whose open transaction saw no append for the timeout and LATE_TRANSACTION_BUFFER_MS:
-        it hangs, and holds up every reader of committed data. An open of the log is no append."""
+        """The producers whose open transaction had no append for the timeout plus LATE_TRANSACTION_BUFFER_MS:
+        it hangs and holds up every reader of committed data. Opening the log does not count as an append."""
         deadline_ms = now_ms - transaction_timeout_ms - LATE_TRANSACTION_BUFFER_MS
         return [
             producer_id
@@ -357,7 +357,8 @@ class ProducerStates:
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers without an open transaction that were not used for ``expiration_ms``. Returns how
-        many. A forgotten one may come back with any sequence, and its duplicates are no longer noticed."""
+        many. A forgotten producer may come back with any sequence, and its duplicates are no longer
+        noticed."""
         expired = [
             producer_id
             for producer_id, state in self._producers.items()
@@ -372,12 +373,11 @@ class ProducerStates:
         self.load_snapshot((), end_offset, now_ms=0)
 
     def snapshot_entries(self) -> list[ProducerSnapshotEntry]:
-        """What a snapshot at ``map_end_offset`` holds: of each producer the last batch only."""
+        """The entries of a snapshot at ``map_end_offset``: each producer with its last batch only."""
         return [_to_entry(producer_id, state) for producer_id, state in self._producers.items()]
 
     def load_snapshot(self, entries: Iterable[ProducerSnapshotEntry], end_offset: int, now_ms: int) -> None:
-        """Replace everything by a snapshot taken at ``end_offset``. The last counts of an id
-        that comes twice."""
+        """Replace everything by a snapshot taken at ``end_offset``. If an id comes twice, the last counts."""
         self._producers = {entry.producer_id: _from_entry(entry, now_ms) for entry in entries}
         self._opened = {
             producer_id: state.transaction_first_offset

@@ -1,6 +1,6 @@
 """The small files of a partition's directory: leader epochs, producer snapshots, the topic's id, the role.
 
-Each is replaced whole and durably. Snapshots and epochs can be built again from the log's batches.
+Each file is replaced whole and durably. Snapshots and epochs can be rebuilt from the log's batches.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MAX_METADATA_BYTES = 4096
 
 
 def read_epochs(files: Files, directory: str) -> LeaderEpochs | None:
-    """The stored history; None if there is none, or if it is damaged: the batches tell it again.
+    """The stored history; None if there is none or it is damaged: it can be rebuilt from the batches.
 
     Raises:
         UnsupportedVersionError: the file is from a newer version.
@@ -53,13 +53,13 @@ def write_epochs(files: Files, directory: str, epochs: LeaderEpochs) -> None:
 
 
 def snapshot_path(directory: str, offset: int) -> str:
-    """``offset`` is the one after the last record that the snapshot reflects."""
+    """The path of a snapshot; ``offset`` is the one after the last record in it."""
     return f"{directory}/{segment_file_name(offset, SNAPSHOT_SUFFIX)}"
 
 
 def read_snapshot(files: Files, directory: str, offset: int) -> list[ProducerSnapshotEntry] | None:
-    """The entries, or None if the snapshot is missing or damaged: an older one serves, with more replay. Its
-    version is not covered by its checksum, so an unknown one counts as damage too."""
+    """The entries, or None if the snapshot is missing or damaged: an older one will do, with more replay. Its
+    version is not covered by its checksum, so an unknown version counts as damage too."""
     path = snapshot_path(directory, offset)
     try:
         data = read_small_file(files, path, MAX_SNAPSHOT_BYTES)
@@ -74,7 +74,7 @@ def write_snapshot(files: Files, directory: str, offset: int, entries: list[Prod
 
 
 def read_topic_id(files: Files, directory: str) -> uuid.UUID | None:
-    """The id in ``partition.metadata``, or None without that file.
+    """The id in ``partition.metadata``; None if there is no such file.
 
     Raises:
         CorruptionError: the file does not parse.
@@ -92,9 +92,9 @@ def write_topic_id(files: Files, directory: str, topic_id: uuid.UUID) -> None:
 
 
 def read_role(files: Files, directory: str) -> Role:
-    """What the log is to other replicas. Without a file it is alone: also where a broker wrote the directory.
-    One that is damaged belongs to a log that has other replicas, and counts as a follower's: nothing is then
-    shown, or removed, that may not be replicated.
+    """The log's role among replicas. Without a file the log is alone, even if a broker wrote the directory. A
+    damaged file must belong to a log with other replicas and counts as a follower's: records that may not be
+    replicated are then neither shown nor removed.
 
     Raises:
         UnsupportedVersionError: the file is from a newer version.
@@ -111,7 +111,7 @@ def read_role(files: Files, directory: str) -> Role:
 
 
 def write_role(files: Files, directory: str, role: Role) -> None:
-    """Durably. That a log is alone is said by the absence of the file."""
+    """Store the role durably. A log that is alone has no file."""
     path = f"{directory}/{ROLE_NAME}"
     if role is not Role.ALONE:
         write_small_file(files, path, encode_role(role))
@@ -121,8 +121,8 @@ def write_role(files: Files, directory: str, role: Role) -> None:
 
 
 def replicated_below(role: Role, stored: int | None, log_start_offset: int, log_end_offset: int) -> int:
-    """The high watermark of a log that was opened: its end if it is alone, else the stored one, within the
-    log; where none is stored, the log start."""
+    """The high watermark of an opened log: its end if it is alone, otherwise the stored one, kept within the
+    log; the log start if none is stored."""
     if role is Role.ALONE:
         return log_end_offset
     return max(min(stored or 0, log_end_offset), log_start_offset)

@@ -1,7 +1,7 @@
-"""Files that another process writes: noticing that they changed, and the segment at the end that grows.
+"""Files that another process writes: noticing their changes, and the growing segment at the end.
 
-Knows one file at a time; which segments make up a log is the business of
-:mod:`~logstore.partition.watching.read_only`.
+This module handles one file at a time; :mod:`~logstore.partition.watching.read_only` knows which segments
+make up a log.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from logstore.partition.segments.walk import PIECE_BYTES, Walk, positions_behind
 from logstore.partition.state.home import LogHome
 from logstore.partition.state.leader_epochs import LeaderEpochs
 
-_UNSETTLED_NS = 50_000_000  # what changed this recently may change again without a new time stamp
+_UNSETTLED_NS = 50_000_000  # a file changed this recently may change again without a new time stamp
 _INDEX_INTERVAL_BYTES = 4096
 
 
 class Watch:
-    """Tells whether a file or directory may have changed since it was asked last: one system call.
+    """Tells whether a file or directory may have changed since the last question: one system call.
 
-    Ask first, then read: what changes in between is noticed the next time.
+    Ask first, then read: a change in between is noticed the next time.
     """
 
     def __init__(self, files: Files, clock: Clock, path: str) -> None:
@@ -61,11 +61,11 @@ class Watch:
 
 
 class WatchedCheckpoints:
-    """The checkpoint files of a directory, read again when they may have changed; for all its logs."""
+    """The checkpoint files of a directory, for all its logs; read again when they may have changed."""
 
     def __init__(self, home: LogHome, files: Files, clock: Clock) -> None:
         self.is_clean = False
-        """Whether the marker of a clean stop is there: then nobody has changed a log since."""
+        """Whether there is a clean-shutdown marker: no log was changed since then."""
         self._home = home
         self._watch = Watch(files, clock, home.path)
         self._lock = threading.Lock()
@@ -73,7 +73,7 @@ class WatchedCheckpoints:
     def current(self) -> LogHome:
         """
         Raises:
-            CorruptionError: a checkpoint is no regular file, or larger than any can be.
+            CorruptionError: a checkpoint is not a regular file, or larger than any can be.
         """
         with self._lock:
             if self._watch.has_changed():
@@ -86,15 +86,15 @@ class WatchedCheckpoints:
         return self._home
 
     def forget(self) -> None:
-        """Read them the next time, whatever the directory says."""
+        """Read them the next time, even if the directory looks unchanged."""
         with self._lock:
             self._watch.forget()
 
 
 class StampedSegment(Segment):
-    """A sealed segment of a log that somebody else writes. It never changes, but another one may take its
-    names, by compaction or an erasure or after a truncation. It is that of the file that was there when this
-    object was made: what is read for it is given only if that is there still."""
+    """A sealed segment of a log that another process writes. It never changes, but another segment may take
+    its names, by compaction or an erasure or after a truncation. This object stands for the file that was
+    there when it was made: anything read is returned only if that file is still there."""
 
     def __init__(
         self,
@@ -105,17 +105,17 @@ class StampedSegment(Segment):
         state: str = "",
         stamp: FileStamp | None = None,
     ) -> None:
-        """``state``: what the names of its files end with. ``stamp``: of the file that was found earlier,
-        unless it is the one that is there now."""
+        """``state``: the suffix of the names of its files. ``stamp``: of the file that was found earlier; by
+        default, of the file there now."""
         super().__init__(files, directory, base_offset, cache, is_read_only=True)
         self.state = self._suffix = state
         self.path = self.path_of(LOG_SUFFIX)
         self.stamp = stamp or files.stamp(self.path)
         self._size_bytes = self.stamp.size_bytes
         self.is_swapped_in_part = False
-        """Its log has its plain name, and its aborted transactions have not."""
+        """Whether its log has its plain name already, but its transaction index does not."""
         self.is_checked = False
-        """Whether this reader has been over all of its batches, and they lead up to the next segment's."""
+        """Whether this reader has checked all its batches, and the next segment's follow them."""
 
     def _open(self) -> OpenFiles:
         opened = super()._open()
@@ -127,48 +127,47 @@ class StampedSegment(Segment):
         if self.is_swapped_in_part and not index.entries:
             path = f"{self.path_of(TRANSACTION_INDEX_SUFFIX)}{SWAP_SUFFIX}"
             index = TransactionIndex.open(self._files, path, self.base_offset)
-            if not index.entries:  # it got its plain name between the two looks
+            if not index.entries:  # it was renamed between the two looks
                 index = super()._read_transactions(log_path)
         self._check_in_place()
         return index
 
     def _check_in_place(self) -> None:
-        """Called last: a log that has the name now had it all the time."""
+        """Check that the log is still the same. Called last: then it was the same all the time."""
         if self._files.stamp(self.path) != self.stamp:
             raise replaced(self.path)
 
 
 def replaced(path: str) -> StorageError:
-    """What a reader gets whose segment's name is another file's now."""
-    return StorageError(errno.ENOENT, "the segment was replaced, and its file removed", path)
+    """The error for a reader whose segment's name now belongs to another file."""
+    return StorageError(errno.ENOENT, "the segment was replaced and its file removed", path)
 
 
 def begins_with(file: File, size_bytes: int, last: tuple[int, bytes]) -> bool:
-    """Whether a file begins with what was found good of it: so many bytes, and position and header of the
-    last batch in there. Cutting it and appending anew changes that header: its offset, its time or its
-    CRC."""
+    """Whether a file still begins with its good part, given by its size and the position and header of its
+    last batch. Cutting the file and appending again changes that header: its offset, its time or its CRC."""
     position, header = last
     return file.size_bytes() >= size_bytes and file.read_at(position, len(header)) == header
 
 
 class TailRules(NamedTuple):
-    """What is known of a log's end before a look at its batches: what recovery would be told."""
+    """What is known about a log's end before its batches are read, as in recovery."""
 
     recovery_point: int
     is_dense: bool
     """Whether a gap above the recovery point means loss."""
     is_clean: bool
     ended_at: int | None
-    """The recovery point, if it was stored: where the log once ended."""
+    """The recovery point, if one is stored: where the log once ended."""
 
 
 class WatchedSegment(Segment):
-    """A segment at the end of a log that somebody else writes: it may grow, and its index files lag behind.
+    """A segment at the end of a log that another process writes: it may grow, and its index files lag behind.
 
-    What the writer has stored of it is where the first look begins, as recovery does: the index entries below
-    the recovery point. What lies above the last of them is checked and indexed here.
+    The first look begins as recovery does, with the stored index entries below the recovery point. The
+    batches above the last of them are checked and indexed here.
 
-    Lock: ``_index_lock`` guards the indexes: a look extends them, and a reader that finds them wrong replaces
+    Lock: ``_index_lock`` guards the indexes. A look extends them, and a reader that finds them wrong replaces
     them.
     """
 
@@ -177,13 +176,13 @@ class WatchedSegment(Segment):
     ) -> None:
         super().__init__(files, directory, base_offset, cache, is_read_only=True)
         self.aborted = AbortedTransactions()
-        """Whose markers lie in what was found good; the writer's index file may not have all of them yet."""
+        """The aborted transactions with markers in the good part; the stored index may not have all yet."""
         self.contents = Watch(files, clock, self.path)
         self.fault: CorruptionError | None = None
-        """What ended the last look in front of the file's end."""
+        """The error that ended the last look before the file's end."""
         self._tail: Tail | None = None
         self._looked_at: File | None = None
-        self._last = (0, b"")  # position and header of the last batch, together: other threads look
+        self._last = (0, b"")  # position and header of the last batch, in one tuple for other threads
         self._good = (0, base_offset)
         self._index_lock = threading.RLock()
         self.indexes = self._empty_indexes()
@@ -198,7 +197,7 @@ class WatchedSegment(Segment):
     # Looking
 
     def begin(self, rules: TailRules, reach: int | None = None) -> None:
-        """The first look: find the end of what is good."""
+        """Take the first look: find the end of the good part."""
         with self._looking():
             self._take_stored_indexes()
             self._tail, self.fault, _ = index_tail(
@@ -212,8 +211,8 @@ class WatchedSegment(Segment):
             self._note_end(self._tail)
 
     def read_on(self, reach: int | None = None) -> bool:
-        """Take in what was written since the last look. False if the file does not begin with what was found
-        good, or that was not good after all: whoever looks has to begin again."""
+        """Take in the batches written since the last look. Returns False if the file does not begin with its
+        good part any more, or if that was not good after all: the caller must begin again."""
         with self._looking() as file:
             if self._tail is None or not self.begins(file):
                 return False
@@ -227,8 +226,8 @@ class WatchedSegment(Segment):
             return True
 
     def skip_damage(self) -> bool:
-        """Go on at the next batch behind the last good one that may be read; False if there is none. A reader
-        meets what is between them, and says so."""
+        """Go on at the next readable batch behind the last good one; False if there is none. A reader of the
+        part in between gets the error."""
         with self._looking() as file:
             tail = self._tail
             assert tail is not None
@@ -275,51 +274,51 @@ class WatchedSegment(Segment):
             self._last = (position, self.log_file.read_at(position, size))
 
     def _find_last(self, end: int) -> int:
-        """Where the last batch in front of ``end`` begins."""
+        """Where the last batch before ``end`` begins."""
         last = self.indexes.offset_index.entry_at(end - 1).position
         for piece in Walk(self.log_file.read_at, last, end, check=False):
             last = piece.position + piece.batches[-1][0]
         return last
 
     def _stored_index(self) -> OffsetIndex | None:
-        """The index as the writer has stored it; None if there is none that can be used."""
+        """The index as the writer has stored it; None if there is no usable one."""
         try:
             index = OffsetIndex.open_sealed(self._files, self.path_of(INDEX_SUFFIX), self.base_offset)
         except (StorageError, CorruptionError):
             return None
         return index if index.is_in_order else None
 
-    # What was found
+    # What the looks found
 
     @property
     def log_file(self) -> File:
-        """The file of the look under way."""
+        """The file of the current look."""
         assert self._looked_at is not None
         return self._looked_at
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that were found good."""
+        """The size of the good part."""
         return self._good[0]
 
     @property
     def next_offset(self) -> int:
-        """The offset after them."""
+        """The offset after the good part."""
         return self._good[1]
 
     @property
     def quiet_range(self) -> tuple[int, int]:
-        """What the last look went over: the positions between which no batch has a producer."""
+        """The positions, covered by the last look, between which no batch has a producer."""
         assert self._tail is not None
         return self._tail.quiet_range
 
     @property
     def last_batch(self) -> tuple[int, bytes]:
-        """Position and header of the last batch that was found good."""
+        """Position and header of the last good batch."""
         return self._last
 
     def begins(self, file: File) -> bool:
-        """Whether the file begins with what was found good."""
+        """Whether the file still begins with the good part."""
         return begins_with(file, self.size_bytes, self._last)
 
     # Reading
@@ -347,7 +346,7 @@ class WatchedSegment(Segment):
 
     def _files_open(self) -> OpenFiles:
         looked_at = self._looked_at
-        if self._tail is None and looked_at is not None:  # nobody else has this segment yet
+        if self._tail is None and looked_at is not None:  # no other thread has this segment yet
             return OpenFiles(looked_at, self.offset_index, self.time_index)
         return super()._files_open()
 

@@ -1,13 +1,13 @@
-"""A range of offsets as one process found it, read by another.
+"""A range of offsets that one process finds and another reads.
 
-Whoever plans a read has looked at the whole partition: he knows which segments hold a range, how far the last
-one was found good, and which transactions were aborted. :class:`PinnedRange` carries that to the process that
-reads, which opens the files of the range and nothing else: not the store, and not the end of a log that
-somebody is appending to, which a follower has to check before it can say where the log ends.
+The process that plans a read has looked at the whole partition: it knows which segments hold a range, how far
+the last one is good, and which transactions were aborted. :class:`PinnedRange` carries that to the process
+that reads. That one opens only the files of the range: not the store, and not the end of a log with a running
+writer, which a follower must check to find where the log ends.
 
-What was pinned may be gone when it is read. Each file is held against what was seen of it; where compaction,
-an erasure or a truncation has put another in its place, the partition is looked at anew and the rest of the
-range pinned again. Knows nothing of Spark, nor of columns beyond handing them on.
+The pinned files may be gone when they are read. Each file is compared with what the planner saw. If
+compaction, an erasure or a truncation has replaced one, the partition is examined again and the rest of the
+range pinned again. This module knows nothing about Spark, and only passes columns on.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class PinnedSegment(NamedTuple):
 
     base_offset: int
     state: str
-    """What the names of its files end with."""
+    """The suffix of the names of its files."""
     stamp: FileStamp
 
 
@@ -55,15 +55,15 @@ class PinnedTail(NamedTuple):
 
     base_offset: int
     size_bytes: int
-    """Of what was found good."""
+    """The size of its good part."""
     last: tuple[int, bytes]
-    """Position and header of the last batch in there."""
+    """Position and header of the last batch in that part."""
     entries: tuple[OffsetPosition, ...]
-    """Of its offset index, which nobody has stored yet: those that lead to the beginning of the range."""
+    """The entries of its offset index, which is not stored yet, that lead to the beginning of the range."""
 
 
 class PinnedRange(NamedTuple):
-    """Offsets ``[start, stop)`` of a partition, and where they lie. Pickles; 100 bytes for each segment."""
+    """Offsets ``[start, stop)`` of a partition, and where they lie. Pickles into 100 bytes per segment."""
 
     directory: str
     """Absolute path of the partition's directory."""
@@ -78,19 +78,19 @@ class PinnedRange(NamedTuple):
     next_base: int
     """The first offset behind these segments."""
     aborted: AbortedTransactions
-    """For :attr:`Isolation.COMMITTED`: what is left out."""
+    """For :attr:`Isolation.COMMITTED`: the transactions that are left out."""
 
 
 def pin_view(view: LogView, start: int, stop: int, isolation: Isolation) -> dict[str, Any]:
-    """What of a :class:`PinnedRange` a view tells: the segments of ``[start, stop)``.
+    """The fields of a :class:`PinnedRange` that come from a view: the segments of ``[start, stop)``.
 
     Raises:
-        OffsetOutOfRangeError: the range is not what the isolation shows now.
+        OffsetOutOfRangeError: the range is not within what the isolation shows now.
     """
     limit = view.limit_of(isolation)
     if not view.log_start_offset <= start <= stop <= limit:
         raise OffsetOutOfRangeError(
-            f"offsets {start} to {stop} are not what can be read now, {view.log_start_offset} to {limit} "
+            f"offsets {start} to {stop} are not within what can be read, {view.log_start_offset} to {limit} "
             f"({view.segments[0].directory})"
         )
     first, last = view.floor(start), view.floor(max(stop - 1, start))
@@ -108,7 +108,7 @@ def pin_view(view: LogView, start: int, stop: int, isolation: Isolation) -> dict
 def _pin_tail(segment: WatchedSegment, start: int) -> PinnedTail:
     index = segment.offset_index
     found = index.lookup(start)
-    before = index.lookup(found.offset - 1)  # a walk begins there: see reading.start_position
+    before = index.lookup(found.offset - 1)  # a walk begins there: see records.start_position
     entries = tuple(sorted({entry for entry in (before, found) if entry.position > 0}))
     return PinnedTail(segment.base_offset, segment.size_bytes, segment.last_batch, entries)
 
@@ -117,16 +117,16 @@ def _pin_tail(segment: WatchedSegment, start: int) -> PinnedTail:
 
 
 class _PinnedSegment(Segment):
-    """What the two kinds share. Mixed in before the class that knows the file."""
+    """The shared part of the two kinds. Mixed in before the class that knows the file."""
 
     resume_position: int | None = None
-    """Where a batch begins from which reading goes on, behind damage."""
+    """The position of the batch from which reading goes on behind damage."""
 
     @abstractmethod
     def check_in_place(self) -> None:
         """
         Raises:
-            StorageError: another file has its place, or none.
+            StorageError: its file was replaced or removed.
         """
 
     def position_before(self, offset: int) -> int:
@@ -145,7 +145,7 @@ class _SealedSegment(_PinnedSegment, StampedSegment):
 
 
 class _TailSegment(_PinnedSegment):
-    """A pinned tail: that much of a file that may grow, be sealed, or be cut and grow again."""
+    """A pinned tail: the pinned part of a file that may grow, be sealed, or be cut and grow again."""
 
     def __init__(self, context: LogContext, directory: str, pinned: PinnedTail) -> None:
         super().__init__(
@@ -174,11 +174,11 @@ class _TailSegment(_PinnedSegment):
         return OpenFiles(file, offset_index, TimeIndex(self._files, self.path, self.base_offset))
 
     def rebuild_indexes(self) -> bool:
-        return False  # the whole tail would have to be walked; from the beginning is as good
+        return False  # it takes a walk over the whole tail; reading from the beginning is as good
 
 
 def _pinned_view(context: LogContext, pinned: PinnedRange) -> LogView:
-    """The view of a range: its segments, and one behind them that is never opened but says where they end."""
+    """The view of a range: its segments, and one behind them, never opened, that shows where they end."""
     directory, size_bytes = pinned.directory, 0
     segments: list[_PinnedSegment] = [_SealedSegment(context, directory, each) for each in pinned.sealed]
     if pinned.tail is not None:
@@ -209,19 +209,19 @@ def _pinned_view(context: LogContext, pinned: PinnedRange) -> LogView:
 
 
 class Damage(NamedTuple):
-    """A place that cannot be read, and that was passed over."""
+    """A damaged place that was passed over."""
 
     error: CorruptionError
     start: int
-    """The first offset that is missing,"""
+    """The first missing offset."""
     stop: int
-    """and the first that is there again, or the end of the range. Equal to ``start`` where the batch behind
-    does not tell its first offset, before magic 2."""
+    """The first offset that can be read again, or the end of the range. Equal to ``start`` if the batch
+    behind does not show its first offset, before magic 2."""
 
 
 OnDamage = Callable[[Damage], None]
 
-_TRIES = 5  # to read on from one place, while segments are replaced over and over
+_TRIES = 5  # tries to go on at one offset while segments keep being replaced
 
 
 class PinnedReader:
@@ -236,12 +236,12 @@ class PinnedReader:
     ) -> None:
         """
         Args:
-            pin_anew: looks at the partition, and pins the rest of the range from an offset on.
-            on_damage: told of each place that is passed over; without it, damage is an error.
+            pin_anew: examines the partition, and pins the rest of the range from an offset on.
+            on_damage: called for each place that is passed over; without it, damage is an error.
         """
         self.pinned = pinned
         self.position = pinned.start
-        """The offset to go on from: everything below was given, or is not there."""
+        """The offset to go on from: everything below was returned or does not exist."""
         self._context = context
         self._pin_anew = pin_anew
         self._on_damage = on_damage
@@ -252,8 +252,8 @@ class PinnedReader:
         """The records as pyarrow record batches; see :func:`.arrow.iterate_columns`.
 
         Raises:
-            CorruptionError: a batch is damaged. What is before it was given.
-            OffsetOutOfRangeError: what is next was deleted or cut off meanwhile.
+            CorruptionError: a batch is damaged. Everything before it was returned.
+            OffsetOutOfRangeError: the next record was deleted or cut off meanwhile.
             UnknownTopicError: the topic was deleted.
         """
         from logstore.partition.reading import arrow  # pyarrow is optional, and slow to import
@@ -269,13 +269,13 @@ class PinnedReader:
                 self._recover(error)
 
     def _recover(self, error: StorageError | CorruptionError) -> None:
-        """Find out how to go on after an error; raise it if there is no way."""
+        """Prepare to go on after an error, or raise it if that is not possible."""
         if self._is_replaced(error):
             self._anew_at[self.position] += 1
             newer = self._pin_anew(self.position)
             if newer.topic_id != self.pinned.topic_id:
                 raise UnknownTopicError(
-                    f"{self.pinned.partition} was deleted; there is a new topic of its name"
+                    f"{self.pinned.partition} was deleted; there is a new topic with its name"
                 )
             if self._anew_at[self.position] <= _TRIES:
                 self.pinned = newer
@@ -286,7 +286,7 @@ class PinnedReader:
         self._pass_over(error)
 
     def _is_replaced(self, error: StorageError | CorruptionError) -> bool:
-        """Whether a file is not the one that was pinned, which explains any error."""
+        """Whether the error comes from a file that is not the pinned one any more."""
         for segment in self._view.segments:
             if isinstance(segment, _PinnedSegment) and error_path(error) == segment.path:
                 try:
@@ -297,8 +297,8 @@ class PinnedReader:
         return isinstance(error, StorageError)
 
     def _pass_over(self, error: CorruptionError) -> None:
-        """Go on behind a damaged batch: where its size says that it ends, if there is a batch; or at the next
-        one that the index names; or in the next segment."""
+        """Go on behind a damaged batch: at its end by its size field, if a batch begins there; else at the
+        next batch in the index; else in the next segment."""
         number, segment = self._damaged_segment(error)
         assert error.position is not None
         position = _position_behind(self._view, number, error.position, self.position)
@@ -323,8 +323,8 @@ class PinnedReader:
 
 
 def _position_behind(view: LogView, number: int, position: int, at_least: int) -> int | None:
-    """Where a batch begins behind the damaged one at a position, with offsets from ``at_least`` on; None if
-    there is none in the segment, as far as anybody can tell."""
+    """Where a batch with offsets from ``at_least`` on begins behind the damaged one at ``position``; None if
+    none can be found in the segment."""
     segment, end, next_base = view.segments[number], view.size_of(number), view.next_base(number)
 
     def is_batch(candidate: int) -> bool:

@@ -1,15 +1,15 @@
 """Reading a partition that another process may be writing.
 
-Takes no lock and writes nothing. What the writer's process knows is found out from its files: the segments
-from the directory, the log end by checking the batches behind the last known one. The first look finds the
-end as recovery would, from what the writer has stored: only what lies above the recovery point is read. A
-batch that is not complete yet, or whose CRC does not hold yet, is not there yet: a follower never sees a torn
-batch. Missing or stale indexes are replaced in memory only.
+It takes no lock in the directory and writes nothing. It learns the writer's state from the files: the
+segments from the directory, the log end by checking the batches behind the last known one. The first look
+finds the end as recovery would, from what the writer has stored: only the part above the recovery point is
+read. A batch that is not complete yet, or whose CRC is not right yet, does not exist yet: a follower never
+sees a torn batch. Missing or stale indexes are replaced in memory only.
 
-The writer also takes away: it deletes segments, cuts the log's end, empties it, deletes the topic. A reader
-that is in the middle of what went finds a file missing or bytes that do not fit; it then looks again, and
-only what two looks agree on is an error. Compaction and erasures replace segments by others of the same
-names: what is read of a segment counts only if the file is still the one that was found with the others.
+The writer also removes data: it deletes segments, cuts the log's end, empties it, deletes the topic. A reader
+of removed data finds a file missing or bytes that do not fit. It then looks again, and an error is raised
+only if two looks agree on it. Compaction and erasures replace segments by others with the same names: data
+read from a segment counts only if the file is still the one that was found with the others.
 
 Lock: ``_lock`` guards the refresh. How a follower waits: :mod:`~logstore.partition.watching.waiting`.
 """
@@ -82,8 +82,8 @@ _WHAT_TO_DO = (
     "Restore the files, or open the store for writing and reopen the partition with accept_loss=True "
     "to cut the log there"
 )
-_MOST_LOOKS = 1_000  # at a log that is never at rest,
-_BETWEEN_LOOKS_MS = 2  # or more, after each other
+_MOST_LOOKS = 1_000  # at a log that keeps changing
+_BETWEEN_LOOKS_MS = 2  # at least
 
 T = TypeVar("T")
 
@@ -99,7 +99,7 @@ class ReadOnlyLog(CheckableLog):
         partition: TopicPartition,
         config: TopicConfig | None = None,
     ) -> None:
-        """``config`` is None where the topic's settings are not known."""
+        """``config`` is None if the topic's settings are unknown."""
         self._config = config
         self.directory = directory
         self.partition = partition
@@ -113,16 +113,16 @@ class ReadOnlyLog(CheckableLog):
         self._segments: tuple[Segment, ...] = ()
         self._bases: tuple[int, ...] = ()
         self._checked: dict[int, Segment] = {}
-        """Sealed segments above the recovery point that looks have been over, also looks that failed."""
+        """Sealed segments above the recovery point that were checked, including those of failed looks."""
         self._producers = ProducerStates()
         self._view: LogView | None = None
         self._is_begun = False
-        """Whether the log's end was found, so that looks may go on from there."""
+        """Whether the log's end was found, so that the next look can go on from there."""
         self._is_closed = False
         self._followers: set[Waiting] = set()
         self.passes_damage = False
-        """Whether to look for what is behind damage at the end of a log of which the checkpoints say that it
-        was longer, and to warn of what is missing. Else that is an error."""
+        """Whether to pass over damage at the end of a log that was longer by its checkpoints, and to warn of
+        the missing records. Otherwise that is an error."""
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         """
@@ -147,7 +147,7 @@ class ReadOnlyLog(CheckableLog):
         Raises:
             ReadOnlyError: always.
         """
-        raise ReadOnlyError(f"{self.partition} was opened read-only; only who has it open for writing knows")
+        raise ReadOnlyError(f"{self.partition} was opened read-only; only the writer's process knows this")
 
     def _check_leader_epoch(self, expected: int) -> None:
         self._refuse_to_say()
@@ -157,36 +157,36 @@ class ReadOnlyLog(CheckableLog):
 
     @property
     def config(self) -> TopicConfig:
-        """The topic's settings when the log was opened; of a topic whose settings nobody knows, that keeps
+        """The topic's settings when the log was opened; if they are unknown, settings that keep
         everything."""
         return self._config or TopicConfig(retention_ms=-1)
 
     @property
     def role(self) -> Role:
-        """What the log is to other replicas, as its writer has stored it. If it is not alone, the high
-        watermark is that of the writer's last checkpoint."""
+        """The log's role among replicas, as its writer has stored it. If it is not alone, the high watermark
+        is that of the writer's last checkpoint."""
         self._current_view()
         return self._role
 
     @property
     def needs_reopen(self) -> bool:
-        """False: only a writer ever has to open it again."""
+        """Always False: only a writer may have to reopen the log."""
         return False
 
     @property
     def is_closed(self) -> bool:
-        """Whether it can no longer be read."""
+        """Whether the log is closed, and can no longer be read."""
         return self._is_closed
 
     def close(self) -> None:
-        """Refuse further reads. Iterators under way go on; files are closed when nobody uses them."""
+        """Refuse further reads. Iterators under way go on; files are closed when they are no longer used."""
         self._is_closed = True
         for follower in tuple(self._followers):
             follower.wake()
         self.let_go()
 
     def let_go(self) -> None:
-        """Keep no files open for readers to come."""
+        """Keep no files open for future readers."""
         for segment in self._segments:
             segment.leave_cache()
             segment.forget_files()
@@ -194,7 +194,7 @@ class ReadOnlyLog(CheckableLog):
     # Reading, while the writer goes on
 
     def _newer_view(self, seen: LogView, error: LogstoreError) -> LogView:
-        """What is there now, if other segments than before explain the error; else the error."""
+        """The current view, if other segments than before explain the error. Otherwise raises the error."""
         with self._lock:
             self._forget_locked()
         view = self._current_view()
@@ -203,7 +203,8 @@ class ReadOnlyLog(CheckableLog):
         return view
 
     def facts_to_check(self, checkpoints: StoredCheckpoints) -> LogFacts:
-        """As the files say; the view ends where they do not read on, which is what a check looks for.
+        """The facts from the files. They are not taken from the view, which ends where the files cannot be
+        read: that is what a check looks for.
 
         Raises:
             UnknownTopicError: the topic was deleted by another process.
@@ -220,12 +221,12 @@ class ReadOnlyLog(CheckableLog):
     # For other processes
 
     def pin(self, start: int, stop: int, *, isolation: Isolation = Isolation.HIGH_WATERMARK) -> PinnedRange:
-        """The offsets ``[start, stop)`` as they lie in files now, to be read elsewhere by a
-        :class:`~logstore.partition.watching.pinned.PinnedReader`: another process can do that without opening
-        the store, and without checking the end of the log again.
+        """Note where the offsets ``[start, stop)`` lie in files now, for a
+        :class:`~logstore.partition.watching.pinned.PinnedReader`: another process can read them without
+        opening the store, and without checking the end of the log again.
 
         Raises:
-            OffsetOutOfRangeError: the range is not what can be read now.
+            OffsetOutOfRangeError: the range is not within what can be read now.
         """
         from logstore.partition.watching.pinned import PinnedRange, pin_view  # few programs get here
 
@@ -245,12 +246,12 @@ class ReadOnlyLog(CheckableLog):
 
     # Refreshing
 
-    # What a writer would say or do
+    # What a writer would report or do
 
     def plan_retention(self) -> PlannedDeletion:
-        """What :meth:`.Log.enforce_retention` of a writer would delete now. Nothing where nobody knows the
-        topic's settings, but for what lies below the log start. Cost: a look at the files, and where
-        ``retention_ms`` is set, at the time indexes of the oldest segments.
+        """What :meth:`.Log.enforce_retention` of a writer would delete now. If the topic's settings are
+        unknown, only segments below the log start. Cost: a look at the files and, if ``retention_ms`` is set,
+        at the time indexes of the oldest segments.
 
         Raises:
             CorruptionError: the log cannot be read.
@@ -277,8 +278,8 @@ class ReadOnlyLog(CheckableLog):
         return self._look(plan)
 
     def stored_state(self) -> StoredState:
-        """What the log's files say besides its records: checkpoints, leader epochs, producers, segments. As
-        of the last look, which this call makes. Cost: that of a look, and a read of the leader epochs.
+        """The stored state of the log besides its records: checkpoints, leader epochs, producers, segments.
+        This call looks at the files first. Cost: that of a look, and a read of the leader epochs.
 
         Raises:
             CorruptionError: the log cannot be read.
@@ -308,10 +309,10 @@ class ReadOnlyLog(CheckableLog):
         self._context.fork_flag.check_usable(self.partition, is_closed=self._is_closed)
 
     def _current_view(self) -> LogView:
-        self._check_usable()  # first: in a forked child the lock may be held for ever
+        self._check_usable()  # first: a forked child may never get the lock
         with self._lock:
             looks = _Looks()
-            before: object = ()  # of the first look nothing is remembered: most find what they look for
+            before: object = ()  # before the first look no mark is taken: most looks succeed
             while True:
                 try:
                     return self._refresh_locked()
@@ -325,11 +326,11 @@ class ReadOnlyLog(CheckableLog):
                 before = self._mark()
 
     def _mark(self) -> object:
-        """What stays the same as long as nothing comes, goes or is declared durable."""
+        """A value that stays the same as long as no file comes or goes and nothing is declared durable."""
         try:
             names = {entry.name for entry in self._files.list_directory(self.directory)}
         except StorageError:
-            return object()  # it goes right now
+            return object()  # it is being removed
         try:
             return names, self._files.stamp(f"{self._context.home.path}/{RECOVERY_POINTS_NAME}")
         except StorageError:
@@ -345,19 +346,19 @@ class ReadOnlyLog(CheckableLog):
             raise UnknownTopicError(f"{self.partition} was deleted ({self.directory})") from None
 
     def _forget_locked(self) -> None:
-        """Look at everything the next time, and read what is new."""
+        """Make the next look examine everything, and read what is new."""
         self._names.forget()
         if self._segments:
             self._watched.contents.forget()
 
     def _begin_anew_locked(self) -> None:
-        """The same, but find the log's end the next time as if nobody had looked before."""
+        """Like :meth:`_forget_locked`, but also make the next look find the log's end from the start."""
         self._checkpoints.forget()
         self._forget_locked()
         self._is_begun = False
 
     def _refresh_locked(self) -> LogView:
-        home = self._checkpoints.current()  # first: what they say is durable must be in the files seen later
+        home = self._checkpoints.current()  # first: what they call durable must be in the files
         try:
             if self._names.has_changed() or not self._is_begun:
                 self._find_locked(home)
@@ -389,8 +390,8 @@ class ReadOnlyLog(CheckableLog):
         return self._view
 
     def _log_start(self, home: LogHome, end: int) -> int:
-        """As its checkpoint says. One behind the end of a log that was closed there is damaged: whoever opens
-        it for writing does not believe it either."""
+        """The log start from its checkpoint. If the log was closed at an end below it, the checkpoint is
+        damaged and ignored, as in an open for writing."""
         start = home.log_start(self.partition) or 0
         is_closed_here = self._checkpoints.is_clean and home.recovery_point(self.partition) == end
         return 0 if is_closed_here and start > end else start
@@ -423,12 +424,12 @@ class ReadOnlyLog(CheckableLog):
         return watched
 
     def _find_locked(self, home: LogHome) -> None:
-        """Find the segments, and where the log ends: what a recovery would find, and without changing
-        anything. Only what lies above the recovery point is read. The segment in which the log ends is
-        watched from then on; where something is lost between two, that is not the last one.
+        """Find the segments and the log's end as a recovery would, without changing anything. Only the part
+        above the recovery point is read. The segment in which the log ends is watched from then on; if
+        records between two segments are lost, that is not the last one.
 
-        The names are listed before and after the files were looked at: a listing during a renaming may miss a
-        file, and a segment that is missing would look like one whose records were all superseded.
+        The names are listed before and after the files are read: a listing during a rename may miss a file,
+        and a missing segment would look like one whose records were all superseded.
         """
         self._check_topic_id()
         role = read_role(self._files, self.directory)
@@ -439,7 +440,7 @@ class ReadOnlyLog(CheckableLog):
         self._check_names_locked(names)
         last = segments[-1]
         assert isinstance(last, WatchedSegment)
-        last.forget_files()  # they may be others of the same name
+        last.forget_files()  # the files may be others with the same names
         try:
             if self._segments and last is self._segments[-1]:
                 self._replay_locked(last)
@@ -451,14 +452,14 @@ class ReadOnlyLog(CheckableLog):
             last.leave_cache()
             raise
         for gone in set(self._segments).difference(segments):
-            gone.leave_cache()  # open files keep the disk from freeing what was removed
+            gone.leave_cache()  # the disk cannot free removed files that are open
         self._bases, self._segments = tuple([each.base_offset for each in segments]), tuple(segments)
         self._role = role
         self._is_begun = True
 
     def _check_names_locked(self, names: Names) -> None:
-        """Nothing came, went or was renamed during a look, but new segments behind the last: those are for
-        the next look. A writer may roll faster than anybody can look at all there is."""
+        """Check that no file came, went or was renamed during a look. New segments behind the last are
+        allowed and left to the next look: a writer may roll faster than a look takes."""
         bases = segment_bases(names)
         again = list_segment_files(self._files, self.directory)
         gone = [name for name in names.keys() - again.keys() if names[name].suffix != SNAPSHOT_SUFFIX]
@@ -506,7 +507,7 @@ class ReadOnlyLog(CheckableLog):
     def _look_at(
         self, base: int, known: Segment | None, rules: TailRules, next_base: int | None
     ) -> WatchedSegment:
-        """A segment, and how far it is good."""
+        """A segment whose good part is known."""
         reach = base + MOST_OFFSETS if next_base is None else next_base
         if self._is_begun and isinstance(known, WatchedSegment):
             known.contents.has_changed()
@@ -521,30 +522,30 @@ class ReadOnlyLog(CheckableLog):
         return watched
 
     def _check_topic_id(self) -> None:
-        """A topic that was deleted and created again is another one."""
+        """Check the topic's id: a topic that was deleted and created again is another one."""
         topic_id = read_topic_id(self._files, self.directory)
         if self._segments and topic_id != self._topic_id:
             self.let_go()
-            raise UnknownTopicError(f"{self.partition} was deleted; there is a new topic of its name")
+            raise UnknownTopicError(f"{self.partition} was deleted; there is a new topic with its name")
         self._topic_id = topic_id
 
     def _checked_logs(self, names: Names) -> dict[int, str]:
-        """Base offsets and states of the segments' logs; of those that take the others' place, if the writer
-        is just replacing some, or died over it."""
+        """Base offsets and states of the segments' logs. If the writer is replacing some, or died while doing
+        so, those of the new segments."""
         logs = current_logs(self._files, self.directory, names)
         if not logs and any(name.state == DELETED_SUFFIX for name in names.values()):
             raise _ReplacingError("the only segment is being replaced", path=self.directory)
         if not logs:
             raise _ChangingError(f"holds no segment. {_WHAT_TO_DO}", path=self.directory)
-        if logs[max(logs)]:  # it would have to be watched under a name that it is about to lose
+        if logs[max(logs)]:  # it cannot be watched under a name that it is about to lose
             raise _ReplacingError(
-                "the last segment is being replaced; an open for writing finishes it, if nobody does",
+                "the last segment is being replaced; if its writer has died, an open for writing finishes it",
                 path=self.directory,
             )
         return logs
 
     def _sealed(self, base: int, state: str, known: Segment | None, names: Names) -> StampedSegment:
-        """The sealed segment at a base: the one known, unless its file was replaced."""
+        """The sealed segment at a base: the known one, unless its file was replaced."""
         found = StampedSegment(self._files, self.directory, base, self._context.open_segments, state)
         if isinstance(known, StampedSegment) and known.stamp == found.stamp and known.path == found.path:
             found = known
@@ -553,7 +554,7 @@ class ReadOnlyLog(CheckableLog):
         return found
 
     def _read_on_locked(self, home: LogHome) -> None:
-        """Check and take in the batches that were written since the last look."""
+        """Check and take in the batches written since the last look."""
         if self._watched.read_on():
             self._replay_locked(self._watched)
         else:
@@ -570,15 +571,15 @@ class ReadOnlyLog(CheckableLog):
         rules: TailRules,
         high_watermark: int,
     ) -> ProducerStates:
-        """The producers' state at the log's end, from the newest snapshot that was stored for sure. Also
-        fills in which transactions in the last segment were aborted."""
+        """The producers' state at the log's end, from the newest snapshot that is certainly stored. Also sets
+        the aborted transactions of the last segment."""
         newest = max(rules.recovery_point, last.base_offset)
         stored = AbortedTransactions()
         if newest > last.base_offset:
             try:
                 stored = last.read_stored_transactions()
             except (CorruptionError, UnsupportedVersionError):
-                newest = last.base_offset  # they are found again in the batches
+                newest = last.base_offset  # replay finds them again in the batches
         aborted = {each.last_offset: each for each in stored if each.last_offset < newest}
 
         def note(segment: Segment, completed: Sequence[CompletedTransaction]) -> None:
@@ -588,7 +589,7 @@ class ReadOnlyLog(CheckableLog):
         offsets = snapshot_offsets(names)
         producers = ProducerStates()
         producers.clear(last.next_offset)
-        if offsets or not rules.is_clean:  # else there were none, as for recovery
+        if offsets or not rules.is_clean:  # else there were no producers, as in recovery
             usable = [offset for offset in offsets if offset <= min(newest, last.next_offset)]
             quiet = {last.base_offset: last.quiet_range}
             source = ProducerSource(
@@ -606,7 +607,7 @@ class ReadOnlyLog(CheckableLog):
         return producers
 
     def _replay_locked(self, watched: WatchedSegment) -> None:
-        """Bring the producers' state up to date with what the last look found."""
+        """Add the batches of the last look to the producers' state."""
         begin, end = watched.quiet_range[1], watched.size_bytes
         for header, buffer, position in producer_batches(watched, 0, begin, end):
             completed = replay_batch(self._producers, header, buffer, position, 0)
@@ -631,9 +632,10 @@ class ReadOnlyLog(CheckableLog):
 
 
 def _ends_log(watched: WatchedSegment, next_base: int, rules: TailRules) -> bool:
-    """Whether the log ends in a segment although others follow: what was durable is damaged, or something
-    between them is lost. Damage above the recovery point is left to those who read there. Recovery cuts it
-    off, but nobody here knows whether the writer has died, or is alive and has all that lies behind."""
+    """Whether the log ends in a segment although others follow: durable data is damaged, or records in
+    between are lost. Damage above the recovery point is left to those who read there. Recovery would cut it
+    off, but this process does not know whether the writer has died, or is alive and has all that lies
+    behind."""
     end = watched.next_offset
     if watched.fault is not None:
         return end < rules.recovery_point
@@ -641,24 +643,24 @@ def _ends_log(watched: WatchedSegment, next_base: int, rules: TailRules) -> bool
 
 
 class _ChangingError(CorruptionError):
-    """What the directory holds is no log, but may be in a moment."""
+    """The directory does not hold a valid log now, but may in a moment."""
 
 
 class _ReplacingError(_ChangingError):
-    """The writer was seen in the middle of something."""
+    """The writer is in the middle of a change."""
 
 
 class _Looks:
-    """What the looks at a log have ended with, one after the other. How long they took is no matter: this
-    process may have been stopped in the middle of one, or the writer in the middle of a change."""
+    """The results of successive looks at a log. How long a look takes does not matter: this process may be
+    stopped in the middle of one, or the writer in the middle of a change."""
 
     def __init__(self) -> None:
         self._count = 0
         self._last: object = None
 
     def agree(self, error: StorageError | CorruptionError, *, is_complete: bool) -> bool:
-        """Whether an error is true: two complete looks in a row, during which nothing came or went, ended
-        with it. Or there were too many."""
+        """Whether an error is final: two complete looks in a row, during which no file came or went, ended
+        with it; or there were too many looks."""
         self._count += 1
         found: object = None
         if is_complete and isinstance(error, StorageError):
@@ -670,7 +672,7 @@ class _Looks:
 
 
 def _settled(error: StorageError | CorruptionError) -> StorageError | CorruptionError:
-    """What users are told when nothing changes any more."""
+    """The error for the user when nothing changes any more."""
     if not isinstance(error, _ChangingError):
         return error
     return CorruptionError(

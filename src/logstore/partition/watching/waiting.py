@@ -1,11 +1,11 @@
 """How a follower waits for files that another process writes.
 
-The file system tells when they change, where it can: a thread that waits then costs nothing. It need not be
-believed. Once a second the follower looks all the same, and where that finds something of which nothing was
-told (another machine writes, or the file system does not tell) it looks every 2 milliseconds from then on,
-until something is told. It does so as well where the system gives no watch.
+If possible, the file system notifies the follower of changes: a waiting thread then costs nothing. But the
+follower does not rely on it. Once a second it looks anyway. If that finds a change without a notification
+(another machine writes, or the file system does not notify), it looks every 2 milliseconds from then on,
+until a notification comes. It does the same if the system gives no watch.
 
-Knows nothing of logs.
+This module knows nothing about logs.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from logstore.errors import StorageError
 from logstore.files import DirectoryWatch, Files
 
 POLL_MS: Final = 2
-"""How often a follower looks that is told nothing. One that is told much looks no more often, either."""
+"""How often a follower looks that gets no notifications. One that gets many looks no more often either."""
 PATIENCE_MS: Final = 20
-"""How long a follower looks like this before it asks to be told. Linux takes 15 ms to end a process's last
-watch, longer than most waits for a busy log are."""
+"""How long a follower looks like this before it asks for notifications. Linux takes 15 ms to end a process's
+last watch, longer than most waits for a busy log."""
 SAFETY_MS: Final = 1_000
-"""How often a follower looks that is told what changes. Also how often one asks again that was refused."""
+"""How often a follower with notifications looks anyway, and how often a refused one asks again."""
 
 
 class Waiting:
-    """Of one follower. One thread waits; any may wake it."""
+    """The waiting of one follower. One thread waits; any thread may wake it."""
 
     def __init__(self, files: Files, directories: Sequence[str]) -> None:
-        """``directories``: where something changes when there is news."""
+        """``directories``: the directories to watch for changes."""
         self._files = files
         self._directories = directories
         self._watch: DirectoryWatch | None = None
         self._asks_at = 0.0
         self._is_told = True
-        """Whether what changes here is told, as far as anybody has seen."""
+        """Whether changes here are notified, as far as seen."""
 
     def wait(self, has_news: Callable[[], bool], timeout_ms: int) -> None:
         """Return when ``has_news`` says so, or after the timeout."""
@@ -51,7 +51,7 @@ class Waiting:
             if now >= deadline:
                 return
             if self._watch is None and now >= max(self._asks_at, began + PATIENCE_MS / 1000):
-                self._ask(now)  # and look again: of what came before, nothing is told
+                self._ask(now)  # and look again: earlier changes are not notified
             else:
                 was_told = self._pause(deadline - now)
 
@@ -63,7 +63,7 @@ class Waiting:
             self._watch = None
 
     def _pause(self, seconds: float) -> bool:
-        """Wait for something to be told; whether it was, as far as there is somebody to tell."""
+        """Wait for a notification, or a while. Returns whether one came; True if there is no watch."""
         watch, poll_seconds = self._watch, min(POLL_MS / 1000, seconds)
         if watch is None:
             time.sleep(poll_seconds)
@@ -78,13 +78,13 @@ class Waiting:
         return was_told
 
     def wake(self) -> None:
-        """Let the thread that waits look at once. From any thread."""
+        """Make the waiting thread look at once. Call it from any thread."""
         watch = self._watch
         if watch is not None:
             watch.wake()
 
     def end(self) -> None:
-        """Wait no more. By the thread that waits."""
+        """Stop waiting. Call it from the waiting thread."""
         watch, self._watch = self._watch, None
         if watch is not None:
             watch.close()

@@ -1,1 +1,1 @@
-"""The changes of a log by its one writer, and making them durable."""
+"""The one writer of a log: changing it, and making the changes durable."""

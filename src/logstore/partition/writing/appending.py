@@ -1,7 +1,7 @@
 """Appending to a log: many records, encoded batches, a leader's batches, transaction markers.
 
-Records and batches are checked, and encoded, before the lock is taken; under it they get their offsets and
-are written. Single records gather first: :mod:`~logstore.partition.writing.gathering`.
+Records and batches are checked and encoded before the lock is taken; under the lock they get their offsets
+and are written. Single records gather first: :mod:`~logstore.partition.writing.gathering`.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from logstore.partition.writing.removal import Removal
 
 
 class LastOfProducer(NamedTuple):
-    """Where an idempotent producer stands in a log."""
+    """The last state of an idempotent producer in a log."""
 
     next_sequence: int
-    """Of its next record."""
+    """The sequence of its next record."""
     last_offset: int
-    """Of its newest record; -1 if only markers of it are known."""
+    """The offset of its newest record; -1 if only its markers are known."""
 
 
 class Appending:
-    """Of one log."""
+    """The appends of one log, except single records."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Appending:
         return self.extend_batches(self.prepare_arrow(data), flush)
 
     def prepare(self, records: NewRecords, producer: ProducerIdentity | None = None) -> Sequence[NewBatch]:
-        """Check and encode records, for :meth:`_extend_batches`."""
+        """Check and encode records, for :meth:`extend_batches`."""
         self._guard.check_usable()
         return self._encode(records, producer)
 
@@ -109,8 +109,8 @@ class Appending:
         return range(base_offset, last_offset + 1)
 
     def _encode(self, records: NewRecords, producer: ProducerIdentity | None = None) -> Sequence[NewBatch]:
-        """Check records against the topic's rules and encode them. Needs no lock: threads encode and compress
-        side by side."""
+        """Check records against the topic's rules and encode them. Needs no lock, so threads encode and
+        compress in parallel."""
         now_ms = self._now_ms()
         if producer is not None:
             check_producer(producer)
@@ -142,7 +142,7 @@ class Appending:
                 if batch is None:
                     return None
                 if core.config is not config:
-                    continue  # other rules now, which may refuse it, or store something else of it
+                    continue  # the new rules may refuse it or store it differently
                 planned = place_produced(
                     batch, base_offset=core.log_end_offset, leader_epoch=core.leader_epoch
                 )
@@ -183,7 +183,7 @@ class Appending:
         return result
 
     def _begins_anew_locked(self, planned: PlannedAppend) -> bool:
-        """Whether the log is empty, and its end within the batches of a leader whose log begins earlier."""
+        """Whether the log is empty and its end lies within the leader's batches, which begin earlier."""
         core = self._core
         end = core.log_end_offset
         return core.log_start_offset == end and planned.base_offset < end <= planned.last_offset
@@ -263,7 +263,7 @@ class Appending:
         self._guard.check_usable()
         files, path = self._context.files, check_path(path)
         if files.absolute(path).rpartition("/")[0] == self._directory:
-            raise UsageError(f"{path} is in the log's own directory, where names are the log's to give")
+            raise UsageError(f"{path} is in the log's own directory; adopt a file from another directory")
         headers = headers_of_file(files, path)
         planned = PlannedAppend([b""] * len(headers), headers)
         with self._guard.own_lock(), self._guard as core:
@@ -284,26 +284,26 @@ class Appending:
         if planned.base_offset != core.log_end_offset or planned.has_gap_from(planned.base_offset):
             raise OutOfOrderError(
                 f"offsets from {planned.base_offset} on do not follow the log end {core.log_end_offset}, or "
-                "one another"
+                "each other"
             )
         for header in planned.headers:
             if header.partition_leader_epoch != core.leader_epoch:
                 raise OutOfOrderError(
-                    f"leader epoch {header.partition_leader_epoch} is not the present {core.leader_epoch}"
+                    f"leader epoch {header.partition_leader_epoch} is not the current {core.leader_epoch}"
                 )
         self._check_follows_locked(
             ProducerIdentity(first.producer_id, first.producer_epoch, first.base_sequence)
         )
 
     def _check_follows_locked(self, producer: ProducerIdentity) -> None:
-        """A duplicate is refused, too: the batches behind it may be new."""
+        """Check that the sequence follows. A duplicate is refused too: the batches behind it may be new."""
         state = self._core.producers.active_producers().get(producer.producer_id)
         if state is None or state.producer_epoch != producer.producer_epoch:
             return
         if producer.base_sequence != state.next_sequence:
             raise OutOfOrderError(
                 f"producer {producer.producer_id} epoch {producer.producer_epoch}: sequence "
-                f"{producer.base_sequence} comes where {state.next_sequence} must follow"
+                f"{producer.base_sequence} is out of order; the next must be {state.next_sequence}"
             )
 
     # Producers

@@ -1,14 +1,14 @@
-"""The steps that change a log, each one disk first and then memory: here those that remove and replace.
+"""The steps that change a log, each disk first and then memory: this module removes and replaces.
 
-What is known of a log is in :mod:`~logstore.partition.writing.log_state`, how it grows in
+The log's state is in :mod:`~logstore.partition.writing.log_state`, and its growth in
 :mod:`~logstore.partition.writing.growth`.
 
-A change that fails leaves everything as it was, with one exception: where several steps must all be done
-once the first is done (:meth:`LogState._all_or_reopen`), a failure between them calls ``poison``, because
-memory and disk then disagree.
+A change that fails leaves everything as it was, with one exception: some steps must all be done once the
+first is done (:meth:`LogState._all_or_reopen`). A failure between them calls ``poison``, because memory and
+disk then disagree.
 
-Callers hold the log's lock for every method; the exception is ``view``, which anybody may take at any time.
-Nothing here waits, schedules or flushes data: that is the business of :mod:`~logstore.partition.log`.
+Callers hold the log's lock for every method; the exception is ``view``, which any thread may read at any
+time. Nothing here waits, schedules or flushes data: :mod:`~logstore.partition.log` does that.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from logstore.warning import inform
 
 
 def bytes_of(segments: Iterable[Segment]) -> int:
-    """What they take on the disk, as far as it says so."""
+    """The size of the segments on disk. One that the disk refuses to measure counts as 0."""
     size_bytes = 0
     for segment in segments:
         with suppress(StorageError):
@@ -54,12 +54,12 @@ def bytes_of(segments: Iterable[Segment]) -> int:
 
 
 class LogCore(LogGrowth):
-    """All that may be done to a log, under its lock."""
+    """Every change of a log, under its lock."""
 
     # Removing from the front
 
     def plan_retention(self, now_ms: int, config: TopicConfig | None = None) -> int:
-        """How many segments the topic's limits let go, or those of ``config``."""
+        """How many segments to delete by the limits of ``config``, or else of the topic."""
         ends = [*(segment.base_offset for segment in self.segments[1:]), self.log_end_offset]
         facts = [
             SegmentFacts(segment.base_offset, end, segment.size_bytes, segment.newest_ms)
@@ -74,7 +74,7 @@ class LogCore(LogGrowth):
         )
 
     def limits_behind(self, count: int, now_ms: int) -> str:
-        """Which limits let ``count`` segments go, in words."""
+        """The limits by which ``count`` segments are deleted, in words."""
         config = self.config
         timeless = replace(config, retention_ms=-1)
         by_size = self.plan_retention(now_ms, timeless)
@@ -89,8 +89,9 @@ class LogCore(LogGrowth):
     def delete_segments(self, count: int, now_ms: int, reason: str = "") -> list[str]:
         """Remove the first ``count`` segments; returns the renamed files, which the caller removes later.
 
-        The log start is durable before a file changes its name: a crash in between loses nothing that is
-        above it, and brings nothing back that is below. ``reason``: to be told; without, the caller did.
+        The log start is durable before a file changes its name: a crash in between loses nothing above it and
+        brings nothing back from below it. ``reason`` goes into the log message; without it, the caller has
+        logged the deletion.
         """
         self.context.home.check_held()
         if count == len(self.segments):
@@ -107,7 +108,7 @@ class LogCore(LogGrowth):
             return self._rename_away(gone)
 
     def tell_deletion(self, start: int, stop: int, size_bytes: int, reason: str) -> None:
-        """The line of a deletion: once it can no longer be undone, and before anything more can fail."""
+        """Log a deletion, once it can no longer be undone and before anything else can fail."""
         inform(
             "%s: deleted offsets %d to %d, %d bytes: %s", self.partition, start, stop - 1, size_bytes, reason
         )
@@ -135,8 +136,8 @@ class LogCore(LogGrowth):
         self._making_room(lambda: self.settle_beginning(base_offset), going)
 
     def _making_room(self, store: Callable[[], None], going: Sequence[Segment]) -> None:
-        """On a full disk, the segments that go make the room for saying so: with their indexes, which could
-        be built anew."""
+        """Call ``store``. If the disk is full, remove the indexes of the segments that go and try again:
+        indexes can be rebuilt."""
         try:
             store()
         except DiskFullError:
@@ -156,20 +157,20 @@ class LogCore(LogGrowth):
     def replace_segments(
         self, old: Sequence[Segment], base_offset: int, kinds: Sequence[str], *, keeps_markers: bool = False
     ) -> list[str]:
-        """Put the ``.cleaned`` files of a segment with this base in the place of sealed segments that follow
-        each other. ``kinds`` are the suffixes of its files, which are flushed, the log last. Returns the
-        renamed files of those that were there, as :meth:`delete_segments` does.
+        """Replace consecutive sealed segments by the ``.cleaned`` files of one segment with this base.
+        ``kinds`` are the suffixes of its files, which are already flushed, the log last. Returns the renamed
+        files of the old segments, as :meth:`delete_segments` does.
 
-        Retention may have taken the first of ``old`` meanwhile: the new segment then begins below the log
-        start. If it took all of them there is no place for it, and nothing is changed but that its files are
-        removed. Readers under way go on with the old ones: see :meth:`Segment.keep_open`.
+        Retention may have deleted the first of ``old`` meanwhile: the new segment then begins below the log
+        start. If it deleted all of them, only the new files are removed. Readers under way go on with the old
+        segments: see :meth:`Segment.keep_open`.
 
-        With ``keeps_markers`` all batches are there as before, with or without records: what snapshots say of
-        producers stays true.
+        With ``keeps_markers`` every batch is still there, with or without records, so the producer snapshots
+        stay true.
 
-        What a crash leaves at each step is told in :mod:`~logstore.partition.recovery.leftovers`. Before the
-        last rename to ``.swap`` the old segments count, and a failure undoes it; from there on the new one
-        does.
+        :mod:`~logstore.partition.recovery.leftovers` says what a crash leaves at each step. Before the last
+        rename to ``.swap`` the old segments count, and a failure undoes the replacement; after it the new one
+        counts.
         """
         self.context.home.check_held()
         self.settle()
@@ -194,7 +195,7 @@ class LogCore(LogGrowth):
                 if path == paths[-1]:
                     flush_directory(self.directory)
             if not keeps_markers:
-                for segment in there:  # they may say what is open by markers that are gone
+                for segment in there:  # its open transactions may rest on markers that are gone
                     self._remove_snapshot_of(segment)
             flush_directory(self.directory)
             new = Segment(files, self.directory, base_offset, self.context.open_segments)
@@ -207,7 +208,7 @@ class LogCore(LogGrowth):
         return renamed
 
     def _begin_swap(self, old: Sequence[Segment], paths: Sequence[str]) -> None:
-        """Rename ``.cleaned`` to ``.swap``, the log last. A failure in front of that undoes it."""
+        """Rename ``.cleaned`` to ``.swap``, the log last. A failure before that undoes the others."""
         try:
             for segment in old:
                 segment.keep_open()
@@ -221,7 +222,7 @@ class LogCore(LogGrowth):
             raise
 
     def keep_retired_open(self) -> None:
-        """Let readers go on with segments that are no part of the log any more, when their files go."""
+        """Keep retired segments open, so that their readers can go on when the files are removed."""
         for segment in list(self._retired):
             try:
                 segment.keep_open()
@@ -230,14 +231,14 @@ class LogCore(LogGrowth):
                     raise
 
     def forget_removed(self, paths: Collection[str]) -> None:
-        """Let go of segments whose files were removed: open ones keep the disk from freeing them."""
+        """Close the segments whose files were removed: the disk cannot free an open file."""
         for segment in list(self._retired):
             if segment.path in paths:
                 segment.leave_cache()
 
     def _retire(self, segments: Sequence[Segment]) -> list[str]:
-        """Rename segments away whose readers go on under the new names. Such a name may be taken by one that
-        had the same base before: that one's readers must not find the other's files."""
+        """Rename segments away; their readers go on under the new names. An earlier segment with the same
+        base may have had such a name: its readers must not find the files of the new one."""
         bases = {segment.base_offset for segment in segments}
         for before in [each for each in self._retired if each.base_offset in bases]:
             before.lose_files()
@@ -253,11 +254,11 @@ class LogCore(LogGrowth):
 
     def truncate_to(self, offset: int, now_ms: int, reason: str) -> list[str]:
         """Drop every batch whose last offset is at or above ``offset``, which becomes the log end. Returns
-        renamed files as :meth:`delete_segments` does.
+        the renamed files, as :meth:`delete_segments` does.
 
-        The stored recovery point comes down first: were it above the cut after a crash, the missing end would
-        look like damage. Where a batch is cut out whole, the offsets of its records below ``offset`` stay
-        unused; a new segment then begins at ``offset``, so that its name keeps the log end.
+        The stored recovery point is lowered first: if it were above the cut after a crash, the missing end
+        would look like damage. A batch is dropped whole, so the offsets of its records below ``offset`` stay
+        unused; a new segment then begins at ``offset``, and its name keeps the log end.
         """
         self.context.home.check_held()
         self.settle()
@@ -287,12 +288,12 @@ class LogCore(LogGrowth):
             return renamed
 
     def _lower_high_watermark(self, offset: int) -> None:
-        """Before a cut: what a follower gets at these offsets afterwards is not what was replicated."""
+        """Before a cut: a follower gets other records at these offsets afterwards than those replicated."""
         if self.role is not Role.ALONE:
             self.context.home.lower_high_watermark(self.partition, offset)
 
     def _show_end(self, end: int) -> None:
-        """Let readers see nothing behind ``end`` from now on, whatever becomes of the change under way."""
+        """Hide everything behind ``end`` from readers from now on, even if the change under way fails."""
         self.log_end_offset = end
         self.high_watermark = min(self.high_watermark, end)
         self.durable_offset = min(self.durable_offset, end)
@@ -341,10 +342,10 @@ class LogCore(LogGrowth):
         self.producers = source.rebuild(snapshot_offsets(names), store_found=False)
 
     def start_over(self, offset: int, log_start_offset: int | None, now_ms: int, reason: str) -> list[str]:
-        """Drop everything and go on at ``offset``. The new segment exists before the old ones go.
+        """Drop everything and go on at ``offset``. The new segment is created before the old ones go.
 
-        The recovery point is below all of them then: one above would make a log of which a crash has left
-        some look damaged.
+        The recovery point is lowered below all of them first: after a crash that leaves some of them, a
+        higher one would make the log look damaged.
         """
         self.context.home.check_held()
         lowest = min(self.segments[0].base_offset, offset)

@@ -1,6 +1,6 @@
-"""How what was appended becomes durable: flushes, and checkpoints of how far they got.
+"""Making appended records durable: flushes, and checkpoints of how far they got.
 
-Fsyncs run outside the log's lock, so appends go on during a flush. One that failed poisons the log.
+Fsyncs run without the log's lock, so appends go on during a flush. A failed fsync poisons the log.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from logstore.partition.writing.guard import Guard
 from logstore.partition.writing.waits import Waits
 from logstore.turns import Latch
 
-_RETRY_MS = 1_000  # between two tries of the background to flush what cannot be opened
+_RETRY_MS = 1_000  # between two background flushes of a file that cannot be opened
 
 
 class _FlushPlan(NamedTuple):
-    """What one flush makes durable: the segments to fsync, and the offset that is durable afterwards unless
-    the log is truncated meanwhile (which the count tells)."""
+    """What one flush makes durable: the segments to fsync, and the offset that is durable afterwards. If the
+    truncation count has changed meanwhile, the offset does not hold."""
 
     segments: tuple[Segment, ...]
     target_offset: int
@@ -31,7 +31,7 @@ class _FlushPlan(NamedTuple):
 
 
 class Durability:
-    """Of one log."""
+    """Flushes and checkpoints of one log."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Durability:
         self._flush_pending = False
         self._is_hurrying = False
         self.commit = GroupCommit(self._flush_all, lambda: self._core.durable_offset)
-        """One fsync for all who wait for one."""
+        """One fsync for all threads that wait for one."""
 
     # Flushing
 
@@ -61,7 +61,7 @@ class Durability:
         self.commit.wait_until_durable(target)
 
     def flush_within(self, seconds: float) -> None:
-        """The same, waiting for no longer than that: the background flushes."""
+        """Like :meth:`flush`, but wait no longer than ``seconds``: the background flushes."""
         if self._context.scheduler.has_no_threads:
             self.flush()
             return
@@ -109,7 +109,7 @@ class Durability:
 
     def wait_if_due(self, end_offset: int, flush: bool) -> None:
         """Flush after an append that asked for it, or that brought the unflushed records to
-        ``flush_messages``. Without the lock, so that appends of other threads share the fsync."""
+        ``flush_messages``. Called without the lock, so that appends of other threads share the fsync."""
         if flush or end_offset - self._core.durable_offset >= self._core.config.flush_messages:
             self.commit.wait_until_durable(end_offset)
 
@@ -126,7 +126,7 @@ class Durability:
                 self.checkpoint_if_rolled()
 
     def flush_soon_locked(self, least_delay_ms: int = 0) -> None:
-        """Let the background flush what is not durable, after ``flush_ms``."""
+        """Schedule a background flush after ``flush_ms``, if anything is not durable."""
         core = self._core
         if not self._flush_pending and core.log_end_offset > core.durable_offset:
             self._flush_pending = True
@@ -136,8 +136,8 @@ class Durability:
             )
 
     def _flush_all(self) -> None:
-        """What one group commit does: flush all that is appended now. If what was gathered cannot be written,
-        the rest is made durable before that is said."""
+        """The flush of a group commit: everything appended so far. If gathered records cannot be written, the
+        rest is made durable before the error is raised."""
         unwritten = None
         with self._guard.own_lock(), self._guard:
             try:
@@ -153,7 +153,7 @@ class Durability:
             raise unwritten
 
     def flush_now_locked(self) -> None:
-        """With the lock held all the time: nothing comes in between."""
+        """Flush with the lock held throughout, so that no append comes in between."""
         plan = self._plan_flush_locked()
         self.flush_files(plan)
         self._publish_durable_locked(plan)
@@ -165,9 +165,9 @@ class Durability:
         return _FlushPlan(segments, core.log_end_offset, core.truncations.count)
 
     def flush_files(self, plan: _FlushPlan) -> None:
-        """Fsync; without the lock, so that appends go on. A failure poisons the log: the kernel may have
+        """Fsync, without the lock, so that appends go on. A failure poisons the log: the kernel may have
         dropped the pages and marked them clean, so that a second fsync would succeed and mean nothing. A file
-        that cannot be opened, for want of descriptors, has only to wait for the next flush."""
+        that cannot be opened because descriptors ran out just waits for the next flush."""
         for segment in plan.segments:
             try:
                 self._core.flush_names()
@@ -176,14 +176,14 @@ class Durability:
                 if isinstance(error, StorageError):
                     if self._was_removed(segment, plan.truncation_count):
                         continue
-                    self._guard.check_usable()  # a log that was let go has no files any more
+                    self._guard.check_usable()  # a closed log has no files any more
                 if not isinstance(error, NotOpenedError):
                     self._guard.poison(error)
                 raise
         self._guard.check_owned()
 
     def _was_removed(self, segment: Segment, truncation_count: int) -> bool:
-        """Whether retention or a truncation took the segment meanwhile, or a durable one its place."""
+        """Whether retention or a truncation removed the segment meanwhile, or a durable one replaced it."""
         core = self._core
         return (
             segment.base_offset < core.segments[0].base_offset
@@ -192,8 +192,8 @@ class Durability:
         )
 
     def _publish_durable_locked(self, plan: _FlushPlan) -> None:
-        """Note what a flush made durable. A segment that was sealed while it was flushed is not in the plan,
-        and stays to be flushed: the flush may have begun before its last appends."""
+        """Note what a flush made durable. A segment that was sealed during the flush is not in the plan and
+        must still be flushed: the flush may have begun before its last appends."""
         core = self._core
         if plan.truncation_count != core.truncations.count:
             return
@@ -217,10 +217,10 @@ class Durability:
             self.checkpoint_locked()
 
     def checkpoint_locked(self) -> None:
-        """What :meth:`flush` did not do, and what was appended since. With the lock to the end: a truncation
-        in between would leave a recovery point above the log."""
+        """Do what :meth:`flush` leaves out, and flush what was appended since. The lock is held to the end: a
+        truncation in between would leave a recovery point above the log."""
         core = self._core
-        core.view_of_clean_stop = None  # closing has to end the time index again
+        core.view_of_clean_stop = None  # closing must close the time index again
         self._gathering.drain_locked()
         self.flush_now_locked()
         core.settle()
@@ -231,8 +231,8 @@ class Durability:
         self._context.home.set_high_watermark(self._partition, core.known_high_watermark)
 
     def checkpoint_if_rolled(self) -> None:
-        """After a roll, move the stored recovery point past the sealed segments. Nothing gathers while what
-        belongs to them is stored."""
+        """After a roll, move the stored recovery point past the sealed segments. No record gathers while
+        their snapshots are stored."""
         home = self._context.home
         with self._guard.lock:
             core = self._core

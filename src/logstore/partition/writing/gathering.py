@@ -1,18 +1,18 @@
 """Single appends gather into batches, and are written in time.
 
-Each gets its offset at once, and its row waits until there are enough of them, or until the linger time is
-over. Rows are checked before they gather, so that only the disk can refuse them. Most need not even take the
-lock: the first of a batch takes it, sees to the linger time and opens a gate, and while that is open the
-compiled :class:`GatheredRows` does the rest of an append in one step.
+Each append gets its offset at once, and its row waits until there are enough rows, or until the linger time
+is over. Rows are checked before they gather, so that only the disk can refuse them. Most appends do not even
+take the lock: the first of a batch takes it, starts the linger time and opens a gate. While the gate is open
+the compiled :class:`GatheredRows` does the rest of an append in one step.
 
-Three see to it that no row lingers for longer than its time. A thread of the scheduler, which never waits for
-the disk, writes what is due. The append that finds its own log's rows overdue writes them. And each append
-that begins a batch writes two of other logs, if they are overdue: appends cannot outrun the writing.
+Three mechanisms keep a row from lingering longer than its time. A thread of the scheduler, which never waits
+for the disk, writes what is due. An append that finds its own log's rows overdue writes them. And each append
+that begins a batch writes the overdue rows of two other logs, so appends cannot outrun the writing.
 
-At the end of a program that has not closed its logs, what still gathers is written on the way out: the
-background thread would do so within the linger time, but it dies with the program. No more than that is done:
-nothing is flushed, and the next open finds what a killed process leaves. A process that ends without its exit
-functions (a signal, ``os._exit``) loses what was gathering.
+If a program ends without closing its logs, gathered rows are written on the way out: the background thread
+would do so within the linger time, but it dies with the program. Nothing is flushed, and the next open finds
+the same as after a killed process. A process that ends without its exit functions (a signal, ``os._exit``)
+loses the gathered rows.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _RETRY_MS = 1_000
 
 
 class Gathering:
-    """Of one log."""
+    """The single appends of one log."""
 
     def __init__(
         self,
@@ -65,32 +65,32 @@ class Gathering:
         self._core = guard.core
         self._log_end = log_end
         self.encoder = encoder
-        """By the topic's present settings."""
+        """Encodes by the topic's current settings."""
         self.rows = rows
-        """What gathers. Its gate is open while ordinary rows may be added without the lock."""
+        """The gathered rows. Their gate is open while ordinary rows may be added without the lock."""
         self._now_ms = context.clock.now_ms
         self._fork_flag = context.fork_flag
         self.given_now_ms = None if type(context.clock) is SystemClock else context.clock.now_ms
-        """None: whoever can ask the machine's clock by himself does."""
+        """The time of a clock that is not the system's. None: the caller may read the system clock itself."""
         self._linger_pending = False
         self._linger_task = Task(f"write {partition}", self._linger, None)
         self._linger_due_ms = -1
-        """Before it no row has lingered for its time."""
+        """No row is overdue before this time."""
         self._gate_until_ms = _NEVER_MS
-        """By the wall clock: when an append must write the rows that are there."""
+        """The wall-clock time from which an append must write the gathered rows."""
         self.owes_help = False
-        """Whether this append began a batch, and has to write some of other logs that are overdue."""
+        """Whether the last append began a batch, and must now write overdue rows of other logs."""
 
     def use(self, config: TopicConfig) -> None:
-        """Encode by other settings from now on. With the lock, and nothing gathering."""
+        """Encode by other settings from now on. Call it with the lock held and nothing gathering."""
         self.encoder = RowEncoder(self._context.config, config)
         self.rows.use_rules(self.encoder.rules, self.encoder.max_record_bytes)
 
     # Coming in
 
     def append(self, value: Any, key: Any, headers: Any, timestamp_ms: Any) -> int:
-        """Append one record while the gate is closed, and open it; or one that needs a closer look. Returns
-        its offset."""
+        """Append one record when the gate is closed, and open the gate; or append a record that needs a
+        closer look. Returns its offset."""
         now_ms = self._now_ms()
         if not (self._guard.is_closed or self._fork_flag.is_forked):  # in a forked child the lock stays held
             with self._guard.lock:
@@ -102,14 +102,13 @@ class Gathering:
                         if number >= 0:
                             return self._after_gathering_locked(number)
                 except BaseException as error:
-                    if self.rows.has_failed:  # else nothing was written, and an interrupt is no harm
+                    if self.rows.has_failed:  # else nothing was written: an interrupt does no harm
                         self._guard.poison_if_unexpected(error)
                     raise
         return self._append_closely(value, key, headers, timestamp_ms, now_ms)
 
     def _after_gathering_locked(self, number: int) -> int:
-        """See to it that the newest row is written in time, and let others follow without the lock. Returns
-        its offset."""
+        """Have the newest row written in time, and let others follow without the lock. Returns its offset."""
         core = self._core
         offset = core.log_end_offset + number
         if not self._linger_pending:
@@ -121,8 +120,8 @@ class Gathering:
         return offset
 
     def _append_closely(self, value: Any, key: Any, headers: Any, timestamp_ms: Any, now_ms: int) -> int:
-        """Append one record about which something is out of the ordinary: it is wrong, or of a type that is
-        copied, or the batch is full."""
+        """Append a record that is not ordinary: it is wrong, its type must be copied, or the batch is
+        full."""
         value = check_payload("value", value)
         key = check_payload("key", key)
         headers = check_headers(headers)
@@ -144,7 +143,7 @@ class Gathering:
             return self._after_gathering_locked(gathered.put(row, size))
 
     def _append_alone_locked(self, row: Row) -> int:
-        """A record of unusual size is a batch of its own: only encoding it tells whether it fits."""
+        """Append a record of unusual size as a batch of its own: only encoding shows whether it fits."""
         key, value, stamp_ms, headers = row
         batches = self.encoder.encode([(key, value, stamp_ms, headers)], self._now_ms(), None)
         self.drain_locked()
@@ -153,7 +152,7 @@ class Gathering:
     # In time
 
     def _write_soon_locked(self) -> None:
-        """Write the newest row after the linger time at the latest; now, if there is none."""
+        """Write the newest row after the linger time at the latest, or now without linger time."""
         try:
             if self._context.config.linger_ms > 0:
                 self._linger_after_locked(self._context.config.linger_ms)
@@ -164,8 +163,8 @@ class Gathering:
             raise
 
     def _write_overdue_locked(self, now_ms: int) -> None:
-        """Rows have lingered for their time, and this thread has kept the one that was to write them from
-        running: the interpreter lets others in every 5 ms only. What comes next lingers anew."""
+        """Write rows that are overdue because this thread has kept the writing thread from running: the
+        interpreter switches threads only every 5 ms. The next rows get a full linger time."""
         self.drain_locked()
         linger_ms = self._context.config.linger_ms
         self._gate_until_ms = now_ms + linger_ms
@@ -175,17 +174,17 @@ class Gathering:
         self._linger_pending = True
         try:
             self._context.scheduler.promptly(delay_ms, self._linger_task)
-        except BaseException:  # without a thread for it, or interrupted: the next append asks again
+        except BaseException:  # no thread could start, or interrupted: the next append asks again
             self._linger_pending = False
             raise
-        if self.given_now_ms is None:  # with a clock set by hand the program ends as a test says
+        if self.given_now_ms is None:  # with a manual clock, the test decides how the program ends
             self.owes_help = True
             self._gate_until_ms = self._now_ms() + delay_ms
             _remember(self)
 
     def _linger(self) -> None:
-        """Write what lingers. Never waits for the lock: whoever holds it for long has written what gathered
-        before it was there, and until then no more gathers."""
+        """Write the rows that linger. Never waits for the lock: a thread that holds it for long has written
+        the gathered rows first, and no more gather until it is done."""
         taken: list[bool] = []
         try:
             if not take_if_free(self._guard.lock.acquire, taken):
@@ -201,7 +200,7 @@ class Gathering:
                 self._guard.lock.release()
 
     def _linger_behind_flush(self) -> None:
-        """The same where the disk must be waited for."""
+        """Like :meth:`_linger`, but may wait for the disk."""
         with self._guard.lock:
             self._write_lingering_locked(may_wait=True)
 
@@ -226,17 +225,17 @@ class Gathering:
             raise
         finally:
             core.may_wait = True
-        _forget(self)  # not before: the program would end in the middle of it
+        _forget(self)  # only now: the program may end during the write
 
     def write_at_exit(self) -> None:
-        """Write what was gathered, since the program ends and the log was not closed."""
-        if not self._fork_flag.is_forked:  # in a forked child the lock may be held for ever
+        """Write the gathered rows when the program ends without closing the log."""
+        if not self._fork_flag.is_forked:  # a forked child may never get the lock
             self._linger_behind_flush()
 
     # Going out
 
     def drain_locked(self) -> None:
-        """Write what was gathered as one batch. On an error it stays gathered."""
+        """Write the gathered rows as one batch. After an error they stay gathered."""
         gathered = self.rows
         gathered.close_gate()
         if not gathered.row_count:
@@ -246,17 +245,17 @@ class Gathering:
         gathered.clear()
 
     def drain(self) -> None:
-        """Write what was gathered.
+        """Write the gathered rows.
 
         Raises:
-            StorageError: the disk refused. It stays gathered.
+            StorageError: the disk refused. The rows stay gathered.
         """
         with self._guard.own_lock(), self._guard:
             self.drain_locked()
 
     def write_before_waiting_locked(self) -> None:
-        """In front of a change that waits for the disk: a kill must not take what gathers meanwhile. A disk
-        that refuses it says so to the next append and the next flush."""
+        """Write the gathered rows before a change that waits for the disk: a kill during the wait must not
+        lose them. If the disk refuses, the next append and the next flush report it."""
         gathered = self.rows
         has_failed = gathered.has_failed
         try:
@@ -271,12 +270,12 @@ _gathering: weakref.WeakSet[Gathering] = weakref.WeakSet()
 
 
 def _remember(gathering: Gathering) -> None:
-    """Ask it at the end of the program, unless it is forgotten before."""
+    """Have its rows written at the end of the program, unless :func:`_forget` comes first."""
     _gathering.add(gathering)
 
 
 def _forget(gathering: Gathering) -> None:
-    """It has written what it had."""
+    """All its rows are written."""
     _gathering.discard(gathering)
 
 
@@ -285,7 +284,7 @@ def _write_all() -> None:
         try:
             gathering.write_at_exit()
         except LogstoreError as error:
-            warn("appends that were gathering are lost with the end of the program: %s", error)
+            warn("gathered appends are lost at the end of the program: %s", error)
 
 
 atexit.register(_write_all)

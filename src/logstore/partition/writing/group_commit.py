@@ -1,21 +1,21 @@
-"""Group commit: one fsync serves everybody who waits for one.
+"""Group commit: one fsync serves every thread that waits for one.
 
-The first thread that needs a flush performs it for all that was appended before it began. Threads that
-arrive meanwhile line up; when it is done, those whose records it covered are let go, and the first of the
-others flushes for all the rest. A thread is woken once, when it is served or when it is its turn: waking all
-of them to look for themselves costs more than a fast disk's fsync. Those who are served wake one another,
-each the next: woken all at once they would queue for the interpreter, which takes a quarter longer.
+The first thread that needs a flush performs it for everything appended before it began. Threads that arrive
+meanwhile line up. When the flush is done, the threads whose records it covered go on, and the first of the
+others flushes for the rest. A thread is woken once, when it is served or when it is its turn: waking all of
+them to check for themselves costs more than a fast disk's fsync. Served threads wake each other in a chain:
+woken all at once, they would queue for the interpreter, which takes a quarter longer.
 
-Threads that flush again and again would fall into two halves that take turns, the one appending while the
-other waits for the disk. So whoever is about to flush first waits for those who were let go a moment ago, as
-long as some of them still come: 16 threads then share each fsync, not eight, and get half as much again done.
-A thread that flushes alone waits for nobody.
+Threads that flush again and again would fall into two halves that take turns, one appending while the other
+waits for the disk. So a thread about to flush first waits for the threads that were released a moment ago, as
+long as some of them still come. 16 threads then share each fsync, not eight, and get half as much again done.
+A thread that flushes alone does not wait.
 
-Knows offsets and a function that flushes; nothing of files. What is durable it asks the log each time: a
-truncation may lower it at any moment.
+It knows offsets and a function that flushes, but no files. It asks the log each time how far it is durable: a
+truncation may lower that at any moment.
 
-Lock: ``_lock`` guards ``_waiting``, ``_is_flushing``, the places in line and who is missing; it is not held
-while flushing.
+Lock: ``_lock`` guards ``_waiting``, ``_is_flushing``, the places in line and the missing count; it is not
+held while flushing.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from itertools import pairwise
 from time import perf_counter
 
 _PATIENCE_SECONDS = 0.0001
-"""Of a thread about to flush: it goes ahead when nobody has come for so long. A thread that was let go is
-back within some ten microseconds, if it comes back at all."""
+"""A thread about to flush goes ahead when no other has come for this long. A released thread is back within
+some ten microseconds, if it comes back at all."""
 
 
 class _Place:
@@ -38,12 +38,12 @@ class _Place:
     def __init__(self, offset: int) -> None:
         self.offset = offset
         self.is_leader = False
-        """It is this thread that flushes, and that must hand over when it is done."""
+        """Whether this thread flushes; it must hand over when it is done."""
         self.is_served = False
         self.signal = threading.Lock()
-        """Held, once the place is in line, until it is served or leads."""
+        """Held from lining up until the place is served or leads."""
         self.to_wake: list[threading.Lock] = []
-        """The signals of the places that are woken by this one's thread: of one that was served, the next."""
+        """The signals that this thread releases. A served thread wakes the next one."""
 
 
 class GroupCommit:
@@ -63,20 +63,20 @@ class GroupCommit:
         self._waiting: list[_Place] = []
         self._is_flushing = False
         self.flush_seconds = 0.0
-        """What the last flush took."""
+        """How long the last flush took."""
         self._present_count = 0
-        """Who took part in it, and who came meanwhile."""
+        """How many threads took part in the last flush or came meanwhile."""
         self._missing_count = 0
-        """How many of these the thread about to flush still waits for."""
+        """How many of them the thread about to flush still waits for."""
         self._all_came: threading.Lock | None = None
-        """Held until none is missing; None while nobody waits for them."""
+        """Held until none is missing; None while no thread waits for them."""
 
     def wait_until_durable(self, offset: int) -> None:
         """Return when everything that was below ``offset`` at the time of the call is durable (or was cut off
-        the log since), flushing if nobody else does.
+        the log since). Flushes if no other thread does.
 
-        Raises what ``flush`` raises in this thread; a thread that waited for another's failed flush tries
-        itself, and learns from its own call what is wrong.
+        Raises what ``flush`` raises in this thread. If another thread's flush fails, a waiting thread tries
+        itself and gets the error from its own call.
         """
         if self._durable_offset() >= offset:
             return
@@ -93,14 +93,14 @@ class GroupCommit:
             try:
                 self._leave(place)
             except BaseException:
-                self._leave(place)  # interrupted: the rest, or everybody would wait for ever
+                self._leave(place)  # interrupted: finish it, or all others wait forever
                 raise
 
     def _leads_or_lines_up(self, place: _Place) -> bool:
-        """Lead if nobody does; else there is a signal to wait for."""
+        """Lead if no thread does, else line up. Returns False if there is a signal to wait for."""
         with self._lock:
             if not self._is_flushing:
-                place.is_leader = True  # first: whoever is interrupted here hands over all the same
+                place.is_leader = True  # first: a thread interrupted here still hands over
                 self._is_flushing = True
                 return True
             place.signal.acquire()
@@ -112,8 +112,8 @@ class GroupCommit:
             return False
 
     def _wait_for_company(self) -> None:
-        """Let those who were here a moment ago share the flush that is about to begin, if they come back. No
-        longer than the last flush took: whoever waits in vain has lost that, and nothing if it was short."""
+        """Wait for the threads that were here a moment ago, so that they share the flush about to begin.
+        Waits no longer than the last flush took: that is the most a wait in vain can cost."""
         with self._lock:
             self._missing_count = self._present_count - 1 - len(self._waiting)
             if self._missing_count <= 0:
@@ -130,8 +130,8 @@ class GroupCommit:
             self._all_came = None
 
     def _leave(self, place: _Place) -> None:
-        """When served, after flushing, or out of turn because of an interrupt. Does what is left of it when
-        it was interrupted itself."""
+        """Leave the line: when served, after flushing, or early because of an interrupt. If this call is
+        interrupted itself, calling it again finishes the rest."""
         if not place.is_served:
             with self._lock:
                 if place.is_leader:
@@ -143,7 +143,7 @@ class GroupCommit:
                 signal.release()
 
     def _hand_over_locked(self, place: _Place) -> None:
-        """Let the first go on who is not served yet, so that the disk is busy again, then those who are."""
+        """Wake the first thread not served yet, so that the disk is busy again, then the served ones."""
         durable_offset = self._durable_offset()
         present_count = len(self._waiting) + 1
         served = [waiting for waiting in self._waiting if waiting.offset <= durable_offset]
@@ -153,11 +153,11 @@ class GroupCommit:
             one.to_wake = [following.signal]
         place.to_wake = [waiting.signal for waiting in (*leading, *served[:1])]
         for waiting in served:
-            waiting.is_served = True  # after to_wake: whoever is interrupted meanwhile looks at it first
+            waiting.is_served = True  # after to_wake: an interrupted thread checks this first
         for waiting in leading:
             waiting.is_leader = True
         is_led = bool(leading)
-        # Up to here it can be done again, and from here on nothing comes in between.
+        # Everything above can be repeated after an interrupt. No interrupt can come in below.
         self._present_count = present_count
         self._all_came = None
         self._waiting = behind

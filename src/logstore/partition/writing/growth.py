@@ -1,4 +1,4 @@
-"""How a log grows: batches at the end of its active segment, and new segments.
+"""The growth of a log: batches at the end of its active segment, and new segments.
 
 A change that fails leaves everything as it was, with one exception: see
 :mod:`~logstore.partition.writing.core`.
@@ -28,11 +28,11 @@ from logstore.partition.state.producer_state import ProducerAppend, RememberedBa
 from logstore.partition.writing.log_state import LogState
 
 MAX_OFFSET = 2**63 - 1
-"""Of a log end: no record has it."""
+"""The largest log end offset; no record has it."""
 
 
 class _RollMustWaitError(RetriableError):
-    """A new segment must wait for the old one's fsync, and this thread may not. Nothing was changed."""
+    """A new segment must wait for the old one's fsync, but this thread may not wait. Nothing was changed."""
 
 
 class AppendResult(NamedTuple):
@@ -43,12 +43,12 @@ class AppendResult(NamedTuple):
     timestamp_ms: int
     """The largest timestamp of the batches as stored."""
     is_duplicate: bool = False
-    """True if nothing was appended: these are the offsets that the same batch got the first time."""
+    """True if nothing was appended: the same batch is there already, at these offsets."""
 
 
 def _check_below_last(planned: PlannedAppend) -> None:
     if planned.last_offset >= MAX_OFFSET:
-        raise OffsetOutOfRangeError(f"offset {planned.last_offset} is beyond the last that a log can have")
+        raise OffsetOutOfRangeError(f"offset {planned.last_offset} is beyond the largest offset of a log")
 
 
 class LogGrowth(LogState):
@@ -59,7 +59,7 @@ class LogGrowth(LogState):
     def write(self, planned: PlannedAppend, origin: AppendOrigin, now_ms: int) -> AppendResult:
         """Write prepared batches at the end.
 
-        Producers are checked before the segment rolls, so that a duplicate changes nothing at all. After the
+        Producers are checked before the segment rolls, so that a duplicate changes nothing at all. Once the
         batches are in the file, aborted transactions must reach their index too.
 
         Raises:
@@ -103,11 +103,11 @@ class LogGrowth(LogState):
         return AppendResult(base_offset, last_offset, planned.newest_ms)
 
     def adopt_segment(self, path: str, planned: PlannedAppend, now_ms: int) -> None:
-        """Make a file of batches, which are durable there and placed behind the log end, the active segment.
-        Afterwards it has no other name. The buffers of ``planned`` are not looked at.
+        """Turn a file into the active segment. Its batches are durable and continue at the log end.
+        Afterwards the file has no other name. The buffers of ``planned`` are not read.
 
-        The caller has made durable all that is in front of it: no crash leaves it behind a hole. The
-        directory has it, durably, before its old name goes, and a crash in between leaves both.
+        The caller has made everything in front of it durable, so no crash leaves a hole there. The new name
+        is durable in the directory before the old name goes; a crash in between leaves both.
 
         Raises:
             OutOfOrderError, ProducerFencedError: the producer's state refuses.
@@ -124,7 +124,7 @@ class LogGrowth(LogState):
         is_roll = old.base_offset != base_offset
         if is_roll:
             self.context.home.ensure_recovery_point(self.partition)
-            if old.cut_rest():  # a failed append must not come back in front of the file
+            if old.cut_rest():  # bytes of a failed append must not reappear in front of the file
                 with self._all_or_reopen():
                     old.flush()
             self.store_snapshot(base_offset)
@@ -139,7 +139,7 @@ class LogGrowth(LogState):
             with self._all_or_reopen():
                 if is_roll:
                     self._take_back(new)
-                new.unlink()  # last: indexes alone look like those of a segment that was lost
+                new.unlink()  # last: indexes without a log look like a lost segment
             raise
         with self._all_or_reopen():
             new.take_name(planned.headers)
@@ -148,13 +148,14 @@ class LogGrowth(LogState):
             self.producers.apply(producers)
             self.log_end_offset = self.producers.map_end_offset = planned.last_offset + 1
             self.publish()
-        with suppress(StorageError):  # a name too many is nothing to a log
+        with suppress(StorageError):  # the log can live with an extra name
             self.context.files.remove(path)
 
     def _plan_producers(
         self, planned: PlannedAppend, origin: AppendOrigin, now_ms: int
     ) -> tuple[ProducerAppend | None, RememberedBatch | None]:
-        """Hold the batches against the producer state. The second value is a duplicate's first appearance."""
+        """Check the batches against the producer state. The second value is the stored batch of a
+        duplicate."""
         append = self.producers.begin(origin, now_ms)
         for header, buffer in zip(planned.headers, planned.buffers, strict=True):
             if header.producer_id < 0:
@@ -172,12 +173,12 @@ class LogGrowth(LogState):
         self.producers.apply(producers)
 
     def _note_epochs(self, headers: Sequence[BatchHeader]) -> None:
-        """Know an epoch before the first batch that carries it is there.
+        """Note new epochs before the first batch that carries them is written.
 
-        One that only follows those before it is stored with the next checkpoint, before the recovery point
-        passes its batch: until then a recovery reads the batch, and finds the epoch there. An append has no
-        fsync to wait for. Anything else no batch can tell, and it is stored first; and so is what is true,
-        where a failure may have left epochs in the file that never came.
+        An epoch that only follows the earlier ones is stored with the next checkpoint, before the recovery
+        point passes its batch: until then a recovery reads the batch and finds the epoch there. So an append
+        waits for no fsync. Any other change cannot be recovered from the batches and is stored first. So is
+        the current history, if a failure may have left epochs in the file that never came.
         """
         if self._is_epoch_file_unknown:
             self.replace_epochs(self.epochs)
@@ -204,7 +205,7 @@ class LogGrowth(LogState):
         return self.epochs, self._are_epochs_stored
 
     def _take_back_epochs(self, before: tuple[LeaderEpochs, bool]) -> None:
-        """After a failure: nothing was written in those that are new."""
+        """Go back to the epochs before a failed append: nothing was written in the new ones."""
         was_written = self._are_epochs_stored and self.epochs is not before[0]
         self.epochs, self._are_epochs_stored = before
         if was_written:
@@ -237,16 +238,16 @@ class LogGrowth(LogState):
         """Begin a new segment.
 
         The new files are created before the old segment is sealed: a crash in between leaves an empty last
-        segment, which is what a roll leaves anyway. If sealing fails the new files are removed. Nothing waits
-        for the disk: their names become durable with the next flush, before any record in them is called
-        durable (a power cut that takes the names takes what came behind them), and the producers' snapshot is
-        written behind that, before the recovery point passes the old segment.
+        segment, as a roll does anyway. If sealing fails, the new files are removed. A roll does not wait for
+        the disk. The names become durable with the next flush, before any record in the files counts as
+        durable: a power cut that takes the names takes the records behind them. The producers' snapshot is
+        written after that, before the recovery point passes the old segment.
 
-        Where recovery cannot tell a gap from a loss, the old segment is flushed first: had a power cut taken
-        its end, the records behind it would go on as if nothing had been between.
+        If recovery cannot tell a gap from a loss, the old segment is flushed first: otherwise a power cut
+        could take its end, and the records behind it would go on as if nothing were missing.
 
         Raises:
-            RetriableError: that must be done, and :attr:`may_wait` is false (:attr:`has_put_off_roll`).
+            RetriableError: this flush is needed, but :attr:`may_wait` is false (:attr:`has_put_off_roll`).
         """
         old = self.active
         if old.base_offset == base_offset:
@@ -260,7 +261,7 @@ class LogGrowth(LogState):
             new.create(flush=False)
             sealed = old.seal()
         except StorageError:
-            # A new segment that stays, or comes back after a power cut, would end the log at its base.
+            # If the new segment stayed, or came back after a power cut, the log would end at its base.
             with self._all_or_reopen():
                 self._take_back(new)
             raise
@@ -274,7 +275,7 @@ class LogGrowth(LogState):
         has_gaps = self._had_gaps or self.config.compacts
         if not self.may_wait and (has_gaps or not self.context.home.is_point_stored(self.partition)):
             self.has_put_off_roll = True
-            raise _RollMustWaitError(f"{self.partition} cannot roll before the disk has what is there")
+            raise _RollMustWaitError(f"{self.partition} cannot roll before its last segment is flushed")
         self.context.home.ensure_recovery_point(self.partition)
         if has_gaps:
             self._had_gaps = True  # also under another policy
@@ -283,7 +284,7 @@ class LogGrowth(LogState):
                 old.flush()
 
     def draw_jitter(self) -> None:
-        """Of the segment that the log was opened with: logs that are opened together would roll together."""
+        """Draw the jitter of the opened segment: logs opened together would otherwise roll together."""
         self.active.jitter_ms = self._new_jitter_ms()
 
     def _new_jitter_ms(self) -> int:
@@ -303,14 +304,14 @@ class LogGrowth(LogState):
         )
 
     def _replace_empty_active(self, now_ms: int) -> None:
-        """Rolling an empty segment to its own base gives it fresh files and settings."""
+        """Roll an empty segment to its own base: it gets fresh files and settings."""
         fresh = self.new_active(self.active.base_offset, now_ms)
         fresh.create()
         self.segments = [*self.segments[:-1], fresh]
 
     def _take_back(self, new: ActiveSegment) -> None:
-        """Remove what there is of a new segment. Where descriptors have run out, this needs none but for the
-        directory's flush: the new segment's own is free for that."""
+        """Remove the files of a new segment. When descriptors have run out, only flushing the directory needs
+        one, and the new segment has just freed its own."""
         new.forget_files()
         has_any = False
         for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):

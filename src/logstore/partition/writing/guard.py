@@ -1,14 +1,14 @@
-"""What is around every change of a log: its lock, the gate of what gathers, and whether it may still change.
+"""The guard around every change of a log: its lock, the gate for single appends, and the failure state.
 
 A change that fails leaves the log as it was. One that stops half-way (an fsync that failed, an error after
 the log was written but before what belongs to it) makes the log refuse all further changes until it is
 reopened; reading goes on.
 
-Lock: :attr:`Guard.lock` guards every change of the log and serialises writers. The exception are single
-appends about which all is ordinary: while the gate of :mod:`~logstore.partition.writing.gathering` is open,
-rows are added without the lock. An append that holds the lock opens it, and whoever takes the lock for a
-change closes it. Readers never take the lock: they work on an immutable view that is replaced in one
-assignment after the disk was changed. Fsyncs run outside of it, so appends go on during a flush.
+Lock: :attr:`Guard.lock` guards every change of the log and serialises writers. The exception is an ordinary
+single append: while the gate of :mod:`~logstore.partition.writing.gathering` is open, rows are added without
+the lock. An append that holds the lock opens the gate, and every thread that takes the lock for a change
+closes it. Readers never take the lock: they work on an immutable view that is replaced in one assignment
+after the disk was changed. Fsyncs run without the lock, so appends go on during a flush.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Poison = Callable[[BaseException], None]
 
 
 class Guard:
-    """Of one log. A change is ``with guard.own_lock(), guard as core: ...``."""
+    """The guard of one log. A change is ``with guard.own_lock(), guard as core: ...``."""
 
     __slots__ = (
         "_close_gate",
@@ -60,20 +60,20 @@ class Guard:
         self._close_gate = close_gate
         self.lock = threading.RLock()
         self.failure: BaseException | None = None
-        """What makes the log refuse changes until it is reopened."""
+        """The error that makes the log refuse changes until it is reopened, or None."""
         self.is_closed = False
         self.core = make_core(self.poison)
-        """What is changed."""
+        """The state that is changed."""
 
     def own_lock(self) -> threading.RLock:
-        """The lock, which goes in front of the guard in a ``with`` statement. The interpreter releases it
-        there by itself: an interrupt cannot come first, as it can in a function of ours."""
+        """The lock, to be named before the guard in a ``with`` statement. There the interpreter itself
+        releases the lock, so no interrupt can come first, as it can in one of our functions."""
         if self.is_closed or self._fork_flag.is_forked:
-            self.check_usable()  # first: in a forked child the lock may be held for ever
+            self.check_usable()  # first: a forked child may never get the lock
         return self.lock
 
     def __enter__(self) -> LogCore:
-        """With the lock held.
+        """Begin a change, with the lock held.
 
         Raises:
             ReopenRequiredError, FencedError, ClosedError, ForkedError: the log may not change.
@@ -94,7 +94,7 @@ class Guard:
         Raises:
             ClosedError, ForkedError: the log cannot be used.
         """
-        if self.is_closed or self._fork_flag.is_forked:  # each append asks, and more than once
+        if self.is_closed or self._fork_flag.is_forked:  # every append asks, more than once
             self._fork_flag.check_usable(self._partition, is_closed=self.is_closed)
 
     def check_writable_locked(self) -> None:
@@ -122,8 +122,8 @@ class Guard:
         )
 
     def check_owned(self) -> None:
-        """Nothing is acknowledged that another writer of the directory may not have met: whoever opens it
-        from now on finds what was flushed.
+        """Check, after a flush and before it is acknowledged, that the directory is still ours. If it is,
+        every writer that opens it from now on finds what was flushed.
 
         Raises:
             FencedError: the directory's lock was lost. The log refuses all further changes.
@@ -137,12 +137,12 @@ class Guard:
     def poison(self, error: BaseException) -> None:
         """Refuse all further changes: memory and disk may not agree."""
         self.failure = error
-        self._close_gate()  # behind it: whoever opens the gate looks at the failure afterwards
+        self._close_gate()  # after the failure is set: a thread that opens the gate checks for it afterwards
         self._waits.end()
 
     def poison_if_unexpected(self, error: BaseException) -> None:
-        """After an error with the lock held. One of ours means that the change was refused or undone, unless
-        it poisoned the log itself; anything else may have struck half-way. The directory's lock, once lost,
-        stays lost."""
+        """Poison the log, if this error may have left a change half-way. Called with the lock held. A
+        LogstoreError means that the change was refused or undone, or that it has already poisoned the log.
+        Any other error may have struck half-way, and a lost directory lock stays lost."""
         if not isinstance(error, LogstoreError) or type(error) is FencedError:
             self.poison(error)

@@ -1,4 +1,4 @@
-"""Where everything comes in that is appended: batches get their offsets at the log end and are written."""
+"""The log end: every append passes here. Batches get their offsets and are written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from logstore.partition.writing.waits import Waits
 
 
 class LogEnd:
-    """Of one log. Callers hold its lock."""
+    """The end of one log. Callers hold its lock."""
 
     __slots__ = ("_core", "_flush_soon", "_now_ms", "_waits")
 
@@ -46,13 +46,13 @@ class LogEnd:
         return result
 
     def write_planned(self, planned: PlannedAppend, origin: AppendOrigin, now_ms: int) -> AppendResult:
-        """Write batches that have their offsets."""
+        """Write batches that already have their offsets."""
         result = self._core.write(planned, origin, now_ms)
         self.after_append()
         return result
 
     def after_append(self) -> None:
-        """Wake followers and see to it that the data becomes durable in time."""
+        """Wake the threads that wait for records, and schedule the flush."""
         if self._waits.is_watched:
             self._waits.notify(self._core.view)
         self._flush_soon()

@@ -1,9 +1,10 @@
-"""What is known of a log: its segments, offsets, producers and epochs, and what readers are shown of it.
+"""The state of a log: its segments, offsets, producers and epochs, and the view of it that readers get.
 
-Here are those steps that only change what is known, or what is stored of it besides the records. Growing is
-in :mod:`~logstore.partition.writing.growth`, the rest in :mod:`~logstore.partition.writing.core`.
+The steps in this module change only this state, or the files beside the records. Growth is in
+:mod:`~logstore.partition.writing.growth`, the rest in :mod:`~logstore.partition.writing.core`.
 
-Callers hold the log's lock for every method; the exception is ``view``, which anybody may take at any time.
+Callers hold the log's lock for every method; the exception is ``view``, which any thread may read at any
+time.
 """
 
 from __future__ import annotations
@@ -54,14 +55,14 @@ class LogState:
         self._had_gaps = loaded.may_have_gaps
         latest = loaded.epochs.latest
         self.leader_epoch = latest.epoch if latest is not None else 0
-        """The epoch that appends are stamped with."""
+        """The epoch stamped on appends."""
         self._are_epochs_stored = True
-        """False while the file may have another history: the next checkpoint writes it first."""
+        """False while the epoch file may differ: the next checkpoint writes it first."""
         self._is_epoch_file_unknown = False
-        """Whether the file may have epochs in which nothing was written: the next append writes it first."""
+        """Whether the epoch file may have epochs without records: the next append writes it first."""
         self._poison = poison
         self.role = loaded.role
-        """Known before anything is done to the log: what other replicas lack is not shown, nor removed."""
+        """Known before the log is used: records that other replicas lack are neither shown nor removed."""
         stored = context.home.high_watermark(partition)
         ends = loaded.log_start_offset, loaded.log_end_offset
         self._opened_high_watermark = sidecars.replicated_below(Role.LEADER, stored, *ends)
@@ -70,30 +71,30 @@ class LogState:
         self.unflushed: list[Segment] = []
         """Sealed segments with data above the durable offset."""
         self.new_name_count = 0
-        """How many segments were made whose names nobody flushed then."""
+        """How many segments were created without flushing their names."""
         self._durable_name_count = 0
         self.coming_snapshots: dict[int, list[ProducerSnapshotEntry]] = {}
-        """What was known of the producers at the beginning of segments, and is not yet in a file."""
+        """Producer snapshots as of the base of a segment that are not in a file yet."""
         self.may_wait = True
-        """Whether the present change may wait for an fsync."""
+        """Whether the current change may wait for an fsync."""
         self.has_put_off_roll = False
-        """Whether it would have had to, and did nothing instead."""
+        """Whether a roll would have had to wait, and was put off instead."""
         self.truncations = Truncations()
-        """A flush that began before one says nothing about what came after."""
+        """Counts truncations: a flush that began before one says nothing about later records."""
         self.last_snapshot_offset = -1
         self.replacement_count = 0
-        """How often segments were replaced; it grows when the view shows it."""
+        """How often segments were replaced; it grows after the view shows the change."""
         self._retired: WeakSet[Segment] = WeakSet()
-        """Segments that are no part of the log any more, and under ``.deleted`` names still have readers."""
+        """Segments that left the log and were renamed to ``.deleted``, but still have readers."""
         self.view: LogView
         self.publish()
         self.view_of_clean_stop = self.view if loaded.report.was_clean else None
-        """If it is still the present one, closing has nothing to store: that was done by the last close."""
+        """While this is still the current view, closing has nothing to store: the last close did that."""
 
     @contextmanager
     def _all_or_reopen(self) -> Iterator[None]:
-        """Steps that belong together: an error among them makes the log refuse changes until it is opened
-        again, which reads from disk what is true."""
+        """Steps that belong together: an error in one of them makes the log refuse changes until it is opened
+        again and reads its state from disk."""
         try:
             yield
         except BaseException as error:
@@ -114,7 +115,7 @@ class LogState:
         self._bases = tuple([segment.base_offset for segment in segments])
 
     def publish(self) -> None:
-        """Show the present state to readers, in one assignment."""
+        """Show the current state to readers, in one assignment."""
         if self.role is Role.ALONE:
             self.high_watermark = self.log_end_offset
         stable = high_watermark = self.high_watermark
@@ -141,24 +142,24 @@ class LogState:
 
     @property
     def known_high_watermark(self) -> int:
-        """The high watermark as far as it is known, and so what is stored of it. A log without a role, if it
-        has not grown since it was opened, may be a broker's and one of several replicas there: what is stored
-        of it stays, however much further the log goes."""
+        """The high watermark to store. A log without a role that has not grown since it was opened may belong
+        to a broker, as one of several replicas. Its stored high watermark then stays, even if the log goes
+        further."""
         if self.role is not Role.ALONE or self.log_end_offset > self._opened_end_offset:
             return self.high_watermark
         return max(min(self._opened_high_watermark, self.log_end_offset), self.log_start_offset)
 
     def set_role(self, role: Role) -> None:
-        """Store what the log is from now on, then be it.
+        """Store the log's new role, then take it on.
 
-        The high watermark is stored before the role: a crash in between leaves a log that is alone, of which
-        it says nothing. Where it ceases to be replicated the high watermark moves after the role was stored:
-        a crash in between leaves it where it was, or at the end.
+        The high watermark is stored before the role: a crash in between leaves a log that is alone, for which
+        a high watermark means nothing. When the log stops being replicated, the high watermark moves after
+        the role was stored: a crash in between leaves it where it was, or at the end.
         """
         known = self.known_high_watermark
         if self.role is Role.ALONE:
             self.context.home.store_high_watermark(self.partition, known)
-        with self._all_or_reopen():  # a failure leaves the one role, the other, or who knows
+        with self._all_or_reopen():  # a failure leaves the old role, the new one, or neither
             sidecars.write_role(self.context.files, self.directory, role)
             self._opened_end_offset = -1
             self.role, self.high_watermark = role, known
@@ -166,7 +167,7 @@ class LogState:
             self.publish()
 
     def forget_files(self) -> None:
-        """Let go of all open files; a reader under way keeps what it uses until it is done."""
+        """Close all open files; a reader under way keeps the ones it uses until it is done."""
         self._forget_batches()
         for segment in (*self.segments, *self._retired):
             segment.leave_cache()
@@ -174,13 +175,13 @@ class LogState:
             segment.forget_files()
 
     def lose_files(self) -> None:
-        """The same where another log's files may take the names: nobody looks for them again."""
+        """Like :meth:`forget_files`, if another log's files may take the names: no reader reopens them."""
         for segment in (*self.segments, *self._retired):
             segment.lose_files()
         self.forget_files()
 
     def _forget_batches(self) -> None:
-        """Free what is kept of batches that no reader will ask for again."""
+        """Free the cached batches that no reader will ask for again."""
         self.context.batches.drop([segment.number for segment in self.segments])
 
     # Epochs
@@ -196,7 +197,7 @@ class LogState:
             self.epochs = epochs
 
     def assign_epoch(self, epoch: int) -> None:
-        """A new leader epoch begins at the log end."""
+        """Begin a new leader epoch at the log end."""
         epochs = LeaderEpochs(self.epochs.entries)
         epochs.assign(epoch, self.log_end_offset)
         self.replace_epochs(epochs)
@@ -216,7 +217,7 @@ class LogState:
         raise UnknownLeaderEpochError(f"{told}: it has not heard of the newer one yet")
 
     def follow_epochs(self) -> None:
-        """Go on in the epoch of the batches that a leader has sent."""
+        """Take over the newest epoch of the batches that a leader has sent."""
         latest = self.epochs.latest
         if latest is not None:
             self.leader_epoch = latest.epoch
@@ -227,26 +228,26 @@ class LogState:
         epochs.truncate_from_end(self.log_end_offset)
         self.replace_epochs(epochs)
 
-    # What is made durable behind the records
+    # Made durable after the records
 
     def flush_names(self) -> None:
-        """Make the names of new segments durable. Also without the lock."""
+        """Make the names of new segments durable. Works without the lock, too."""
         count = self.new_name_count
         if count > self._durable_name_count:
             self.context.files.flush_directory(self.directory)
             self._durable_name_count = max(count, self._durable_name_count)
 
     def settle(self) -> None:
-        """Store what the recovery point must not pass and no append has waited for: epochs and snapshots.
-        A crash before it leaves batches that tell the same, above the recovery point."""
+        """Store epochs and snapshots. No append waits for them, but the recovery point must not pass them.
+        After a crash before this step, the batches above the recovery point still tell the same."""
         if not self._are_epochs_stored:
             self.replace_epochs(self.epochs)
         for offset in sorted(self.coming_snapshots):
             self.store_snapshot(offset)
 
     def settle_beginning(self, offset: int) -> None:
-        """The part of :meth:`settle` without which nothing below ``offset``, the base of a segment, may go.
-        It takes little room on a full disk."""
+        """The part of :meth:`settle` that is needed before anything below ``offset``, the base of a segment,
+        may go. It takes little room on a full disk."""
         if not self._are_epochs_stored:
             self.replace_epochs(self.epochs)
         if offset in self.coming_snapshots:
@@ -255,8 +256,8 @@ class LogState:
     # Producer snapshots
 
     def store_snapshot(self, offset: int) -> None:
-        """Write the producers' state as of ``offset``, which is the log end or the base of a segment that
-        was begun since the last :meth:`settle`. A snapshot inside a segment replaces the one before it."""
+        """Write the producers' state as of ``offset``: the log end, or the base of a segment begun since the
+        last :meth:`settle`. A snapshot inside a segment replaces the one before it."""
         entries = self.coming_snapshots.get(offset)
         if entries is None:
             entries = self.producers.snapshot_entries()

@@ -1,8 +1,8 @@
-"""What removes from a log: from its front, from its end, and the files of what was removed.
+"""Removing records from the front or the end of a log, and the files of removed segments.
 
 Files are renamed first, and removed ``file_delete_delay_ms`` later, so that readers under way can go on.
 
-Lock: ``lock`` is held while files are removed; it comes behind the log's lock where both are.
+Lock: ``lock`` is held while files are removed. A thread that needs both takes the log's lock first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from logstore.partition.writing.waits import Waits
 
 
 class Removal:
-    """Of one log."""
+    """The removals of one log."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Removal:
         self._durability = durability
         self.lock = threading.Lock()
         self.waiting: list[str] = []
-        """Files that are to be removed."""
+        """Files still to be removed."""
 
     # From the front
 
@@ -123,15 +123,14 @@ class Removal:
     def schedule_locked(self, paths: list[str]) -> None:
         """Remove these files after the delay."""
         self.waiting += paths
-        self._core.view_of_clean_stop = None  # it is not the present one any more, and would keep them open
+        self._core.view_of_clean_stop = None  # outdated now, and it would keep the files open
         delay_ms = self._core.config.file_delete_delay_ms
         self._context.scheduler.after(
             delay_ms, f"remove files of {self._partition}", lambda: self.remove(paths)
         )
 
     def remove(self, paths: list[str]) -> None:
-        """Remove what is left of them. What the disk refuses to remove is tried again when the log is closed,
-        and by the next open."""
+        """Remove the files that still exist. If the disk refuses, the close and the next open try again."""
         failure: StorageError | None = None
         with self.lock:
             for path in [path for path in paths if path in self.waiting]:

@@ -1,4 +1,4 @@
-"""What replication asks of a log: leader epochs, the log's role, and its high watermark."""
+"""What replication needs from a log: leader epochs, the log's role and its high watermark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from logstore.partition.writing.waits import Waits
 
 
 class Replication:
-    """Of one log."""
+    """The replication state of one log."""
 
     def __init__(
         self, context: LogContext, guard: Guard, waits: Waits, gathering: Gathering, durability: Durability

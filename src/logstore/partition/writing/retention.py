@@ -1,8 +1,8 @@
-"""Which segments may go: a pure decision over sizes and times.
+"""Which segments to delete: a pure decision over sizes and times.
 
 Retention removes a prefix of the log and stops at the first segment that does not qualify. The rules are
-Kafka's: what lies below the log start offset always goes; size and age only under ``cleanup_policy`` delete.
-They follow each other in this order, and each looks at what the former has left.
+Kafka's: segments below the log start offset always go; size and age count only under ``cleanup_policy``
+delete. The rules run in this order, and each looks at what the one before has left.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from logstore.config import TopicConfig
 
 
 class SegmentFacts(NamedTuple):
-    """What retention looks at."""
+    """What retention looks at, for one segment."""
 
     base_offset: int
     next_base_offset: int
-    """Of the next segment; for the last one the log end offset."""
+    """The base offset of the next segment; for the last segment, the log end offset."""
     size_bytes: int
     newest_ms: Callable[[], int]
-    """Largest record timestamp, or the file's modification time if no record has one. Called only if the
-    other rules do not decide: it may open the segment."""
+    """Returns the largest record timestamp, or the file's modification time if no record has one. Called only
+    if the other rules do not decide, because it may open the segment."""
 
 
 class PlannedDeletion(NamedTuple):
@@ -30,9 +30,9 @@ class PlannedDeletion(NamedTuple):
 
     segment_count: int
     size_bytes: int
-    """Of their ``.log`` files."""
+    """The size of their ``.log`` files."""
     log_start_offset: int
-    """Behind it."""
+    """The log start offset after the deletion."""
 
 
 def plan_retention(
@@ -43,7 +43,7 @@ def plan_retention(
     high_watermark: int,
     now_ms: int,
 ) -> int:
-    """How many segments to delete from the front. All of them is a possible answer: the caller rolls first.
+    """How many segments to delete from the front. It may be all of them: the caller then rolls first.
 
     A segment must lie below the high watermark, and an empty last segment never goes.
     """
@@ -78,7 +78,7 @@ def _count_below(segments: Sequence[SegmentFacts], log_start_offset: int, *, is_
 
 
 def _count_over_size(segments: Sequence[SegmentFacts], deletable: int, retention_bytes: int) -> int:
-    """Delete while the rest is still at or above the limit: the log keeps between the limit and one segment
+    """Delete while the rest is still at or above the limit: the log keeps the limit or up to one segment
     more."""
     if retention_bytes < 0:
         return 0

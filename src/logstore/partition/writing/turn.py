@@ -1,6 +1,6 @@
-"""One compaction of a log at a time, and none any more when the log goes.
+"""Compactions of a log take turns, and the one under way stops when the log is closed.
 
-Lock: ``_lock`` is held for as long as a compaction runs, and by nobody who holds the log's lock.
+Lock: ``_lock`` is held while a compaction runs. Never take it with the log's lock held.
 """
 
 from __future__ import annotations
@@ -14,24 +14,27 @@ from logstore.turns import Latch
 
 
 class CompactionTurn:
-    """Entered by whoever compacts the log; waits for the one before."""
+    """The right to compact the log. Entering it waits for the compaction before."""
 
     def __init__(self, partition: TopicPartition) -> None:
         self._partition = partition
         self._lock = threading.Lock()
         self._thread_id: int | None = None
-        """Whose turn it is, or, where the lock is free, was when an interrupt came."""
+        """The thread whose turn it is. If the lock is free: the thread that an interrupt stopped."""
         self._ended = Latch()
 
     def own_lock(self) -> threading.Lock:
-        """The lock, which goes in front of the turn in a ``with`` statement: waits for the one before. The
-        interpreter releases it there by itself; an interrupt in a function of ours could leave it held.
+        """The lock, to be named before the turn in a ``with`` statement; it waits for the compaction before.
+        There the interpreter itself releases the lock; an interrupt in one of our functions could leave it
+        held.
 
         Raises:
-            UsageError: this thread is at it already.
+            UsageError: this thread is compacting the log already.
         """
         if self._lock.locked() and self._thread_id == threading.get_ident():
-            raise UsageError(f"a compaction of {self._partition} was called by what its progress calls")
+            raise UsageError(
+                f"a progress callback of {self._partition} called compact() or erase() while one is running"
+            )
         return self._lock
 
     def __enter__(self) -> None:
@@ -48,26 +51,26 @@ class CompactionTurn:
         return self._lock.locked()
 
     def sleep(self, delay_ms: int) -> None:
-        """For the compaction: do nothing for a while. Ends at once when the log goes.
+        """Pause the compaction. Ends at once when the log is closed.
 
         Raises:
-            ClosedError: it does.
+            ClosedError: the log is closed.
         """
         self._ended.wait(delay_ms / 1000)
         self.check()
 
     def check(self) -> None:
-        """Called by the compaction, after every step.
+        """The compaction calls this after every step.
 
         Raises:
-            ClosedError: the log is going: leave nothing behind, at once.
+            ClosedError: the log is being closed: clean up and stop at once.
         """
         if self._ended.is_open:
             raise ClosedError(f"{self._partition} was closed, or its topic deleted, while it was compacted")
 
     def end(self) -> None:
-        """Make the compaction under way stop, and wait until it has cleaned up. There will be no other. Not
-        for whoever holds the log's lock; what the compaction itself calls does not wait."""
+        """Stop the compaction under way, wait until it has cleaned up, and allow no other. Do not call it
+        with the log's lock held. A call from inside the compaction does not wait."""
         self._ended.open()
         if self._thread_id != threading.get_ident():
             with self._lock:

@@ -1,10 +1,11 @@
-"""Who waits for a log to change: threads, and whoever has no thread to spare for it.
+"""Waiting for a log to change, with a thread or without one.
 
 A wait without a thread is an entry that a change of the log completes and the clock expires: a long poll that
-wants a record, an acknowledgement that wants it durable or replicated. A thousand of them cost no thread.
+waits for a record, or an acknowledgement that waits until the record is durable or replicated. A thousand of
+them cost no thread.
 
-Lock: ``_lock`` guards who waits. It is taken with or without the log's lock, and neither that nor a callback
-is waited for behind it.
+Lock: ``_lock`` guards the waits. It may be taken with or without the log's lock. While it is held, the log's
+lock is never taken and no callback runs.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from logstore.schedule import Task
 from logstore.warning import warn
 
 Done = Callable[[bool], object]
-"""Called once: with True if the log reached the offset, with False if the time was over, or the log closed or
+"""Called once: with True if the log reached the offset, with False after the timeout, or if the log closed or
 failed."""
 
 
@@ -59,7 +60,7 @@ class Wait:
 
 
 def _call(action: Callable[[], object], name: str) -> None:
-    """What a user has given must not stop a change of the log half-way."""
+    """Call a user's function: an exception in it must not stop a change of the log half-way."""
     try:
         action()
     except Exception as error:
@@ -67,7 +68,7 @@ def _call(action: Callable[[], object], name: str) -> None:
 
 
 class Waits:
-    """Of one log."""
+    """The waits for one log."""
 
     __slots__ = (
         "_callbacks",
@@ -94,7 +95,7 @@ class Waits:
         self._numbers = itertools.count()
         self._has_ended = False
         self.is_watched = False
-        """Whether anybody is to be told: an append need not call :meth:`notify` for nobody."""
+        """Whether anything waits. If not, an append need not call :meth:`notify`."""
 
     def notify(self, view: LogView) -> None:
         """The log has changed to this view."""
@@ -158,10 +159,10 @@ class Waits:
         view: Callable[[], LogView],
         timeout_ms: int | None,
     ) -> Wait:
-        """See :meth:`.Log.when`. ``view`` gives the present one; asked when no change can be missed."""
+        """See :meth:`.Log.when`. ``view`` returns the current view, called once no change can be missed."""
         entry = Wait(offset, isolation, done, self._lock)
         with self._lock:
-            self.is_watched = True  # before the view is looked at: whoever changes it then comes here
+            self.is_watched = True  # before reading the view: a later change then calls notify
             is_reached = view().limit_of(isolation) >= offset
             is_over = is_reached or self._has_ended
             if not is_over:
@@ -187,7 +188,7 @@ class Waits:
             self._look_locked()
 
     def end(self) -> None:
-        """The log is closed, or has failed: it gets nowhere any more."""
+        """End all waits: the log is closed or has failed, and will not grow any more."""
         with self._lock:
             self._has_ended = True
             entries, self._entries = self._entries, {}

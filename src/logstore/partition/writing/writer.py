@@ -1,8 +1,8 @@
-"""The writer of one log: the parts of which it is made, and its end.
+"""The writer of one log: its parts, and closing it.
 
-What may change is :attr:`LogWriter.guard`'s, what is known :attr:`~LogWriter.core`'s, what gathers
-:attr:`~LogWriter.gathering`'s, what is durable :attr:`~LogWriter.durability`'s. Compaction, erasing and
-checks work with these parts; :class:`~logstore.partition.log.Log` is their public face.
+:attr:`LogWriter.guard` decides whether the log may change, :attr:`~LogWriter.core` holds its state,
+:attr:`~LogWriter.gathering` the single appends, and :attr:`~LogWriter.durability` flushes. Compaction,
+erasing and checks work with these parts; :class:`~logstore.partition.log.Log` is their public face.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from logstore.partition.writing.waits import Done, Wait, Waits
 
 
 class LogWriter:
-    """Of one log. Its parts may be used from many threads, as each says."""
+    """The writer of one log. Its parts may be used from many threads, as each says."""
 
     def __init__(
         self,
@@ -68,30 +68,32 @@ class LogWriter:
         )
         self.replication = Replication(context, self.guard, self.waits, self.gathering, self.durability)
         self.turn = CompactionTurn(partition)
-        """Of whoever compacts or erases."""
+        """Compactions and erasures take turns by it."""
         self.on_close: Callable[[], None] | None = None
-        """What is done after the log was closed, once."""
+        """Called once, after the log was closed."""
 
     # What readers see
 
     def current_view(self) -> LogView:
-        """What was gathered is written first, so that everybody reads what he appended. If the disk refuses,
-        reading goes on without it; the next append and the next flush say why."""
+        """The view for a read. Gathered records are written first, so that every thread reads its own
+        appends. If the disk refuses, reading goes on without them; the next append and the next flush say
+        why."""
         self.guard.check_usable()
         gathered = self.gathering.rows
         if gathered.row_count and self.guard.failure is None:
             with contextlib.suppress(StorageError), self.guard.own_lock(), self.guard:
-                if not gathered.has_failed:  # which before we had the lock says: or is being written
+                if not gathered.has_failed:  # without the lock it may also mean: being written
                     self.gathering.drain_locked()
         return self.core.view
 
     def published_view(self) -> LogView:
-        """What was written, and nothing hurried."""
+        """The view of what is written already; gathered records are left to gather."""
         self.guard.check_usable()
         return self.core.view
 
     def known_view(self) -> LogView:
-        """The offsets with what still gathers, which is left to gather. Not of rows that the disk refused."""
+        """The offsets, counting the records that still gather and are left to gather. Records that the disk
+        refused do not count."""
         self.guard.check_usable()
         rows, core = self.gathering.rows, self.core
         if not rows.row_count:
@@ -166,7 +168,7 @@ class LogWriter:
                 if not self.guard.is_closed:
                     self._close_locked()
         finally:
-            # without the lock: the background thread may be waiting for it, and is waited for
+            # without the lock: on_close waits for the background thread, which may be waiting for the lock
             on_close = self.on_close  # once: another thread may be closing, too
             if on_close is not None and self.guard.is_closed:  # else an interrupt came first
                 on_close()
@@ -185,7 +187,7 @@ class LogWriter:
                 self._check_durable_locked()
             self.removal.remove(list(self.removal.waiting))
         except BaseException as error:
-            self.guard.poison(error)  # so that nobody calls this a clean stop
+            self.guard.poison(error)  # so that this does not count as a clean stop
             raise
         finally:
             self.guard.is_closed = True
@@ -202,8 +204,8 @@ class LogWriter:
         view = self.core.view
         if view.durable_offset < view.log_end_offset or self.gathering.rows.row_count:
             raise self.guard.reopen_required(
-                f"{self.partition} is closed, but nobody knows whether what was appended from offset "
-                f"{view.durable_offset} on will survive a power cut; open it again to find out"
+                f"{self.partition} is closed, but records from offset {view.durable_offset} on "
+                "may not survive a power cut; open it again to find out"
             )
 
     def abandon(self) -> None:
@@ -211,7 +213,7 @@ class LogWriter:
         self.turn.end()
         with self.guard.lock, self.removal.lock:
             self.guard.is_closed = True
-            self.gathering.rows.close_gate()  # last: whoever opens it looks afterwards whether it is closed
+            self.gathering.rows.close_gate()  # last: a thread that opens the gate then checks is_closed
             self.core.lose_files()
         self.waits.end()
 
@@ -219,8 +221,8 @@ class LogWriter:
 def open_writer(
     context: LogContext, directory: str, partition: TopicPartition, config: TopicConfig, loaded: LoadedLog
 ) -> LogWriter:
-    """The writer of a log that was loaded. After a recovery everything that was found is made durable, and
-    ready to be checkpointed: a crash right after needs no second recovery."""
+    """The writer of a loaded log. After a recovery, everything found is made durable and prepared for the
+    checkpoint: a crash right after needs no second recovery."""
     writer = LogWriter(context, directory, partition, config, loaded)
     if not loaded.report.was_clean:
         writer.durability.prepare_checkpoint()

@@ -1,0 +1,62 @@
+"""Requests about the offsets that groups have committed."""
+
+from __future__ import annotations
+
+from logstore.broker.codes import ErrorCode
+from logstore.broker.failures import code_of
+from logstore.broker.offsets.committed import CommittedOffsets
+from logstore.broker.requests import (
+    OffsetCommitRequest,
+    OffsetCommitResult,
+    OffsetFetchRequest,
+    OffsetFetchResult,
+)
+from logstore.errors import LogstoreError
+from logstore.logdir.directory import LogDirectory
+from logstore.model import OffsetAndMetadata, TopicPartition
+
+
+def offset_commit(
+    directory: LogDirectory, committed: CommittedOffsets, request: OffsetCommitRequest
+) -> OffsetCommitResult:
+    """Commit the offsets of the partitions that there are, in one batch."""
+    errors = {each: _check(directory, committed, each, value) for each, value in request.offsets.items()}
+    good = {each: value for each, value in request.offsets.items() if errors[each] is ErrorCode.NONE}
+    if good:
+        try:
+            committed.commit(request.group, good)
+        except LogstoreError as error:
+            code = code_of(error)
+            return OffsetCommitResult({**errors, **dict.fromkeys(good, code)}, str(error))
+    return OffsetCommitResult(errors)
+
+
+def _check(
+    directory: LogDirectory, committed: CommittedOffsets, partition: TopicPartition, value: OffsetAndMetadata
+) -> ErrorCode:
+    if committed.is_metadata_too_large(value.metadata):
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    try:
+        count = directory.topic(partition.topic).partition_count
+    except LogstoreError as error:
+        return code_of(error)
+    if 0 <= partition.partition < count:
+        return ErrorCode.NONE
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def offset_fetch(committed: CommittedOffsets, request: OffsetFetchRequest) -> OffsetFetchResult:
+    """What the group has committed."""
+    try:
+        found = committed.fetch(request.group, request.partitions)
+        unstable = committed.unstable(request.group) if request.require_stable else frozenset()
+    except LogstoreError as error:
+        return OffsetFetchResult(code_of(error), message=str(error))
+    offsets = {
+        each: OffsetAndMetadata(
+            value.offset, value.metadata, value.leader_epoch if value.leader_epoch >= 0 else None
+        )
+        for each, value in found.items()
+        if each not in unstable
+    }
+    return OffsetFetchResult(ErrorCode.NONE, offsets, unstable)

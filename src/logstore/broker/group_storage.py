@@ -1,0 +1,132 @@
+"""The groups of a directory: their coordinator, and the topic that it keeps them in.
+
+The members that run in this process end with it. The next process that opens the directory removes them from
+their groups, instead of waiting for their session timeouts. Static members (KIP-345) are expected back.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from logstore.broker.codes import ErrorCode
+from logstore.broker.failures import code_of
+from logstore.broker.groups.coordinator import GroupCoordinator
+from logstore.broker.groups.requests import Done, LeaveGroup, LeavingMember
+from logstore.broker.groups.snapshots import GroupSnapshot, MemberSnapshot
+from logstore.broker.groups.timers import ScheduledTimers
+from logstore.broker.offsets.committed import CommittedOffsets
+from logstore.errors import LogstoreError
+from logstore.format.messages.group_records import GroupMetadataValue, MemberMetadata
+from logstore.schedule import Scheduler
+
+HERE: Final = "in-process"
+"""The client host of members that run in the process of their broker."""
+
+
+class TopicStorage:
+    """Keeps groups in ``__consumer_offsets``."""
+
+    def __init__(self, committed: CommittedOffsets, scheduler: Scheduler) -> None:
+        self._committed = committed
+        self._scheduler = scheduler
+
+    def store(self, snapshot: GroupSnapshot, done: Done[ErrorCode]) -> None:
+        """See :class:`~logstore.broker.groups.snapshots.GroupStorage`. The background writes it."""
+        self._write(snapshot.group_id, _value_of(snapshot), done)
+
+    def delete(self, group_id: str, done: Done[ErrorCode]) -> None:
+        """The same, with the offsets that the group has committed."""
+        self._write(group_id, None, done)
+
+    def _write(self, group_id: str, value: GroupMetadataValue | None, done: Done[ErrorCode]) -> None:
+        def write() -> None:
+            try:
+                if value is None:
+                    self._committed.delete(group_id, None)
+                self._committed.store_group(group_id, value)
+            except LogstoreError as error:
+                done(code_of(error))
+            else:
+                done(ErrorCode.NONE)
+
+        if self._scheduler.has_no_threads:  # nobody would do it while the caller waits
+            write()
+            return
+        try:
+            self._scheduler.after(0, f"store group {group_id}", write, is_waiting=True)
+        except LogstoreError:
+            done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+def open_coordinator(committed: CommittedOffsets) -> GroupCoordinator:
+    """The coordinator, with the groups that are stored.
+
+    Raises:
+        CorruptionError, UnsupportedVersionError: they cannot be read.
+    """
+    context = committed.context
+    storage = TopicStorage(committed, context.scheduler)
+    coordinator = GroupCoordinator(storage, ScheduledTimers(context.scheduler, context.clock))
+    stored = committed.load_groups()
+    known = [_snapshot_of(group_id, value) for group_id, value in stored.items()]
+    known += [
+        GroupSnapshot(each, "", 0, None, None, -1, ()) for each in committed.groups() if each not in stored
+    ]
+    coordinator.restore(known)
+    for snapshot in known:
+        gone = tuple(
+            LeavingMember(each.member_id)
+            for each in snapshot.members
+            if each.client_host == HERE and each.instance_id is None
+        )
+        if gone:
+            coordinator.leave_group(LeaveGroup(snapshot.group_id, gone), lambda _: None)
+    return coordinator
+
+
+def _value_of(snapshot: GroupSnapshot) -> GroupMetadataValue:
+    return GroupMetadataValue(
+        protocol_type=snapshot.protocol_type,
+        generation=snapshot.generation,
+        protocol=snapshot.protocol,
+        leader=snapshot.leader_id,
+        current_state_timestamp_ms=snapshot.state_timestamp_ms,
+        members=tuple(
+            MemberMetadata(
+                member_id=each.member_id,
+                group_instance_id=each.instance_id,
+                client_id=each.client_id,
+                client_host=each.client_host,
+                rebalance_timeout_ms=each.rebalance_timeout_ms,
+                session_timeout_ms=each.session_timeout_ms,
+                subscription=each.subscription,
+                assignment=each.assignment,
+            )
+            for each in snapshot.members
+        ),
+    )
+
+
+def _snapshot_of(group_id: str, value: GroupMetadataValue) -> GroupSnapshot:
+    members = tuple(
+        MemberSnapshot(
+            each.member_id,
+            each.group_instance_id,
+            each.client_id,
+            each.client_host,
+            each.rebalance_timeout_ms,
+            each.session_timeout_ms,
+            each.subscription,
+            each.assignment,
+        )
+        for each in value.members
+    )
+    return GroupSnapshot(
+        group_id,
+        value.protocol_type,
+        value.generation,
+        value.protocol,
+        value.leader,
+        value.current_state_timestamp_ms,
+        members,
+    )

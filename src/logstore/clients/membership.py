@@ -1,0 +1,315 @@
+"""A consumer's membership in a group: it joins, gets partitions, stays alive, and leaves.
+
+Has no thread: :meth:`Membership.step` does what can be done now, and tells what it waits for. The consumer
+calls it in each poll. A member that is not heard of for ``max_poll_interval_ms`` loses its partitions to the
+others. The protocol is Kafka's classic one.
+
+The rebalance protocol is that of the assignors (KIP-429). Eager members give up everything before they join.
+Cooperative ones keep what they have, give up what others get, and join once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any, Final
+
+from logstore.broker.broker import Broker
+from logstore.broker.codes import ErrorCode
+from logstore.broker.failures import RETRIABLE, error_of
+from logstore.broker.group_storage import HERE
+from logstore.broker.groups.requests import (
+    GroupProtocol,
+    Heartbeat,
+    JoinGroup,
+    JoinGroupResult,
+    LeaveGroup,
+    LeavingMember,
+    SyncGroup,
+    SyncGroupResult,
+)
+from logstore.broker.pending import Pending
+from logstore.clients.assignors import Assignor, RebalanceProtocol, Subscription, common_protocol
+from logstore.clients.settings import ConsumerConfig
+from logstore.clock import Clock
+from logstore.errors import FencedError
+from logstore.format.messages.consumer_protocol import (
+    PROTOCOL_TYPE,
+    ConsumerProtocolAssignment,
+    by_topic,
+    decode_assignment,
+    encode_assignment,
+    ungrouped,
+)
+from logstore.model import TopicPartition
+
+_CLIENT_ID: Final = "logstore"
+_RETRY_MS: Final = 100
+
+
+class _Phase(Enum):
+    """What a member does."""
+
+    OUTSIDE = "outside"
+    """It is to join."""
+    JOINING = "joining"
+    SYNCING = "syncing"
+    MEMBER = "member"
+
+
+class Membership:
+    """Of one consumer."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        group: str,
+        topics: Sequence[str],
+        *,
+        assignors: Sequence[Assignor],
+        instance_id: str | None,
+        config: ConsumerConfig,
+        clock: Clock,
+        count_partitions: Callable[[Sequence[str]], dict[str, int]],
+        give_up: Callable[[Sequence[TopicPartition], bool], object],
+        take: Callable[[Sequence[TopicPartition]], object],
+    ) -> None:
+        """
+        Args:
+            count_partitions: how many partitions topics have.
+            give_up: called with partitions that are no longer the member's; and whether they are lost, so
+                that nothing can be committed for them any more.
+            take: called with new partitions.
+        """
+        self._broker = broker
+        self._group = group
+        self._topics = frozenset(topics)
+        self._assignors = tuple(assignors)
+        self._protocol = common_protocol(assignors)
+        self._instance_id = instance_id
+        self._config = config
+        self._clock = clock
+        self._count_partitions = count_partitions
+        self._give_up = give_up
+        self._take = take
+        self._phase = _Phase.OUTSIDE
+        self._joining: Pending[JoinGroupResult] | None = None
+        self._syncing: Pending[SyncGroupResult] | None = None
+        self._joined: JoinGroupResult | None = None
+        self._counts: dict[str, int] = {}
+        self._next_ms = -1
+        """When to try again, or to give a sign of life."""
+        self.member_id = ""
+        self.generation = -1
+        self.owned: tuple[TopicPartition, ...] = ()
+        """The partitions that it has."""
+        self._last: tuple[TopicPartition, ...] = ()
+        """Its last assignment, also after it was given up for the next."""
+        self._last_generation = -1
+
+    # What the consumer asks
+
+    @property
+    def is_member(self) -> bool:
+        """Whether its partitions are known."""
+        return self._phase is _Phase.MEMBER
+
+    @property
+    def waits_for(self) -> Pending[Any] | None:
+        """What it waits for, if it is joining."""
+        return self._joining or self._syncing
+
+    def wait_ms(self) -> int:
+        """In how many milliseconds :meth:`step` has something to do."""
+        return max(self._next_ms - self._clock.monotonic_ms(), 0)
+
+    def step(self) -> bool:
+        """Do what can be done now. Returns whether that was anything but waiting.
+
+        Raises:
+            FencedError: another member has the same ``group_instance_id`` now.
+            LogstoreError: the group does not take the member; says why.
+        """
+        if self._phase is _Phase.MEMBER:
+            return self._stay_alive()
+        if self._phase is _Phase.OUTSIDE:
+            return self._join()
+        return self._finish_joining() if self._phase is _Phase.JOINING else self._finish_syncing()
+
+    def rejoin(self) -> None:
+        """Join once more, to get other partitions."""
+        self._outside()
+
+    def leave(self) -> None:
+        """Leave, so that others get the partitions at once. A static member stays, for it comes back."""
+        for pending in (self._joining, self._syncing):
+            if pending is not None:
+                pending.cancel()
+        self._joining = self._syncing = None
+        if self.member_id and self._instance_id is None:
+            self._broker.leave_group(LeaveGroup(self._group, (LeavingMember(self.member_id),)))
+        self._forget()
+
+    # Joining
+
+    def _join(self) -> bool:
+        if self._clock.monotonic_ms() < self._next_ms:
+            return False
+        if self._protocol is RebalanceProtocol.EAGER and self.owned:
+            owned, self.owned = self.owned, ()
+            self._give_up(owned, False)
+        metadata = [
+            GroupProtocol(
+                each.name,
+                Subscription(
+                    topics=self._topics,
+                    owned=self.owned,
+                    generation=self._last_generation,
+                    user_data=each.subscription_user_data(self._topics, self._last, self._last_generation),
+                ).encode(),
+            )
+            for each in self._assignors
+        ]
+        request = JoinGroup(
+            self._group,
+            PROTOCOL_TYPE,
+            tuple(metadata),
+            self._config.max_poll_interval_ms,
+            self._config.max_poll_interval_ms,
+            self.member_id,
+            self._instance_id,
+            client_id=_CLIENT_ID,
+            client_host=HERE,
+            can_skip_assignment=True,
+        )
+        self._joining, self._phase = self._broker.join_group(request), _Phase.JOINING
+        self._finish_joining()
+        return True
+
+    def _finish_joining(self) -> bool:
+        result = None if self._joining is None else self._joining.poll()
+        if result is None:
+            return False
+        self._joining = None
+        if result.error is not ErrorCode.NONE:
+            return self._refused(result.error)
+        self.member_id, self.generation, self._joined = result.member_id, result.generation, result
+        assignments = {}
+        if result.leader_id == result.member_id and not result.skip_assignment:
+            assignments = self._assign(result)
+        request = SyncGroup(
+            self._group,
+            result.generation,
+            result.member_id,
+            self._instance_id,
+            result.protocol_type,
+            result.protocol,
+            assignments,
+        )
+        self._syncing, self._phase = self._broker.sync_group(request), _Phase.SYNCING
+        self._finish_syncing()
+        return True
+
+    def _assign(self, joined: JoinGroupResult) -> dict[str, bytes]:
+        """What the leader decides for all."""
+        assignor = next(each for each in self._assignors if each.name == joined.protocol)
+        members = {
+            each.member_id: Subscription.decode(each.metadata, instance_id=each.instance_id)
+            for each in joined.members
+        }
+        topics = sorted(set().union(*(each.topics for each in members.values())))
+        self._counts = self._count_partitions(topics)
+        assigned = assignor.assign(self._counts, members)
+        return {
+            member_id: encode_assignment(ConsumerProtocolAssignment(by_topic(sorted(partitions))))
+            for member_id, partitions in assigned.items()
+        }
+
+    def _finish_syncing(self) -> bool:
+        result = None if self._syncing is None else self._syncing.poll()
+        if result is None:
+            return False
+        self._syncing = None
+        if result.error is not ErrorCode.NONE:
+            return self._refused(result.error)
+        self._phase = _Phase.MEMBER
+        self._next_ms = self._clock.monotonic_ms() + self._config.heartbeat_interval_ms
+        assigned = (
+            ()
+            if not result.assignment
+            else ungrouped(decode_assignment(result.assignment).assigned_partitions)
+        )
+        self._last, self._last_generation = tuple(assigned), self.generation
+        gone = tuple(each for each in self.owned if each not in assigned)
+        new = tuple(each for each in assigned if each not in self.owned)
+        self.owned = tuple(assigned)
+        if gone:
+            self._give_up(gone, False)
+            self._outside()  # so that others can have them
+        self._take(new)
+        return True
+
+    # Being a member
+
+    def _stay_alive(self) -> bool:
+        now_ms = self._clock.monotonic_ms()
+        if now_ms < self._next_ms:
+            return False
+        self._next_ms = now_ms + self._config.heartbeat_interval_ms
+        beat = Heartbeat(self._group, self.generation, self.member_id, self._instance_id)
+        answer = self._broker.heartbeat(beat).poll()
+        if answer not in (None, ErrorCode.NONE):
+            self._refused(answer)
+            return True
+        if self._is_leader and self._count_partitions(sorted(self._counts)) != self._counts:
+            self._outside()
+            return True
+        return False
+
+    @property
+    def _is_leader(self) -> bool:
+        return self._joined is not None and self._joined.leader_id == self.member_id and bool(self._counts)
+
+    def refused(self, error: ErrorCode) -> None:
+        """The coordinator has refused something of the member: it joins once more, if that helps.
+
+        Raises:
+            FencedError: another member has its ``group_instance_id``.
+        """
+        self._refused(error)
+
+    def _refused(self, error: ErrorCode) -> bool:
+        if error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION):
+            self._lose()
+            if error is ErrorCode.UNKNOWN_MEMBER_ID:
+                self.member_id = ""
+            self._outside()
+            return True
+        if error is ErrorCode.REBALANCE_IN_PROGRESS:
+            self._outside()
+            return True
+        if error in RETRIABLE:
+            self._outside()
+            self._next_ms = self._clock.monotonic_ms() + _RETRY_MS
+            return False
+        self._lose()
+        self._forget()
+        if error is ErrorCode.FENCED_INSTANCE_ID:
+            raise FencedError(
+                f"another consumer of group {self._group!r} has the group_instance_id {self._instance_id!r}"
+            )
+        raise error_of(error, f"group {self._group!r} does not take the consumer: {error.name}")
+
+    def _lose(self) -> None:
+        """Others may have the partitions already."""
+        owned, self.owned = self.owned, ()
+        self._last, self._last_generation = (), -1
+        if owned:
+            self._give_up(owned, True)
+
+    def _outside(self) -> None:
+        self._phase, self._next_ms = _Phase.OUTSIDE, -1
+
+    def _forget(self) -> None:
+        self.member_id, self.generation, self.owned = "", -1, ()
+        self._outside()

@@ -1,0 +1,307 @@
+"""Consumers of a group, on a clock set by hand unless a test says otherwise."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from itertools import chain
+
+import pytest
+
+import logstore
+from logstore.broker.local import LocalBroker
+from logstore.clients.consumer import Consumer
+from logstore.clients.settings import ConsumerConfig
+from logstore.config import StoreConfig
+from logstore.errors import FencedError, InvalidConfigError, RetriableError, UnknownTopicError, UsageError
+from logstore.logdir.directory import LogDirectory
+from logstore.model import TopicPartition
+from logstore.testing import ManualClock, MemoryFiles
+
+ASSIGNORS = ["range", "roundrobin", "sticky", "cooperative-sticky"]
+
+
+class World:
+    """A store with a topic, and members that are known by their names."""
+
+    def __init__(self, *, partitions=6, assignors=("cooperative-sticky",), files=None):
+        self.files = files or MemoryFiles()
+        self.clock = ManualClock()
+        self.assignors = assignors
+        self.members = {}
+        self.told = []
+        self.open()
+        if "t" not in self.directory.topic_names():
+            self.directory.create_topic("t", partitions, None)
+
+    def open(self):
+        self.directory = LogDirectory("/data", files=self.files, clock=self.clock, config=StoreConfig())
+        self.broker = LocalBroker(self.directory)
+
+    def join(self, name, *, group="g", topics=("t",), **settings):
+        def tell(what):
+            return lambda partitions: self.told.append((name, what, sorted(p.partition for p in partitions)))
+
+        self.members[name] = Consumer(
+            self.broker,
+            topics,
+            group=group,
+            config=ConsumerConfig(**settings),
+            clock=self.clock,
+            assignors=self.assignors,
+            on_assigned=tell("assigned"),
+            on_revoked=tell("revoked"),
+            on_lost=tell("lost"),
+        )
+        return self.members[name]
+
+    def pass_time(self, ms):
+        self.clock.advance(ms)
+        self.directory.context.scheduler.run_due()
+
+    def settle(self, *names):
+        """Let these members, or all, poll until nothing changes any more."""
+        for _ in range(12):
+            for name in names or list(self.members):
+                self.members[name].poll(timeout=0)
+            self.pass_time(3_000)
+
+    def owned(self):
+        """The partitions' numbers by member."""
+        return {
+            name: sorted(each.partition for each in member.assignment)
+            for name, member in self.members.items()
+        }
+
+    def append(self, count, start=0):
+        for number in range(start, start + count):
+            log = self.directory.log(TopicPartition("t", number % 6))
+            log.extend([b"%d" % number])
+
+
+@pytest.mark.parametrize("assignor", ASSIGNORS)
+def test_members_divide_the_partitions_and_get_others_when_some_come_and_go(assignor):
+    world = World(assignors=[assignor])
+    world.join("a")
+    world.settle()
+    assert world.owned() == {"a": [0, 1, 2, 3, 4, 5]}
+    world.join("b")
+    world.settle()
+    world.join("c")
+    world.settle()
+    owned = world.owned()
+    assert sorted(chain(*owned.values())) == [0, 1, 2, 3, 4, 5]
+    assert {len(each) for each in owned.values()} == {2}
+    world.members.pop("b").close()
+    world.settle()
+    owned = world.owned()
+    assert sorted(chain(*owned.values())) == [0, 1, 2, 3, 4, 5]
+    assert {len(each) for each in owned.values()} == {3}
+
+
+def test_cooperative_members_keep_what_they_keep():
+    world = World()
+    world.join("a")
+    world.settle()
+    world.told.clear()
+    world.join("b")
+    world.settle()
+    kept = world.owned()["a"]
+    assert len(kept) == 3
+    revoked = [set(partitions) for name, what, partitions in world.told if (name, what) == ("a", "revoked")]
+    assert revoked == [set(range(6)) - set(kept)]
+
+
+def test_eager_members_give_up_everything_first():
+    world = World(assignors=["range"])
+    world.join("a")
+    world.settle()
+    world.told.clear()
+    world.join("b")
+    world.settle()
+    assert world.told[0] == ("a", "revoked", [0, 1, 2, 3, 4, 5])
+    assert ("a", "assigned", [0, 1, 2]) in world.told
+    assert ("b", "assigned", [3, 4, 5]) in world.told
+
+
+def test_a_member_that_does_not_poll_loses_its_partitions():
+    world = World()
+    for name in "ab":
+        world.join(name, max_poll_interval_ms=10_000)
+    world.settle()
+    stalled = world.members.pop("b")
+    world.settle("a")
+    assert world.owned() == {"a": [0, 1, 2, 3, 4, 5]}
+    with pytest.raises(RetriableError, match="rebalances"):
+        stalled.commit(dict.fromkeys(stalled.assignment, 0))
+    assert [what for name, what, _ in world.told if name == "b"][-1] == "lost"
+    assert stalled.assignment == ()
+
+
+def test_new_partitions_are_assigned():
+    world = World(partitions=2)
+    for name in "ab":
+        world.join(name)
+    world.settle()
+    world.directory.add_partitions("t", 6)
+    world.settle()
+    assert sorted(chain(*world.owned().values())) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_static_member_comes_back_without_a_rebalance():
+    world = World()
+    for name in "ab":
+        world.join(name, group_instance_id=name)
+    world.settle()
+    before = world.owned()
+    world.members.pop("b").close()
+    world.told.clear()
+    world.settle("a")
+    world.join("b", group_instance_id="b")
+    world.settle()
+    assert world.owned() == before
+    assert [each for each in world.told if each[0] == "a"] == []
+
+
+def test_a_second_member_with_the_same_instance_id_fences_the_first():
+    world = World()
+    first = world.join("a", group_instance_id="x")
+    world.settle()
+    world.join("b", group_instance_id="x")
+    world.settle("b")
+    with pytest.raises(FencedError, match="group_instance_id 'x'"):
+        world.settle("a")
+    assert first.assignment == ()
+
+
+def test_the_group_goes_on_after_a_restart():
+    world = World()
+    world.append(60)
+    member = world.join("a", auto_offset_reset="earliest")
+    seen = []
+    while len(seen) < 30:
+        seen += member.poll(timeout=0, max_records=5)
+    member.commit()
+    world.members.clear()
+    world.directory.close()  # the member is not closed: its process has died
+    world.open()
+    member = world.join("b")
+    world.pass_time(0)
+    seen += member.drain()
+    assert sorted(int(record.value) for record in seen) == list(range(60))
+
+
+def test_commits_of_members_name_their_generation():
+    world = World()
+    member = world.join("a")
+    world.append(6)
+    world.settle()
+    member.commit()
+    assert {each.partition: value.offset for each, value in member.committed().items()} == dict.fromkeys(
+        range(6), 1
+    )
+    alone = Consumer(world.broker, partitions=[("t", 0)], group="g", clock=world.clock)
+    alone.poll(timeout=0)
+    with pytest.raises(UsageError, match="group 'g'"):
+        alone.commit()
+
+
+def test_what_is_wrong_is_said_at_once():
+    world = World()
+    with pytest.raises(UnknownTopicError, match="no topic 'x'"):
+        world.join("a", topics=["x"])
+    world.assignors = ["best"]
+    with pytest.raises(InvalidConfigError, match="no assignor 'best'"):
+        world.join("a")
+
+
+@pytest.mark.parametrize("assignor", ASSIGNORS)
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_members_do_no_record_is_missed_and_no_partition_has_two(seed, assignor):
+    """At least once: each record is read by somebody, and what was committed does not come again."""
+    chance = random.Random(seed)
+    world = World(assignors=[assignor])
+    names = iter(range(1000))
+    read, count, committed = {}, 0, set()
+    for _ in range(150):
+        action = chance.random()
+        if action < 0.15 and len(world.members) < 5:
+            world.join(str(next(names)), max_poll_interval_ms=20_000)
+        elif action < 0.2 and world.members:
+            world.members.pop(chance.choice(list(world.members))).close()
+        elif action < 0.23 and world.members:
+            world.members.pop(chance.choice(list(world.members)))  # is never heard of again
+        elif action < 0.4:
+            new = chance.randint(1, 10)
+            world.append(new, count)
+            count += new
+        elif world.members:
+            member = world.members[chance.choice(list(world.members))]
+            found = member.poll(timeout=0, max_records=chance.randint(1, 10))
+            for record in found:
+                assert record.value not in committed
+                read[record.value] = read.get(record.value, 0) + 1
+            if chance.random() < 0.5 and found:
+                try:
+                    member.commit(found[-1])
+                    committed |= {record.value for record in found}
+                except (RetriableError, UsageError):  # they are another's by now
+                    pass
+        world.pass_time(chance.choice([0, 10, 1000, 3000]))
+        owned = [each for one in world.members.values() for each in _current(one)]
+        assert len(owned) == len(set(owned))
+    if not world.members:
+        world.join("last")
+    world.pass_time(30_000)
+    for _ in range(60):
+        for member in world.members.values():
+            for record in member.poll(timeout=0, max_records=100):
+                read[record.value] = read.get(record.value, 0) + 1
+        world.pass_time(3_000)
+    assert sorted(read, key=int) == [b"%d" % number for number in range(count)]
+    assert sorted(chain(*world.owned().values())) == [0, 1, 2, 3, 4, 5]
+
+
+def _current(member):
+    """What a member owns in the generation that the group is in."""
+    membership = member._membership
+    groups = member._broker._coordinator()._groups
+    group = groups[member.group].group if member.group in groups else None
+    is_current = group is not None and membership.generation == group.generation
+    return (
+        member.assignment
+        if is_current and membership.is_member and membership.member_id in group.members
+        else ()
+    )
+
+
+def test_threads_share_the_work(tmp_path):
+    with logstore.open(tmp_path) as store:
+        store.create_topic("t", partitions=4)
+        broker = LocalBroker(store._directory)
+        seen, stop = [], threading.Event()
+        settings = {"heartbeat_interval_ms": 20}
+
+        def work():
+            with Consumer(broker, ["t"], group="g", config=ConsumerConfig(**settings)) as consumer:
+                while not stop.is_set():
+                    found = consumer.poll(timeout=0.05)
+                    seen.extend(record.value for record in found)
+                    if found:
+                        try:
+                            consumer.commit()
+                        except RetriableError:
+                            continue
+
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for number, thread in enumerate(threads):
+            thread.start()
+            store["t"].extend([(b"%d" % n, b"%d" % n) for n in range(number * 100, number * 100 + 100)])
+        deadline = time.monotonic() + 20
+        while len(set(seen)) < 300 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert {int(value) for value in seen} == set(range(300))
