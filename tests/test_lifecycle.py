@@ -566,5 +566,5 @@ def test_what_cannot_be_written_at_the_end_is_told(path):
         timeout=60,
     )
     assert done.returncode == 0
-    assert "are lost with the end of the program: [Errno 28] no room: 'somewhere'" in done.stderr
+    assert "are lost at the end of the program: [Errno 28] no room: 'somewhere'" in done.stderr
     assert "Traceback" not in done.stderr

@@ -266,9 +266,11 @@ class Store(BoundToProcess, Mapping[str, Topic]):
                 room for the new list of topics: :meth:`.Log.delete_before` frees some.
         """
         name = plain_text(name)
-        self._writable().delete_topic(name)
+        directory = self._writable()
+        has_offsets = OFFSETS_TOPIC in directory.topic_names()
+        directory.delete_topic(name)
         self._topics.pop(name, None)
-        if OFFSETS_TOPIC in self._directory.topic_names():
+        if has_offsets and name != OFFSETS_TOPIC:
             self._forget_offsets_of(name)
 
     def _forget_offsets_of(self, topic: str) -> None:

@@ -216,7 +216,7 @@ def what_a_killed_process_had_left_to_be_removed(place):
     log.checkpoint()
     log.delete_before(50)
     place.kill()
-    return place.open, ["/s/t-0", "removed ", " bytes, that deletions"]
+    return place.open, ["/s/t-0", "removed ", " bytes, left by deletions"]
 
 
 def what_was_left_of_a_deleted_topic(place):
