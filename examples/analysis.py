@@ -1,6 +1,6 @@
 """A day of a topic as a DataFrame or in SQL, without a Python object per record, and the result as a topic.
 
-Shows those of pandas, polars and DuckDB that are there. Needs pip install 'embedded-logstore[arrow]'.
+Shows those of pandas, polars and DuckDB that are there. Needs pip install '.[arrow]'.
 Run: python examples/analysis.py
 """
 

@@ -9,7 +9,7 @@ from logstore.errors import InvalidConfigError
 
 TOPIC_RANGES = [row for row in _TOPIC_RANGES if row[0] != "compression_gzip_level"]
 CHOICES = {
-    "cleanup_policy": ["delete", "compact", "compact,delete", "delete,compact"],
+    "cleanup_policy": ["delete", "compact", "compact,delete"],
     "compression_type": ["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"],
     "message_timestamp_type": ["CreateTime", "LogAppendTime"],
 }
@@ -118,6 +118,17 @@ def test_the_topic_of_a_store_must_be_a_topic_config():
 def test_what_a_policy_means(policy, compacts, deletes):
     config = TopicConfig(cleanup_policy=policy)
     assert (config.compacts, config.deletes) == (compacts, deletes)
+
+
+def test_the_order_of_policies_does_not_matter():
+    both = TopicConfig(cleanup_policy="compact,delete")
+    for config in (
+        TopicConfig(cleanup_policy="delete,compact"),
+        TopicConfig.from_properties({"cleanup.policy": "delete, compact"}),
+        replace(TopicConfig(), cleanup_policy="delete,compact"),
+    ):
+        assert config == both
+        assert config.to_properties() == both.to_properties() == {"cleanup.policy": "compact,delete"}
 
 
 # Kafka's spelling

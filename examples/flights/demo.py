@@ -1,7 +1,7 @@
 """A year of real flights through a log: load, kill the writer, recover, follow, check, read, compact, retain.
 
 Run it with ``make demo``, or ``python examples/flights/demo.py`` after ``pip install
-'embedded-logstore[demo]'``. It leaves the store and ``flights.png`` in ``demo-output``. ``--rows 5000`` takes
+'.[demo]'``. It leaves the store and ``flights.png`` in ``demo-output``. ``--rows 5000`` takes
 a sample of the year.
 """
 

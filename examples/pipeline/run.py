@@ -1,7 +1,7 @@
 """A pipeline on Spark, topic to topic to Parquet: stopped midway, killed midway, right to the last record.
 
 Run it with ``make demo-spark``, or ``python examples/pipeline/run.py`` after ``pip install
-'embedded-logstore[demo-spark]'``. It leaves everything in ``demo-output/pipeline``. ``--rows 5000`` takes a
+'.[demo-spark]'``. It leaves everything in ``demo-output/pipeline``. ``--rows 5000`` takes a
 sample of the year. Where Spark cannot run, it says in one line what is missing, and ends well.
 """
 

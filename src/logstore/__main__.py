@@ -9,6 +9,13 @@ from collections.abc import Sequence
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that the arguments (default: the program's own) name; returns the exit code."""
     try:
+        return _run(arguments)
+    except KeyboardInterrupt:  # while the command line is imported; after that it ends by itself
+        return 130
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
         from logstore.cli.app import app  # typer and rich are optional
     except ImportError as error:
         print(error, file=sys.stderr)

@@ -138,7 +138,8 @@ class TopicConfig(Checked):
 
     cleanup_policy: str = "delete"
     """What is removed: old segments, by the retention settings (``delete``); all but the latest record of
-    each key (``compact``); or both (``compact,delete``)."""
+    each key (``compact``); or both (``compact,delete``; ``delete,compact`` means the same, and becomes
+    it)."""
     compression_type: str = "producer"
     """The codec on disk. ``producer`` keeps batches as they arrive; records appended directly are then not
     compressed."""
@@ -152,7 +153,8 @@ class TopicConfig(Checked):
     # Segments
 
     segment_bytes: int = 128 * 1024 * 1024
-    """Roll when the active segment would grow past this.
+    """Roll when the active segment would grow past this. A larger batch is refused; the least value, Kafka's,
+    leaves no room for a record.
 
     Kafka: 1 GiB. An embedded log frees space and recovers in steps of one segment, so smaller steps serve it
     better."""
@@ -235,6 +237,8 @@ class TopicConfig(Checked):
         for setting, low, high in _TOPIC_RANGES:
             check_range(self, setting, low, high)
         check_choice(self, "cleanup_policy", _POLICIES)
+        if self.cleanup_policy == "delete,compact":  # to Kafka a list without an order
+            object.__setattr__(self, "cleanup_policy", "compact,delete")
         check_choice(self, "compression_type", _COMPRESSION_TYPES)
         check_choice(self, "message_timestamp_type", _TIMESTAMP_TYPES)
         check_flag(self, "message_timestamp_unit_check")
@@ -327,7 +331,9 @@ class StoreConfig(Checked):
 
     Kafka: 5 minutes. Deleting is cheap, and users expect their limits to hold."""
     log_flush_offset_checkpoint_interval_ms: int = 60_000
-    """How often recovery points are stored. After a crash the next open reads what was appended since."""
+    """How often recovery points are stored. After a crash the next open reads what was appended since.
+
+    Readers in other processes learn from them what is durable."""
     replica_high_watermark_checkpoint_interval_ms: int = 5_000
     """How often high watermarks are stored."""
     num_recovery_threads_per_data_dir: int = 2

@@ -172,7 +172,8 @@ class StorageError(LogstoreError, OSError):
 
 class DiskFullError(StorageError):
     """No space, or a quota or file size limit was reached. The log stays readable; appending works again
-    as soon as there is room."""
+    as soon as there is room. Single appends that were still gathering keep their offsets and are written
+    then. Until they are, they cannot be read, and are lost if the process dies."""
 
 
 class NotOpenedError(StorageError):
@@ -234,8 +235,8 @@ _NEXT_STEPS = {
     errno.EACCES: " (this process's user needs the permission)",
     errno.EPERM: " (this process's user needs the permission)",
     errno.EROFS: " (the file system is read-only; read_only=True needs no more)",
-    errno.ENOSPC: " (make room; nothing acknowledged is lost)",
-    errno.EDQUOT: " (make room; nothing acknowledged is lost)",
+    errno.ENOSPC: " (make room, then try again)",
+    errno.EDQUOT: " (make room, then try again)",
     errno.EMFILE: " (allow this process more open files, as with ulimit -n)",
 }
 

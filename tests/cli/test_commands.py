@@ -230,16 +230,24 @@ def test_a_partition_that_cannot_be_read_leaves_the_others(tmp_path):
         (["cat", "DIR/s", "zzz"], 3, "there are 'orders'"),
         (["cat", "DIR/s", "orders", "-p", "9"], 3, "there is no 9"),
         (["cat", "DIR/s", "orders", "--from", "yesterday"], 2, "neither an offset nor a time"),
-        (["cat", "DIR/s", "orders", "--from", "1700000000"], 0, ""),
+        (
+            ["cat", "DIR/s", "orders", "--from", "1700000000"],
+            0,
+            "the 2 partitions of orders have offsets 0 up to 2",
+        ),
+        (["cat", "DIR/s", "orders", "-p", "1", "--from", "99"], 0, "orders-1 has offsets 0 up to 2"),
+        (["cat", "DIR/s", "orders", "-p", "1", "--from", "99", "--quiet"], 0, ""),
         (["cat", "DIR/s", "orders", "--from", "1700000000ms"], 2, "seconds"),
         (["cat", "DIR/s", "orders", "--from", "9" * 18 + "ms"], 2, "nanoseconds"),
-        (["cat", "DIR/s", "orders", "--from", "9" * 19 + "ms"], 0, ""),
-        (["cat", "DIR/s", "orders", "--from", "9" * 19], 0, ""),
+        (["cat", "DIR/s", "orders", "--from", "9" * 19 + "ms"], 0, "nothing there"),
+        (["cat", "DIR/s", "orders", "--from", "9" * 19], 0, "nothing there"),
         (["cat", "DIR/s", "orders", "--to", "9" * 40], 2, "neither an offset nor a time"),
         (["cat", "DIR/s", "orders", "--from", "-" + "9" * 400 + "w"], 2, "neither an offset nor a time"),
-        (["cat", "DIR/s", "orders", "--to", "-" + "9" * 15 + "w"], 0, ""),
+        (["cat", "DIR/s", "orders", "--to", "-" + "9" * 15 + "w"], 0, "nothing there"),
         (["cat", "DIR/s", "orders", "--to", "1969-12-31"], 2, "before 1970"),
         (["cat", "DIR/s", "orders", "--format", "xml"], 2, "'raw'"),
+        (["cat", "DIR/s", "orders", "--format", "raw", "--json"], 2, "exclude each other"),
+        (["tail", "DIR/s", "orders", "--format", "raw", "--json"], 2, "exclude each other"),
         (["compact", "DIR/s", "orders"], 2, "cleanup.policy is delete"),
         (["info", "DIR/s/topics.json"], 2, ".timeindex"),
         (["handover", "DIR/s", "DIR/s"], 3, "beside each other"),
@@ -258,6 +266,32 @@ def test_errors_are_a_line_and_a_code(tmp_path, arguments, code, said):
     assert (done.code, said in done.err) == (code, True), done
     assert len(done.err.splitlines()) == (1 if said else 0)
     assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("leftover", [[], [".lock"]], ids=["nothing", "a lock"])
+def test_an_empty_directory_is_no_store(tmp_path, leftover):
+    """As where a file system is not mounted: a check must not call it sound, nor a backup succeed."""
+    (tmp_path / "s").mkdir()
+    for name in leftover:
+        (tmp_path / "s" / name).touch()
+    commands = (["ls"], ["info"], ["verify"], ["verify", "--json"], ["retain"], ["retain", "--dry-run"])
+    for command, *options in (
+        *commands,
+        ["cat", "t"],
+        ["tail", "t"],
+        ["compact", "t"],
+        ["backup", tmp_path / "b"],
+    ):
+        done = run(command, tmp_path / "s", *options)
+        assert (done.code, done.out) == (3, "")
+        assert "is empty: there is no store in it" in done.err
+    assert sorted(path.name for path in tmp_path.rglob("*")) == sorted(["s", *leftover])
+
+
+def test_a_store_without_topics_is_sound(tmp_path):
+    with logstore.open(tmp_path / "s"):
+        pass
+    assert answer("verify", tmp_path / "s").out.startswith("sound: 0 records")
 
 
 def test_who_holds_the_lock_is_named(tmp_path):
@@ -326,24 +360,44 @@ def test_an_interrupt(tmp_path):
     assert child.returncode == 130
 
 
-def test_a_disk_that_is_full_behind_the_output(tmp_path):
+def test_an_interrupt_while_the_command_line_is_imported():
+    printed = run_python(
+        """
+        import sys
+
+        class Interrupting:
+            def find_spec(self, name, *rest):
+                if name == "typer":
+                    raise KeyboardInterrupt
+
+        sys.meta_path.insert(0, Interrupting())
+        from logstore.__main__ import main
+
+        print(main(["ls"]))
+        """
+    )
+    assert printed == "130\n"
+
+
+@pytest.mark.parametrize("arguments", [["ls", "DIR"], ["ls", "--help"], ["--version"]], ids=str)
+def test_a_disk_that_is_full_behind_the_output(tmp_path, arguments):
     path = make_store(tmp_path / "s")
+    command = [*PROGRAM, *[each.replace("DIR", str(path)) for each in arguments]]
     with open("/dev/full", "wb") as full:
-        done = subprocess.run([*PROGRAM, "ls", path], stdout=full, stderr=subprocess.PIPE, timeout=60)
-    assert done.returncode == 3
-    assert done.stderr.startswith(b"error: ")
-    assert b"No space left" in done.stderr
-    assert b"Traceback" not in done.stderr
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=60)
+    assert (done.returncode, done.stderr) == (3, b"error: No space left on device (standard output)\n")
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 def test_streams_that_are_closed(tmp_path, closed):
     path = make_store(tmp_path / "s")
-    for topic, code in (("orders", 0), ("nothing", 3)):
+    for topic, code in (("orders", 3 if closed.startswith(">") else 0), ("nothing", 3)):
         line = f"{shlex.join(PROGRAM)} cat {path} {topic} {closed}"
         done = subprocess.run(["sh", "-c", line], capture_output=True, timeout=60)
         assert done.returncode == code
         assert b"Traceback" not in done.stderr
+        if closed == ">&-" and topic == "orders":
+            assert done.stderr == b"error: Bad file descriptor (standard output)\n"
 
 
 def test_what_the_engine_warns_of_is_told_and_can_be_silenced(tmp_path):

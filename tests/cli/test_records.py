@@ -248,6 +248,22 @@ def test_a_reader_that_goes_is_no_error(tmp_path):
     writer.stderr.close()
 
 
+def test_a_follower_ends_when_its_reader_goes(tmp_path):
+    """As ``tail -f | head -1`` does, although no further record comes."""
+    with logstore.open(tmp_path / "s") as store:
+        store.create_topic("orders")[0].extend([b"v"])
+    follower = start("tail", tmp_path / "s", "orders", "-f")
+    assert b"v" in follower.stdout.readline()
+    follower.stdout.close()
+    try:
+        assert follower.wait(60) == 141
+        assert follower.stderr.read() == b""
+    finally:
+        follower.kill()
+        follower.wait()
+        follower.stderr.close()
+
+
 def test_memory_does_not_grow_with_the_topic(tmp_path):
     """200 MB of records under a limit of 64 MB more than an empty topic takes."""
     with logstore.open(tmp_path / "s", config=QUIET) as store:

@@ -12,6 +12,7 @@ import pytest
 
 import logstore
 from logstore.errors import ClosedError, OffsetOutOfRangeError, UnknownTopicError, UsageError
+from logstore.logdir import joining
 from logstore.model import Isolation, ProducerIdentity
 from logstore.testing import ManualClock
 
@@ -118,6 +119,27 @@ def test_a_follower_gets_what_comes_also_in_new_partitions(tmp_path, is_elsewher
         wanted = [(number % 2, b"%d" % number) for number in range(10)]
         assert sorted(found[:10]) == sorted(wanted)
         assert found[10:] == [(3, b"new"), (2, b"end")]
+
+
+def test_a_follower_elsewhere_reads_what_has_grown_before_it_looks_at_the_rest(tmp_path, monkeypatch):
+    looks = []
+    advance = joining._Followed.advance
+
+    def look(followed, numbers):
+        found = advance(followed, numbers)
+        looks.append(list(numbers))
+        if len(looks) == 1:
+            topic[7].extend([b"late"])  # behind the first look
+        return found
+
+    monkeypatch.setattr(joining._Followed, "advance", look)
+    with logstore.open(tmp_path) as store, logstore.open(tmp_path, read_only=True) as reader:
+        topic = store.create_topic("t", partitions=20)
+        following = reader["t"].follow("latest", timeout=0.5)
+        assert next(following).value == b"late"
+        assert looks == [[*range(20)], [7]]
+        assert list(following) == []
+        assert looks[2:] == [[*range(20)]] * len(looks[2:])
 
 
 def test_a_follower_ends_with_its_topic(tmp_path):

@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from logstore import _version
 from logstore.cli import streams
 from logstore.cli.commands import Command, backup, cat, clean, handover, info, ls, verify
-from logstore.cli.errors import FINE, INTERRUPTED, WRONG, guarded
+from logstore.cli.errors import FINE, INTERRUPTED, WRONG, explain, guarded
 
 MODULES: Final = (ls, info, cat, verify, clean, backup, handover)
 COMMANDS: Final[tuple[Command, ...]] = tuple(each for module in MODULES for each in module.COMMANDS)
@@ -44,6 +44,9 @@ class CommandLine(TyperGroup):
                 code = INTERRUPTED
             except _USAGE_ERROR as error:
                 code = _tell_usage(error)
+            except OSError as error:  # the help or the version could not be written
+                code, message = explain(error)
+                streams.tell(f"error: {message}")
         sys.exit(code or (FINE if arguments else WRONG))
 
 

@@ -80,6 +80,6 @@ def explain(error: Exception) -> tuple[int, str]:
     if isinstance(error, UsageError):
         cannot = isinstance(error, UnknownTopicError | ReadOnlyError | UnsupportedVersionError)
         return CANNOT if cannot else WRONG, str(error)
-    if isinstance(error, OSError) and error.strerror and error.filename:
-        return CANNOT, f"{error.strerror} ({error.filename})"
+    if isinstance(error, OSError) and error.strerror:
+        return CANNOT, f"{error.strerror} ({error.filename or 'standard output'})"
     return CANNOT, str(error)

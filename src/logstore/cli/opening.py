@@ -13,6 +13,7 @@ from logstore.files import OsFiles
 from logstore.format.names import CLUSTER_METADATA_NAME, parse_directory_name, parse_segment_file_name
 from logstore.logdir.cluster import ClusterTopic, WatchedCluster
 from logstore.logdir.identity import is_brokers_directory
+from logstore.partition.state.home import LOCK_NAME
 from logstore.partition.watching.read_only import ReadOnlyLog
 from logstore.store import Store, open_store
 from logstore.topic import Topic
@@ -49,7 +50,7 @@ def writing(path: str) -> Iterator[Store]:
 def check_store(path: str) -> None:
     """
     Raises:
-        CommandError: the path is no directory, or one partition's.
+        CommandError: the path is no directory, an empty one, or one partition's.
     """
     files = OsFiles()
     full = files.absolute(path)
@@ -57,7 +58,12 @@ def check_store(path: str) -> None:
         raise CommandError(f"{path} is a file; `logstore info` shows what is in a segment or an index")
     if not files.is_directory(full):
         raise CommandError(f"there is no directory {path}")
-    if any(parse_segment_file_name(entry.name) for entry in files.list_directory(full)):
+    names = {entry.name for entry in files.list_directory(full)}
+    if names <= {LOCK_NAME}:  # to read_only=True that is a store without topics; to a nightly check it is not
+        raise CommandError(
+            f"{path} is empty: there is no store in it. If there should be, is its file system mounted?"
+        )
+    if any(map(parse_segment_file_name, names)):
         parent, _, name = full.rpartition("/")
         try:
             topic, number, _ = parse_directory_name(name)

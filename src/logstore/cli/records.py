@@ -33,12 +33,15 @@ ENCODINGS: Final = {
 WriteRecord = Callable[[Record], None]
 
 
-def record_writer(out: Output, form: Format) -> WriteRecord:
-    """
+def record_writer(out: Output, form: Format, *, json: bool) -> WriteRecord:
+    """``json``: whether ``--json`` was given, which is short for ``--format json``.
+
     Raises:
-        CommandError: raw bytes would reach a terminal.
+        CommandError: raw bytes would reach a terminal, or are asked for together with ``--json``.
     """
-    if form is Format.JSON:
+    if json and form is Format.RAW:
+        raise CommandError("--json and --format raw exclude each other; leave out one of them", WRONG)
+    if json or form is Format.JSON:
         return _write_json
     if form is Format.RAW:
         if out.is_terminal:

@@ -4,7 +4,9 @@ only module here that touches the operating system."""
 from __future__ import annotations
 
 import os
+import select
 import sys
+import time
 from contextlib import suppress
 
 from logstore.cli.escaping import escaped
@@ -33,11 +35,29 @@ def flush() -> None:
 
 
 def prepare() -> None:
-    """What is closed, as by ``>&-``, leads nowhere."""
+    """A closed standard output, as by ``>&-``, refuses what is written to it, with EBADF; a closed standard
+    error leads nowhere."""
     if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # for as long as the program runs
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")  # for as long as the program runs
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+
+
+def wait(seconds: float) -> None:
+    """Wait, while somebody reads standard output.
+
+    Raises:
+        BrokenPipeError: its reader has gone, which otherwise only the next write would notice.
+    """
+    try:
+        descriptor = sys.stdout.fileno()
+    except OSError:  # it is no file, as in a test
+        time.sleep(seconds)
+        return
+    poll = select.poll()
+    poll.register(descriptor, 0)  # asks for nothing: errors and hang-ups are always reported
+    if poll.poll(seconds * 1000):
+        raise BrokenPipeError
 
 
 def tell(text: str) -> None:

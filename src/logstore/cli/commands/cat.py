@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from enum import Enum
@@ -66,7 +65,7 @@ def cat(
     null.
     """
     out = Output(json=json, quiet=quiet)
-    write = record_writer(out, Format.JSON if json else form)
+    write = record_writer(out, form, json=json)
     with reading(directory) as store:
         logs = logs_of(store[topic], partition)
         found = []
@@ -76,17 +75,25 @@ def cat(
                 found.append(
                     log.read(offsets.start, offsets.stop, isolation=isolation, on_demand=key is not None)
                 )
-            elif len(logs) == 1:
-                readable = log.readable_offsets(isolation)
-                out.remark(
-                    f"nothing there: {log.partition} has offsets {readable.start} up to {readable.stop}"
-                )
+        if logs and not found:
+            out.remark(_nothing_there(topic, logs, isolation))
         records = join(found, by_timestamp=order is Order.TIMESTAMP)
         if key is not None:
             wanted = streams.argument_bytes(key)
             records = (record for record in records if record.key == wanted)
         for record in islice(records, limit):
             write(record)
+
+
+def _nothing_there(topic: str, logs: Sequence[ReadOnlyLog], isolation: Isolation) -> str:
+    """What to say if no partition has an offset in the range."""
+    readable = [log.readable_offsets(isolation) for log in logs]
+    if len(logs) == 1:
+        subject = f"{logs[0].partition} has"
+    else:
+        subject = f"the {len(logs)} partitions of {topic} have"
+    first, last = min(each.start for each in readable), max(each.stop for each in readable)
+    return f"nothing there: {subject} offsets {first} up to {last}"
 
 
 def _range_of(log: ReadOnlyLog, start: Place | None, stop: Place | None, isolation: Isolation) -> range:
@@ -122,7 +129,7 @@ def tail(
     only the end of each.
     """
     out = Output(json=json, quiet=quiet)
-    write = record_writer(out, Format.JSON if json else form)
+    write = record_writer(out, form, json=json)
     with reading(directory) as store:
         found = store[topic]
         logs = logs_of(found, partition)
@@ -167,7 +174,7 @@ def _follow(
         if count:
             streams.flush()
         else:
-            time.sleep(_LOOK_S)
+            streams.wait(_LOOK_S)
 
 
 def _new_records(
