@@ -178,7 +178,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
 
         Raises:
             TopicExistsError: the topic exists already.
-            InvalidTopicError: Kafka would refuse the name.
+            InvalidTopicError: Kafka would refuse the name, or it is ``__cluster_metadata``.
             UsageError: the number of partitions is out of range, or ``held`` is not a list of some of their
                 numbers.
         """
@@ -200,7 +200,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         Raises:
             UsageError: it exists with another number of partitions, other settings, or other held partitions
                 than asked for.
-            InvalidTopicError: Kafka would refuse the name.
+            InvalidTopicError: Kafka would refuse the name, or it is ``__cluster_metadata``.
         """
         check_topic_name(name)
         name = plain_text(name)
