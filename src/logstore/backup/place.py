@@ -25,11 +25,38 @@ from logstore.backup.manifest import Manifest, read_manifest
 from logstore.errors import LogstoreError, StorageError, UsageError
 from logstore.files import Files, parent_of, real_path, remove_tree, write_new_file
 from logstore.format.metadata import MetaProperties, encode_base64_uuid
+from logstore.format.names import parse_segment_file_name, partition_directory_name
+from logstore.logdir.catalogue import read_catalogue
 from logstore.logdir.identity import BACKUP_NAME, UNFINISHED_BACKUP_NAME, make_durably
-from logstore.partition.state.home import LOCK_NAME
+from logstore.partition.state.home import (
+    CATALOGUE_NAME,
+    CLEAN_MARKER_NAME,
+    CLEANER_OFFSETS_NAME,
+    HIGH_WATERMARKS_NAME,
+    LOCK_NAME,
+    LOG_STARTS_NAME,
+    META_PROPERTIES_NAME,
+    RECOVERY_POINTS_NAME,
+)
+from logstore.partition.state.sidecars import EPOCHS_NAME, METADATA_NAME, ROLE_NAME
 from logstore.warning import warn
 
 _CANNOT_EXCHANGE = frozenset({errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EXDEV})
+_SHOWN_NAMES = 5
+_SIDECARS = frozenset({METADATA_NAME, EPOCHS_NAME, ROLE_NAME})
+_STORE_FILES = frozenset(
+    {
+        LOCK_NAME,
+        BACKUP_NAME,
+        META_PROPERTIES_NAME,
+        CATALOGUE_NAME,
+        CLEAN_MARKER_NAME,
+        RECOVERY_POINTS_NAME,
+        LOG_STARTS_NAME,
+        HIGH_WATERMARKS_NAME,
+        CLEANER_OFFSETS_NAME,
+    }
+)
 _UNFINISHED_TEXT = b"store.backup() was at work here; its next call to the same path removes this directory\n"
 
 
@@ -46,7 +73,7 @@ class BackupPlace:
     def __init__(self, files: Files, store_path: str, path: str) -> None:
         """
         Raises:
-            UsageError: the path is the store's, in it, or around it.
+            UsageError: the path is the store's, in it, or around it; or it is in a backup.
         """
         self._files = files
         self.path = real_path(files, path)
@@ -60,6 +87,13 @@ class BackupPlace:
                 raise UsageError(
                     f"{path} and the store {store_path} must lie beside each other: a backup is a directory "
                     "of its own"
+                )
+        outer = self.path
+        while (outer := parent_of(outer)) != "/":
+            if any(files.is_file(f"{outer}/{name}") for name in (BACKUP_NAME, UNFINISHED_BACKUP_NAME)):
+                raise UsageError(
+                    f"{path} is in the backup {outer}, which the next call for that one replaces with "
+                    "everything in it: make the two beside each other"
                 )
 
     @contextlib.contextmanager
@@ -117,7 +151,8 @@ class BackupPlace:
     def _read_earlier(self, store: str) -> Manifest | None:
         """
         Raises:
-            UsageError: what is there is no backup, or one of another store.
+            UsageError: what is there is no backup, one of another store, or one into which something else was
+                put.
         """
         files = self._files
         if not files.is_directory(self.path):
@@ -135,7 +170,51 @@ class BackupPlace:
                 f"{self.path} is the backup of another store, {earlier.source} ({earlier.store}; this one is "
                 f"{store}). Give another path, or move it away"
             )
+        self._check_nothing_foreign(earlier)
         return earlier
+
+    def _check_nothing_foreign(self, earlier: Manifest) -> None:
+        """
+        Raises:
+            UsageError: something was put into the earlier backup that no backup makes, and would be gone with
+                it.
+        """
+        foreign = sorted(self._foreign_in(earlier))
+        if foreign:
+            more = f" and {len(foreign) - _SHOWN_NAMES} more" if len(foreign) > _SHOWN_NAMES else ""
+            raise UsageError(
+                f"{self.path} is replaced by the next backup, and holds what no backup has made: "
+                f"{', '.join(foreign[:_SHOWN_NAMES])}{more}. Move that away"
+            )
+
+    def _foreign_in(self, earlier: Manifest) -> Iterator[str]:
+        files = self._files
+        known = {partition_directory_name(*at) for at in earlier.partitions}
+        unread = self._partitions_in_catalogue() - known  # copied as they were, with whatever they had
+        for entry in files.list_directory(self.path):
+            if not entry.is_directory:
+                if entry.name not in _STORE_FILES:
+                    yield entry.name
+            elif entry.name in known:
+                for inner in files.list_directory(f"{self.path}/{entry.name}"):
+                    is_ours = parse_segment_file_name(inner.name) is not None or inner.name in _SIDECARS
+                    if inner.is_directory or not is_ours:
+                        yield f"{entry.name}/{inner.name}"
+            elif entry.name not in unread:
+                yield f"{entry.name}/"
+
+    def _partitions_in_catalogue(self) -> set[str]:
+        """The names of the directories of all partitions, also of those that are not in the manifest because
+        the store could not open them."""
+        try:
+            topics = read_catalogue(self._files, self.path) or {}
+        except LogstoreError:  # what the earlier backup says of its topics is not used otherwise
+            return set()
+        return {
+            partition_directory_name(topic.name, number)
+            for topic in topics.values()
+            for number in topic.held_partitions
+        }
 
     # The steps
 
