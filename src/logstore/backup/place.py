@@ -3,7 +3,8 @@
 For a backup in ``b``, step by step:
 
 1. *begin*: the directory ``b.partial`` is made beside it, locked, and gets the file ``backup.unfinished``: no
-   store is opened there. Whatever an earlier call has left in it is removed.
+   store is opened there, nor before, while it has nothing but the lock. Whatever an earlier call has left in
+   it is removed.
 2. *fill*: the copy is made in there. Files of the earlier backup that serve again are linked.
 3. *finish*: everything is flushed, then the file is removed: ``b.partial`` is a whole backup.
 4. *place*: ``b`` and ``b.partial`` change their names in one step, or where there is no ``b``, it is a
@@ -22,8 +23,8 @@ import errno
 from collections.abc import Iterator
 
 from logstore.backup.manifest import Manifest, read_manifest
-from logstore.errors import LogstoreError, StorageError, UsageError
-from logstore.files import Files, parent_of, real_path, remove_tree, write_new_file
+from logstore.errors import LockedError, LogstoreError, StorageError, UsageError
+from logstore.files import Files, Lock, parent_of, real_path, remove_tree, write_new_file
 from logstore.format.metadata import MetaProperties, encode_base64_uuid
 from logstore.format.names import parse_segment_file_name, partition_directory_name
 from logstore.logdir.catalogue import read_catalogue
@@ -112,7 +113,8 @@ class BackupPlace:
             make_durably(files, parent_of(self.path))
             self._check_beside(self.staging)
             files.make_directory(self.staging)
-            stack.callback(files.lock(f"{self.staging}/{LOCK_NAME}").release)
+            stack.callback(self._lock_staging().release)
+            stack.callback(self._remove_if_bare)
             files.flush_directory(parent_of(self.path))  # first: what was exchanged stays exchanged
             self._take_back_rename()
             earlier = self._read_earlier(store)
@@ -123,6 +125,25 @@ class BackupPlace:
             stack.callback(self._clear)
             self._empty(self.staging)
             yield earlier
+
+    def _lock_staging(self) -> Lock:
+        """
+        Raises:
+            LockedError: another call is making a backup there.
+        """
+        try:
+            return self._files.lock(f"{self.staging}/{LOCK_NAME}")
+        except LockedError as error:
+            held = str(error).partition(":")[0]
+            raise LockedError(
+                f"{held}: another call is making a backup to {self.path}; wait for it, and call again"
+            ) from None
+
+    def _remove_if_bare(self) -> None:
+        """A call that was refused leaves nothing beside the path."""
+        with contextlib.suppress(LogstoreError):
+            if [entry.name for entry in self._files.list_directory(self.staging)] == [LOCK_NAME]:
+                remove_tree(self._files, self.staging)
 
     # What is there
 

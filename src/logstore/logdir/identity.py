@@ -83,7 +83,8 @@ def prepare_directory(files: Files, path: str, *, create: bool) -> None:
         return
     entries = files.list_directory(path)
     names = {entry.name.removesuffix(".tmp") for entry in entries}  # a crash may leave only such a one
-    if UNFINISHED_BACKUP_NAME in names:
+    is_begun = path.endswith(".partial") and not create and names <= {LOCK_NAME}
+    if UNFINISHED_BACKUP_NAME in names or is_begun:
         raise UsageError(_UNFINISHED.format(path=path))
     if any(parse_segment_file_name(name) is not None for name in names):
         raise UsageError(f"{path} is the directory of one partition; open its parent, or use Log.open()")
