@@ -202,7 +202,8 @@ class Topic(BoundToProcess, Sequence[Log]):
         by :meth:`read`; new ones are returned as they arrive.
 
         Args:
-            start: where to begin, as for :meth:`read`. Default: with what is appended from now on.
+            start: where to begin, as for :meth:`read`. Default: with what is appended from now on. After a
+                time, older records that come later are left out.
 
         Raises:
             UsageError, OffsetOutOfRangeError, UnknownTopicError: as :meth:`read`.
