@@ -59,6 +59,10 @@ _EXCHANGED_IN_PART = (
     "{path} does not exist, but {path}.previous does: store.backup() was killed between two renames. Call it "
     "again; or rename {path}.previous, which is the last backup but one, to {path}"
 )
+_MEND_IDENTITY = (
+    "Restore the file; or move it away, and the next open for writing gives the store a new identity. "
+    "Earlier backups are then another store's"
+)
 _GUESSES = uuid.UUID("7f1cf2f0-9a5d-4d0e-a5f4-5bd1be0e6c1f")  # any; the guesses' name space
 _STORE_FILES = {*STORE_NAMES, LOCK_NAME}
 
@@ -243,10 +247,15 @@ def read_identity(files: Files, path: str) -> MetaProperties | None:
     """
     meta_path = f"{path}/{META_PROPERTIES_NAME}"
     data = read_small_file(files, meta_path, MAX_META_BYTES)
+    if data is None:
+        return None
     try:
-        return decode_meta_properties(data) if data is not None else None
+        found = decode_meta_properties(data)
+        if found.node_id is None:  # every broker and every store has written its own
+            raise CorruptionError("meta.properties has no node id")
+        return found
     except CorruptionError as error:
-        raise error.located(meta_path) from None
+        raise CorruptionError(f"{error.reason}. {_MEND_IDENTITY}").located(meta_path) from None
 
 
 def ensure_identity(files: Files, path: str) -> MetaProperties:

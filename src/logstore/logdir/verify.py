@@ -8,11 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from logstore.errors import ClosedError, CorruptionError, ForkedError, LogstoreError, UnknownTopicError
-from logstore.files import Files, read_small_file
-from logstore.format.metadata import decode_meta_properties
+from logstore.files import Files
 from logstore.format.names import partition_directory_name
 from logstore.logdir.catalogue import TopicEntry, read_catalogue
-from logstore.logdir.identity import MAX_META_BYTES, foreign_topic_id, wrong_topic_id
+from logstore.logdir.identity import foreign_topic_id, read_identity, wrong_topic_id
 from logstore.model import TopicPartition
 from logstore.partition.checking.facts import LogFacts
 from logstore.partition.checking.facts_of_files import facts_of_files
@@ -168,10 +167,5 @@ def _check_store_files(context: LogContext, findings: Findings) -> None:
             reason = error.reason if isinstance(error, CorruptionError) else str(error)
             findings.problem(Finding(kind=kind, path=f"{path}/{name}", reason=reason))
 
-    def read_identity() -> None:
-        data = read_small_file(files, f"{path}/{META_PROPERTIES_NAME}", MAX_META_BYTES)
-        if data is not None:
-            decode_meta_properties(data)
-
     check(CATALOGUE_NAME, FindingKind.METADATA, lambda: read_catalogue(files, path))
-    check(META_PROPERTIES_NAME, FindingKind.METADATA, read_identity)
+    check(META_PROPERTIES_NAME, FindingKind.METADATA, lambda: read_identity(files, path))
