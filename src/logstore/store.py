@@ -300,7 +300,11 @@ class Store(BoundToProcess, Mapping[str, Topic]):
     def verify(self, *, on_progress: OnVerifyProgress | None = None) -> VerifyReport:
         """Check every partition as :meth:`Log.verify` does, including those that could not be opened, and the
         store's own files. Changes nothing. Works on read-only stores too. Topics that are deleted meanwhile
-        are left out."""
+        are left out.
+
+        Raises:
+            StorageError: this process's user lacks the permission to read something.
+        """
         from logstore.logdir.verify import verify_topics  # few programs get here
 
         check_callback(on_progress, "on_progress")

@@ -7,7 +7,14 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from logstore.errors import ClosedError, CorruptionError, ForkedError, LogstoreError, UnknownTopicError
+from logstore.errors import (
+    ClosedError,
+    CorruptionError,
+    ForkedError,
+    LogstoreError,
+    UnknownTopicError,
+    is_denied,
+)
 from logstore.files import Files
 from logstore.format.names import partition_directory_name
 from logstore.logdir.catalogue import TopicEntry, read_catalogue
@@ -121,6 +128,8 @@ def _source_of(
             directory.check_open()
             facts = by_its_files()
         except LogstoreError as error:
+            if is_denied(error):
+                raise
             facts = by_its_files()
             refused = Finding(kind=FindingKind.NOT_OPENED, path=path, reason=str(error))
             facts = replace(facts, findings=[*facts.findings, refused])
@@ -164,6 +173,8 @@ def _check_store_files(context: LogContext, findings: Findings) -> None:
         try:
             read()
         except LogstoreError as error:
+            if is_denied(error):
+                raise
             reason = error.reason if isinstance(error, CorruptionError) else str(error)
             findings.problem(Finding(kind=kind, path=f"{path}/{name}", reason=reason))
 
