@@ -26,7 +26,7 @@ def test_a_report_is_printed_where_something_is_wrong(tmp_path, capsys):
         assert capsys.readouterr().out == ""
         flip_byte(log_files(log.directory)[0], 65)
         assert not run("verify.md", store=store)["report"]
-        assert "1 problems" in capsys.readouterr().out
+        assert "1 problem:" in capsys.readouterr().out
 
 
 def test_what_runs_is_shown_as_the_page_has_it(capsys):

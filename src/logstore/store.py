@@ -200,6 +200,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         Raises:
             UsageError: it exists with another number of partitions, other settings, or other held partitions
                 than asked for.
+            ReadOnlyError: it does not exist, and the store was opened read-only.
             InvalidTopicError: Kafka would refuse the name, or it is ``__cluster_metadata``.
         """
         check_topic_name(name)
@@ -209,6 +210,11 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         check_topic_config(config)
         held = None if held is None else check_numbers(held, "held", range(partitions or MAX_PARTITIONS))
         if name not in self:
+            if self.is_read_only:
+                raise ReadOnlyError(
+                    f"there is no topic {name!r} in {self.path}, which was opened read-only; open it "
+                    "without read_only to create the topic"
+                )
             try:
                 return self.create_topic(name, partitions=partitions or 1, config=config, held=held)
             except TopicExistsError:

@@ -506,7 +506,8 @@ class ReadableLog(BoundToProcess, ABC):
 
         Ends when no record has come for ``timeout`` seconds; by default never. A follower in another process
         sees a record about 10 ms after it was written, and costs almost nothing while there are none
-        (``docs/waiting.md`` names the exceptions).
+        (``docs/waiting.md`` names the exceptions). An exception while it waits, such as
+        ``KeyboardInterrupt``, ends the iterator: call again from the offset after the last record.
 
         Raises:
             OffsetOutOfRangeError: ``start`` is outside the log, or the next record was deleted or truncated
