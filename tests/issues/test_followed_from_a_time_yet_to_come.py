@@ -49,7 +49,9 @@ def test_records_that_are_left_out_do_not_put_off_the_end(path, way):
         done = threading.Event()
 
         def append_old_ones():
-            while not done.wait(0.01):
+            for _ in range(300):
+                if done.wait(0.01):
+                    return
                 store["t"][0].extend([OLD])
 
         thread = threading.Thread(target=append_old_ones)
