@@ -18,7 +18,7 @@ def test_a_report_is_printed_where_something_is_wrong(tmp_path):
         assert run_blocks(python_of("docs/verify.md"), names) == ""
         assert names["report"]
         flip_byte(log_files(log.directory)[0], 65)
-        assert "1 problems" in run_blocks(python_of("docs/verify.md"), names)
+        assert "1 problem:" in run_blocks(python_of("docs/verify.md"), names)
         assert not names["report"]
 
 

@@ -253,7 +253,7 @@ def test_damage_is_shown_and_does_not_count_as_read(tmp_path):
         assert "CorruptionError: " in page.text
         assert log.damaged_read_count == 0
         page = page_of(store.verify())
-        assert page.text.startswith("VerifyReport: 1 problems")
+        assert page.text.startswith("VerifyReport: 1 problem")
         assert "restore the file from a copy" in page.text
 
 

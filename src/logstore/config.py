@@ -472,6 +472,10 @@ _KINDS = {int: "whole number", float: "number", bool: "true or false", str: "tex
 
 def _parse_value(key: str, text: str, kind: type) -> Any:
     """Spaces around a value and inside a list do not count, as in Kafka."""
+    if not isinstance(text, str):
+        raise InvalidConfigError(
+            f"{key} is {shown(text)}, of type {type(text).__name__}; in Kafka's spelling a value is text"
+        )
     try:
         if kind is bool:
             return {"true": True, "false": False}[text.strip().lower()]

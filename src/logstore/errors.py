@@ -248,6 +248,11 @@ def storage_error(error: OSError, path: str, action: str) -> StorageError:
     return kind(error.errno, f"{action}: {error.strerror}{next_step}", path)
 
 
+def is_denied(error: BaseException) -> bool:
+    """Whether a permission is missing: that says nothing about the files."""
+    return isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM)
+
+
 def without_frames(error: ErrorT) -> ErrorT:
     """An error without its frames, for keeping after it was handled. The frames would keep files open and
     memory in use."""

@@ -24,7 +24,7 @@ from logstore.model import (
     TimestampType,
     datetime_of,
 )
-from logstore.partition.encoding.rows import NewRecords, new_record
+from logstore.partition.encoding.rows import NewRecords, list_of, new_record
 from logstore.partition.reading.latest import LatestView
 
 
@@ -183,10 +183,11 @@ class SerializedTopic(Generic[T]):
         go on with timestamp and headers, or a :class:`~logstore.model.NewRecord`.
 
         Raises:
+            UsageError: ``records`` is not an iterable of records.
             InvalidRecordError: a serializer failed; says which, at which record, and why. Nothing was
                 appended. Otherwise as :meth:`.Topic.extend`.
         """
-        encoded = [self._encode_row(number, row) for number, row in enumerate(records)]
+        encoded = [self._encode_row(number, row) for number, row in enumerate(list_of(records))]
         return self.topic.extend(encoded, flush=flush)
 
     def _encode_row(self, number: int, row: Any) -> NewRecord:
@@ -245,7 +246,11 @@ class SerializedTopic(Generic[T]):
                 try:
                     table[record.key] = record.value
                 except TypeError as error:
-                    raise _refused("key", self._key, found, error) from error
+                    raise InvalidRecordError(
+                        f"the key of the record at {_place_of(found)} decodes to {shown(record.key)}, a "
+                        f"{type(record.key).__name__}, which a dictionary cannot have as a key. Choose a key "
+                        "serializer that gives hashable keys; or iterate over the topic's own latest()"
+                    ) from error
         return table
 
     def _decode(self, record: Record) -> SerializedRecord:
@@ -285,9 +290,12 @@ def _encode(serializer: Serializer, value: Any, whose: str) -> bytes | None:
 
 
 def _refused(whose: str, serializer: Serializer, record: Record, error: Exception) -> InvalidRecordError:
-    place = f"offset {record.offset} of {record.topic}-{record.partition}"
     data = record.key if whose == "key" else record.value
     return InvalidRecordError(
-        f"the {whose} of the record at {place} is {shown(data)}, which its serializer ({serializer.name}) "
-        f"refuses: {shown(error)}. The topic without serializers gives it as bytes"
+        f"the {whose} of the record at {_place_of(record)} is {shown(data)}, which its serializer "
+        f"({serializer.name}) refuses: {shown(error)}. The topic without serializers gives it as bytes"
     )
+
+
+def _place_of(record: Record) -> str:
+    return f"offset {record.offset} of {record.topic}-{record.partition}"

@@ -198,7 +198,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
 
         Raises:
             TopicExistsError: the topic exists already.
-            InvalidTopicError: Kafka would refuse the name.
+            InvalidTopicError: Kafka would refuse the name, or it is ``__cluster_metadata``.
             UsageError: the number of partitions is out of range, or ``held`` is not a list of some of their
                 numbers.
         """
@@ -220,7 +220,8 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         Raises:
             UsageError: it exists with another number of partitions, other settings, or other held partitions
                 than asked for.
-            InvalidTopicError: Kafka would refuse the name.
+            ReadOnlyError: it does not exist, and the store was opened read-only.
+            InvalidTopicError: Kafka would refuse the name, or it is ``__cluster_metadata``.
         """
         check_topic_name(name)
         name = plain_text(name)
@@ -229,6 +230,11 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         check_topic_config(config)
         held = None if held is None else check_numbers(held, "held", range(partitions or MAX_PARTITIONS))
         if name not in self:
+            if self.is_read_only:
+                raise ReadOnlyError(
+                    f"there is no topic {name!r} in {self.path}, which was opened read-only; open it "
+                    "without read_only to create the topic"
+                )
             try:
                 return self.create_topic(name, partitions=partitions or 1, config=config, held=held)
             except TopicExistsError:
@@ -461,7 +467,11 @@ class Store(BoundToProcess, Mapping[str, Topic]):
     def verify(self, *, on_progress: OnVerifyProgress | None = None) -> VerifyReport:
         """Check every partition as :meth:`Log.verify` does, including those that could not be opened, and the
         store's own files. Changes nothing. Works on read-only stores too. Topics that are deleted meanwhile
-        are left out."""
+        are left out.
+
+        Raises:
+            StorageError: this process's user lacks the permission to read something.
+        """
         from logstore.logdir.verify import verify_topics  # few programs get here
 
         check_callback(on_progress, "on_progress")

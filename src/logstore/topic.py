@@ -5,7 +5,7 @@ A thin face, as :class:`~logstore.store.Store` is one, over the directory that d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast, overload
@@ -23,6 +23,7 @@ from logstore.format.batch import NewBatch
 from logstore.logdir.directory import (
     LogDirectory,
 )
+from logstore.logdir.held import not_held
 from logstore.logdir.placement import Placement
 from logstore.model import (
     BoundToProcess,
@@ -165,6 +166,7 @@ class Topic(BoundToProcess, Sequence[Log]):
         Raises:
             UsageError: ``start``, ``stop`` or ``order`` is none of these.
             OffsetOutOfRangeError: an offset is outside its partition.
+            UnknownTopicError: ``start`` or ``stop`` names a partition that is not held here.
             NotOpenedError, CorruptionError: a partition could not be opened. While iterating: a batch is
                 damaged.
         """
@@ -172,10 +174,14 @@ class Topic(BoundToProcess, Sequence[Log]):
 
         by_timestamp = check_order(order)
         count = len(self)
+        start = check_start(start, count)
+        stop = None if stop is None else check_stop(stop, count)
+        self._check_held(start)
+        self._check_held(stop)
         return read_logs(
             self._logs(),
-            check_start(start, count),
-            None if stop is None else check_stop(stop, count),
+            start,
+            stop,
             isolation,
             by_timestamp=by_timestamp,
             on_demand=on_demand,
@@ -196,10 +202,11 @@ class Topic(BoundToProcess, Sequence[Log]):
         by :meth:`read`; new ones are returned as they arrive.
 
         Args:
-            start: where to begin, as for :meth:`read`. Default: with what is appended from now on.
+            start: where to begin, as for :meth:`read`. Default: with what is appended from now on. After a
+                time, older records that come later are left out.
 
         Raises:
-            UsageError, OffsetOutOfRangeError: as :meth:`read`.
+            UsageError, OffsetOutOfRangeError, UnknownTopicError: as :meth:`read`.
             OffsetOutOfRangeError, ClosedError, UnknownTopicError, CorruptionError: while iterating, as
                 :meth:`Log.follow`.
         """
@@ -209,6 +216,7 @@ class Topic(BoundToProcess, Sequence[Log]):
         check_isolation(isolation)
         seconds = None if timeout is None else check_timeout(timeout)
         start = check_start(start, len(self))
+        self._check_held(start)
         directory = self._directory
         return follow_logs(
             self._logs,
@@ -218,6 +226,17 @@ class Topic(BoundToProcess, Sequence[Log]):
             by_timestamp=by_timestamp,
             make_waiting=None if isinstance(directory, LogDirectory) else directory.waiting,
         )
+
+    def _check_held(self, place: Start | Stop | None) -> None:
+        """
+        Raises:
+            UnknownTopicError: a mapping names a partition that is not held here.
+        """
+        if isinstance(place, Mapping):
+            topic = self._directory.topic(self.name)
+            for number in place:
+                if not topic.holds(number):
+                    raise not_held(topic, number, self._directory.path)
 
     def _logs(self) -> dict[int, ReadableLog]:
         return {number: self._log(number) for number in self.held_partitions}

@@ -23,7 +23,8 @@ def test_all_of_few_are_named() -> None:
     said = told([1000, 899, NO_TIMESTAMP_MS, 900, 1051, 1050])
     assert "2 of 6" in said
     assert "record 1 has 899, record 4 has 1051" in said
-    assert "900 to 1050" in said
+    assert "none below 900" in said
+    assert "none above 1050" in said
     assert "message_timestamp_before_max_ms" in said
     assert "message_timestamp_after_max_ms" in said
 

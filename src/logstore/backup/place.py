@@ -3,7 +3,8 @@
 For a backup in ``b``, step by step:
 
 1. *begin*: the directory ``b.partial`` is created beside it and locked, and gets the file
-   ``backup.unfinished``, with which it cannot be opened as a store. Leftovers of an earlier call are removed.
+   ``backup.unfinished``. With that file, or with nothing but the lock, it cannot be opened as a store.
+   Leftovers of an earlier call are removed.
 2. *fill*: the copy is made there. Files of the earlier backup that can be used again are linked.
 3. *finish*: everything is flushed, then ``backup.unfinished`` is removed: ``b.partial`` is a whole backup.
 4. *place*: ``b`` and ``b.partial`` swap their names in one step; if there is no ``b``, ``b.partial`` is
@@ -22,14 +23,41 @@ import errno
 from collections.abc import Iterator
 
 from logstore.backup.manifest import Manifest, read_manifest
-from logstore.errors import LogstoreError, StorageError, UsageError
-from logstore.files import Files, parent_of, real_path, remove_tree, write_new_file
+from logstore.errors import LockedError, LogstoreError, StorageError, UsageError
+from logstore.files import Files, Lock, parent_of, real_path, remove_tree, write_new_file
 from logstore.format.metadata import MetaProperties, encode_base64_uuid
+from logstore.format.names import parse_segment_file_name, partition_directory_name
+from logstore.logdir.catalogue import read_catalogue
 from logstore.logdir.identity import BACKUP_NAME, UNFINISHED_BACKUP_NAME, make_durably
-from logstore.partition.state.home import LOCK_NAME
+from logstore.partition.state.home import (
+    CATALOGUE_NAME,
+    CLEAN_MARKER_NAME,
+    CLEANER_OFFSETS_NAME,
+    HIGH_WATERMARKS_NAME,
+    LOCK_NAME,
+    LOG_STARTS_NAME,
+    META_PROPERTIES_NAME,
+    RECOVERY_POINTS_NAME,
+)
+from logstore.partition.state.sidecars import EPOCHS_NAME, METADATA_NAME, ROLE_NAME
 from logstore.warning import warn
 
 _CANNOT_EXCHANGE = frozenset({errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EXDEV})
+_SHOWN_NAMES = 5
+_SIDECARS = frozenset({METADATA_NAME, EPOCHS_NAME, ROLE_NAME})
+_STORE_FILES = frozenset(
+    {
+        LOCK_NAME,
+        BACKUP_NAME,
+        META_PROPERTIES_NAME,
+        CATALOGUE_NAME,
+        CLEAN_MARKER_NAME,
+        RECOVERY_POINTS_NAME,
+        LOG_STARTS_NAME,
+        HIGH_WATERMARKS_NAME,
+        CLEANER_OFFSETS_NAME,
+    }
+)
 _UNFINISHED_TEXT = b"store.backup() was at work here; its next call to the same path removes this directory\n"
 
 
@@ -46,7 +74,7 @@ class BackupPlace:
     def __init__(self, files: Files, store_path: str, path: str) -> None:
         """
         Raises:
-            UsageError: the path is the store's, in it, or around it.
+            UsageError: the path is the store's, in it, or around it; or it is in a backup.
         """
         self._files = files
         self.path = real_path(files, path)
@@ -60,6 +88,13 @@ class BackupPlace:
                 raise UsageError(
                     f"{path} and the store {store_path} must not contain each other: a backup needs its own "
                     "directory"
+                )
+        outer = self.path
+        while (outer := parent_of(outer)) != "/":
+            if any(files.is_file(f"{outer}/{name}") for name in (BACKUP_NAME, UNFINISHED_BACKUP_NAME)):
+                raise UsageError(
+                    f"{path} is in the backup {outer}, which the next call for that one replaces with "
+                    "everything in it: make the two beside each other"
                 )
 
     @contextlib.contextmanager
@@ -78,7 +113,8 @@ class BackupPlace:
             make_durably(files, parent_of(self.path))
             self._check_beside(self.staging)
             files.make_directory(self.staging)
-            stack.callback(files.lock(f"{self.staging}/{LOCK_NAME}").release)
+            stack.callback(self._lock_staging().release)
+            stack.callback(self._remove_if_bare)
             files.flush_directory(parent_of(self.path))  # first: makes an earlier call's exchange durable
             self._take_back_rename()
             earlier = self._read_earlier(store)
@@ -89,6 +125,25 @@ class BackupPlace:
             stack.callback(self._clear)
             self._empty(self.staging)
             yield earlier
+
+    def _lock_staging(self) -> Lock:
+        """
+        Raises:
+            LockedError: another call is making a backup there.
+        """
+        try:
+            return self._files.lock(f"{self.staging}/{LOCK_NAME}")
+        except LockedError as error:
+            held = str(error).partition(":")[0]
+            raise LockedError(
+                f"{held}: another call is making a backup to {self.path}; wait for it, and call again"
+            ) from None
+
+    def _remove_if_bare(self) -> None:
+        """A call that was refused leaves nothing beside the path."""
+        with contextlib.suppress(LogstoreError):
+            if [entry.name for entry in self._files.list_directory(self.staging)] == [LOCK_NAME]:
+                remove_tree(self._files, self.staging)
 
     # What is there
 
@@ -117,7 +172,7 @@ class BackupPlace:
     def _read_earlier(self, store: str) -> Manifest | None:
         """
         Raises:
-            UsageError: the directory is not a backup, or is one of another store.
+            UsageError: the directory is not a backup, is one of another store, or holds something else.
         """
         files = self._files
         if not files.is_directory(self.path):
@@ -135,7 +190,51 @@ class BackupPlace:
                 f"{self.path} is the backup of another store, {earlier.source} ({earlier.store}; this one is "
                 f"{store}). Give another path, or move it away"
             )
+        self._check_nothing_foreign(earlier)
         return earlier
+
+    def _check_nothing_foreign(self, earlier: Manifest) -> None:
+        """
+        Raises:
+            UsageError: something was put into the earlier backup that no backup makes, and would be gone with
+                it.
+        """
+        foreign = sorted(self._foreign_in(earlier))
+        if foreign:
+            more = f" and {len(foreign) - _SHOWN_NAMES} more" if len(foreign) > _SHOWN_NAMES else ""
+            raise UsageError(
+                f"{self.path} is replaced by the next backup, and holds what no backup has made: "
+                f"{', '.join(foreign[:_SHOWN_NAMES])}{more}. Move that away"
+            )
+
+    def _foreign_in(self, earlier: Manifest) -> Iterator[str]:
+        files = self._files
+        known = {partition_directory_name(*at) for at in earlier.partitions}
+        unread = self._partitions_in_catalogue() - known  # copied as they were, with whatever they had
+        for entry in files.list_directory(self.path):
+            if not entry.is_directory:
+                if entry.name not in _STORE_FILES:
+                    yield entry.name
+            elif entry.name in known:
+                for inner in files.list_directory(f"{self.path}/{entry.name}"):
+                    is_ours = parse_segment_file_name(inner.name) is not None or inner.name in _SIDECARS
+                    if inner.is_directory or not is_ours:
+                        yield f"{entry.name}/{inner.name}"
+            elif entry.name not in unread:
+                yield f"{entry.name}/"
+
+    def _partitions_in_catalogue(self) -> set[str]:
+        """The names of the directories of all partitions, also of those that are not in the manifest because
+        the store could not open them."""
+        try:
+            topics = read_catalogue(self._files, self.path) or {}
+        except LogstoreError:  # what the earlier backup says of its topics is not used otherwise
+            return set()
+        return {
+            partition_directory_name(topic.name, number)
+            for topic in topics.values()
+            for number in topic.held_partitions
+        }
 
     # The steps
 

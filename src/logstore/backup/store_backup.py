@@ -33,6 +33,10 @@ from logstore.partition.state.home import (
     RECOVERY_POINTS_NAME,
 )
 from logstore.turns import flushed_at_a_time, take_turns
+from logstore.warning import inform
+
+_SHOWN_COUNT = 20
+"""So many partitions are named in one line of the log."""
 
 
 def back_up(
@@ -64,6 +68,7 @@ def back_up(
         backup.copy_partitions()
         backup.write_store_files(identity)
         place.finish()
+        backup.tell_what_was_taken_out(place.path)
     return BackupReport(
         path=place.path,
         is_incremental=earlier is not None,
@@ -109,6 +114,25 @@ class _Backup:
             if steps.failure is None or steps.failure is error:
                 raise
             raise steps.failure from steps.failure.__cause__
+
+    def tell_what_was_taken_out(self, path: str) -> None:
+        """Log what the earlier backup had and this one has not, because the store does not have it any
+        more."""
+        gone: list[str] = []
+        for at, old in sorted((self.earlier.partitions if self.earlier is not None else {}).items()):
+            new = self.stored.get(at)
+            if at in self._unread or old.log_start_offset == old.log_end_offset:
+                continue
+            if new is None or new.topic_id != old.topic_id:
+                gone.append(f"{at} with offsets {old.log_start_offset} to {old.log_end_offset - 1}")
+                continue
+            if new.log_start_offset > old.log_start_offset:
+                gone.append(f"{at} before offset {new.log_start_offset}")
+            if new.log_end_offset < old.log_end_offset:
+                gone.append(f"{at} from offset {new.log_end_offset}")
+        if gone:
+            more = f", and {len(gone) - _SHOWN_COUNT} more" if len(gone) > _SHOWN_COUNT else ""
+            inform("%s: taken out, as from the store: %s%s", path, ", ".join(gone[:_SHOWN_COUNT]), more)
 
     def _copy(self, topic: TopicEntry, partition: TopicPartition) -> None:
         """Copy one partition, unless it was deleted since the backup began."""

@@ -24,7 +24,7 @@ from logstore.broker.requests import (
 )
 from logstore.config import TopicConfig
 from logstore.errors import LogstoreError, TopicExistsError
-from logstore.format.names import check_topic_name
+from logstore.format.names import check_new_topic_name
 from logstore.logdir.directory import LogDirectory, check_partition_count
 
 
@@ -37,7 +37,7 @@ def create_topics(directory: LogDirectory, request: CreateTopicsRequest) -> Topi
         if not request.validate_only:
             directory.create_topic(topic.name, topic.partition_count, config)
             return
-        check_topic_name(topic.name)
+        check_new_topic_name(topic.name)
         check_partition_count(topic.partition_count)
         if topic.name in directory.topic_names():
             raise TopicExistsError(f"topic {topic.name!r} exists")

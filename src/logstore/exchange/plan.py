@@ -6,6 +6,7 @@ Finds every reason against the handover before anything is copied, and reports a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from logstore.config import TopicConfig
@@ -15,7 +16,6 @@ from logstore.exchange.place import Place
 from logstore.exchange.report import HandedPartition
 from logstore.files import Files, foreign_owner, free_bytes
 from logstore.format.checkpoint import EpochEntry
-from logstore.format.header import HEADER_BYTES
 from logstore.format.layout import BATCH_HEADER
 from logstore.format.names import (
     DELETED_SUFFIX,
@@ -29,6 +29,7 @@ from logstore.logdir.held import shown_numbers
 from logstore.logdir.identity import read_identity
 from logstore.model import TopicPartition
 from logstore.partition.recovery.leftovers import list_segment_files, segment_bases
+from logstore.partition.segments.walk import PIECE_BYTES, Piece, Walk
 from logstore.partition.state.sidecars import read_epochs, read_snapshot, read_topic_id
 
 _KAFKA_RETENTION_MS = 604_800_000
@@ -57,7 +58,7 @@ class PlannedPartition:
     lowers_epochs: bool
     open_producers: tuple[int, ...]
     was_placed: bool = False
-    """Whether an earlier call has put it in place."""
+    """Whether the target has it already, as after an earlier call."""
 
     @property
     def told(self) -> HandedPartition:
@@ -365,7 +366,7 @@ def _check_target_partition(target: Place, planned: PlannedPartition) -> None:
                 f"{planned.log_end_offset}). Delete the topic in the target, and start again"
             )
         return
-    planned.was_placed = _holds_log(files, planned)
+    planned.was_placed = _holds_log(target, planned)
     for name, parsed in list_segment_files(files, directory).items():
         is_log = parsed.suffix == LOG_SUFFIX and parsed.state != DELETED_SUFFIX
         if is_log and not planned.was_placed and files.size_bytes(f"{directory}/{name}"):
@@ -375,30 +376,54 @@ def _check_target_partition(target: Place, planned: PlannedPartition) -> None:
             )
 
 
-def _holds_log(files: Files, planned: PlannedPartition) -> bool:
-    """Whether an earlier call has brought the whole log and removed its mark: the target has each segment of
-    the source, with the same first batch and, except for the last, the same size. Records appended since then
-    do no harm. False if a broker has deleted a segment since, because that cannot be recognised."""
-    bases = segment_bases(list_segment_files(files, planned.source_directory))
+def _holds_log(target: Place, planned: PlannedPartition) -> bool:
+    """Whether the target has every batch of the source already, compared byte by byte, as after an earlier
+    call that removed its mark. Records appended since do no harm. If something was deleted, cut or compacted
+    in the target since, this cannot be shown: False. Cost: reads the source's log and as much of the
+    target's, up to the first difference."""
+    bases = segment_bases(list_segment_files(target.files, planned.source_directory))
     if planned.log_start_offset == planned.log_end_offset or not bases:
         return False
-    for base in bases:
-        name = segment_file_name(base, LOG_SUFFIX)
-        ours, theirs = f"{planned.source_directory}/{name}", f"{planned.target_directory}/{name}"
-        if not files.is_file(theirs) or _first_batch(files, ours) != _first_batch(files, theirs):
-            return False
-        if base != bases[-1] and files.size_bytes(ours) != files.size_bytes(theirs):
-            return False
-    return True
+    try:
+        log = target.log(planned.partition)
+        start_offset, end_offset = log.log_start_offset, log.log_end_offset
+    except LogstoreError:
+        return False
+    if start_offset > planned.log_start_offset or end_offset < planned.log_end_offset:
+        return False
+    return all(_holds_segment(target.files, planned, base, is_last=base == bases[-1]) for base in bases)
 
 
-def _first_batch(files: Files, path: str) -> bytes:
-    """The header of the first batch without the leader epoch, which may have been lowered."""
-    file = files.open(path)
-    header = file.read_at(0, HEADER_BYTES)
-    file.close()
-    at = BATCH_HEADER.position_of("partition_leader_epoch")
-    return header[:at] + header[at + 4 :]
+def _holds_segment(files: Files, planned: PlannedPartition, base: int, *, is_last: bool) -> bool:
+    """Whether the target has a segment of the source with the same batches; in the last one there may be more
+    behind them."""
+    name = segment_file_name(base, LOG_SUFFIX)
+    if not files.is_file(f"{planned.target_directory}/{name}"):
+        return False
+    with (
+        closing(files.open(f"{planned.source_directory}/{name}")) as ours,
+        closing(files.open(f"{planned.target_directory}/{name}")) as theirs,
+    ):
+        size_bytes, next_offset = ours.size_bytes(), base
+        if not is_last and theirs.size_bytes() != size_bytes:
+            return False
+        walk = Walk(ours.read_at, 0, size_bytes, check=True, piece_bytes=PIECE_BYTES)
+        for piece in walk:
+            there = theirs.read_at(piece.position, piece.end)
+            if _without_epochs(there, piece) != _without_epochs(piece.buffer[: piece.end], piece):
+                return False
+            next_offset = piece.batches[-1][1].next_offset
+    return next_offset == planned.log_end_offset if is_last else walk.position == size_bytes
+
+
+def _without_epochs(data: bytes, piece: Piece) -> bytes:
+    """Bytes that should be those of a piece, without the leader epochs, which may have been lowered."""
+    changed = bytearray(data)
+    for position, header in piece.batches:
+        at = position + BATCH_HEADER.position_of("partition_leader_epoch")
+        if header.magic >= 2 and at + 4 <= len(changed):
+            changed[at : at + 4] = bytes(4)
+    return bytes(changed)
 
 
 def _refuse_open_transactions(plan: Plan) -> None:

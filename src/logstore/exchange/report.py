@@ -35,13 +35,13 @@ class HandedPartition:
     aborted: tuple[int, ...] = ()
     """The producers whose open transactions are aborted in the copy."""
     was_placed: bool = False
-    """Whether an earlier, interrupted call had already put it in place."""
+    """Whether the target had all its records already, as after an earlier call."""
 
     def __str__(self) -> str:
         what = f"{self.partition}: offsets {self.log_start_offset} to {self.log_end_offset}"
         parts = [what, f"{self.size_bytes} bytes"]
         if self.was_placed:
-            parts.append("placed by an earlier call")
+            parts.append("already in the target")
         if self.lowered_epoch is not None:
             parts.append(f"leader epochs above {self.lowered_epoch} lowered to it")
         if self.aborted:
@@ -66,7 +66,7 @@ class HandoverReport:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes to copy, without partitions that an earlier call had put in place."""
+        """Bytes to copy, without partitions that the target had already."""
         return sum(each.size_bytes for each in self.partitions if not each.was_placed)
 
     def __str__(self) -> str:

@@ -104,6 +104,22 @@ def check_topic_name(name: str) -> None:
         raise InvalidTopicError(f"topic name {name!r}: use letters, digits, '.', '_' and '-', at least one")
 
 
+def check_new_topic_name(name: str) -> None:
+    """As :func:`check_topic_name`, and refuse the one legal name whose directory would be something else: a
+    cluster's metadata log. Every other name gives directories of its own, since a partition's directory ends
+    in a dash and a number, and no file of a store does.
+
+    Raises:
+        InvalidTopicError: names the topic and the rule.
+    """
+    check_topic_name(name)
+    if partition_directory_name(name, 0) == CLUSTER_METADATA_NAME:
+        raise InvalidTopicError(
+            f"topic name {name!r} is taken: {CLUSTER_METADATA_NAME} is the metadata log of a Kafka cluster, "
+            "and a directory with one is a broker's. Use another name"
+        )
+
+
 def has_name_clash(first: str, second: str) -> bool:
     """Whether two topics differ at most by ``.`` and ``_``, which look the same in Kafka's metric names."""
     return first.replace(".", "_") == second.replace(".", "_")

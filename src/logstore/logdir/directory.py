@@ -26,7 +26,7 @@ from logstore.errors import (
     without_frames,
 )
 from logstore.files import Files
-from logstore.format.names import check_topic_name
+from logstore.format.names import check_new_topic_name
 from logstore.logdir.catalogue import MAX_PARTITIONS, TopicEntry
 from logstore.logdir.held import check_numbers, not_held
 from logstore.logdir.identity import (
@@ -323,12 +323,12 @@ class LogDirectory:
         After a crash the next open finishes the creation.
 
         Raises:
-            InvalidTopicError: Kafka would refuse the name.
+            InvalidTopicError: Kafka would refuse the name, or it is ``__cluster_metadata``.
             TopicExistsError: the topic exists, or one whose name differs only in ``.`` and ``_``.
             UsageError: the directory is a broker's; or ``held`` is wrong.
         """
         self.check_open()
-        check_topic_name(name)
+        check_new_topic_name(name)
         numbers = check_held(held, partition_count)
         self._check_ours(f"topic {name!r}")
         with self._lock:

@@ -59,6 +59,10 @@ _EXCHANGED_IN_PART = (
     "{path} does not exist, but {path}.previous does: store.backup() was killed between two renames. Call it "
     "again; or rename {path}.previous, which is the last backup but one, to {path}"
 )
+_MEND_IDENTITY = (
+    "Restore the file; or move it away, and the next open for writing gives the store a new identity. "
+    "Earlier backups are then another store's"
+)
 _GUESSES = uuid.UUID("7f1cf2f0-9a5d-4d0e-a5f4-5bd1be0e6c1f")  # arbitrary: the name space of guessed ids
 _STORE_FILES = {*STORE_NAMES, LOCK_NAME}
 
@@ -83,7 +87,8 @@ def prepare_directory(files: Files, path: str, *, create: bool) -> None:
         return
     entries = files.list_directory(path)
     names = {entry.name.removesuffix(".tmp") for entry in entries}  # a crash may leave only a .tmp file
-    if UNFINISHED_BACKUP_NAME in names:
+    is_begun = path.endswith(".partial") and not create and names <= {LOCK_NAME}
+    if UNFINISHED_BACKUP_NAME in names or is_begun:
         raise UsageError(_UNFINISHED.format(path=path))
     if any(parse_segment_file_name(name) is not None for name in names):
         raise UsageError(f"{path} is the directory of one partition; open its parent, or use Log.open()")
@@ -242,10 +247,15 @@ def read_identity(files: Files, path: str) -> MetaProperties | None:
     """
     meta_path = f"{path}/{META_PROPERTIES_NAME}"
     data = read_small_file(files, meta_path, MAX_META_BYTES)
+    if data is None:
+        return None
     try:
-        return decode_meta_properties(data) if data is not None else None
+        found = decode_meta_properties(data)
+        if found.node_id is None:  # every broker and every store has written its own
+            raise CorruptionError("meta.properties has no node id")
+        return found
     except CorruptionError as error:
-        raise error.located(meta_path) from None
+        raise CorruptionError(f"{error.reason}. {_MEND_IDENTITY}").located(meta_path) from None
 
 
 def ensure_identity(files: Files, path: str) -> MetaProperties:

@@ -21,7 +21,7 @@ from logstore.errors import UsageError
 from logstore.model import Isolation, Record
 from logstore.partition.log import Log
 from logstore.partition.reading.readable import ReadableLog
-from logstore.partition.reading.times import OffsetOrTime
+from logstore.partition.reading.times import OffsetOrTime, first_ms_from
 from logstore.partition.watching.waiting import Waiting
 
 Order = Literal["timestamp", "partition"]
@@ -138,14 +138,17 @@ def follow_logs(
     logs = held()
     positions = {number: log.position_at(offset_of(start, number), isolation) for number, log in logs.items()}
     growth = _ToldGrowth() if make_waiting is None else _WatchedGrowth(make_waiting)
-    return _follow(held, growth, _Followed(dict(logs), positions, isolation), timeout, by_timestamp)
+    return _follow(held, growth, _Followed(dict(logs), start, positions, isolation), timeout, by_timestamp)
 
 
 class _Followed:
     """The logs of a follower, and its position in each."""
 
-    def __init__(self, logs: dict[int, ReadableLog], positions: dict[int, int], isolation: Isolation) -> None:
+    def __init__(
+        self, logs: dict[int, ReadableLog], start: Start, positions: dict[int, int], isolation: Isolation
+    ) -> None:
         self.logs = logs
+        self._start = start
         self._positions = positions
         self._isolation = isolation
 
@@ -166,8 +169,16 @@ class _Followed:
             records, after = self.logs[number].advance(before, isolation=self._isolation)
             if after > before:
                 self._positions[number] = after
-                found.append(records)
+                found.append(self._not_before_start(number, records))
         return found
+
+    def _not_before_start(self, number: int, records: Iterator[Record]) -> Iterator[Record]:
+        """Without the records that are older than the time at which to begin, if it is a time."""
+        begin = offset_of(self._start, number)
+        if not isinstance(begin, datetime):
+            return records
+        low_ms = first_ms_from(begin, "start")
+        return (record for record in records if record.timestamp_ms >= low_ms)
 
     def grown(self) -> list[int]:
         """The logs that have more to read. Cost: 17 µs each if read-only, half of an :meth:`advance`."""
@@ -190,8 +201,10 @@ def _follow(
         while True:
             found = followed.advance(growth.take(followed))
             if found:
-                yield from join(found, by_timestamp=by_timestamp)
-                waited_since = time.monotonic()
+                for record in (records := join(found, by_timestamp=by_timestamp)):
+                    yield record  # the first, if any is left
+                    yield from records
+                    waited_since = time.monotonic()
                 continue
             left = _LOOK_EVERY_SECONDS if timeout is None else waited_since + timeout - time.monotonic()
             if left <= 0:

@@ -7,12 +7,18 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from logstore.errors import ClosedError, CorruptionError, ForkedError, LogstoreError, UnknownTopicError
-from logstore.files import Files, read_small_file
-from logstore.format.metadata import decode_meta_properties
+from logstore.errors import (
+    ClosedError,
+    CorruptionError,
+    ForkedError,
+    LogstoreError,
+    UnknownTopicError,
+    is_denied,
+)
+from logstore.files import Files
 from logstore.format.names import partition_directory_name
 from logstore.logdir.catalogue import TopicEntry, read_catalogue
-from logstore.logdir.identity import MAX_META_BYTES, foreign_topic_id, wrong_topic_id
+from logstore.logdir.identity import foreign_topic_id, read_identity, wrong_topic_id
 from logstore.model import TopicPartition
 from logstore.partition.checking.facts import LogFacts
 from logstore.partition.checking.facts_of_files import facts_of_files
@@ -122,6 +128,8 @@ def _source_of(
             directory.check_open()
             facts = by_its_files()
         except LogstoreError as error:
+            if is_denied(error):
+                raise
             facts = by_its_files()
             refused = Finding(kind=FindingKind.NOT_OPENED, path=path, reason=str(error))
             facts = replace(facts, findings=[*facts.findings, refused])
@@ -165,13 +173,10 @@ def _check_store_files(context: LogContext, findings: Findings) -> None:
         try:
             read()
         except LogstoreError as error:
+            if is_denied(error):
+                raise
             reason = error.reason if isinstance(error, CorruptionError) else str(error)
             findings.problem(Finding(kind=kind, path=f"{path}/{name}", reason=reason))
 
-    def read_identity() -> None:
-        data = read_small_file(files, f"{path}/{META_PROPERTIES_NAME}", MAX_META_BYTES)
-        if data is not None:
-            decode_meta_properties(data)
-
     check(CATALOGUE_NAME, FindingKind.METADATA, lambda: read_catalogue(files, path))
-    check(META_PROPERTIES_NAME, FindingKind.METADATA, read_identity)
+    check(META_PROPERTIES_NAME, FindingKind.METADATA, lambda: read_identity(files, path))

@@ -42,8 +42,13 @@ class WatchedDirectory:
         config: StoreConfig | None = None,
         files: Files | None = None,
         clock: Clock | None = None,
+        ignores_catalogue: bool = False,
     ) -> None:
         """
+        Args:
+            ignores_catalogue: take the topics from the partition directories alone, to look into a store of
+                which the catalogue is damaged.
+
         Raises:
             UsageError: the path is not a store.
             CorruptionError: the catalogue is damaged.
@@ -58,6 +63,7 @@ class WatchedDirectory:
         self._files = self.context.files
         self._checkpoints = WatchedCheckpoints(self.context.home, self._files, self.context.clock)
         self._lock = threading.Lock()
+        self._ignores_catalogue = ignores_catalogue
         self._names = Watch(self._files, self.context.clock, self.path)
         self._topics: dict[str, TopicEntry] = {}
         self._cluster = WatchedCluster(self._files, f"{self.path}/{CLUSTER_METADATA_NAME}")
@@ -114,7 +120,8 @@ class WatchedDirectory:
         return {name: topic for name, topic in topics.items() if topic.state is TopicState.LIVE}
 
     def _read_catalogue(self) -> dict[str, TopicEntry]:
-        return as_broker_left(self._files, self.path, read_catalogue(self._files, self.path) or {})
+        topics = {} if self._ignores_catalogue else read_catalogue(self._files, self.path)
+        return as_broker_left(self._files, self.path, topics or {})
 
     def _guess_locked(self, name: str, numbers: set[int]) -> TopicEntry:
         topic_id = stored_topic_id(self._files, self.path, name, numbers)

@@ -224,8 +224,9 @@ class Log(CheckableLog):
         checked before any is written, and the batches are the same as for the same rows there.
 
         Columns: ``value``; optional are ``key``, ``timestamp_ms`` and ``headers``. Values and keys are binary
-        or text. Timestamps are whole numbers or any Arrow timestamp; null means now. Headers are lists of
-        (key, value) structs, or a map. Null keys, values and header values stay null.
+        or text. Timestamps are whole numbers or any Arrow timestamp, in UTC if it has no time zone; null
+        means now. Headers are lists of (key, value) structs, or a map. Null keys, values and header values
+        stay null.
 
         Needs pyarrow: ``pip install 'embedded-logstore[arrow]'``. Cost: 0.07 µs per record of 100 bytes, and
         the codec. Memory: the data and its batches. Append larger data a part at a time

@@ -17,7 +17,7 @@ from logstore.clock import SystemClock
 from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import InvalidRecordError, LogstoreError, UnknownTopicError
 from logstore.files import OsFiles
-from logstore.format.names import check_topic_name
+from logstore.format.names import check_new_topic_name
 from logstore.logdir.held import not_held_reason
 from logstore.partition.encoding import arrow_input
 from logstore.partition.encoding.row_encoder import RowEncoder
@@ -95,7 +95,7 @@ def plan_write(options: Options, fields: Iterable[tuple[str, str]]) -> WritePlan
     )
     partitions = options.number("partitions")
     if topic is not None:
-        check_topic_name(topic)
+        check_new_topic_name(topic)
         if topic == COMMITS_TOPIC:
             options.refuse("topic", "it is where logstore keeps its commits")
         _require_topic(plan, topic, partitions)

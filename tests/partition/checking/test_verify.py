@@ -740,7 +740,7 @@ def test_a_report_says_what_it_knows(partition):
     partition.corrupt_batch(2, 40)
     damaged = verify_closed(partition)
     assert bool(damaged) is damaged.is_sound is False
-    assert "1 problems: batch" in repr(damaged)
+    assert "1 problem: batch" in repr(damaged)
     assert str(partition.file(40)) in str(damaged)
     assert "restore the file" in str(damaged)
 

@@ -34,7 +34,7 @@ PARTITION: Final = Shape(
     size_bytes="what there was to copy",
     lowered_epoch="the broker's leader epoch, where later ones are lowered to it; or null",
     aborted="producers whose open transactions are aborted in the copy",
-    was_placed="whether an earlier call, which was interrupted, had placed it",
+    was_placed="whether the target had all its records already, as after an earlier call",
 )
 
 Source = Annotated[

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from logstore.cli import streams
 from logstore.cli.commands import Command
-from logstore.cli.errors import FINE, FOUND
+from logstore.cli.errors import FINE, FOUND, explain
 from logstore.cli.opening import Settings, logs_of, reading
 from logstore.cli.options import Directory, Json, OptionalTopic, Quiet
 from logstore.cli.output import Output, Shape
@@ -50,14 +50,14 @@ def ls(directory: Directory, topic: OptionalTopic = None, json: Json = False, qu
     with reading(directory) as store:
         if topic is not None:
             return _list_partitions(out, store[topic])
-        settings, rows = Settings(directory), []
+        settings, rows, codes = Settings(directory), [], [FINE]
         for name in store:
             with suppress(UnknownTopicError):  # deleted just now
-                rows.append(_topic_row(store[name], settings))
-        return _list_topics(out, rows)
+                rows.append(_topic_row(store[name], settings, codes))
+        return _list_topics(out, rows, codes)
 
 
-def _list_topics(out: Output, rows: list[dict[str, Any]]) -> int:
+def _list_topics(out: Output, rows: list[dict[str, Any]], codes: list[int]) -> int:
     if out.is_json:
         for row in rows:
             out.json(row)
@@ -76,11 +76,11 @@ def _list_topics(out: Output, rows: list[dict[str, Any]]) -> int:
                 for row in rows
             ),
         )
-    return _tell([error for row in rows for error in row["errors"]])
+    return _tell([error for row in rows for error in row["errors"]], codes)
 
 
-def _topic_row(topic: Topic, settings: Settings) -> dict[str, Any]:
-    rows = list(_partition_rows(topic))
+def _topic_row(topic: Topic, settings: Settings, codes: list[int]) -> dict[str, Any]:
+    rows = list(_partition_rows(topic, codes))
     readable = [row for row in rows if row["error"] is None]
     times = [row["newest_ms"] for row in readable if row["newest_ms"] is not None]
     return TOPIC(
@@ -96,7 +96,8 @@ def _topic_row(topic: Topic, settings: Settings) -> dict[str, Any]:
 
 
 def _list_partitions(out: Output, topic: Topic) -> int:
-    rows = list(_partition_rows(topic))
+    codes = [FINE]
+    rows = list(_partition_rows(topic, codes))
     if out.is_json:
         for row in rows:
             out.json(row)
@@ -114,16 +115,18 @@ def _list_partitions(out: Output, topic: Topic) -> int:
             ("PARTITION", "START", "END", "HIGH WATERMARK", "LAST STABLE", "SEGMENTS", "BYTES", "NEWEST"),
             ((*(row[name] for name in shown), format_time(row["newest_ms"])) for row in rows),
         )
-    return _tell([row["error"] for row in rows if row["error"] is not None])
+    return _tell([row["error"] for row in rows if row["error"] is not None], codes)
 
 
-def _partition_rows(topic: Topic) -> Iterator[dict[str, Any]]:
+def _partition_rows(topic: Topic, codes: list[int]) -> Iterator[dict[str, Any]]:
+    """``codes``: gets the exit codes of the errors."""
     for number in topic.held_partitions:
         found: dict[str, Any] = dict.fromkeys(PARTITION.fields)
         try:
             found |= _facts_of(logs_of(topic, [number])[0])
         except (CorruptionError, OSError) as error:
             found["error"] = str(error)
+            codes.append(explain(error)[0])
         yield PARTITION(**found | {"topic": topic.name, "partition": number})
 
 
@@ -140,10 +143,11 @@ def _facts_of(log: ReadOnlyLog) -> dict[str, Any]:
     }
 
 
-def _tell(errors: list[str]) -> int:
+def _tell(errors: list[str], codes: list[int]) -> int:
+    """Damage says more than what could not be read."""
     for error in errors:
         streams.tell(f"error: {error}")
-    return FOUND if errors else FINE
+    return FOUND if FOUND in codes else max(codes)
 
 
 COMMANDS: Final = (Command("ls", ls, (TOPIC, PARTITION)),)

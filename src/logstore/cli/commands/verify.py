@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any, Final
 
 from logstore.cli.commands import Command
@@ -9,7 +10,10 @@ from logstore.cli.errors import FINE, FOUND
 from logstore.cli.opening import reading
 from logstore.cli.options import Directory, Json, OptionalTopic, Quiet
 from logstore.cli.output import Output, Shape
-from logstore.partition.checking.findings import Finding, VerifyReport
+from logstore.errors import CorruptionError
+from logstore.logdir.verify import verify_topics
+from logstore.logdir.watched import WatchedDirectory
+from logstore.partition.checking.findings import Finding, OnVerifyProgress, VerifyReport
 
 REPORT: Final = Shape(
     "the report (`verify`)",
@@ -44,12 +48,13 @@ def verify(
     Every batch, index, snapshot and checkpoint; works beside a writer. Ends with 1 if anything is wrong.
     """
     out = Output(json=json, quiet=quiet)
-    with reading(directory) as store, out.progress("verifying") as on_bytes:
-        subject = store if topic is None else store[topic]
-        report = subject.verify(
-            on_progress=None
+    with out.progress("verifying") as on_bytes:
+        report = _verify(
+            directory,
+            topic,
+            None
             if on_bytes is None
-            else lambda progress: on_bytes(progress.done_bytes, progress.total_bytes)
+            else lambda progress: on_bytes(progress.done_bytes, progress.total_bytes),
         )
     if json:
         out.json(_report_object(report))
@@ -59,6 +64,18 @@ def verify(
         for line in findings:
             out.line(line)
     return FINE if report else FOUND
+
+
+def _verify(directory: str, topic: str | None, on_progress: OnVerifyProgress | None) -> VerifyReport:
+    """Where the catalogue is damaged, as the report then says, the topics are those of the directories."""
+    try:
+        with reading(directory) as store:
+            subject = store if topic is None else store[topic]
+            return subject.verify(on_progress=on_progress)
+    except CorruptionError:
+        with closing(WatchedDirectory(directory, ignores_catalogue=True)) as found:
+            names = found.topic_names() if topic is None else [found.topic(topic).name]
+            return verify_topics(found, names, on_progress, with_store=True)
 
 
 def _report_object(report: VerifyReport) -> dict[str, Any]:

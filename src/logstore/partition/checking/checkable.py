@@ -41,6 +41,7 @@ class CheckableLog(ReadableLog):
             ClosedError: the log is closed, or was closed during the check, for example because its topic was
                 deleted.
             UnknownTopicError: another process has deleted the topic.
+            StorageError: this process's user lacks the permission to read something.
         """
         from logstore.partition.checking.files import StoredCheckpoints  # few programs get here
         from logstore.partition.checking.verify import ProgressSteps, verify_log

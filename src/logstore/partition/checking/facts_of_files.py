@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from logstore.config import TopicConfig
-from logstore.errors import LogstoreError
+from logstore.errors import LogstoreError, is_denied
 from logstore.files import Files
 from logstore.format.names import LOG_SUFFIX, segment_file_name
 from logstore.model import Role, TopicPartition
@@ -35,6 +35,8 @@ def facts_of_files(
         names = list_segment_files(files, directory)
         logs = current_logs(files, directory, names)
     except LogstoreError as error:
+        if is_denied(error):
+            raise
         findings.append(Finding(kind=FindingKind.UNREADABLE, path=directory, reason=str(error)))
     bases = list(logs)
     sizes = [_size_of(files, directory, base, state) for base, state in logs.items()]

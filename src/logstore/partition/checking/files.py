@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from logstore.errors import CorruptionError, LogstoreError
+from logstore.errors import CorruptionError, LogstoreError, is_denied
 from logstore.files import Files, read_small_file
 from logstore.format.checkpoint import decode_epoch_checkpoint, decode_offset_checkpoint
 from logstore.format.names import (
@@ -36,6 +36,8 @@ def check_partition_files(facts: LogFacts, findings: Findings) -> None:
     try:
         entries = facts.files.list_directory(facts.directory)
     except LogstoreError as error:
+        if is_denied(error):
+            raise
         findings.problem(Finding(kind=FindingKind.UNREADABLE, path=facts.directory, reason=str(error)))
         return
     names = {entry.name for entry in entries if not entry.is_directory}
@@ -52,6 +54,8 @@ def check_partition_files(facts: LogFacts, findings: Findings) -> None:
     try:
         read_topic_id(facts.files, facts.directory)
     except LogstoreError as error:
+        if is_denied(error):
+            raise
         findings.problem(
             Finding(kind=FindingKind.METADATA, path=f"{facts.directory}/{METADATA_NAME}", reason=str(error))
         )
@@ -93,6 +97,8 @@ def read_epoch_file(files: Files, directory: str) -> tuple[LeaderEpochs | None, 
         data = read_small_file(files, path, MAX_EPOCHS_BYTES)
         return (LeaderEpochs(decode_epoch_checkpoint(data)) if data else None), []
     except LogstoreError as error:
+        if is_denied(error):
+            raise
         reason = error.reason if isinstance(error, CorruptionError) else str(error)
         return None, [Finding(kind=FindingKind.CHECKPOINT, path=path, reason=reason)]
 
@@ -120,6 +126,8 @@ class StoredCheckpoints:
                     self._tables[name] = decode_offset_checkpoint(data) if data else {}
                     self._contents[name] = data
             except LogstoreError as error:
+                if is_denied(error):
+                    raise
                 self._forget(name)
                 reason = error.reason if isinstance(error, CorruptionError) else str(error)
                 self._faults[name] = Finding(kind=FindingKind.CHECKPOINT, path=path, reason=reason)

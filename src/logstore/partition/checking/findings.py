@@ -192,14 +192,14 @@ class VerifyReport:
         return self.is_sound
 
     def __str__(self) -> str:
-        verdict = "sound" if self.is_sound else f"{self.problem_count} problems"
+        verdict = "sound" if self.is_sound else _counted(self.problem_count)
         lines = [
             f"{verdict}: {self.record_count} records in {self.batch_count} batches, {self.segment_count} "
             f"segments, {self.partition_count} partitions; {self.log_bytes} bytes in {self.duration_ms} ms"
         ]
         lines += [f"  {problem}" for problem in self.problems]
         if self.problem_count > len(self.problems):
-            lines.append(f"  and {self.problem_count - len(self.problems)} more problems")
+            lines.append(f"  and {_counted(self.problem_count - len(self.problems), 'more ')}")
         return "\n".join([*lines, *self._note_lines()])
 
     def _note_lines(self) -> Iterator[str]:
@@ -212,7 +212,7 @@ class VerifyReport:
 
     def __repr__(self) -> str:
         kinds = ", ".join(dict.fromkeys(problem.kind.value for problem in self.problems))
-        found = f"{self.problem_count} problems: {kinds}" if self.problem_count else "sound"
+        found = f"{_counted(self.problem_count)}: {kinds}" if self.problem_count else "sound"
         return f"<VerifyReport {found}; {self.batch_count} batches, {self.log_bytes} bytes>"
 
     def _repr_html_(self) -> str:
@@ -221,10 +221,14 @@ class VerifyReport:
 
         return show_report(
             self,
-            "VerifyReport: " + ("sound" if self.is_sound else f"{self.problem_count} problems"),
+            "VerifyReport: " + ("sound" if self.is_sound else _counted(self.problem_count)),
             problems=table_of_findings("problem", self.problems, self.problem_count),
             notes=table_of_findings("note", self.notes, len(self.notes)),
         )
+
+
+def _counted(count: int, what: str = "") -> str:
+    return f"{count} {what}problem{'' if count == 1 else 's'}"
 
 
 @dataclass(slots=True)

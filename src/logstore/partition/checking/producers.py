@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from logstore.errors import CorruptionError, LogstoreError
+from logstore.errors import CorruptionError, LogstoreError, is_denied
 from logstore.files import Files, read_small_file
 from logstore.format.header import NO_EPOCH, BatchHeader
 from logstore.format.snapshot import ProducerSnapshotEntry, decode_snapshot
@@ -102,6 +102,8 @@ class ProducerCheck:
         except CorruptionError as error:
             self._snapshot_problem(offset, error.reason, error.position)
         except LogstoreError as error:
+            if is_denied(error):
+                raise
             self._snapshot_problem(offset, str(error))
         return None
 

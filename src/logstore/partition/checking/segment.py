@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from logstore.errors import CorruptionError, LogstoreError, StorageError
+from logstore.errors import CorruptionError, LogstoreError, StorageError, is_denied
 from logstore.files import File, read_small_file
 from logstore.format.batch import decode_batch, newest_timestamp
 from logstore.format.header import (
@@ -78,6 +78,8 @@ class SegmentCheck:
         try:
             file = self._log.facts.files.open(self._path)
         except LogstoreError as error:
+            if is_denied(error):
+                raise
             self._lose_segment(error)
             return
         try:
@@ -403,6 +405,8 @@ class SegmentCheck:
         try:
             data = read_small_file(self._log.facts.files, path, MAX_INDEX_BYTES)
         except LogstoreError as error:
+            if is_denied(error):
+                raise
             self._findings.problem(Finding(kind=kind, path=path, reason=str(error)))
             return None if in_memory is None else in_memory.entries
         if in_memory is not None:
@@ -431,6 +435,8 @@ class SegmentCheck:
             data = read_small_file(log.facts.files, path, MAX_TRANSACTION_INDEX_BYTES)
             entries = decode_aborted_transactions(data or b"", self._segment.base_offset)
         except LogstoreError as error:
+            if is_denied(error):
+                raise
             self._transactions_problem(
                 error.reason if isinstance(error, CorruptionError) else str(error),
                 error.position if isinstance(error, CorruptionError) else None,

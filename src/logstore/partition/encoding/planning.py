@@ -96,11 +96,14 @@ def check_timestamps(
     ]
     if bad:
         named = ", ".join(f"record {number} has {at}" for number, at in bad[:MAX_REPORTED_RECORDS])
-        sides = [("before", any(at < oldest for _, at in bad)), ("after", any(at > newest for _, at in bad))]
-        bounds = " and ".join(f"message_timestamp_{side}_max_ms" for side, is_broken in sides if is_broken)
+        limits = []
+        if any(at < oldest for _, at in bad):
+            limits.append(f"message_timestamp_before_max_ms allows none below {oldest}")
+        if any(at > newest for _, at in bad):
+            limits.append(f"message_timestamp_after_max_ms allows none above {newest}")
         raise InvalidTimestampError(
             f"timestamp_ms is out of bounds in {len(bad)} of {len(timestamps)} records: {named}; "
-            f"{bounds} allows {oldest} to {newest}"
+            f"{' and '.join(limits)}"
         )
 
 

@@ -47,7 +47,7 @@ from logstore.partition.arguments import (
 )
 from logstore.partition.reading import lookup, records
 from logstore.partition.reading.records import Fetched
-from logstore.partition.reading.times import OffsetOrTime, first_ms_from, offset_from, span_of
+from logstore.partition.reading.times import OffsetOrTime, TimeSpan, first_ms_from, offset_from, span_of
 from logstore.partition.reading.view import LogView
 from logstore.partition.state.context import LogContext
 
@@ -500,11 +500,13 @@ class ReadableLog(BoundToProcess, ABC):
         isolation: Isolation = Isolation.HIGH_WATERMARK,
     ) -> Iterator[Record]:
         """Iterate over the records from ``start`` (default: the log end) on, and wait for more at the end. If
-        ``start`` is a datetime with its time zone, begin at the first record at or after it.
+        ``start`` is a datetime with its time zone, begin at the first record at or after it, and leave out
+        older records that come later, as :meth:`read` does.
 
         Ends when no record has come for ``timeout`` seconds; by default never. A follower in another process
         sees a record about 10 ms after it was written, and costs almost nothing while there are none
-        (``docs/waiting.md`` names the exceptions).
+        (``docs/waiting.md`` names the exceptions). An exception while it waits, such as
+        ``KeyboardInterrupt``, ends the iterator: call again from the offset after the last record.
 
         Raises:
             OffsetOutOfRangeError: ``start`` is outside the log, or the next record was deleted or truncated
@@ -517,7 +519,7 @@ class ReadableLog(BoundToProcess, ABC):
         if timeout is not None:
             timeout = check_timeout(timeout)
         position = self.position_at("latest" if start is None else start, isolation)
-        return chain.from_iterable(self._follow(position, timeout, isolation))
+        return chain.from_iterable(self._follow(position, timeout, isolation, span_of(start, None)))
 
     def position_at(self, start: OffsetOrTime | Literal["earliest", "latest"], isolation: Isolation) -> int:
         """The offset at which a follower begins: the log start (``"earliest"``), the end of what the
@@ -557,7 +559,9 @@ class ReadableLog(BoundToProcess, ABC):
             return iter(()), position
         return chain.from_iterable(self._record_lists(view, position, limit, isolation)), limit
 
-    def _follow(self, position: int, timeout: float | None, isolation: Isolation) -> Iterator[list[Record]]:
+    def _follow(
+        self, position: int, timeout: float | None, isolation: Isolation, span: TimeSpan | None
+    ) -> Iterator[list[Record]]:
         waited_since = time.monotonic()
         with self._waiting() as wait_for_growth:
             while True:
@@ -565,9 +569,11 @@ class ReadableLog(BoundToProcess, ABC):
                 limit = view.limit_of(isolation)
                 view.check_in_range(position)
                 if position < limit:
-                    yield from self._record_lists(view, position, limit, isolation)
+                    found = self._record_lists(view, position, limit, isolation)
+                    for some in found if span is None else span.filter(found):
+                        yield some
+                        waited_since = time.monotonic()
                     position = limit
-                    waited_since = time.monotonic()
                     continue
                 left = None if timeout is None else waited_since + timeout - time.monotonic()
                 if left is not None and left <= 0:

@@ -109,6 +109,7 @@ class ReadOnlyLog(CheckableLog):
         self._lock = threading.Lock()
         self._names = Watch(context.files, context.clock, directory)
         self._topic_id: uuid.UUID | None = None
+        self._has_damaged_topic_id = False
         self._role = Role.ALONE
         self._segments: tuple[Segment, ...] = ()
         self._bases: tuple[int, ...] = ()
@@ -522,9 +523,18 @@ class ReadOnlyLog(CheckableLog):
         return watched
 
     def _check_topic_id(self) -> None:
-        """Check the topic's id: a topic that was deleted and created again is another one."""
-        topic_id = read_topic_id(self._files, self.directory)
-        if self._segments and topic_id != self._topic_id:
+        """A topic that was deleted and created again is another one. A damaged id does not tell that: records
+        are then read without it, as by the writer."""
+        try:
+            topic_id = read_topic_id(self._files, self.directory)
+        except CorruptionError as error:
+            if not self._has_damaged_topic_id:
+                warn("ignoring a damaged topic id: %s", error)
+            self._has_damaged_topic_id = True
+            return
+        was_unknown = self._topic_id is None and self._has_damaged_topic_id
+        self._has_damaged_topic_id = False
+        if self._segments and topic_id != self._topic_id and not was_unknown:
             self.let_go()
             raise UnknownTopicError(f"{self.partition} was deleted; there is a new topic with its name")
         self._topic_id = topic_id
