@@ -22,7 +22,9 @@ before the recovery point moves.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 
 from logstore.config import TopicConfig
@@ -41,6 +43,7 @@ from logstore.partition.segments.segment import OpenSegments, Segment
 from logstore.partition.segments.walk import PIECE_BYTES, Walk
 from logstore.partition.state import sidecars
 from logstore.partition.state.context import LogContext
+from logstore.partition.state.home import LogHome
 from logstore.partition.state.leader_epochs import LeaderEpochs
 from logstore.partition.state.producer_replay import ProducerSource
 from logstore.partition.state.producer_state import ProducerStates
@@ -107,6 +110,8 @@ class Loader:
     """From the checkpoint; None where the first segment's name says it."""
     is_clean: bool
     accept_loss: bool = False
+    on_loss: Callable[[int], None] = lambda end: None
+    """Called before the log is cut at an offset below what was durable: see :func:`_store_loss`."""
     has_recovery_point: bool = True
     """Without a stored one nobody knows what of the log was durable."""
     role: Role = Role.ALONE
@@ -245,7 +250,8 @@ class Loader:
 
     def _recover(self, bases: list[int]) -> tuple[list[Segment], int]:
         """Check everything above the recovery point and cut the log at the first bad batch."""
-        bases = self._without_deleted(bases) or [self._create_first().base_offset]
+        found = bases
+        bases = self._without_deleted(found) or [self._create_first().base_offset]
         self._is_unwritten = has_failed_flush(self.files, self.directory)
         first = max(sum(base <= self.recovery_point for base in bases) - 1, 0)
         segments = [self._sealed(base) for base in bases[:first]]
@@ -260,6 +266,8 @@ class Loader:
             self.report.recovered_segments += 1
             if fault is not None or not rest or not self._continues(end, rest[0]):
                 self._check_loss(active, end, fault)
+                if end < min(self.recovery_point, self.log_start_offset or 0):
+                    return self._recover_below_start(found, end)
                 self._cut_offset = end
                 self._set_aside(rest)
                 self._cut(active, is_torn_end=self.has_recovery_point and end >= self.recovery_point)
@@ -269,6 +277,19 @@ class Loader:
             segments.append(active.seal())
             segments[-1].flush()
         raise AssertionError("a log has at least one segment")
+
+    def _recover_below_start(self, bases: list[int], end: int) -> tuple[list[Segment], int]:
+        """What was durable is lost, that is accepted, and all that is left lies below the log start: as
+        where a backup from before a deletion took the directory's place. It is the log from now on."""
+        warn(
+            "%s: ignoring the log start of %d, since the log that is left ends at %d",
+            self.directory,
+            self.log_start_offset,
+            end,
+        )
+        self.log_start_offset = None
+        self.report.recovered_segments = 0
+        return self._recover(bases)
 
     def _without_deleted(self, bases: list[int]) -> list[int]:
         """Leave out the segments wholly below the log start. A power cut in the middle of their deletion may
@@ -312,6 +333,8 @@ class Loader:
                 path=self.directory,
                 base_offset=base,
             )
+        if self.recovery_point > base:
+            self.on_loss(base)
         segment = self._new_active(base)
         segment.create()
         self.recovery_point = min(self.recovery_point, base)
@@ -349,6 +372,8 @@ class Loader:
             self._is_doubtful_cut |= kept is not None and not is_torn_end
             if kept is not None:
                 self.report.kept_aside.append(kept)
+        if self._cut_offset < self.recovery_point:
+            self.on_loss(self._cut_offset)
         segment.cut_to_size()
 
     def _set_aside(self, bases: list[int]) -> None:
@@ -491,6 +516,17 @@ class _OverflowError(Exception):
         self.base_offset = base_offset
 
 
+def _store_loss(home: LogHome, partition: TopicPartition, end: int) -> None:
+    """Let the checkpoints promise nothing behind ``end``, durably: before the log is cut there, and others'
+    records are called durable. The recovery point comes last. A crash in front of it leaves the loss to be
+    reported, and accepted, again."""
+    if (home.log_start(partition) or 0) > end:
+        home.store_log_start(partition, None)
+    home.lower_cleaner_offset(partition, end)
+    home.lower_high_watermark(partition, end)
+    home.lower_recovery_point(partition, end)
+
+
 def load_log(
     context: LogContext,
     directory: str,
@@ -524,6 +560,7 @@ def load_log(
         log_start_offset=home.log_start(partition),
         is_clean=is_clean,
         accept_loss=accept_loss,
+        on_loss=partial(_store_loss, home, partition),
         has_recovery_point=home.has_recovery_point(partition),
         role=role,
         high_watermark=home.high_watermark(partition),
