@@ -136,17 +136,25 @@ def follow_logs(
             open for writing here.
     """
     logs = held()
+    counts = {number: log.truncation_count for number, log in logs.items()}  # first: then none is missed
     positions = {number: log.position_at(offset_of(start, number), isolation) for number, log in logs.items()}
     growth = _ToldGrowth() if make_waiting is None else _WatchedGrowth(make_waiting)
-    return _follow(held, growth, _Followed(dict(logs), positions, isolation), timeout, by_timestamp)
+    return _follow(held, growth, _Followed(dict(logs), positions, counts, isolation), timeout, by_timestamp)
 
 
 class _Followed:
     """The logs of a follower, and where it is in each."""
 
-    def __init__(self, logs: dict[int, ReadableLog], positions: dict[int, int], isolation: Isolation) -> None:
+    def __init__(
+        self,
+        logs: dict[int, ReadableLog],
+        positions: dict[int, int],
+        truncation_counts: dict[int, int],
+        isolation: Isolation,
+    ) -> None:
         self.logs = logs
         self._positions = positions
+        self._truncation_counts = truncation_counts
         self._isolation = isolation
 
     def renew(self, logs: Logs) -> list[int]:
@@ -155,6 +163,7 @@ class _Followed:
         changed = [number for number, log in logs.items() if self.logs.get(number) is not log]
         for number in changed:
             self.logs[number] = logs[number]
+            self._truncation_counts.setdefault(number, logs[number].truncation_count)
             self._positions.setdefault(number, logs[number].log_start_offset)
         return changed
 
@@ -162,8 +171,10 @@ class _Followed:
         """What can be read now of some logs; of those that have nothing, nothing."""
         found = []
         for number in numbers:
-            before = self._positions[number]
-            records, after = self.logs[number].advance(before, isolation=self._isolation)
+            before, log = self._positions[number], self.logs[number]
+            count = self._truncation_counts[number]
+            records, after, count = log.advance_from(before, count, isolation=self._isolation)
+            self._truncation_counts[number] = count
             if after > before:
                 self._positions[number] = after
                 found.append(records)

@@ -32,6 +32,7 @@ from logstore.errors import CorruptionError, LogstoreError, UnsupportedVersionEr
 from logstore.files import Files, Removals
 from logstore.format.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
 from logstore.model import Role, TopicPartition
+from logstore.partition.reading.view import Truncations
 from logstore.partition.recovery.aside import keep_aside, keep_whole, set_aside
 from logstore.partition.recovery.leftovers import Names, clean_leftovers, segment_bases, snapshot_offsets
 from logstore.partition.recovery.overflow import split_segment
@@ -43,11 +44,10 @@ from logstore.partition.segments.segment import OpenSegments, Segment
 from logstore.partition.segments.walk import PIECE_BYTES, Walk
 from logstore.partition.state import sidecars
 from logstore.partition.state.context import LogContext
-from logstore.partition.state.home import LogHome
 from logstore.partition.state.leader_epochs import LeaderEpochs
 from logstore.partition.state.producer_replay import ProducerSource
 from logstore.partition.state.producer_state import ProducerStates
-from logstore.partition.state.sidecars import read_role
+from logstore.partition.state.sidecars import read_cuts, read_role, write_cuts
 from logstore.warning import inform, warn
 
 
@@ -83,6 +83,8 @@ class LoadedLog:
     epochs: LeaderEpochs
     report: RecoveryReport
     role: Role = Role.ALONE
+    cuts: tuple[tuple[int, int], ...] = ()
+    """See :class:`.Truncations`."""
     may_have_gaps: bool = False
     """Whether nobody can tell a gap in its offsets from a loss: see :meth:`LogCore.roll`."""
 
@@ -516,10 +518,14 @@ class _OverflowError(Exception):
         self.base_offset = base_offset
 
 
-def _store_loss(home: LogHome, partition: TopicPartition, end: int) -> None:
+def _store_loss(context: LogContext, directory: str, partition: TopicPartition, end: int) -> None:
     """Let the checkpoints promise nothing behind ``end``, durably: before the log is cut there, and others'
     records are called durable. The recovery point comes last. A crash in front of it leaves the loss to be
     reported, and accepted, again."""
+    home, cuts = context.home, Truncations(read_cuts(context.files, directory))
+    cuts.count += 1
+    cuts.note(end)
+    write_cuts(context.files, directory, cuts.cuts)
     if (home.log_start(partition) or 0) > end:
         home.store_log_start(partition, None)
     home.lower_cleaner_offset(partition, end)
@@ -560,13 +566,14 @@ def load_log(
         log_start_offset=home.log_start(partition),
         is_clean=is_clean,
         accept_loss=accept_loss,
-        on_loss=partial(_store_loss, home, partition),
+        on_loss=partial(_store_loss, context, directory, partition),
         has_recovery_point=home.has_recovery_point(partition),
         role=role,
         high_watermark=home.high_watermark(partition),
     )
     loaded = loader.load()
     loaded.may_have_gaps = may_have_gaps
+    loaded.cuts = read_cuts(context.files, directory)
     if loaded.log_start_offset < (home.log_start(partition) or 0):  # it was not believed
         home.store_log_start(partition, None)
     if role is not Role.ALONE:  # a crash may have taken the end: what takes its place is another's

@@ -78,7 +78,7 @@ class LogState:
         """Whether the present change may wait for an fsync."""
         self.has_put_off_roll = False
         """Whether it would have had to, and did nothing instead."""
-        self.truncations = Truncations()
+        self.truncations = Truncations(loaded.cuts)
         """A flush that began before one says nothing about what came after."""
         self.last_snapshot_offset = -1
         self.replacement_count = 0
