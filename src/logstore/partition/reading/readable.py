@@ -520,6 +520,7 @@ class ReadableLog(BoundToProcess, ABC):
                 grows past the position between two looks is not noticed.)
             ClosedError: the log was closed meanwhile, or its topic deleted by this process.
             UnknownTopicError: the topic was deleted by another process.
+            ReopenRequiredError: of a store opened with ``read_only``, another directory took the place.
             CorruptionError: a batch is damaged.
         """
         check_isolation(isolation)
