@@ -550,8 +550,9 @@ class Topic(BoundToProcess, Sequence[Log]):
     def reopen(self, partition: int, *, accept_loss: bool = False) -> Log:
         """Open one partition again: after a failed fsync, or after its files were repaired or restored.
 
-        With ``accept_loss``, a partition whose durable data is damaged is cut where the damage begins. All
-        bytes from there on are kept in ``.torn-`` files.
+        With ``accept_loss``, a partition whose durable data is damaged or missing is cut where that begins.
+        All bytes from there on are kept in ``.torn-`` files. If what is left lies below the log start, the
+        log start comes down to it.
 
         Raises:
             UnknownTopicError: the directory does not hold it.

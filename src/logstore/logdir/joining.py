@@ -136,20 +136,28 @@ def follow_logs(
             so report their changes.
     """
     logs = held()
+    counts = {number: log.truncation_count for number, log in logs.items()}  # first: then none is missed
     positions = {number: log.position_at(offset_of(start, number), isolation) for number, log in logs.items()}
     growth = _ToldGrowth() if make_waiting is None else _WatchedGrowth(make_waiting)
-    return _follow(held, growth, _Followed(dict(logs), start, positions, isolation), timeout, by_timestamp)
+    followed = _Followed(dict(logs), start, positions, counts, isolation)
+    return _follow(held, growth, followed, timeout, by_timestamp)
 
 
 class _Followed:
     """The logs of a follower, and its position in each."""
 
     def __init__(
-        self, logs: dict[int, ReadableLog], start: Start, positions: dict[int, int], isolation: Isolation
+        self,
+        logs: dict[int, ReadableLog],
+        start: Start,
+        positions: dict[int, int],
+        truncation_counts: dict[int, int],
+        isolation: Isolation,
     ) -> None:
         self.logs = logs
         self._start = start
         self._positions = positions
+        self._truncation_counts = truncation_counts
         self._isolation = isolation
 
     def renew(self, logs: Logs) -> list[int]:
@@ -158,6 +166,7 @@ class _Followed:
         changed = [number for number, log in logs.items() if self.logs.get(number) is not log]
         for number in changed:
             self.logs[number] = logs[number]
+            self._truncation_counts.setdefault(number, logs[number].truncation_count)
             self._positions.setdefault(number, logs[number].log_start_offset)
         return changed
 
@@ -165,8 +174,10 @@ class _Followed:
         """The records that can be read now in some logs; logs without new records are left out."""
         found = []
         for number in numbers:
-            before = self._positions[number]
-            records, after = self.logs[number].advance(before, isolation=self._isolation)
+            before, log = self._positions[number], self.logs[number]
+            count = self._truncation_counts[number]
+            records, after, count = log.advance_from(before, count, isolation=self._isolation)
+            self._truncation_counts[number] = count
             if after > before:
                 self._positions[number] = after
                 found.append(self._not_before_start(number, records))

@@ -10,7 +10,7 @@ from logstore.arguments import did_you_mean, plain_text, shown
 from logstore.clock import Clock
 from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import CorruptionError, LogstoreError, UnknownTopicError
-from logstore.files import Files
+from logstore.files import Files, OsFiles, real_path
 from logstore.format.names import CLUSTER_METADATA_NAME, partition_directory_name
 from logstore.logdir.catalogue import TopicEntry, TopicState, read_catalogue
 from logstore.logdir.cluster import WatchedCluster, broker_settings
@@ -53,6 +53,9 @@ class WatchedDirectory:
             UsageError: the path is not a store.
             CorruptionError: the catalogue is damaged.
         """
+        path = real_path(
+            files or OsFiles(), path
+        )  # a link that is swung leads the next open elsewhere, not this
         self.context = make_context(path, config=config, files=files, clock=clock)
         self.path = self.context.home.path
         self.config = self.context.config
@@ -72,6 +75,7 @@ class WatchedDirectory:
         self._logs: dict[TopicPartition, tuple[uuid.UUID, ReadOnlyLog]] = {}
         self._is_closed = False
         prepare_directory(self._files, self.path, create=False)
+        self._checkpoints.check_place()
         self.was_clean = self.context.home.has_clean_marker()
         self._live_topics()
 
@@ -88,6 +92,7 @@ class WatchedDirectory:
     def _live_topics(self) -> dict[str, TopicEntry]:
         """The topics now; the writer may create and delete some at any time."""
         self.check_open()
+        self._checkpoints.check_place()
         with self._lock:
             if self._names.has_changed():
                 try:

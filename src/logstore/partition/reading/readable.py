@@ -161,6 +161,12 @@ class ReadableLog(BoundToProcess, ABC):
         return range(view.log_start_offset, max(view.log_start_offset, view.limit_of(isolation)))
 
     @property
+    def truncation_count(self) -> int:
+        """How often the end of the log was cut, by :meth:`.Log.truncate_to` for example, also before it was
+        opened. A follower gives it to :meth:`advance_from`."""
+        return self._published_view().truncation_count
+
+    @property
     def durable_offset(self) -> int:
         """The offset below which a power cut loses nothing."""
         return self._known_view().durable_offset
@@ -264,8 +270,9 @@ class ReadableLog(BoundToProcess, ABC):
                     yield part
                 return
             except (StorageError, CorruptionError) as error:
-                view = self._newer_view(view, error)
-                view.check_in_range(start)
+                newer = self._newer_view(view, error)
+                newer.check_goes_on(start, view.truncation_count)
+                view = newer
                 stop = min(stop, view.limit_of(isolation))
 
     def record_at(self, offset: int, *, isolation: Isolation = Isolation.HIGH_WATERMARK) -> Record | None:
@@ -510,16 +517,20 @@ class ReadableLog(BoundToProcess, ABC):
 
         Raises:
             OffsetOutOfRangeError: ``start`` is outside the log, or the next record was deleted or truncated
-                meanwhile.
+                meanwhile; also if the log has grown again since. (A broker's truncation of a log that then
+                grows past the position between two looks is not noticed.)
             ClosedError: the log was closed meanwhile, or its topic deleted by this process.
             UnknownTopicError: the topic was deleted by another process.
+            ReopenRequiredError: of a store opened with ``read_only``, another directory took the place.
             CorruptionError: a batch is damaged.
         """
         check_isolation(isolation)
         if timeout is not None:
             timeout = check_timeout(timeout)
+        truncation_count = self._published_view().truncation_count
         position = self.position_at("latest" if start is None else start, isolation)
-        return chain.from_iterable(self._follow(position, timeout, isolation, span_of(start, None)))
+        span = span_of(start, None)
+        return chain.from_iterable(self._follow(position, truncation_count, timeout, isolation, span))
 
     def position_at(self, start: OffsetOrTime | Literal["earliest", "latest"], isolation: Isolation) -> int:
         """The offset at which a follower begins: the log start (``"earliest"``), the end of what the
@@ -552,22 +563,42 @@ class ReadableLog(BoundToProcess, ABC):
         """
         check_offset(position, "position")
         check_isolation(isolation)
+        return self.advance_from(position, None, isolation=isolation)[:2]
+
+    def advance_from(
+        self, position: int, truncation_count: int | None, *, isolation: Isolation
+    ) -> tuple[Iterator[Record], int, int]:
+        """:meth:`advance` for a follower that remembers, besides its position, the
+        :attr:`truncation_count` that it had then: the third value returned.
+
+        Raises:
+            OffsetOutOfRangeError: also where the log was truncated below the position since, and has grown
+                past it again.
+            ClosedError, UnknownTopicError, CorruptionError: as :meth:`follow`.
+        """
         view = self._published_view()
         limit = view.limit_of(isolation)
-        view.check_in_range(position)
+        view.check_goes_on(position, view.truncation_count if truncation_count is None else truncation_count)
         if position >= limit:
-            return iter(()), position
-        return chain.from_iterable(self._record_lists(view, position, limit, isolation)), limit
+            return iter(()), position, view.truncation_count
+        found = chain.from_iterable(self._record_lists(view, position, limit, isolation))
+        return found, limit, view.truncation_count
 
     def _follow(
-        self, position: int, timeout: float | None, isolation: Isolation, span: TimeSpan | None
+        self,
+        position: int,
+        truncation_count: int,
+        timeout: float | None,
+        isolation: Isolation,
+        span: TimeSpan | None,
     ) -> Iterator[list[Record]]:
         waited_since = time.monotonic()
         with self._waiting() as wait_for_growth:
             while True:
                 view = self._published_view()
                 limit = view.limit_of(isolation)
-                view.check_in_range(position)
+                view.check_goes_on(position, truncation_count)
+                truncation_count = view.truncation_count
                 if position < limit:
                     found = self._record_lists(view, position, limit, isolation)
                     for some in found if span is None else span.filter(found):

@@ -15,14 +15,33 @@ from logstore.format.index import AbortedTransactions
 from logstore.model import Isolation, TopicPartition
 from logstore.partition.segments.segment import Segment
 
+MAX_CUTS = 100
+"""So many truncations are told apart."""
+
 
 class Truncations:
-    """Counts how often the end of a log was cut. A view keeps the count of the moment it was taken."""
+    """Counts how often the end of a log was cut, and where. A view keeps the count of when it was taken.
 
-    __slots__ = ("count",)
+    Not only since the log was opened: ``cuts`` is stored (:func:`.sidecars.write_cuts`).
+    """
 
-    def __init__(self) -> None:
-        self.count = 0
+    __slots__ = ("count", "cuts")
+
+    def __init__(self, cuts: tuple[tuple[int, int], ...] = ()) -> None:
+        self.count = cuts[-1][0] if cuts else 0
+        self.cuts = cuts
+        """Number and offset of each cut below which no later one went, oldest first: both numbers rise."""
+
+    def note(self, offset: int) -> None:
+        """Say where the last one was, which is counted."""
+        deeper = [cut for cut in self.cuts if cut[1] < offset]
+        if len(deeper) == MAX_CUTS:  # what is said of the oldest two errs on the safe side
+            deeper[:2] = [(deeper[1][0], deeper[0][1])]
+        self.cuts = (*deeper, (self.count, offset))
+
+    def lowest_since(self, count: int) -> int | None:
+        """The lowest offset of those after the first so many; None if there are none."""
+        return next((offset for number, offset in self.cuts if number > count), None)
 
 
 class LogView(NamedTuple):
@@ -94,6 +113,22 @@ class LogView(NamedTuple):
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise self._out_of_range(offset, "outside the log, which holds", self.log_end_offset)
+
+    def check_goes_on(self, offset: int, truncation_count: int) -> None:
+        """
+        Raises:
+            OffsetOutOfRangeError: ``offset`` is below the log start or above the log end; or what was in
+                front of it was cut off since there were so many truncations.
+        """
+        self.check_in_range(offset)
+        if truncation_count == self.truncation_count:
+            return
+        cut = self.truncations.lowest_since(truncation_count)
+        if cut is not None and cut < offset:
+            raise OffsetOutOfRangeError(
+                f"the log was truncated to offset {cut} and has grown again, while a reader was at {offset} "
+                f"({self.segments[0].directory}); what came in place of the records is there from {cut} on"
+            ).of_log(self.log_start_offset, self.log_end_offset)
 
     def check_shown(self, offset: int, isolation: Isolation) -> None:
         """

@@ -22,7 +22,9 @@ before the recovery point moves.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 
 from logstore.config import TopicConfig
@@ -30,6 +32,7 @@ from logstore.errors import CorruptionError, LogstoreError, UnsupportedVersionEr
 from logstore.files import Files, Removals
 from logstore.format.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX
 from logstore.model import Role, TopicPartition
+from logstore.partition.reading.view import Truncations
 from logstore.partition.recovery.aside import keep_aside, keep_whole, set_aside
 from logstore.partition.recovery.leftovers import Names, clean_leftovers, segment_bases, snapshot_offsets
 from logstore.partition.recovery.overflow import split_segment
@@ -44,7 +47,7 @@ from logstore.partition.state.context import LogContext
 from logstore.partition.state.leader_epochs import LeaderEpochs
 from logstore.partition.state.producer_replay import ProducerSource
 from logstore.partition.state.producer_state import ProducerStates
-from logstore.partition.state.sidecars import read_role
+from logstore.partition.state.sidecars import read_cuts, read_role, write_cuts
 from logstore.warning import inform, warn
 
 
@@ -80,6 +83,8 @@ class LoadedLog:
     epochs: LeaderEpochs
     report: RecoveryReport
     role: Role = Role.ALONE
+    cuts: tuple[tuple[int, int], ...] = ()
+    """See :class:`.Truncations`."""
     may_have_gaps: bool = False
     """Whether a gap in its offsets cannot be told from a loss: see :meth:`LogCore.roll`."""
 
@@ -107,6 +112,8 @@ class Loader:
     """The offset from the checkpoint; None means the base in the first segment's name."""
     is_clean: bool
     accept_loss: bool = False
+    on_loss: Callable[[int], None] = lambda end: None
+    """Called before the log is cut at an offset below what was durable: see :func:`_store_loss`."""
     has_recovery_point: bool = True
     """Whether a recovery point is stored. Without one it is unknown how much of the log was durable."""
     role: Role = Role.ALONE
@@ -245,7 +252,8 @@ class Loader:
 
     def _recover(self, bases: list[int]) -> tuple[list[Segment], int]:
         """Check everything above the recovery point and cut the log at the first bad batch."""
-        bases = self._without_deleted(bases) or [self._create_first().base_offset]
+        found = bases
+        bases = self._without_deleted(found) or [self._create_first().base_offset]
         self._is_unwritten = has_failed_flush(self.files, self.directory)
         first = max(sum(base <= self.recovery_point for base in bases) - 1, 0)
         segments = [self._sealed(base) for base in bases[:first]]
@@ -260,6 +268,8 @@ class Loader:
             self.report.recovered_segments += 1
             if fault is not None or not rest or not self._continues(end, rest[0]):
                 self._check_loss(active, end, fault)
+                if end < min(self.recovery_point, self.log_start_offset or 0):
+                    return self._recover_below_start(found, end)
                 self._cut_offset = end
                 self._set_aside(rest)
                 self._cut(active, is_torn_end=self.has_recovery_point and end >= self.recovery_point)
@@ -269,6 +279,19 @@ class Loader:
             segments.append(active.seal())
             segments[-1].flush()
         raise AssertionError("a log has at least one segment")
+
+    def _recover_below_start(self, bases: list[int], end: int) -> tuple[list[Segment], int]:
+        """What was durable is lost, that is accepted, and all that is left lies below the log start: as
+        where a backup from before a deletion took the directory's place. It is the log from now on."""
+        warn(
+            "%s: ignoring the log start of %d, since the log that is left ends at %d",
+            self.directory,
+            self.log_start_offset,
+            end,
+        )
+        self.log_start_offset = None
+        self.report.recovered_segments = 0
+        return self._recover(bases)
 
     def _without_deleted(self, bases: list[int]) -> list[int]:
         """Leave out the segments wholly below the log start. A power cut during their deletion may bring back
@@ -312,6 +335,8 @@ class Loader:
                 path=self.directory,
                 base_offset=base,
             )
+        if self.recovery_point > base:
+            self.on_loss(base)
         segment = self._new_active(base)
         segment.create()
         self.recovery_point = min(self.recovery_point, base)
@@ -350,6 +375,8 @@ class Loader:
             self._is_doubtful_cut |= kept is not None and not is_torn_end
             if kept is not None:
                 self.report.kept_aside.append(kept)
+        if self._cut_offset < self.recovery_point:
+            self.on_loss(self._cut_offset)
         segment.cut_to_size()
 
     def _set_aside(self, bases: list[int]) -> None:
@@ -493,6 +520,21 @@ class _OverflowError(Exception):
         self.base_offset = base_offset
 
 
+def _store_loss(context: LogContext, directory: str, partition: TopicPartition, end: int) -> None:
+    """Let the checkpoints promise nothing behind ``end``, durably: before the log is cut there, and others'
+    records are called durable. The recovery point comes last. A crash in front of it leaves the loss to be
+    reported, and accepted, again."""
+    home, cuts = context.home, Truncations(read_cuts(context.files, directory))
+    cuts.count += 1
+    cuts.note(end)
+    write_cuts(context.files, directory, cuts.cuts)
+    if (home.log_start(partition) or 0) > end:
+        home.store_log_start(partition, None)
+    home.lower_cleaner_offset(partition, end)
+    home.lower_high_watermark(partition, end)
+    home.lower_recovery_point(partition, end)
+
+
 def load_log(
     context: LogContext,
     directory: str,
@@ -526,12 +568,14 @@ def load_log(
         log_start_offset=home.log_start(partition),
         is_clean=is_clean,
         accept_loss=accept_loss,
+        on_loss=partial(_store_loss, context, directory, partition),
         has_recovery_point=home.has_recovery_point(partition),
         role=role,
         high_watermark=home.high_watermark(partition),
     )
     loaded = loader.load()
     loaded.may_have_gaps = may_have_gaps
+    loaded.cuts = read_cuts(context.files, directory)
     if loaded.log_start_offset < (home.log_start(partition) or 0):  # it was ignored as damaged
         home.store_log_start(partition, None)
     if role is not Role.ALONE:  # a crash may have taken the end: other records may take its offsets

@@ -6,10 +6,11 @@ Each file is replaced whole and durably. Snapshots and epochs can be rebuilt fro
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 
 from logstore.errors import CorruptionError, UnsupportedVersionError, UsageError
 from logstore.files import Files, read_small_file, write_small_file
-from logstore.format.checkpoint import decode_epoch_checkpoint, encode_epoch_checkpoint
+from logstore.format.checkpoint import EpochEntry, decode_epoch_checkpoint, encode_epoch_checkpoint
 from logstore.format.metadata import (
     decode_partition_metadata,
     decode_role,
@@ -25,6 +26,7 @@ from logstore.warning import warn
 EPOCHS_NAME = "leader-epoch-checkpoint"
 METADATA_NAME = "partition.metadata"
 ROLE_NAME = ".role"
+CUTS_NAME = ".cuts"
 
 MAX_EPOCHS_BYTES = 16 * 1024 * 1024
 MAX_SNAPSHOT_BYTES = 256 * 1024 * 1024
@@ -50,6 +52,24 @@ def read_epochs(files: Files, directory: str) -> LeaderEpochs | None:
 
 def write_epochs(files: Files, directory: str, epochs: LeaderEpochs) -> None:
     write_small_file(files, f"{directory}/{EPOCHS_NAME}", encode_epoch_checkpoint(epochs.entries))
+
+
+def read_cuts(files: Files, directory: str) -> tuple[tuple[int, int], ...]:
+    """Where the log was truncated: the number and the offset of each truncation below which no later one
+    went, oldest first. Nothing without the file, or if it is damaged: only followers that are under way need
+    it."""
+    data = read_small_file(files, f"{directory}/{CUTS_NAME}", MAX_EPOCHS_BYTES)
+    try:
+        return tuple((number, offset) for number, offset in decode_epoch_checkpoint(data or b""))
+    except (CorruptionError, UnsupportedVersionError) as error:
+        warn("ignoring damaged truncations: %s (%s)", error, f"{directory}/{CUTS_NAME}")
+        return ()
+
+
+def write_cuts(files: Files, directory: str, cuts: Sequence[tuple[int, int]]) -> None:
+    """In the same text as leader epochs: both numbers rise from line to line."""
+    data = encode_epoch_checkpoint([EpochEntry(*cut) for cut in cuts])
+    write_small_file(files, f"{directory}/{CUTS_NAME}", data)
 
 
 def snapshot_path(directory: str, offset: int) -> str:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from logstore.clock import Clock
-from logstore.errors import CorruptionError, StorageError
+from logstore.errors import CorruptionError, ReopenRequiredError, StorageError
 from logstore.files import File, Files, FileStamp
 from logstore.format.header import HEADER_BYTES
 from logstore.format.index import AbortedTransactions, TimestampOffset
@@ -67,14 +67,33 @@ class WatchedCheckpoints:
         self.is_clean = False
         """Whether there is a clean-shutdown marker: no log was changed since then."""
         self._home = home
+        self._files = files
+        self._number: int | None = None
+        """Of the directory."""
         self._watch = Watch(files, clock, home.path)
         self._lock = threading.Lock()
+
+    def check_place(self) -> None:
+        """
+        Raises:
+            ReopenRequiredError: another directory has the path than when this was called first, as after a
+                backup was put there. What is known belongs to the one before.
+        """
+        number = self._files.stamp(self._home.path).number
+        if self._number is None:
+            self._number = number
+        if number != self._number:
+            raise ReopenRequiredError(
+                None, "another directory was put in this one's place; open the store again", self._home.path
+            )
 
     def current(self) -> LogHome:
         """
         Raises:
             CorruptionError: a checkpoint is not a regular file, or larger than any can be.
+            ReopenRequiredError: see :meth:`check_place`.
         """
+        self.check_place()
         with self._lock:
             if self._watch.has_changed():
                 try:

@@ -46,7 +46,7 @@ from logstore.model import Isolation, Role, TopicPartition
 from logstore.partition.arguments import check_isolation, check_offset
 from logstore.partition.checking.checkable import CheckableLog
 from logstore.partition.reading.readable import WaitForGrowth
-from logstore.partition.reading.view import LogView
+from logstore.partition.reading.view import LogView, Truncations
 from logstore.partition.recovery.leftovers import (
     Names,
     current_logs,
@@ -60,7 +60,13 @@ from logstore.partition.state.context import LogContext
 from logstore.partition.state.home import RECOVERY_POINTS_NAME, LogHome
 from logstore.partition.state.producer_replay import ProducerSource, producer_batches, replay_batch
 from logstore.partition.state.producer_state import CompletedTransaction, ProducerStates
-from logstore.partition.state.sidecars import read_epochs, read_role, read_topic_id, replicated_below
+from logstore.partition.state.sidecars import (
+    read_cuts,
+    read_epochs,
+    read_role,
+    read_topic_id,
+    replicated_below,
+)
 from logstore.partition.watching.files import (
     StampedSegment,
     TailRules,
@@ -117,6 +123,7 @@ class ReadOnlyLog(CheckableLog):
         """Sealed segments above the recovery point that were checked, including those of failed looks."""
         self._producers = ProducerStates()
         self._view: LogView | None = None
+        self._truncations = Truncations()
         self._is_begun = False
         """Whether the log's end was found, so that the next look can go on from there."""
         self._is_closed = False
@@ -384,6 +391,8 @@ class ReadOnlyLog(CheckableLog):
             replicated,
             max(replicated if unstable is None else min(replicated, unstable), start),
             recovery_point,
+            self._truncations,
+            self._truncations.count,
             partition=self.partition,
         )
         if view != self._view:
@@ -433,12 +442,15 @@ class ReadOnlyLog(CheckableLog):
         and a missing segment would look like one whose records were all superseded.
         """
         self._check_topic_id()
+        cuts = read_cuts(self._files, self.directory)
         role = read_role(self._files, self.directory)
         names = list_segment_files(self._files, self.directory)
         logs = self._checked_logs(names)
         rules = self._rules(home, role)
         segments = self._segments_up_to_end(logs, names, rules, home.log_start(self.partition) or 0)
         self._check_names_locked(names)
+        if read_cuts(self._files, self.directory) != cuts:
+            raise _ReplacingError("the log is being truncated", path=self.directory)
         last = segments[-1]
         assert isinstance(last, WatchedSegment)
         last.forget_files()  # the files may be others with the same names
@@ -456,6 +468,8 @@ class ReadOnlyLog(CheckableLog):
             gone.leave_cache()  # the disk cannot free removed files that are open
         self._bases, self._segments = tuple([each.base_offset for each in segments]), tuple(segments)
         self._role = role
+        if cuts != self._truncations.cuts:
+            self._truncations = Truncations(cuts)
         self._is_begun = True
 
     def _check_names_locked(self, names: Names) -> None:

@@ -284,6 +284,7 @@ class LogCore(LogGrowth):
             self._finish_truncation(offset)
             if end < offset and active.base_offset < offset:
                 self.roll(offset, now_ms)
+            self._tell_followers(self.log_end_offset)
             self.publish()
             return renamed
 
@@ -298,6 +299,12 @@ class LogCore(LogGrowth):
         self.high_watermark = min(self.high_watermark, end)
         self.durable_offset = min(self.durable_offset, end)
         self.publish()
+
+    def _tell_followers(self, offset: int) -> None:
+        """That the log was cut, and goes on at ``offset``. After the cut, so that none begins in between with
+        what goes, and before anything is appended."""
+        self.truncations.note(offset)
+        sidecars.write_cuts(self.context.files, self.directory, self.truncations.cuts)
 
     def _as_active(self, segment: Segment, now_ms: int) -> ActiveSegment:
         if isinstance(segment, ActiveSegment):
@@ -375,6 +382,7 @@ class LogCore(LogGrowth):
         self.coming_snapshots.clear()
         self.producers.clear(offset)
         self.replace_epochs(LeaderEpochs())
+        self._tell_followers(offset)
         self.log_start_offset = log_start_offset
         self.log_end_offset = self.high_watermark = self.durable_offset = offset
         self.publish()

@@ -79,7 +79,7 @@ class LogState:
         """Whether the current change may wait for an fsync."""
         self.has_put_off_roll = False
         """Whether a roll would have had to wait, and was put off instead."""
-        self.truncations = Truncations()
+        self.truncations = Truncations(loaded.cuts)
         """Counts truncations: a flush that began before one says nothing about later records."""
         self.last_snapshot_offset = -1
         self.replacement_count = 0
