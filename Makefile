@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-JOBS ?= 2
+JOBS ?= 3
 
 # A run of the tests starts hundreds of Python processes. Without its bytecode on disk each of them would compile
 # every module that it imports, which takes longer than most tests.

@@ -3,6 +3,7 @@ leaves open, or has closed cleanly, is sound. A test that damages files on purpo
 
 from __future__ import annotations
 
+import gc
 import weakref
 from typing import Any, NamedTuple
 
@@ -61,6 +62,14 @@ def _init_and_note(self, context, directory, partition, config, loaded):
 
 
 LogWriter.__init__ = _init_and_note  # the product has no list of its logs, and needs none
+
+
+def pytest_collection_finish(session):
+    """What collecting has made stays. A garbage collection that goes through it takes 0.2 s; tests ask for
+    hundreds."""
+    gc.collect()
+    gc.freeze()
+
 
 _OURS = {FindingKind.SPARSE_INDEX, FindingKind.WIDE_INDEX_ENTRY}
 """Kinds of notes that logstore's own files never cause."""

@@ -116,6 +116,7 @@ MAY_PASS = ("__iter__", "__call__", "__getattr__", "items", "__fspath__")
 RIGHT = {
     "order": lambda: "timestamp",
     "position": lambda: 0,
+    "truncation_count": lambda: 0,
     "isolation": lambda: logstore.Isolation.HIGH_WATERMARK,
     "value": lambda: b"v",
     "key": lambda: b"k",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from typing import NamedTuple
@@ -62,8 +63,14 @@ def start(*arguments, **options):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment,
+        preexec_fn=_take_interrupts,
         **options,
     )
+
+
+def _take_interrupts():
+    """Of a run in the background of a shell, children ignore them."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def numbered(count, start=0):

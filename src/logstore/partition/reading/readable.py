@@ -561,8 +561,6 @@ class ReadableLog(BoundToProcess, ABC):
             OffsetOutOfRangeError: the next record was deleted or cut off; also while iterating.
             ClosedError, UnknownTopicError, CorruptionError: as :meth:`follow`.
         """
-        check_offset(position, "position")
-        check_isolation(isolation)
         return self.advance_from(position, None, isolation=isolation)[:2]
 
     def advance_from(
@@ -576,6 +574,10 @@ class ReadableLog(BoundToProcess, ABC):
                 past it again.
             ClosedError, UnknownTopicError, CorruptionError: as :meth:`follow`.
         """
+        check_offset(position, "position")
+        if truncation_count is not None:
+            check_offset(truncation_count, "truncation_count")
+        check_isolation(isolation)
         view = self._published_view()
         limit = view.limit_of(isolation)
         view.check_goes_on(position, view.truncation_count if truncation_count is None else truncation_count)
