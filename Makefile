@@ -15,7 +15,7 @@ export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.cache/bytecode
 help:
 	@echo "make demo    load real flights, kill the writer, recover, read, compact (under a minute)"
 	@echo "make demo-spark    the same flights through a pipeline on Spark that is stopped and killed (some minutes)"
-	@echo "make check   lint, types, import contracts and the fast tests (some minutes)"
+	@echo "make check   lint, types, import contracts and the fast tests (two minutes)"
 	@echo "make test    all tests, of the long ones the part that the commit chooses (a quarter of an hour)"
 	@echo "make test-spark-oldest    the tests with Spark, with the oldest PySpark that is supported"
 	@echo "make bench   measure against the peers and rewrite benchmarks/results"
