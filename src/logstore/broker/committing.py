@@ -12,6 +12,7 @@ from logstore.broker.requests import (
     OffsetFetchResult,
 )
 from logstore.errors import LogstoreError
+from logstore.format.messages.group_records import OffsetCommitValue
 from logstore.logdir.directory import LogDirectory
 from logstore.model import OffsetAndMetadata, TopicPartition
 
@@ -52,11 +53,11 @@ def offset_fetch(committed: CommittedOffsets, request: OffsetFetchRequest) -> Of
         unstable = committed.unstable(request.group) if request.require_stable else frozenset()
     except LogstoreError as error:
         return OffsetFetchResult(code_of(error), message=str(error))
-    offsets = {
-        each: OffsetAndMetadata(
-            value.offset, value.metadata, value.leader_epoch if value.leader_epoch >= 0 else None
-        )
-        for each, value in found.items()
-        if each not in unstable
-    }
+    offsets = {each: as_committed(value) for each, value in found.items() if each not in unstable}
     return OffsetFetchResult(ErrorCode.NONE, offsets, unstable)
+
+
+def as_committed(value: OffsetCommitValue) -> OffsetAndMetadata:
+    """What was given to commit it."""
+    epoch = value.leader_epoch
+    return OffsetAndMetadata(value.offset, value.metadata, epoch if epoch >= 0 else None)

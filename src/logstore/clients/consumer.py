@@ -406,7 +406,6 @@ class Consumer(BoundToProcess):
             LogstoreError: it could not be fetched.
         """
         if fetched.error is ErrorCode.NONE:
-            position.end_offset = fetched.high_watermark
             began = position.fetch_offset
             position.put(received_records(fetched, began), fetched.next_offset)
             return position.fetch_offset > began

@@ -136,10 +136,6 @@ class Membership:
             return self._join()
         return self._finish_joining() if self._phase is _Phase.JOINING else self._finish_syncing()
 
-    def rejoin(self) -> None:
-        """Join once more, to get other partitions."""
-        self._outside()
-
     def leave(self) -> None:
         """Leave, so that others get the partitions at once. A static member stays, for it comes back."""
         for pending in (self._joining, self._syncing):

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar, overload
 
 from logstore.arguments import check_flag, plain_text, shown
+from logstore.broker.committing import as_committed
 from logstore.broker.offsets.committed import CommittedOffsets
 from logstore.errors import LogstoreError, OffsetOutOfRangeError, UnknownPartitionError, UsageError
-from logstore.format.messages.group_records import OffsetCommitValue
 from logstore.logdir.directory import LogDirectory
 from logstore.logdir.watched import WatchedDirectory
 from logstore.model import BoundToProcess, OffsetAndMetadata, TopicPartition, how_to_make_int
@@ -64,7 +64,7 @@ class Offsets(BoundToProcess, Mapping[TopicPartition, OffsetAndMetadata]):
         value = self._committed.fetch(self._group, [name]).get(name)
         if value is None:
             raise KeyError(f"group {self._group!r} has committed no offset for {name}")
-        return _as_given(value)
+        return as_committed(value)
 
     @overload
     def get(self, partition: PartitionName, default: None = None, /) -> OffsetAndMetadata | None: ...
@@ -257,8 +257,3 @@ def _check_reached(log: Log, offset: int) -> None:
             f"offset {shown(offset)} cannot be committed for {log.partition}: its log ends at {end}, and the "
             "next offset to read is between 0 and that"
         ).of_log(log.log_start_offset, end)
-
-
-def _as_given(value: OffsetCommitValue) -> OffsetAndMetadata:
-    epoch = value.leader_epoch
-    return OffsetAndMetadata(value.offset, value.metadata, epoch if epoch >= 0 else None)

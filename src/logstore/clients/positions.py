@@ -19,7 +19,6 @@ class Position:
 
     __slots__ = (
         "_waiting",
-        "end_offset",
         "fetch_offset",
         "is_paused",
         "offset",
@@ -33,8 +32,6 @@ class Position:
         """The offset of the next record to give out."""
         self.fetch_offset = offset
         """Where the next fetch begins: behind what waits here."""
-        self.end_offset = -1
-        """What the isolation showed at the last fetch."""
         self.is_paused = False
         self.seek_count = 0
         """Changes when records that were taken are no longer what comes next."""
@@ -94,9 +91,6 @@ class Positions:
 
     def __len__(self) -> int:
         return len(self._all)
-
-    def __contains__(self, partition: object) -> bool:
-        return partition in self._all
 
     def get(self, partition: TopicPartition) -> Position | None:
         """The position in a partition that the consumer has."""

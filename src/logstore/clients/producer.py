@@ -39,7 +39,6 @@ Partitioner = Callable[[str, bytes | None, bytes | None, int], int]
 """Topic, key, value and the number of partitions -> a partition."""
 
 _LONGEST_WAIT_SECONDS = 3600
-_REFRESH_MS = 300_000
 
 
 class Producer(BoundToProcess):
@@ -70,7 +69,6 @@ class Producer(BoundToProcess):
         self._given_now_ms = self._accumulator.given_now_ms
         self._changed = threading.Event()
         self._sender = Sender(broker, self._accumulator, self.config, self._clock, self._changed.set)
-        self._refresh_at_ms: dict[str, int] = {}
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._is_closed = False
@@ -195,7 +193,6 @@ class Producer(BoundToProcess):
             {each.name: each.value for each in settings.settings if each.name in known}
         )
         held = [each.leader_id >= 0 for each in metadata.partitions]
-        self._refresh_at_ms[topic] = self._clock.monotonic_ms() + _REFRESH_MS
         return self._accumulator.add_topic(topic, held, config)
 
     # The thread
@@ -241,9 +238,9 @@ class Producer(BoundToProcess):
         if self._sender.is_driven_here:
             raise UsageError("flush() and close() cannot be called from a callback: they would wait for it")
         self._flush(timeout)
-        failed = self._sender.take_error()
-        if failed is not None:
-            raise failed[1]
+        error = self._sender.take_error()
+        if error is not None:
+            raise error
 
     def _flush(self, timeout: float | None) -> None:
         deadline_ms = None if timeout is None else self._clock.monotonic_ms() + int(timeout * 1000)

@@ -14,6 +14,7 @@ Lock: ``_driving`` is held by the one thread that drives. It is never waited for
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -101,13 +102,13 @@ class Sender:
         """Whether the calling thread is driving, so that it runs in a callback."""
         return self._driver == threading.get_ident()
 
-    def take_error(self) -> tuple[int, LogstoreError] | None:
-        """How many batches have failed since the last call whose error no caller was told, and the first."""
+    def take_error(self) -> LogstoreError | None:
+        """The first error since the last call of which no caller was told."""
         failed, self._failed = self._failed, []
-        unseen = [batch for batch in failed if not batch.was_reported and batch.error is not None]
+        unseen = [batch for batch in failed if not batch.was_reported]
         for batch in unseen:
             batch.was_reported = True
-        return (len(unseen), unseen[0].error) if unseen and unseen[0].error is not None else None
+        return unseen[0].error if unseen else None
 
     def _step(self) -> int:
         now_ms = self._clock.monotonic_ms()
@@ -115,7 +116,7 @@ class Sender:
         accumulator = self._accumulator
         with accumulator.lock:
             next_ms = accumulator.close_due_locked(now_ms, is_flushing=self.flush_count > 0)
-            queues, accumulator.ready = list(accumulator.ready), type(accumulator.ready)()
+            queues, accumulator.ready = list(accumulator.ready), deque()
         queues += [queue for queue in self._retrying if queue not in queues]
         self._retrying = []
         for queue in queues:
