@@ -420,7 +420,7 @@ class OffsetAndMetadata(NamedTuple):
     offset: int
     """The next offset to read."""
     metadata: str = ""
-    """A note of whoever commits it."""
+    """A note that you store with it."""
     leader_epoch: int | None = None
     """Of the last record that was read; None if it is not known."""
 

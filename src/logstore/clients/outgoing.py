@@ -29,7 +29,7 @@ class Delivered(NamedTuple):
     topic: str
     partition: int
     offset: int
-    """-1 if nobody was asked (``acks=0``)."""
+    """-1 if the broker was not asked (``acks=0``)."""
     timestamp_ms: int
 
 

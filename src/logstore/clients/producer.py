@@ -229,8 +229,8 @@ class Producer(BoundToProcess):
         """Return when every record sent before the call is delivered or has failed.
 
         Raises:
-            LogstoreError: records have failed since the last flush, and nobody was told: the first error. A
-                caller is told by ``result()``, and by a callback.
+            LogstoreError: the first error of records that have failed since the last flush, unless
+                ``result()`` or a callback has reported it already.
             RetriableError: the time is over; they are still tried.
             UsageError: called from a callback, which would wait for itself.
         """

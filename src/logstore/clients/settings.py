@@ -141,7 +141,7 @@ class ConsumerConfig(Checked):
     """Commit what ``poll()`` has returned when it is called again, every ``auto_commit_interval_ms``, and in
     ``close()``: at least once.
 
-    Kafka: true. A commit that nobody asked for loses records of a program that works on them elsewhere."""
+    Kafka: true. An automatic commit loses records that your program still works on elsewhere."""
     auto_commit_interval_ms: int = 5_000
     """How often."""
     max_poll_interval_ms: int = 300_000
