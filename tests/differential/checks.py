@@ -31,6 +31,8 @@ from tests.whole_records import whole
 PREFIX_BYTES = 17
 """Of a batch: what the CRC does not cover, the length and the magic byte."""
 
+LEADER_EPOCH = range(12, 16)
+
 LAST_OFFSET_DELTA = range(23, 27)
 
 
@@ -162,6 +164,8 @@ def check_damage(history: History, *, in_active: bool) -> int:
     if flip is None:
         return 0
     damaged = _damaged_batch(history, flip)
+    if damaged.place in LEADER_EPOCH:  # no checksum covers it: the batch is good, and may be remembered so
+        return 0
     recovery_point = history.log._context.home.recovery_point(history.log.partition)
     bases = history.log.writer.core.view.bases
     walked_from = max((base for base in bases if base <= recovery_point), default=0)

@@ -173,7 +173,7 @@ def headers_of(log: Log) -> list[BatchHeader]:
 
 
 def stored_bytes(log: Log, base_offset: int = 0) -> bytes:
-    log.log_end_offset  # noqa: B018 - writes what is gathered
+    log._current_view()  # writes what is gathered
     return Path(log.directory, f"{base_offset:020}.log").read_bytes()
 
 

@@ -240,10 +240,20 @@ class LogMachine(RuleBasedStateMachine):
     # Reading
 
     def settle(self):
-        """Have what is gathered written, and learn its batches."""
+        """Have what is gathered written, as each read does, and learn its batches."""
         before = self.log.writer.core.log_end_offset
         assert self.log.log_end_offset == self.model.end
+        assert self.log._current_view().log_end_offset == self.model.end
         self.after_write(before)
+
+    def settle_or_not(self, is_settled):
+        """Changes write what is gathered, as one batch, before they do anything else."""
+        if is_settled:
+            self.settle()
+            return
+        written = self.log.writer.core.log_end_offset
+        if written < self.model.end:
+            self.model.batches.append(range(written, self.model.end))
 
     @rule(data=st.data(), isolation=st.sampled_from(Isolation))
     def read(self, data, isolation):
@@ -293,20 +303,20 @@ class LogMachine(RuleBasedStateMachine):
         self.after_write(before)
         assert self.log.durable_offset == self.model.end
 
-    @rule()
-    def roll(self):
-        self.settle()
+    @rule(is_settled=st.booleans())
+    def roll(self, is_settled):
+        self.settle_or_not(is_settled)
         self.log.roll()
 
-    @rule(data=st.data())
-    def delete_before(self, data):
-        self.settle()
+    @rule(data=st.data(), is_settled=st.booleans())
+    def delete_before(self, data, is_settled):
+        self.settle_or_not(is_settled)
         self.model.start = data.draw(st.integers(self.model.start, self.model.end))
         assert self.log.delete_before(self.model.start) == self.model.start
 
-    @rule(data=st.data())
-    def truncate_to(self, data):
-        self.settle()
+    @rule(data=st.data(), is_settled=st.booleans())
+    def truncate_to(self, data, is_settled):
+        self.settle_or_not(is_settled)
         end = data.draw(st.integers(max(self.model.end - 20, 0), self.model.end))
         assert self.log.truncate_to(end) == (end < self.model.end)
         self.forget_from(end)
@@ -356,9 +366,9 @@ class LogMachine(RuleBasedStateMachine):
                 )
         self.model.hidden = hidden
 
-    @rule()
-    def retain(self):
-        self.settle()
+    @rule(is_settled=st.booleans())
+    def retain(self, is_settled):
+        self.settle_or_not(is_settled)
         self.log.enforce_retention()
         start = self.log.log_start_offset
         assert start >= self.model.start
@@ -378,9 +388,9 @@ class LogMachine(RuleBasedStateMachine):
 
     # Ends
 
-    @rule()
-    def close_and_reopen(self):
-        self.settle()
+    @rule(is_settled=st.booleans())
+    def close_and_reopen(self, is_settled):
+        self.settle_or_not(is_settled)
         self.log.close()
         self.open()
         assert self.log.recovery.was_clean

@@ -21,6 +21,7 @@ from tests.partition.helpers_rules import (
     names_in,
     offsets_of,
     open_log,
+    values_of,
 )
 
 NOW_MS = 10_000
@@ -146,6 +147,17 @@ def test_if_all_qualify_the_log_rolls_first_and_keeps_its_end(tmp_path):
     assert log.enforce_retention() == 0
     crash(log)
     assert add(open_log(tmp_path / "t-0"), b"next") == range(3, 4)
+
+
+def test_a_record_that_gathers_keeps_the_segment_it_belongs_to(tmp_path):
+    log = open_log(tmp_path / "t-0", retention_ms=10_000)
+    add(log, b"old")
+    log._context.clock.advance(20_000)
+    log.append(b"young")
+    assert log.enforce_retention(dry_run=True) == 0
+    log.append(b"younger")
+    assert log.enforce_retention() == 0
+    assert values_of(log) == [b"old", b"young", b"younger"]
 
 
 def test_the_log_start_is_stored_before_files_go(tmp_path):

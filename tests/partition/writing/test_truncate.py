@@ -258,3 +258,27 @@ def test_a_negative_offset_is_refused(segments):
     for call in (segments.truncate_to, segments.truncate_fully_and_start_at):
         with pytest.raises(OffsetOutOfRangeError):
             call(-1)
+
+
+@pytest.mark.parametrize("end", [3, 4, 6])
+def test_deleted_segments_that_a_crash_brought_back_do_not_come_back_with_the_offsets(tmp_path, end):
+    """Segments 0, 4 and 8; the first two are deleted, and a power cut loses the rename of the second."""
+    log = open_log(tmp_path / "t-0")
+    for _ in range(2):
+        add(log, *[b"deleted"] * 4)
+        log.roll()
+    add(log, b"kept")
+    log.flush()
+    log.delete_before(8)
+    crash(log)
+    for name in names_in(log, f"{4:020}.*.deleted"):
+        (tmp_path / "t-0" / name).rename(tmp_path / "t-0" / name.removesuffix(".deleted"))
+    log = open_log(tmp_path / "t-0")
+    assert values_of(log) == [b"kept"]
+    assert log.truncate_to(end)
+    add(log, *[b"new"] * (8 - end))
+    log.close()
+    log = open_log(tmp_path / "t-0")
+    assert log.recovery.was_clean
+    assert offsets_of(log) == list(range(end, 8))
+    assert set(values_of(log)) == {b"new"}

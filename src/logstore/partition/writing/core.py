@@ -31,6 +31,7 @@ from logstore.model import Role
 from logstore.partition.recovery.leftovers import (
     list_segment_files,
     remove_strays,
+    segment_bases,
     snapshot_offsets,
     undo_replacement,
 )
@@ -355,18 +356,30 @@ class LogCore(LogGrowth):
         higher one would make the log look damaged.
         """
         self.context.home.check_held()
-        lowest = min(self.segments[0].base_offset, offset)
+        old = [*self._left_out(), *self.segments]
+        lowest = min(old[0].base_offset, offset)
         self.context.home.lower_recovery_point(self.partition, lowest)
         self.context.home.lower_cleaner_offset(self.partition, lowest)
         self._lower_high_watermark(lowest)
         with self._all_or_reopen():
             start = offset if log_start_offset is None else log_start_offset
-            return self._start_over(offset, start, now_ms, reason)
+            return self._start_over(old, offset, start, now_ms, reason)
 
-    def _start_over(self, offset: int, log_start_offset: int, now_ms: int, reason: str) -> list[str]:
+    def _left_out(self) -> list[Segment]:
+        """Deleted segments that a crash brought back: the opening left them out of the log, and their files
+        wait for retention. Files above a new log end would come back as its records."""
+        files, first = self.context.files, self.segments[0].base_offset
+        bases = segment_bases(list_segment_files(files, self.directory))
+        return [
+            Segment(files, self.directory, base, self.context.open_segments) for base in bases if base < first
+        ]
+
+    def _start_over(
+        self, old: Sequence[Segment], offset: int, log_start_offset: int, now_ms: int, reason: str
+    ) -> list[str]:
         self.truncations.count += 1
         self._forget_batches()
-        old, old_end, size_bytes = self.segments, self.log_end_offset, bytes_of(self.segments)
+        old_end, size_bytes = self.log_end_offset, bytes_of(old)
         self._show_end(self.log_start_offset)
         if size_bytes:
             self.tell_deletion(old[0].base_offset, old_end, size_bytes, reason)

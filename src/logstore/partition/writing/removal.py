@@ -72,10 +72,10 @@ class Removal:
     def enforce_retention(self, *, dry_run: bool = False) -> int:
         """See :meth:`.Log.enforce_retention`."""
         with self._guard.own_lock(), self._guard as core:
+            self._gathering.write_before_waiting_locked()  # first: new records keep the last segment
             now_ms = self._context.clock.now_ms()
             count = core.plan_retention(now_ms)
             if count and not dry_run:
-                self._gathering.write_before_waiting_locked()
                 self._delete_locked(count, core.limits_behind(count, now_ms))
             return count
 
