@@ -21,6 +21,7 @@ PAGES: dict[str, tuple[str, str, tuple[tuple[str, tuple[str, ...]], ...]]] = {
             ("logstore.clients.settings", ("ProducerConfig", "ConsumerConfig")),
             ("logstore.clients.outgoing", ("Sent", "Delivered", "OnDelivery")),
             ("logstore.clients.consumer", ("Consumer", "OnRebalance")),
+            ("logstore.clients.polling", ("Polling",)),
             ("logstore.clients.assignors.assignor", ("Assignor", "Subscription", "RebalanceProtocol")),
             ("logstore.clients.offsets", ("Offsets", "PartitionName", "Committable")),
             ("logstore.logdir.cleaner", ("LogCleaner",)),
