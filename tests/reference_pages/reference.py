@@ -22,6 +22,10 @@ PAGES: dict[str, tuple[str, str, tuple[tuple[str, tuple[str, ...]], ...]]] = {
             ("logstore.clients.outgoing", ("Sent", "Delivered", "OnDelivery")),
             ("logstore.clients.consumer", ("Consumer", "OnRebalance")),
             ("logstore.clients.polling", ("Polling",)),
+            (
+                "logstore.clients.interceptors",
+                ("ProducerRecord", "ProducerInterceptor", "ConsumerInterceptor"),
+            ),
             ("logstore.clients.assignors.assignor", ("Assignor", "Subscription", "RebalanceProtocol")),
             ("logstore.clients.offsets", ("Offsets", "PartitionName", "Committable")),
             ("logstore.logdir.cleaner", ("LogCleaner",)),
@@ -40,7 +44,14 @@ PAGES: dict[str, tuple[str, str, tuple[tuple[str, tuple[str, ...]], ...]]] = {
             ("logstore.topic", ("Topic",)),
             (
                 "logstore.serializing",
-                ("SerializedTopic", "SerializedRecord", "Serializer", "SerializerChoice"),
+                (
+                    "SerializedTopic",
+                    "SerializedRecord",
+                    "Serializer",
+                    "SerializerChoice",
+                    "EncoderChoice",
+                    "DecoderChoice",
+                ),
             ),
             ("logstore.serializing", ("BYTES", "TEXT", "JSON")),
             ("logstore.logdir.joining", ("Start", "Stop", "Order")),

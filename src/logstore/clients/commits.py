@@ -20,6 +20,7 @@ from logstore.clock import Clock
 from logstore.errors import RetriableError, UsageError
 from logstore.model import Isolation, OffsetAndMetadata, Record, TopicPartition
 from logstore.partition.arguments import check_offset
+from logstore.serializing import SerializedRecord
 
 _NO_MEMBER: Final = frozenset(
     {
@@ -57,14 +58,16 @@ class Commits:
 
     # By hand
 
-    def commit(self, offsets: Mapping[Any, int | OffsetAndMetadata] | Record | None) -> None:
+    def commit(
+        self, offsets: Mapping[Any, int | OffsetAndMetadata] | Record | SerializedRecord | None
+    ) -> None:
         """See :meth:`.Consumer.commit`."""
         if self._group is None:
             raise UsageError(
                 "the consumer has no group to commit offsets for; consumer(..., group='billing')"
             )
         values: Mapping[Any, int | OffsetAndMetadata]
-        if isinstance(offsets, Record):
+        if isinstance(offsets, Record | SerializedRecord):
             values = {partition_of(offsets): offsets.offset + 1}
         elif offsets is None:
             values = {each.partition: each.offset for each in self._positions if each.offset != NO_POSITION}

@@ -21,6 +21,7 @@ from logstore.clients.asking import ask
 from logstore.clients.assignors import Assignor, choose_assignors
 from logstore.clients.commits import Commits
 from logstore.clients.fetches import Fetches
+from logstore.clients.interceptors import Arrival, ConsumerInterceptor
 from logstore.clients.membership import Membership
 from logstore.clients.offsets import PartitionName, check_group, check_partitions
 from logstore.clients.polling import LONG_MS, Polling
@@ -32,6 +33,7 @@ from logstore.errors import RetriableError, UsageError
 from logstore.files import ForkFlag
 from logstore.model import BoundToProcess, Isolation, Moment, OffsetAndMetadata, Record, TopicPartition
 from logstore.partition.arguments import check_isolation, check_offset, check_timeout
+from logstore.serializing import DecoderChoice, SerializedRecord
 
 OnRebalance = Callable[[tuple[TopicPartition, ...]], object]
 """Called in :meth:`Consumer.poll` with partitions that the consumer got, or has to give up."""
@@ -59,6 +61,9 @@ class Consumer(BoundToProcess):
         on_assigned: OnRebalance | None = None,
         on_revoked: OnRebalance | None = None,
         on_lost: OnRebalance | None = None,
+        key_deserializer: DecoderChoice | None = None,
+        value_deserializer: DecoderChoice | None = None,
+        interceptors: Iterable[ConsumerInterceptor] = (),
     ) -> None:
         check_isolation(isolation)
         for name, callback in (
@@ -68,6 +73,7 @@ class Consumer(BoundToProcess):
         ):
             check_callback(callback, name)
         chosen = choose_assignors(assignors)
+        self._arrival = Arrival(key_deserializer, value_deserializer, interceptors)
         self.config = config or ConsumerConfig()
         """The settings."""
         self.isolation = isolation
@@ -201,8 +207,11 @@ class Consumer(BoundToProcess):
 
     # Reading
 
-    def poll(self, timeout: float | None = None, *, max_records: int | None = None) -> list[Record]:
+    def poll(self, timeout: float | None = None, *, max_records: int | None = None) -> list[Any]:
         """The next records, of one partition; its partitions take turns. Waits for some if there are none.
+
+        They are :class:`~logstore.model.Record`, or with deserializers
+        :class:`~logstore.serializing.SerializedRecord`.
 
         Args:
             timeout: how many seconds to wait at most: then the list is empty. By default without end.
@@ -213,14 +222,17 @@ class Consumer(BoundToProcess):
             CorruptionError: a batch is damaged; names the partition and the offsets. The position stays: each
                 poll that comes to it raises, until you :meth:`seek` past it.
             UnknownTopicError: a topic or partition is gone.
+            InvalidRecordError: a deserializer refuses a record; names it. The records before it were given by
+                the poll before. The position stays, as with damage.
             RetriableError: :meth:`wakeup` was called.
             ClosedError, ForkedError: the consumer cannot be used.
+            Exception: what an interceptor raises. The records come again.
         """
         return self._wait_for(self.begin_poll(timeout, max_records=max_records))
 
     def begin_poll(
         self, timeout: float | None = None, *, max_records: int | None = None
-    ) -> Polling[list[Record]]:
+    ) -> Polling[list[Any]]:
         """Begin a :meth:`poll`, and do not wait: for an event loop that drives many consumers without a
         thread for each. Arguments and errors are those of :meth:`poll`; what goes wrong later is raised by
         the :class:`~logstore.clients.polling.Polling`.
@@ -242,7 +254,7 @@ class Consumer(BoundToProcess):
         timeout_ms = None if timeout is None else int(timeout * 1000)
         return Polling(step, nothing, self._clock, timeout_ms, self._on_wake, self._due_ms)
 
-    def _poll_now(self, left_ms: int, most: int) -> list[Record] | None:
+    def _poll_now(self, left_ms: int, most: int) -> list[Any] | None:
         """The next records that are there. None: it waits for something."""
         while True:
             self._check_usable()
@@ -252,11 +264,28 @@ class Consumer(BoundToProcess):
             self._look_for_partitions()
             position = self._positions.with_records()
             if position is not None:
-                found = self._take(position, most)
+                found = self._given(position, self._take(position, most))
                 if found:
                     return found
             elif not self._fetches.step(left_ms):
                 return None
+
+    def _given(self, position: Position, taken: list[Record]) -> list[Any]:
+        """Records as the caller gets them. What he cannot get comes again."""
+        if not self._arrival.is_needed:
+            return taken
+        found, error = self._arrival.decode(taken)
+        try:
+            if error is not None and not found:
+                raise error
+            given = self._arrival.intercept(found)
+        except BaseException:
+            position.give_back()
+            self._positions.move_last(position)
+            raise
+        if error is not None:
+            position.give_back(taken[len(found)].offset)
+        return given
 
     def _take(self, position: Position, most: int) -> list[Record]:
         try:
@@ -298,13 +327,13 @@ class Consumer(BoundToProcess):
             self._is_woken_up = False
             raise RetriableError("wakeup() was called; poll again to go on")
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[Any]:
         """Every record from here on, without end; waits for more. A :meth:`commit` in the loop covers the
         records up to the present one, and so does the position when the loop is left."""
         while True:
             yield from self._one_by_one(self.poll())
 
-    def drain(self) -> Iterator[Record]:
+    def drain(self) -> Iterator[Any]:
         """Every record from here to the ends that the partitions have now, as the isolation shows them."""
         self._check_usable()
         joining = self._polling(
@@ -330,25 +359,23 @@ class Consumer(BoundToProcess):
                     break
                 yield record
 
-    def _one_by_one(self, found: list[Record]) -> Iterator[Record]:
+    def _one_by_one(self, found: list[Any]) -> Iterator[Any]:
         """Records of a poll. The position moves with each; those that are not used come again."""
         position = self._positions.get(partition_of(found[0])) if found else None
         if position is None:
             return
-        behind, seek_count, used = position.offset, position.seek_count, 0
+        behind, seek_count, next_offset = position.offset, position.seek_count, 0
         try:
             for record in found:
-                position.offset = record.offset + 1
-                used += 1
+                position.offset = next_offset = record.offset + 1
                 yield record
                 if position.seek_count != seek_count:
                     return
+            next_offset = behind
         finally:
             if position.seek_count == seek_count:
-                if used < len(found):
-                    position.give_back(found[used:])
-                else:
-                    position.offset = behind
+                position.offset = behind
+                position.give_back(next_offset)
 
     def wakeup(self) -> None:
         """Let a waiting :meth:`poll`, or the next one, end with ``RetriableError``. From any thread."""
@@ -444,7 +471,9 @@ class Consumer(BoundToProcess):
 
     # Commits
 
-    def commit(self, offsets: Mapping[Any, int | OffsetAndMetadata] | Record | None = None) -> None:
+    def commit(
+        self, offsets: Mapping[Any, int | OffsetAndMetadata] | Record | SerializedRecord | None = None
+    ) -> None:
         """Commit where the group is, atomically over partitions. What was returned by :meth:`poll` counts as
         read.
 

@@ -12,6 +12,7 @@ from logstore.clients.offsets import PartitionName, check_partition
 from logstore.clients.received import ReceivedRecords
 from logstore.errors import CorruptionError, UsageError
 from logstore.model import Record, TopicPartition
+from logstore.serializing import SerializedRecord
 
 NO_POSITION = -1
 """Not known yet: it is looked up before the first fetch."""
@@ -23,6 +24,7 @@ class Position:
     __slots__ = (
         "_received",
         "_rest",
+        "_taken",
         "fetch_offset",
         "is_paused",
         "offset",
@@ -43,12 +45,14 @@ class Position:
         """What was fetched and not decoded yet."""
         self._rest: list[Record] = []
         """What was decoded and not given out."""
+        self._taken: list[Record] = []
+        """What was given out last."""
 
     def seek(self, offset: int) -> None:
         """Go on from there. What was fetched is fetched again."""
         self.offset = self.fetch_offset = offset
         self.seek_count += 1
-        self._received, self._rest = None, []
+        self._received, self._rest, self._taken = None, [], []
 
     def put(self, fetched: FetchedPartition) -> bool:
         """Keep what was fetched at ``fetch_offset``. Returns whether that goes anywhere."""
@@ -76,6 +80,7 @@ class Position:
             found, self._rest = found[:most], found[most:]
         if self._received is not None and self._received.is_over:
             self._received = None
+        self._taken = found
         self.offset = found[-1].offset + 1 if self.has_records else self.fetch_offset
         return found
 
@@ -87,10 +92,12 @@ class Position:
             self.seek(self.offset)
             raise
 
-    def give_back(self, records: list[Record]) -> None:
-        """Records that were taken last, and that nobody has used: they come again."""
-        self.offset = records[0].offset
-        self._rest = records + self._rest
+    def give_back(self, offset: int = 0) -> None:
+        """Of the records that were taken last, those from an offset on come again."""
+        back = [record for record in self._taken if record.offset >= offset]
+        if back:
+            self.offset = back[0].offset
+            self._rest, self._taken = back + self._rest, self._taken[: -len(back)]
 
 
 class Positions:
@@ -153,7 +160,7 @@ class Positions:
         return next((each for each in self if each.has_records and not each.is_paused), None)
 
 
-def partition_of(record: Record) -> TopicPartition:
+def partition_of(record: Record | SerializedRecord) -> TopicPartition:
     """Where a record was read.
 
     Raises:
