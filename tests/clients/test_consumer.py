@@ -24,7 +24,7 @@ from logstore.errors import (
     UsageError,
 )
 from logstore.model import Isolation, OffsetAndMetadata
-from tests.broker.rig import T0, T1, Rig
+from tests.broker.rig import T0, T1, Rig, wakes_of
 
 
 @pytest.fixture
@@ -361,6 +361,64 @@ class TestErrors:
         for wrong in ({"auto_offset_reset": "first"}, {"max_poll_records": 0}, {"enable_auto_commit": 1}):
             with pytest.raises(InvalidConfigError, match=next(iter(wrong))):
                 ConsumerConfig(**wrong)
+
+
+class TestPollingWithoutAThread:
+    """A poll that a loop drives: by its wakes, and by the clock."""
+
+    def test_records_wake_it(self, rig):
+        polling = consumer_of(rig, "t").begin_poll()
+        assert polling.poll() is None
+        wakes = wakes_of(polling)
+        assert not wakes
+        fill(rig, 2)
+        assert wakes == ["woken"]
+        assert values(polling.poll()) == [b"0", b"1"]
+        assert values(polling.poll()) == [b"0", b"1"]
+        assert wakes_of(polling) == ["woken"]
+
+    def test_time_ends_it(self, rig):
+        polling = consumer_of(rig, "t").begin_poll(timeout=2)
+        assert polling.poll() is None
+        assert polling.wait_ms() == 2000
+        rig.pass_time(1999)
+        assert (polling.poll(), polling.wait_ms()) == (None, 1)
+        rig.pass_time(1)
+        assert (polling.poll(), polling.wait_ms()) == ([], 0)
+
+    def test_wakeup_ends_it_before_and_after_it_waits(self, rig):
+        consumer = consumer_of(rig, "t")
+        polling = consumer.begin_poll()
+        assert polling.poll() is None
+        wakes = wakes_of(polling)
+        consumer.wakeup()
+        assert wakes == ["woken"]
+        with pytest.raises(RetriableError, match="wakeup"):
+            polling.poll()
+        consumer.wakeup()
+        assert wakes_of(consumer.begin_poll()) == ["woken"]
+
+    def test_what_a_cancelled_poll_has_fetched_comes_with_the_next(self, rig):
+        consumer = consumer_of(rig, "t")
+        polling = consumer.begin_poll()
+        assert polling.poll() is None
+        wakes = wakes_of(polling)
+        polling.cancel()
+        fill(rig, 1)
+        assert values(consumer.begin_poll().poll()) == [b"0"]
+        consumer.wakeup()
+        assert wakes == []
+
+    def test_nothing_is_asked_for_while_all_partitions_are_paused(self, rig):
+        fill(rig, 1)
+        asked = []
+        rig.broker.fetch = asked.append
+        consumer = consumer_of(rig, "t")
+        consumer.pause()
+        polling = consumer.begin_poll(timeout=10)
+        for _ in range(3):
+            assert polling.poll() is None
+        assert asked == []
 
 
 def test_a_waiting_poll_is_woken(tmp_path):
