@@ -21,7 +21,7 @@ from logstore.broker.codes import ErrorCode
 from logstore.broker.committing import offset_commit, offset_fetch
 from logstore.broker.failures import code_of
 from logstore.broker.fetching import fetch
-from logstore.broker.group_storage import open_coordinator
+from logstore.broker.group_storage import TopicStorage, open_coordinator
 from logstore.broker.groups.coordinator import GroupCoordinator
 from logstore.broker.groups.requests import (
     DescribedGroup,
@@ -81,6 +81,7 @@ class LocalBroker:
         self._directory = directory
         self.committed = CommittedOffsets(directory, empty_since=self._empty_since)
         """The offsets that groups have committed."""
+        self._storage = TopicStorage(self.committed, directory.context.scheduler)
         self._groups: GroupCoordinator | None = None
         self._lock = threading.Lock()
         """Guards the making of the coordinator, which reads the groups that are stored."""
@@ -96,12 +97,14 @@ class LocalBroker:
         if self._groups is None:
             with self._lock:
                 if self._groups is None:
-                    self._groups = open_coordinator(self.committed)
+                    self._groups = open_coordinator(self.committed, self._storage)
         return self._groups
 
     def close(self) -> None:
-        """Answer what waits in groups. The directory is closed by its owner."""
+        """Store what has changed in groups, and answer what waits in them. The directory is closed by its
+        owner."""
         if self._groups is not None:
+            self._storage.write_all()
             self._groups.close()
 
     # Records
