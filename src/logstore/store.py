@@ -137,6 +137,8 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
         self._broker_lock = threading.Lock()
         """Guards its making."""
+        if isinstance(directory, LogDirectory) and not directory.was_clean:
+            self._set_offsets_back(directory)
 
     @property
     def path(self) -> str:
@@ -441,6 +443,16 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             if self._committed is None:
                 self._committed = CommittedOffsets(self._directory)
             return self._committed
+
+    def _set_offsets_back(self, directory: LogDirectory) -> None:
+        """After a crash: see :meth:`.CommittedOffsets.set_back`."""
+        if OFFSETS_TOPIC not in directory.topic_names():
+            return
+        ends = {log.partition: log.log_end_offset for log in directory.logs()}
+        try:
+            self._open_broker(directory).committed.set_back(ends.get)
+        except LogstoreError as error:  # using them raises it; the rest of the store is fine
+            warn("committed offsets above the ends of their logs could not be set back: %s", error)
 
     def _open_broker(self, directory: LogDirectory) -> LocalBroker:
         from logstore.broker.local import LocalBroker

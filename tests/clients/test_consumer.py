@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import logstore
+from logstore.broker.codes import ErrorCode
 from logstore.broker.local import LocalBroker
 from logstore.broker.requests import DeleteTopicsRequest
 from logstore.clients.consumer import Consumer
@@ -24,12 +25,19 @@ from logstore.errors import (
     UsageError,
 )
 from logstore.model import Isolation, OffsetAndMetadata
-from tests.broker.rig import T0, T1, Rig, wakes_of
+from tests.broker.rig import T0, T1, Rig, Transactional, wakes_of
 
 
 @pytest.fixture
 def rig():
     return Rig()
+
+
+def started(rig):
+    """A transactional producer."""
+    producer = Transactional(rig)
+    assert producer.start() is ErrorCode.NONE
+    return producer
 
 
 def consumer_of(rig, *topics, partitions=(), group=None, isolation=Isolation.HIGH_WATERMARK, **settings):
@@ -103,9 +111,10 @@ class TestReading:
         assert len(list(consumer.drain())) == 10
 
     def test_drain_passes_markers_and_gaps_at_the_end(self, rig):
-        log = fill(rig, 3)
-        rig.produce(b"a", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
-        log.append_end_marker(7, 0, committed=False)
+        fill(rig, 3)
+        producer = started(rig)
+        producer.send(b"a")
+        producer.end(committed=False)
         consumer = consumer_of(rig, "t", isolation=Isolation.COMMITTED)
         assert values(consumer.drain()) == [b"0", b"1", b"2"]
         assert consumer.position(T0) == 5
@@ -133,15 +142,15 @@ class TestReading:
         assert found == [0, 1, 2, 1, 2, 3]
 
     def test_isolation(self, rig):
-        log = rig.directory.log(T0)
         rig.produce(b"a")
-        rig.produce(b"b", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+        producer = started(rig)
+        producer.send(b"b")
         rig.produce(b"c")
         committed = consumer_of(rig, partitions=[T0], isolation=Isolation.COMMITTED)
         everything = consumer_of(rig, partitions=[T0])
         assert values(committed.poll(timeout=0)) == [b"a"]
         assert values(everything.poll(timeout=0)) == [b"a", b"b", b"c"]
-        log.append_end_marker(7, 0, committed=False)
+        producer.end(committed=False)
         assert values(committed.drain()) == [b"c"]
 
     def test_new_partitions_are_found(self, rig):

@@ -22,7 +22,7 @@ from logstore.broker.codes import ErrorCode
 from logstore.broker.committing import offset_commit, offset_fetch
 from logstore.broker.failures import code_of
 from logstore.broker.fetching import fetch
-from logstore.broker.group_storage import open_coordinator
+from logstore.broker.group_storage import TopicStorage, open_coordinator
 from logstore.broker.groups.coordinator import GroupCoordinator
 from logstore.broker.groups.requests import (
     DescribedGroup,
@@ -98,6 +98,7 @@ class LocalBroker:
         self._directory = directory
         self.committed = CommittedOffsets(directory, empty_since=self._empty_since)
         """The offsets that groups have committed."""
+        self._storage = TopicStorage(self.committed, directory.context.scheduler)
         self._groups: GroupCoordinator | None = None
         self._transactions: TransactionCoordinator | None = None
         self._lock = threading.Lock()
@@ -114,7 +115,7 @@ class LocalBroker:
         if self._groups is None:
             with self._lock:
                 if self._groups is None:
-                    self._groups = open_coordinator(self.committed)
+                    self._groups = open_coordinator(self.committed, self._storage)
         return self._groups
 
     def _transaction_coordinator(self) -> TransactionCoordinator:
@@ -138,10 +139,13 @@ class LocalBroker:
             self._transaction_coordinator()
 
     def close(self) -> None:
-        """Answer what waits in groups and transactions. The directory is closed by its owner."""
-        for coordinator in (self._groups, self._transactions):
-            if coordinator is not None:
-                coordinator.close()
+        """Store what has changed in groups, and answer what waits in them and in transactions. The directory
+        is closed by its owner."""
+        if self._groups is not None:
+            self._storage.write_all()
+            self._groups.close()
+        if self._transactions is not None:
+            self._transactions.close()
 
     # Records
 
