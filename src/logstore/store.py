@@ -22,7 +22,7 @@ from logstore.errors import (
     UsageError,
 )
 from logstore.files import Files, PathLike, check_path
-from logstore.format.names import OFFSETS_TOPIC, check_topic_name
+from logstore.format.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, check_topic_name
 from logstore.logdir.catalogue import MAX_PARTITIONS
 from logstore.logdir.directory import (
     LogDirectory,
@@ -137,8 +137,10 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
         self._broker_lock = threading.Lock()
         """Guards its making."""
-        if isinstance(directory, LogDirectory) and not directory.was_clean:
-            self._set_offsets_back(directory)
+        if isinstance(directory, LogDirectory):
+            self._finish_transactions(directory)
+            if not directory.was_clean:
+                self._set_offsets_back(directory)
 
     @property
     def path(self) -> str:
@@ -331,10 +333,12 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         from logstore.clients.settings import ProducerConfig
 
         directory = self._writable()
+        scheduler = directory.context.scheduler
         producer = Producer(
             self._open_broker(directory),
             config=choose_settings(ProducerConfig, config, settings),
             clock=directory.context.clock,
+            run_background=scheduler.run_due if scheduler.has_no_threads else None,
             partitioner=partitioner,
             key_serializer=key_serializer,
             value_serializer=value_serializer,
@@ -453,6 +457,16 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             self._open_broker(directory).committed.set_back(ends.get)
         except LogstoreError as error:  # using them raises it; the rest of the store is fine
             warn("committed offsets above the ends of their logs could not be set back: %s", error)
+
+    def _finish_transactions(self, directory: LogDirectory) -> None:
+        """End in all partitions the transactions whose end was decided: readers of committed records do not
+        wait for the next producer."""
+        if TRANSACTIONS_TOPIC not in directory.topic_names():
+            return
+        try:
+            self._open_broker(directory).finish_transactions()
+        except LogstoreError as error:
+            warn("open transactions are not finished: %s", error)
 
     def _open_broker(self, directory: LogDirectory) -> LocalBroker:
         from logstore.broker.local import LocalBroker

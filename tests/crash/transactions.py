@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import logstore
 from logstore.broker.codes import ErrorCode
-from logstore.broker.local import LocalBroker
 from logstore.broker.pending import Pending
 from logstore.config import StoreConfig
 from logstore.format.names import TRANSACTIONS_TOPIC
@@ -68,8 +67,7 @@ class Opened:
     def __init__(self, files: MemoryFiles) -> None:
         self.clock = ManualClock()
         self.store = logstore.open("/store", files=files, clock=self.clock, config=CONFIG)
-        self.broker = LocalBroker(self.store._directory)
-        self.broker.finish_transactions()
+        self.broker = self.store._open_broker(self.store._directory)
         self.run()
 
     def run(self) -> None:
@@ -172,7 +170,6 @@ class TransactionsSession:
         self.opened.store.checkpoint()
 
     def reopen(self) -> None:
-        self.opened.broker.close()
         self.opened.store.close()
         self._open()
 
@@ -215,5 +212,4 @@ class TransactionsScenario(RandomScenario):
         assert producer.commit_offsets(GROUP, {T0: 10**9}) is ErrorCode.NONE
         assert producer.end() is ErrorCode.NONE
         assert opened.committed() == [*found, 10**9]
-        opened.broker.close()
         opened.store.close()

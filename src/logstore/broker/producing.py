@@ -33,7 +33,8 @@ Let = Callable[[TransactionalProducer, TopicPartition], AbstractContextManager[E
 
 def produce(directory: LogDirectory, request: ProduceRequest, let: Let) -> Pending[ProduceResult]:
     """Append the batches in their order, in this thread. With ``ACKS_ALL`` the result waits for them to be
-    durable: one flush of a log serves all who wait for it. ``let`` decides on batches of transactions."""
+    durable: one flush of a log serves all who wait for it. Batches of a transaction become durable with its
+    end. ``let`` decides on them."""
     if request.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
         return Answered(_refused(request, f"acks is {request.acks}; it must be 0, 1 or -1 (all)"))
     outcomes = []
@@ -41,7 +42,8 @@ def produce(directory: LogDirectory, request: ProduceRequest, let: Let) -> Pendi
     for number, each in enumerate(request.partitions):
         outcome, log, next_offset = _append_as(directory, request.transactional_id, each, let)
         outcomes.append(outcome)
-        if log is not None and request.acks == ACKS_ALL and log.config.acks_all_durable:
+        is_waiting = request.acks == ACKS_ALL and request.transactional_id is None
+        if log is not None and is_waiting and log.config.acks_all_durable:
             waits.append((number, log, next_offset))
     if not waits:
         return Answered(ProduceResult(tuple(outcomes)))

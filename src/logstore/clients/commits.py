@@ -62,6 +62,18 @@ class Commits:
         self, offsets: Mapping[Any, int | OffsetAndMetadata] | Record | SerializedRecord | None
     ) -> None:
         """See :meth:`.Consumer.commit`."""
+        request = self.request_for(offsets)
+        if request.offsets:
+            self._commit(request)
+
+    def request_for(
+        self, offsets: Mapping[Any, int | OffsetAndMetadata] | Record | SerializedRecord | None
+    ) -> OffsetCommitRequest:
+        """What a commit asks for.
+
+        Raises:
+            UsageError: the consumer has no group, or does not read a partition.
+        """
         if self._group is None:
             raise UsageError(
                 "the consumer has no group to commit offsets for; consumer(..., group='billing')"
@@ -73,19 +85,21 @@ class Commits:
             values = {each.partition: each.offset for each in self._positions if each.offset != NO_POSITION}
         else:
             values = dict(offsets)
-        wanted = {self._positions.of(each).partition: _checked(value) for each, value in values.items()}
-        if wanted:
-            self._commit(self._group, wanted)
+        wanted = {self._positions.of(each).partition: as_offset(value) for each, value in values.items()}
+        return self._as_member(OffsetCommitRequest(self._group, wanted))
 
-    def _commit(self, group: str, wanted: dict[TopicPartition, OffsetAndMetadata]) -> None:
-        request = OffsetCommitRequest(group, wanted)
+    def _as_member(self, request: OffsetCommitRequest) -> OffsetCommitRequest:
         membership = self.membership
-        if membership is not None:
-            request = request._replace(
-                generation=membership.generation,
-                member_id=membership.member_id,
-                instance_id=self._config.group_instance_id,
-            )
+        if membership is None:
+            return request
+        return request._replace(
+            generation=membership.generation,
+            member_id=membership.member_id,
+            instance_id=self._config.group_instance_id,
+        )
+
+    def _commit(self, request: OffsetCommitRequest) -> None:
+        group, membership = request.group, self.membership
         result = ask(self._broker.offset_commit(request), "commit offsets", self._config)
         if membership is not None and result.error in _NO_MEMBER:
             membership.refused(result.error)
@@ -99,7 +113,7 @@ class Commits:
             raise error_of(
                 result.error, f"group {group!r}: no offset was committed for {', '.join(failed)}: {what}"
             )
-        self._last.update({each: value.offset for each, value in wanted.items()})
+        self._last.update({each: value.offset for each, value in request.offsets.items()})
         self._last_ms = self._clock.monotonic_ms()
 
     # By themselves
@@ -122,7 +136,7 @@ class Commits:
         }
         self._last_ms = self._clock.monotonic_ms()
         if changed:
-            self._commit(self._group, changed)
+            self._commit(self._as_member(OffsetCommitRequest(self._group, changed)))
 
     # Looking
 
@@ -148,8 +162,9 @@ class Commits:
         raise error_of(result.error, what)
 
 
-def _checked(value: Any) -> OffsetAndMetadata:
-    """
+def as_offset(value: Any) -> OffsetAndMetadata:
+    """An offset to commit, with or without metadata.
+
     Raises:
         UsageError: it is no offset.
     """

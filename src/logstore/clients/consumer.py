@@ -16,7 +16,7 @@ from logstore.broker.broker import Broker
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import error_of
 from logstore.broker.pending import Wake, call_wake
-from logstore.broker.requests import EARLIEST, LATEST, MetadataRequest
+from logstore.broker.requests import EARLIEST, LATEST, MetadataRequest, OffsetCommitRequest
 from logstore.clients.asking import ask
 from logstore.clients.assignors import Assignor, choose_assignors
 from logstore.clients.commits import Commits
@@ -487,6 +487,17 @@ class Consumer(BoundToProcess):
         """
         self._check_usable()
         self._commits.commit(offsets)
+
+    def commit_request(
+        self, offsets: Mapping[Any, int | OffsetAndMetadata] | Record | SerializedRecord | None = None
+    ) -> OffsetCommitRequest:
+        """What :meth:`commit` would ask the broker for: for :meth:`.Transaction.commit_offsets`.
+
+        Raises:
+            UsageError: the consumer has no group, or does not read a partition.
+        """
+        self._check_usable()
+        return self._commits.request_for(offsets)
 
     def committed(
         self, partitions: Iterable[PartitionName] | None = None

@@ -23,6 +23,8 @@ from logstore.clients.interceptors import Departure, ProducerInterceptor, Produc
 from logstore.clients.outgoing import OnDelivery, Sent
 from logstore.clients.sender import Sender
 from logstore.clients.settings import ProducerConfig
+from logstore.clients.transacting import RunBackground, Transacting
+from logstore.clients.transaction import Transaction
 from logstore.clock import Clock, SystemClock
 from logstore.config import TopicConfig
 from logstore.errors import (
@@ -60,7 +62,13 @@ class Producer(BoundToProcess):
         key_serializer: EncoderChoice | None = None,
         value_serializer: EncoderChoice | None = None,
         interceptors: Iterable[ProducerInterceptor] = (),
+        run_background: RunBackground | None = None,
     ) -> None:
+        """``run_background``: for a broker whose clock is set by hand.
+
+        Raises:
+            LogstoreError: the coordinator refuses the transactional id.
+        """
         if partitioner is not None:
             check_callable(partitioner, "partitioner")
         departure = Departure(key_serializer, value_serializer, interceptors)
@@ -75,10 +83,18 @@ class Producer(BoundToProcess):
         self._topics = self._accumulator.topics
         self._given_now_ms = self._accumulator.given_now_ms
         self._changed = threading.Event()
-        self._sender = Sender(broker, self._accumulator, self.config, self._clock, self._changed.set)
+        wake, name = self._changed.set, self.config.transactional_id
+        self._transacting = (
+            None
+            if name is None
+            else Transacting(broker, name, self.config, self._clock, wake, run_background)
+        )
+        self._sender = Sender(broker, self._accumulator, self.config, self._clock, wake, self._transacting)
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._is_closed = False
+        if self._transacting is not None:
+            self._transacting.start()
 
     # Sending
 
@@ -116,6 +132,7 @@ class Producer(BoundToProcess):
             InvalidRecordError, InvalidTimestampError, RecordTooLargeError: the record is refused. Nothing was
                 sent.
             RetriableError: ``buffer_memory`` was used up for ``max_block_ms``.
+            InvalidTransactionStateError: the producer has a transactional id, and no transaction is open.
             ClosedError, ForkedError: the producer cannot be used.
             Exception: what an interceptor raises. Nothing was sent.
         """
@@ -123,6 +140,8 @@ class Producer(BoundToProcess):
             self._fork_flag.check_usable("the producer", is_closed=self._is_closed)
             given = ProducerRecord(topic, value, key, partition, headers, timestamp_ms)
             topic, value, key, partition, headers, timestamp_ms = self._departure.prepare(given)
+        if self._transacting is not None:
+            self._transacting.check_mine()
         queues = self._topics.get(topic)
         if queues is None or self._partitioner is not None or self._is_closed or self._fork_flag.is_forked:
             queues = self._queues_of(topic)
@@ -207,6 +226,36 @@ class Producer(BoundToProcess):
         held = [each.leader_id >= 0 for each in metadata.partitions]
         return self._accumulator.add_topic(topic, held, config)
 
+    # Transactions
+
+    def transaction(self) -> Transaction:
+        """All or nothing: what is sent inside of the ``with`` statement counts when it is left, in all topics
+        and partitions; after an exception nothing of it does (KIP-98). ``docs/transactions.md`` says more.
+
+        ::
+
+            with store.producer(transactional_id="billing-1") as producer:
+                with producer.transaction() as transaction:
+                    producer.send("invoices", b"...")
+                    transaction.commit_offsets(consumer)
+
+        Raises:
+            UsageError: the producer has no transactional id.
+            ClosedError, ForkedError: the producer cannot be used.
+        """
+        self._fork_flag.check_usable("the producer", is_closed=self._is_closed)
+        if self._transacting is None:
+            raise UsageError(
+                "the producer has no transactional id: store.producer(transactional_id='billing-1')"
+            )
+        return Transaction(self._transacting, self._deliver)
+
+    def _deliver(self) -> None:
+        """Flush. With a clock set by hand, what is not delivered at once is an error."""
+        self.flush()
+        if self._accumulator.undelivered_count and self._thread is None:
+            raise RetriableError("records of the transaction are not delivered yet; call run_due()")
+
     # The thread
 
     def _tell_sender(self) -> None:
@@ -286,7 +335,7 @@ class Producer(BoundToProcess):
             ]
 
     def close(self, timeout: float | None = None) -> None:
-        """Deliver what was sent, and take no more. You may call it again.
+        """Deliver what was sent, and take no more. An open transaction is aborted. You may call it again.
 
         Raises:
             LogstoreError, RetriableError, UsageError: as :meth:`flush`. The producer is closed all the same.
@@ -296,6 +345,8 @@ class Producer(BoundToProcess):
             return
         try:
             self.flush(timeout)
+            if self._transacting is not None and self._transacting.is_open:
+                self._transacting.end(committed=False)
         finally:
             self._is_closed = True
             self._accumulator.close()
