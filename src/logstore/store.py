@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from logstore.arguments import check_callback, check_flag, plain_text
+from logstore.arguments import check_callable, check_callback, check_flag, check_least, plain_text
 from logstore.clock import Clock
 from logstore.config import StoreConfig, TopicConfig, check_topic_config, choose_settings
 from logstore.errors import (
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from logstore.clients.offsets import Offsets, PartitionName
     from logstore.clients.producer import Partitioner, Producer
     from logstore.clients.settings import ConsumerConfig, ProducerConfig
+    from logstore.clients.transform import Transform, TransformFunction
     from logstore.logdir.cleaner import LogCleaner
     from logstore.logdir.watched import WatchedDirectory
     from logstore.partition.checking.findings import OnVerifyProgress, VerifyReport
@@ -410,6 +411,65 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             key_deserializer=key_deserializer,
             value_deserializer=value_deserializer,
             interceptors=interceptors,
+        )
+
+    def transform(
+        self,
+        source: str,
+        target: str,
+        function: TransformFunction,
+        *,
+        group: str,
+        dead_letter_topic: str | None = None,
+        retries: int = 3,
+        retry_backoff_ms: int = 100,
+        workers: int = 1,
+        **settings: Any,
+    ) -> Transform:
+        """Make records of one topic into records of another, exactly once: whatever is killed, readers of
+        committed records see each result once. ``docs/transactions.md`` says more.
+
+        ::
+
+            store.transform("orders", "invoices", bill, group="billing").run()
+
+        Args:
+            source: the topic to read; committed records only.
+            target: the topic to write.
+            function: called with each :class:`~logstore.model.Record`; returns bytes (the key and the
+                timestamp stay), a :class:`~logstore.model.NewRecord`, None, or several of them. It may be
+                called again for the same record, so its other effects may come twice.
+            group: its name: where the transform goes on. It is the transactional id, too.
+            dead_letter_topic: takes the records for which the function raises. By default the run ends with
+                the exception.
+            retries: how often the function is called again for such a record.
+            retry_backoff_ms: how long to wait before that.
+            workers: threads. They share the partitions of the topic.
+            settings: of the consumer: ``max_poll_records`` is the size of a transaction.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+            UsageError, InvalidConfigError: an argument is wrong.
+            ReadOnlyError: the store was opened read-only.
+        """
+        from logstore.clients.transform import Transform  # many programs never get here
+
+        self._writable()
+        check_callable(function, "function")
+        check_least("retries", retries, 0)
+        check_least("retry_backoff_ms", retry_backoff_ms, 0)
+        check_least("workers", workers, 1)
+        for name in (source, target, *([] if dead_letter_topic is None else [dead_letter_topic])):
+            self[name]
+        return Transform(
+            lambda: self.consumer(source, group=group, isolation=Isolation.COMMITTED, **settings),
+            lambda number: self.producer(transactional_id=f"{group}-{number}"),
+            target,
+            function,
+            dead_letter_topic=dead_letter_topic,
+            retries=retries,
+            retry_backoff_ms=retry_backoff_ms,
+            workers=workers,
         )
 
     # Committed offsets

@@ -250,6 +250,12 @@ class Producer(BoundToProcess):
             )
         return Transaction(self._transacting, self._deliver)
 
+    @property
+    def is_fenced(self) -> bool:
+        """Whether another producer has taken the transactional id, or the time of a transaction was up:
+        nothing more can be sent."""
+        return self._transacting is not None and self._transacting.is_fenced
+
     def _deliver(self) -> None:
         """Flush. With a clock set by hand, what is not delivered at once is an error."""
         self.flush()

@@ -36,6 +36,8 @@ class Transaction:
         self._flush = flush
         self._was_used = False
         self._is_over = False
+        self.was_committed = False
+        """Whether it was committed, as far as is known."""
 
     def __enter__(self) -> Self:
         """
@@ -155,8 +157,14 @@ class Transaction:
     def _end(self, *, committed: bool) -> None:
         try:
             self._transacting.end(committed=committed)
+            self.was_committed = committed
         finally:
             self._is_over = not self._transacting.is_open
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether :meth:`commit` or :meth:`abort` has had no answer: call it again."""
+        return not self._is_over and self._was_used and self._transacting.is_in_doubt
 
     def _check_open(self) -> None:
         if self._is_over or not self._was_used:
