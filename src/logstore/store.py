@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from logstore.arguments import check_callable, check_callback, check_flag, check_least, plain_text
+from logstore.arguments import check_callable, check_callback, check_flag, check_least, plain_text, shown
 from logstore.clock import Clock
 from logstore.config import StoreConfig, TopicConfig, check_topic_config, choose_settings
 from logstore.errors import (
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from logstore.clients.offsets import Offsets, PartitionName
     from logstore.clients.producer import Partitioner, Producer
     from logstore.clients.settings import ConsumerConfig, ProducerConfig
+    from logstore.clients.transactions import TransactionStatus
     from logstore.clients.transform import Transform, TransformFunction
     from logstore.logdir.cleaner import LogCleaner
     from logstore.logdir.watched import WatchedDirectory
@@ -471,6 +472,41 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             retry_backoff_ms=retry_backoff_ms,
             workers=workers,
         )
+
+    def transactions(self) -> list[TransactionStatus]:
+        """The transactional ids that are known, and how far the last transaction of each has come; then what
+        hangs: records without a marker that no transactional id will end. They hold up readers of committed
+        records for ever; a broker that has lost its state can leave them.
+
+        Cost: 2 µs for each partition, and one read for each that hangs.
+
+        Raises:
+            ReadOnlyError: the store was opened read-only.
+            CorruptionError: ``__transaction_state`` cannot be read.
+            ClosedError: the store is closed.
+        """
+        from logstore.clients.transactions import statuses  # few programs get here
+
+        directory = self._writable()
+        return statuses(directory, self._open_broker(directory))
+
+    def abort_hanging(self, status: TransactionStatus) -> None:
+        """End a transaction that hangs: its records never count. Returns when that is durable.
+
+        Args:
+            status: one of :meth:`transactions`, with the state ``Hanging``.
+
+        Raises:
+            InvalidTransactionStateError: it does not hang, or is not there any more.
+            StorageError: the disk refused.
+            ReadOnlyError: the store was opened read-only.
+        """
+        from logstore.clients.transactions import TransactionStatus, abort_hanging
+
+        directory = self._writable()
+        if not isinstance(status, TransactionStatus):
+            raise UsageError(f"status is {shown(status)}; it must be one of store.transactions()")
+        abort_hanging(directory, self._open_broker(directory), status)
 
     # Committed offsets
 

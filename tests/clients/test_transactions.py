@@ -20,10 +20,12 @@ from logstore.errors import (
     InvalidConfigError,
     InvalidTransactionStateError,
     ProducerFencedError,
+    ReadOnlyError,
     RecordTooLargeError,
     RetriableError,
     UsageError,
 )
+from logstore.model import ProducerIdentity
 from logstore.testing import ManualClock
 
 
@@ -314,3 +316,32 @@ def test_a_clock_set_by_hand(tmp_path):
         with store.producer(transactional_id="x") as producer, producer.transaction():
             producer.send("a", b"1")
         assert committed(store) == [b"1"]
+
+
+class TestHanging:
+    def test_they_are_listed_and_ended(self, store):
+        log = store["b"][0]
+        log.extend([b"committed"])
+        offset = log.extend([b"left"], producer=ProducerIdentity(7, 3, 0, transactional=True)).start
+        with store.producer(transactional_id="x") as producer, producer.transaction():
+            producer.send("b", b"mine").result()
+            first, hanging = store.transactions()
+            assert (first.transactional_id, first.state) == ("x", "Ongoing")
+            assert first.partitions == (log.partition,)
+            with pytest.raises(InvalidTransactionStateError, match="does not hang"):
+                store.abort_hanging(first)
+        since_ms = log.record_at(offset, isolation=Isolation.LOG_END).timestamp_ms
+        assert hanging == (None, "Hanging", 7, 3, since_ms, -1, (log.partition,))
+        assert committed(store, "b") == [b"committed"]
+        store.abort_hanging(hanging)
+        assert committed(store, "b") == [b"committed", b"mine"]
+        assert log.durable_offset == log.log_end_offset
+        assert [each.state for each in store.transactions()] == ["CompleteCommit"]
+        with pytest.raises(InvalidTransactionStateError, match="is not there any more"):
+            store.abort_hanging(hanging)
+
+    def test_wrong_use(self, store):
+        with pytest.raises(UsageError, match=r"store.transactions\(\)"):
+            store.abort_hanging("x")
+        with logstore.open(store.path, read_only=True) as reader, pytest.raises(ReadOnlyError):
+            reader.transactions()

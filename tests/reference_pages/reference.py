@@ -22,6 +22,12 @@ PAGES: dict[str, tuple[str, str, tuple[tuple[str, tuple[str, ...]], ...]]] = {
             ("logstore.clients.outgoing", ("Sent", "Delivered", "OnDelivery")),
             ("logstore.clients.consumer", ("Consumer", "OnRebalance")),
             ("logstore.clients.polling", ("Polling",)),
+            ("logstore.clients.transaction", ("Transaction",)),
+            ("logstore.clients.transactions", ("TransactionStatus",)),
+            (
+                "logstore.clients.transform",
+                ("Transform", "TransformReport", "TransformFunction", "Result"),
+            ),
             (
                 "logstore.clients.interceptors",
                 ("ProducerRecord", "ProducerInterceptor", "ConsumerInterceptor"),

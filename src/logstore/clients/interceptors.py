@@ -143,7 +143,8 @@ def _checked(interceptors: Iterable[_C]) -> tuple[_C, ...]:
     Raises:
         UsageError: they are no list of callables.
     """
-    found = tuple(interceptors) if isinstance(interceptors, Iterable) else None
+    is_list = isinstance(interceptors, Iterable) and not isinstance(interceptors, memoryview)
+    found = tuple(interceptors) if is_list else None
     if found is None or not all(callable(each) for each in found):
         raise UsageError(f"interceptors is {shown(interceptors)}; it must be a list of functions")
     return found

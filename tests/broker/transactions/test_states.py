@@ -1,6 +1,9 @@
-"""The table of a transaction's states."""
+"""The table of a transaction's states, and the page that is drawn from it.
+``python -m tests.broker.transactions.test_states`` writes the diagram into the page."""
 
 from __future__ import annotations
+
+import re
 
 import pytest
 
@@ -12,6 +15,20 @@ from logstore.broker.transactions.states import (
     next_state,
     state_of_number,
 )
+from tests.pages import ROOT
+
+PAGE = ROOT / "docs/transactions.md"
+_DIAGRAM = re.compile(r"(<!-- states.draw\(\) -->\n```mermaid\n)(.*?)(```\n)", re.DOTALL)
+
+
+def filled_page() -> str:
+    text, count = _DIAGRAM.subn(lambda found: found[1] + draw() + found[3], PAGE.read_text(encoding="utf-8"))
+    assert count == 1
+    return text
+
+
+def test_the_page_shows_the_table():
+    assert PAGE.read_text(encoding="utf-8") == filled_page()
 
 
 def test_every_state_can_be_reached_and_left():
@@ -47,3 +64,7 @@ def test_what_is_not_in_the_table_cannot_happen(state, event):
     else:
         with pytest.raises(RuntimeError, match=f"in state {state.value} meets {event.name}"):
             next_state(state, event)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(filled_page(), encoding="utf-8")
