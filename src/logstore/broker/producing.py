@@ -17,7 +17,7 @@ from logstore.broker.requests import (
     ProduceResult,
 )
 from logstore.config import TopicConfig
-from logstore.errors import LogstoreError
+from logstore.errors import LogstoreError, OutOfOrderError
 from logstore.logdir.directory import LogDirectory
 from logstore.model import Isolation
 from logstore.partition.log import Log
@@ -49,12 +49,15 @@ def _refused(request: ProduceRequest, why: str) -> ProduceResult:
 
 
 def _append(directory: LogDirectory, wanted: ProducePartition) -> tuple[ProducedPartition, Log | None, int]:
-    """What became of one batch; and if it is in the log, the log and the offset behind it."""
+    """What became of one batch; and if it is in the log, the log and an offset behind it."""
     partition = wanted.partition
     try:
         log = directory.log(partition)
         result = log.append_batch(wanted.data)
     except LogstoreError as error:
+        if isinstance(error, OutOfOrderError) and error.was_appended:
+            code = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+            return ProducedPartition(partition, code, message=str(error)), log, log.log_end_offset
         return ProducedPartition(partition, code_of(error), message=str(error)), None, -1
     if result is None:
         why = "the request has no whole batch for it"
