@@ -1,9 +1,9 @@
 """``longest.txt`` says which tests take long, and how long: functions of more than half a second, with all
 their parameters together.
 
-``make check`` leaves them out. A test of ``ALTERNATING_SECONDS`` or more runs in every second turn (see
-:mod:`tests.rotation`): half of these tests in one turn, the other half in the next. Tests whose file divides
-itself into turns, and those marked ``every_turn``, do not alternate.
+``make check`` leaves them out. Tests of 2 s and more take turns (see :mod:`tests.rotation`): each runs in
+every second turn, those of 6 s and more in every fourth, and the turns take equally long. Tests whose file
+divides itself into turns, and those marked ``every_turn``, always run.
 
 If several processes share a run, they begin with the longest tests, so that none has a long test left at the
 end. One process runs all tests of a folder or file in ``TOGETHER``, and starts Spark, a broker or a compiler
@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections import Counter
 from functools import cache
 from pathlib import Path
-from zlib import crc32
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
@@ -26,7 +25,10 @@ from tests.rotation import turn
 
 LONGEST = Path(__file__).with_suffix(".txt")
 SECONDS = 0.5
-ALTERNATING_SECONDS = 2.0
+PERIODS = {2.0: 2, 6.0: 4}
+"""A test that takes at least so many seconds runs once in so many turns."""
+
+ROOT = LONGEST.parent.parent
 TOGETHER = ("tests/spark/", "tests/interop/", "tests/fuzz/test_sanitizers.py")
 
 
@@ -54,18 +56,34 @@ class _Alternating:
 
 
 def is_for_another_turn(item, number):
-    """Whether the test takes long, and the next turn runs it, or the one before."""
-    function = function_of(item.nodeid)
-    if number is None or longest().get(function, 0) < ALTERNATING_SECONDS:
+    """Whether the test takes long, and other turns run it."""
+    if number is None or item.get_closest_marker("every_turn") is not None:
         return False
-    if item.get_closest_marker("every_turn") is not None or _divides_itself(item.module):
-        return False
-    return (crc32(function.encode()) + number) % 2 == 1
+    period, first = turns().get(function_of(item.nodeid), (1, 0))
+    return number % period != first
 
 
 @cache
-def _divides_itself(module):
-    return any(getattr(value, "__module__", None) == "tests.rotation" for value in vars(module).values())
+def turns():
+    """By test function: once in how many turns it runs, and in which of them. The longest are dealt out
+    first, each to the turns that have least to do."""
+    seconds = [0.0] * max(PERIODS.values())
+    dealt = {}
+    for name, took in sorted(longest().items(), key=lambda entry: (-entry[1], entry[0])):
+        period = max((turns for least, turns in PERIODS.items() if took >= least), default=1)
+        if period == 1 or _divides_itself(name.partition("::")[0]):
+            continue
+        first = min(range(period), key=lambda at: sum(seconds[at::period]))
+        for at in range(first, len(seconds), period):
+            seconds[at] += took
+        dealt[name] = period, first
+    return dealt
+
+
+@cache
+def _divides_itself(file):
+    path = ROOT / file
+    return path.exists() and "\nfrom tests.rotation import " in path.read_text(encoding="utf-8")
 
 
 @pytest.hookimpl(trylast=True)

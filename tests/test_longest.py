@@ -7,10 +7,15 @@ from pathlib import Path
 import pytest
 
 from tests import longest
-from tests.longest import ALTERNATING_SECONDS, TOGETHER, is_for_another_turn, place_of, unit_of
+from tests.longest import PERIODS, TOGETHER, is_for_another_turn, place_of, turns, unit_of
 
 ROOT = Path(__file__).parent.parent
-KNOWN = {"tests/a/test_x.py::test_long": 9.0, "tests/b/test_y.py::test_longer": 70.5}
+KNOWN = {
+    "tests/a/test_x.py::test_two_seconds": 2.0,
+    "tests/a/test_x.py::test_long": 9.0,
+    "tests/b/test_y.py::test_longer": 70.5,
+    "tests/crash/test_store.py::test_chains_of_cuts": 20.9,
+}
 
 
 @pytest.fixture
@@ -46,31 +51,41 @@ def test_the_longest_come_first_and_the_others_stay_in_their_order(known):
 class Item:
     """As much of a collected test as the question needs."""
 
-    def __init__(self, nodeid, *, marks=(), module=pytest):
-        self.nodeid, self.marks, self.module = nodeid, marks, module
+    def __init__(self, nodeid, *, marks=()):
+        self.nodeid, self.marks = nodeid, marks
 
     def get_closest_marker(self, name):
         return name if name in self.marks else None
 
 
-def test_of_two_turns_in_a_row_one_runs_a_long_test(known):
-    long = Item("tests/a/test_x.py::test_long[1]")
-    assert sorted(is_for_another_turn(long, number) for number in (7, 8)) == [False, True]
-    assert not is_for_another_turn(long, None)
-    for item in (
-        Item("tests/a/test_x.py::test_short"),
-        Item(long.nodeid, marks=["every_turn"]),
-        Item(long.nodeid, module=longest),  # which uses the turns itself, as this test's module does
-    ):
-        assert not any(is_for_another_turn(item, number) for number in (7, 8))
+@pytest.fixture
+def dealt(known):
+    turns.cache_clear()
+    yield
+    turns.cache_clear()
 
 
-def test_two_turns_in_a_row_share_the_long_tests_evenly():
-    seconds = [0.0, 0.0]
-    for name, took in longest.longest().items():
-        if took >= ALTERNATING_SECONDS:
-            seconds[is_for_another_turn(Item(name), 0)] += took
-    assert min(seconds) > 0.4 * sum(seconds)
+def test_the_longer_a_test_the_fewer_turns_run_it(dealt):
+    def count(nodeid, **options):
+        item = Item(nodeid, **options)
+        return sum(not is_for_another_turn(item, number) for number in range(40, 48))
+
+    assert count("tests/a/test_x.py::test_short") == 8
+    assert count("tests/a/test_x.py::test_two_seconds") == 4
+    assert count("tests/a/test_x.py::test_long[1]") == count("tests/a/test_x.py::test_long[2]") == 2
+    assert count("tests/a/test_x.py::test_long[1]", marks=["every_turn"]) == 8
+    assert count("tests/crash/test_store.py::test_chains_of_cuts") == 8  # its file divides itself
+    assert not is_for_another_turn(Item("tests/a/test_x.py::test_long[1]"), None)
+
+
+def test_the_turns_take_the_same_time():
+    took = longest.longest()
+    dealt = [turns()[name] + (took[name],) for name in turns()]
+    seconds = [
+        sum(s for period, first, s in dealt if number % period == first)
+        for number in range(max(PERIODS.values()))
+    ]
+    assert max(seconds) - min(seconds) < 20
 
 
 def test_what_is_said_to_take_long_is_there():

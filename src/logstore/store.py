@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from logstore.broker.offsets.committed import CommittedOffsets
     from logstore.clients.assignors import Assignor
     from logstore.clients.consumer import Consumer, OnRebalance
+    from logstore.clients.interceptors import ConsumerInterceptor, ProducerInterceptor
     from logstore.clients.offsets import Offsets, PartitionName
     from logstore.clients.producer import Partitioner, Producer
     from logstore.clients.settings import ConsumerConfig, ProducerConfig
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
         CompactionReport,
         OnCompactionProgress,
     )
+    from logstore.serializing import DecoderChoice, EncoderChoice
     from logstore.showing import Table
 
 
@@ -296,7 +298,14 @@ class Store(BoundToProcess, Mapping[str, Topic]):
     # Producers and consumers
 
     def producer(
-        self, config: ProducerConfig | None = None, *, partitioner: Partitioner | None = None, **settings: Any
+        self,
+        config: ProducerConfig | None = None,
+        *,
+        partitioner: Partitioner | None = None,
+        key_serializer: EncoderChoice | None = None,
+        value_serializer: EncoderChoice | None = None,
+        interceptors: Iterable[ProducerInterceptor] = (),
+        **settings: Any,
     ) -> Producer:
         """A producer: its ``send()`` returns at once, batches form by size and time, and each record's result
         tells where it is, or why it was refused. ``docs/producers.md`` says more.
@@ -306,6 +315,12 @@ class Store(BoundToProcess, Mapping[str, Topic]):
                 name: ``store.producer(acks=1, linger_ms=20)``.
             partitioner: called with topic, key, value and the number of partitions of the topic; returns a
                 partition's number. By default the key decides, as in Kafka's Java client.
+            key_serializer, value_serializer: ``"text"``, ``"json"``, or a function that makes bytes; also a
+                pair of functions, as :meth:`.Topic.serialized` takes. By default keys and values are bytes.
+                Neither is called for None.
+            interceptors: functions that are called in ``send()``, one after the other, with a
+                :class:`~logstore.clients.interceptors.ProducerRecord`, and return the one to send. What they
+                raise, ``send()`` raises.
 
         Raises:
             InvalidConfigError: an unknown name or a bad value.
@@ -321,6 +336,9 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             config=choose_settings(ProducerConfig, config, settings),
             clock=directory.context.clock,
             partitioner=partitioner,
+            key_serializer=key_serializer,
+            value_serializer=value_serializer,
+            interceptors=interceptors,
         )
         with self._broker_lock:
             self._producers.add(producer)
@@ -336,6 +354,9 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         on_assigned: OnRebalance | None = None,
         on_revoked: OnRebalance | None = None,
         on_lost: OnRebalance | None = None,
+        key_deserializer: DecoderChoice | None = None,
+        value_deserializer: DecoderChoice | None = None,
+        interceptors: Iterable[ConsumerInterceptor] = (),
         config: ConsumerConfig | None = None,
         **settings: Any,
     ) -> Consumer:
@@ -351,6 +372,11 @@ class Store(BoundToProcess, Mapping[str, Topic]):
                 ``roundrobin``, ``sticky``, ``cooperative-sticky``) or your own, in the order of preference.
             on_assigned, on_revoked, on_lost: called in ``poll()`` with partitions that the consumer got,
                 gives up, or has lost already. Without ``on_lost``, ``on_revoked`` is called for it.
+            key_deserializer, value_deserializer: ``"text"``, ``"json"``, or a function that takes bytes; also
+                a pair of functions, of which the second is used. Neither is called for None.
+            interceptors: functions that are called in ``poll()``, one after the other, with the list of
+                records, and return the list to give: of the same records, or with other keys, values and
+                headers (``record._replace(...)``). What they raise, ``poll()`` raises.
             config: a whole :class:`~logstore.clients.settings.ConsumerConfig`; or give single settings by
                 name: ``store.consumer("orders", auto_offset_reset="latest")``.
 
@@ -377,6 +403,9 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             on_assigned=on_assigned,
             on_revoked=on_revoked,
             on_lost=on_lost,
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
+            interceptors=interceptors,
         )
 
     # Committed offsets

@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import signal
 
 import pytest
 
@@ -59,6 +60,7 @@ def test_a_commit_before_the_work_is_noticed(tmp_path, monkeypatch):
     def step(self, timeout):
         found = self.consumer.poll(timeout=timeout)
         if found and self._commit(found):
+            die_sometimes(self)
             self._do(found)
 
     monkeypatch.setattr(Member, "step", step)
@@ -71,11 +73,17 @@ def test_a_commit_after_the_work_is_noticed(tmp_path, monkeypatch):
         found = self.consumer.poll(timeout=timeout)
         if found:
             self._do(found)
+            die_sometimes(self)
             self._commit(found)
 
     monkeypatch.setattr(Member, "step", step)
     with pytest.raises(AssertionError, match=r"TWICE|and work was done on more"):
         kill_until_noticed(tmp_path)
+
+
+def die_sometimes(member):
+    if member._chance.random() < 0.2:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_record_that_is_sent_twice_is_noticed(tmp_path, monkeypatch):

@@ -16,8 +16,8 @@ from logstore.broker.failures import code_of
 from logstore.broker.groups.coordinator import GroupCoordinator
 from logstore.broker.groups.requests import Done, LeaveGroup, LeavingMember
 from logstore.broker.groups.snapshots import GroupSnapshot, MemberSnapshot
-from logstore.broker.groups.timers import ScheduledTimers
 from logstore.broker.offsets.committed import CommittedOffsets
+from logstore.broker.timers import ScheduledTimers
 from logstore.errors import LogstoreError, RetriableError
 from logstore.format.messages.group_records import GroupMetadataValue, MemberMetadata
 from logstore.schedule import Scheduler

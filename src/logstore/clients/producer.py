@@ -8,7 +8,7 @@ Full batches are sent by the thread that fills them. With a clock set by hand th
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,6 +19,7 @@ from logstore.broker.failures import error_of
 from logstore.broker.pending import wait_for
 from logstore.broker.requests import DescribeConfigsRequest, MetadataRequest
 from logstore.clients.accumulator import Accumulator, PartitionQueue, TopicQueues
+from logstore.clients.interceptors import Departure, ProducerInterceptor, ProducerRecord
 from logstore.clients.outgoing import OnDelivery, Sent
 from logstore.clients.sender import Sender
 from logstore.clients.settings import ProducerConfig
@@ -32,8 +33,9 @@ from logstore.errors import (
 )
 from logstore.files import ForkFlag
 from logstore.format.loops import partition_for_key
-from logstore.model import BoundToProcess, Bytes, Moment
+from logstore.model import BoundToProcess, Moment
 from logstore.partition.encoding.rows import check_payload
+from logstore.serializing import EncoderChoice
 
 Partitioner = Callable[[str, bytes | None, bytes | None, int], int]
 """Topic, key, value and the number of partitions -> a partition."""
@@ -55,9 +57,14 @@ class Producer(BoundToProcess):
         config: ProducerConfig | None = None,
         clock: Clock | None = None,
         partitioner: Partitioner | None = None,
+        key_serializer: EncoderChoice | None = None,
+        value_serializer: EncoderChoice | None = None,
+        interceptors: Iterable[ProducerInterceptor] = (),
     ) -> None:
         if partitioner is not None:
             check_callable(partitioner, "partitioner")
+        departure = Departure(key_serializer, value_serializer, interceptors)
+        self._departure = departure if departure.is_needed else None
         self.config = config or ProducerConfig()
         """The settings."""
         self._broker = broker
@@ -78,9 +85,9 @@ class Producer(BoundToProcess):
     def send(
         self,
         topic: str,
-        value: Bytes | None,
+        value: Any,
         *,
-        key: Bytes | None = None,
+        key: Any = None,
         partition: int | None = None,
         headers: Any = (),
         timestamp_ms: Moment | None = None,
@@ -93,8 +100,8 @@ class Producer(BoundToProcess):
 
         Args:
             topic: an existing topic.
-            value: bytes, or None for a tombstone.
-            key: bytes, or None (not in a compacted topic).
+            value: bytes, or what the value serializer takes; None for a tombstone.
+            key: bytes, or what the key serializer takes; or None (not in a compacted topic).
             partition: its number; by default the key, or the producer's partitioner, decides.
             headers: pairs of str and bytes or None, or a mapping.
             timestamp_ms: milliseconds since the epoch, or a datetime with its time zone; default now.
@@ -110,7 +117,12 @@ class Producer(BoundToProcess):
                 sent.
             RetriableError: ``buffer_memory`` was used up for ``max_block_ms``.
             ClosedError, ForkedError: the producer cannot be used.
+            Exception: what an interceptor raises. Nothing was sent.
         """
+        if self._departure is not None:
+            self._fork_flag.check_usable("the producer", is_closed=self._is_closed)
+            given = ProducerRecord(topic, value, key, partition, headers, timestamp_ms)
+            topic, value, key, partition, headers, timestamp_ms = self._departure.prepare(given)
         queues = self._topics.get(topic)
         if queues is None or self._partitioner is not None or self._is_closed or self._fork_flag.is_forked:
             queues = self._queues_of(topic)

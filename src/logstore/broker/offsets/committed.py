@@ -19,7 +19,7 @@ from logstore.broker.offsets.expiry import (
 )
 from logstore.broker.offsets.partition import OffsetsPartition
 from logstore.broker.offsets.table import OffsetTable, Row
-from logstore.broker.offsets.topic import OffsetsTopic, partition_of
+from logstore.broker.offsets.topic import offsets_topic, partition_of
 from logstore.errors import LogstoreError, RetriableError, UsageError
 from logstore.format.messages.group_records import (
     GroupMetadataValue,
@@ -55,7 +55,7 @@ class CommittedOffsets:
         for it do."""
         self._config = directory.config
         self._context = directory.context
-        self._topic = OffsetsTopic(directory)
+        self._topic = offsets_topic(directory)
         self._empty_since = empty_since
         self._lock = threading.Lock()
         """Guards the list of partitions, and which of them are being loaded, or could not be."""
@@ -75,6 +75,10 @@ class CommittedOffsets:
     def partition_of(self, group: str) -> int:
         """The partition of ``__consumer_offsets`` that has the group's records."""
         return partition_of(group, self._topic.partition_count)
+
+    def partition_for(self, group: str) -> TopicPartition:
+        """The same as a partition of the topic, for a transaction that is to have it."""
+        return TopicPartition(self._topic.name, self.partition_of(group))
 
     def _all(self) -> list[OffsetsPartition]:
         """Those of the topic; none if it is not there."""

@@ -14,9 +14,9 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
+from logstore.broker.internal_topic import InternalTopic
 from logstore.broker.offsets.replay import replay
 from logstore.broker.offsets.table import OffsetTable, Row
-from logstore.broker.offsets.topic import OffsetsTopic
 from logstore.clock import Clock
 from logstore.errors import RecordTooLargeError
 from logstore.format.batch import encode_batch
@@ -36,7 +36,7 @@ _ROW_OVERHEAD_BYTES: Final = 20
 class OffsetsPartition:
     """One partition, in memory and on disk."""
 
-    def __init__(self, topic: OffsetsTopic, number: int, clock: Clock) -> None:
+    def __init__(self, topic: InternalTopic, number: int, clock: Clock) -> None:
         self._topic = topic
         self._number = number
         self._clock = clock
