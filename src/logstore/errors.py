@@ -107,6 +107,10 @@ class OffsetOutOfRangeError(UsageError):
 class OutOfOrderError(UsageError):
     """A producer's sequence, or a replicated batch's offset, that does not follow the last one."""
 
+    was_appended: bool = False
+    """Whether the batch is one of the producer's that the log has had already, and no longer knows the place
+    of."""
+
 
 class InvalidTransactionStateError(UsageError):
     """Plain data from a producer that has an open transaction."""

@@ -6,13 +6,14 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import signal
 
 import pytest
 
 from logstore.clients.outgoing import Delivered
 from logstore.clients.producer import Producer
 from tests.clients.kill import Tried, kill_in_directory
-from tests.clients.lives import Member
+from tests.clients.lives import LEAST, MOST, Member
 from tests.figures import report
 from tests.kernel.programs import memory_directory, run_program
 from tests.rotation import seed_of_turn
@@ -59,6 +60,7 @@ def test_a_commit_before_the_work_is_noticed(tmp_path, monkeypatch):
     def step(self, timeout):
         found = self.consumer.poll(timeout=timeout)
         if found and self._commit(found):
+            die_sometimes(self, LEAST)
             self._do(found)
 
     monkeypatch.setattr(Member, "step", step)
@@ -71,11 +73,17 @@ def test_a_commit_after_the_work_is_noticed(tmp_path, monkeypatch):
         found = self.consumer.poll(timeout=timeout)
         if found:
             self._do(found)
+            die_sometimes(self, MOST)
             self._commit(found)
 
     monkeypatch.setattr(Member, "step", step)
     with pytest.raises(AssertionError, match=r"TWICE|and work was done on more"):
         kill_until_noticed(tmp_path)
+
+
+def die_sometimes(member, group):
+    if member._group == group and member._chance.random() < 0.2:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_record_that_is_sent_twice_is_noticed(tmp_path, monkeypatch):

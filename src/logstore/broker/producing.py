@@ -20,7 +20,7 @@ from logstore.broker.requests import (
 )
 from logstore.broker.transactions.requests import TransactionalProducer
 from logstore.config import TopicConfig
-from logstore.errors import LogstoreError
+from logstore.errors import LogstoreError, OutOfOrderError
 from logstore.format.header import ATTRIBUTES_POSITION, HEADER_BYTES, TRANSACTIONAL_BIT, decode_header
 from logstore.logdir.directory import LogDirectory
 from logstore.model import Bytes, Isolation, TopicPartition
@@ -58,7 +58,7 @@ def _refused(request: ProduceRequest, why: str) -> ProduceResult:
 
 
 _Appended = tuple[ProducedPartition, Log | None, int]
-"""What became of one batch; and if it is in the log, the log and the offset behind it."""
+"""What became of one batch; and if it is in the log, the log and an offset behind it."""
 
 
 def _append_as(
@@ -95,6 +95,9 @@ def _append(directory: LogDirectory, wanted: ProducePartition) -> _Appended:
         log = directory.log(partition)
         result = log.append_batch(wanted.data)
     except LogstoreError as error:
+        if isinstance(error, OutOfOrderError) and error.was_appended:
+            code = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+            return ProducedPartition(partition, code, message=str(error)), log, log.log_end_offset
         return ProducedPartition(partition, code_of(error), message=str(error)), None, -1
     if result is None:
         why = "the request has no whole batch for it"

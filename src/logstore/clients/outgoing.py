@@ -29,7 +29,8 @@ class Delivered(NamedTuple):
     topic: str
     partition: int
     offset: int
-    """-1 if the broker was not asked (``acks=0``)."""
+    """-1 if the broker was not asked (``acks=0``), or has had the record and no longer knows where it is: it
+    was sent again after the log had been reopened."""
     timestamp_ms: int
 
 

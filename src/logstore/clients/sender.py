@@ -192,7 +192,7 @@ class Sender:
         self, queue: PartitionQueue, batch: OutgoingBatch, outcome: ProducedPartition, now_ms: int
     ) -> None:
         queue.in_flight.remove(batch)
-        if outcome.error is ErrorCode.NONE:
+        if outcome.error in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             queue.retry_at_ms = -1 if not queue.in_flight else queue.retry_at_ms
             base_offset = -1 if self._config.required_acks == ACKS_NONE else outcome.base_offset
             batch.succeed(base_offset, outcome.log_append_time_ms)
