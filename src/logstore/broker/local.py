@@ -19,9 +19,20 @@ from logstore.broker.administering import (
 )
 from logstore.broker.codes import ErrorCode
 from logstore.broker.committing import offset_commit, offset_fetch
+from logstore.broker.counting import (
+    RequestCounts,
+    counted,
+    of_code,
+    of_codes,
+    of_each,
+    of_none,
+    of_partitions,
+    of_result,
+    of_topics,
+)
 from logstore.broker.failures import code_of
 from logstore.broker.fetching import fetch
-from logstore.broker.group_storage import open_coordinator
+from logstore.broker.group_storage import open_coordinator, stored_states
 from logstore.broker.groups.coordinator import GroupCoordinator
 from logstore.broker.groups.requests import (
     DescribedGroup,
@@ -81,12 +92,27 @@ class LocalBroker:
         self._directory = directory
         self.committed = CommittedOffsets(directory, empty_since=self._empty_since)
         """The offsets that groups have committed."""
+        self.requests = RequestCounts()
+        """The requests that were answered."""
         self._groups: GroupCoordinator | None = None
         self._lock = threading.Lock()
         """Guards the making of the coordinator, which reads the groups that are stored."""
 
     def _empty_since(self, group_id: str) -> int | None:
         return NO_GROUP if self._groups is None else self._groups.empty_since(group_id)
+
+    def group_states(self) -> dict[str, str]:
+        """The state of each group. Before the first request of a group: those that are stored, ``Stable``
+        with members and ``Empty`` without; nothing is begun by this.
+
+        Raises:
+            CorruptionError, UnsupportedVersionError: the groups cannot be read.
+        """
+        if self._groups is None:
+            return stored_states(self.committed)
+        found: list[tuple[ListedGroup, ...]] = []
+        self._groups.list_groups((), found.append)
+        return {each.group_id: each.state for each in found[0]}
 
     def _coordinator(self) -> GroupCoordinator:
         """
@@ -106,23 +132,29 @@ class LocalBroker:
 
     # Records
 
+    @counted(of_partitions)
     def produce(self, request: ProduceRequest) -> Pending[ProduceResult]:
         return produce(self._directory, request)
 
+    @counted(of_partitions)
     def fetch(self, request: FetchRequest) -> Pending[FetchResult]:
         return fetch(self._directory, request)
 
+    @counted(of_partitions)
     def list_offsets(self, request: ListOffsetsRequest) -> Pending[ListOffsetsResult]:
         return Answered(list_offsets(self._directory, request))
 
+    @counted(of_partitions)
     def offsets_for_leader_epoch(
         self, request: OffsetsForLeaderEpochRequest
     ) -> Pending[OffsetsForLeaderEpochResult]:
         return Answered(offsets_for_leader_epoch(self._directory, request))
 
+    @counted(of_partitions)
     def delete_records(self, request: DeleteRecordsRequest) -> Pending[DeleteRecordsResult]:
         return Answered(delete_records(self._directory, request))
 
+    @counted(of_result)
     def init_producer_id(self, request: InitProducerIdRequest) -> Pending[InitProducerIdResult]:
         """The id is drawn at random from 62 bits. Kafka's brokers count theirs up from 0: an id of theirs, in
         a directory that goes from one to the other, is never given a second time here."""
@@ -131,26 +163,33 @@ class LocalBroker:
 
     # Topics
 
+    @counted(of_topics)
     def metadata(self, request: MetadataRequest) -> Pending[MetadataResult]:
         return Answered(metadata(self._directory, request))
 
+    @counted(of_topics)
     def create_topics(self, request: CreateTopicsRequest) -> Pending[TopicsResult]:
         return Answered(create_topics(self._directory, request))
 
+    @counted(of_topics)
     def delete_topics(self, request: DeleteTopicsRequest) -> Pending[TopicsResult]:
         return Answered(delete_topics(self._directory, request))
 
+    @counted(of_topics)
     def create_partitions(self, request: CreatePartitionsRequest) -> Pending[TopicsResult]:
         return Answered(create_partitions(self._directory, request))
 
+    @counted(of_topics)
     def describe_configs(self, request: DescribeConfigsRequest) -> Pending[DescribeConfigsResult]:
         return Answered(describe_configs(self._directory, request))
 
+    @counted(of_topics)
     def alter_configs(self, request: AlterConfigsRequest) -> Pending[TopicsResult]:
         return Answered(alter_configs(self._directory, request))
 
     # Groups
 
+    @counted(of_result)
     def offset_commit(self, request: OffsetCommitRequest) -> Pending[OffsetCommitResult]:
         try:
             code = self._coordinator().check_commit(
@@ -162,30 +201,38 @@ class LocalBroker:
             return Answered(OffsetCommitResult(dict.fromkeys(request.offsets, code)))
         return Answered(offset_commit(self._directory, self.committed, request))
 
+    @counted(of_result)
     def offset_fetch(self, request: OffsetFetchRequest) -> Pending[OffsetFetchResult]:
         return Answered(offset_fetch(self.committed, request))
 
+    @counted(of_result)
     def join_group(self, request: JoinGroup) -> Pending[JoinGroupResult]:
         return self._promise(lambda groups, done: groups.join_group(request, done), JoinGroupResult)
 
+    @counted(of_result)
     def sync_group(self, request: SyncGroup) -> Pending[SyncGroupResult]:
         return self._promise(lambda groups, done: groups.sync_group(request, done), SyncGroupResult)
 
+    @counted(of_code)
     def heartbeat(self, request: Heartbeat) -> Pending[ErrorCode]:
         return self._promise(lambda groups, done: groups.heartbeat(request, done), lambda code: code)
 
+    @counted(of_result)
     def leave_group(self, request: LeaveGroup) -> Pending[LeaveGroupResult]:
         return self._promise(lambda groups, done: groups.leave_group(request, done), LeaveGroupResult)
 
+    @counted(of_none)
     def list_groups(self) -> Pending[tuple[ListedGroup, ...]]:
         return self._promise(lambda groups, done: groups.list_groups((), done), lambda _: ())
 
+    @counted(of_each)
     def describe_groups(self, group_ids: tuple[str, ...]) -> Pending[tuple[DescribedGroup, ...]]:
         return self._promise(
             lambda groups, done: groups.describe_groups(group_ids, done),
             lambda code: tuple(DescribedGroup(code, each, "") for each in group_ids),
         )
 
+    @counted(of_codes)
     def delete_groups(self, group_ids: tuple[str, ...]) -> Pending[dict[str, ErrorCode]]:
         return self._promise(
             lambda groups, done: groups.delete_groups(group_ids, done),

@@ -101,6 +101,10 @@ class Positions:
         """Those that the consumer has."""
         return tuple(self._all)
 
+    def offsets(self) -> dict[TopicPartition, int]:
+        """The offset of the next record in each. From any thread: the table is copied in one step."""
+        return {partition: position.offset for partition, position in self._all.copy().items()}
+
     def move_last(self, position: Position) -> None:
         """The others are read before it is read again."""
         self._all[position.partition] = self._all.pop(position.partition)

@@ -19,6 +19,7 @@ from logstore.broker.failures import error_of
 from logstore.broker.pending import wait_for
 from logstore.broker.requests import DescribeConfigsRequest, MetadataRequest
 from logstore.clients.accumulator import Accumulator, PartitionQueue, TopicQueues
+from logstore.clients.counts import ProducerCounts
 from logstore.clients.outgoing import OnDelivery, Sent
 from logstore.clients.sender import Sender
 from logstore.clients.settings import ProducerConfig
@@ -55,6 +56,7 @@ class Producer(BoundToProcess):
         config: ProducerConfig | None = None,
         clock: Clock | None = None,
         partitioner: Partitioner | None = None,
+        counts: ProducerCounts | None = None,
     ) -> None:
         if partitioner is not None:
             check_callable(partitioner, "partitioner")
@@ -68,7 +70,9 @@ class Producer(BoundToProcess):
         self._topics = self._accumulator.topics
         self._given_now_ms = self._accumulator.given_now_ms
         self._changed = threading.Event()
-        self._sender = Sender(broker, self._accumulator, self.config, self._clock, self._changed.set)
+        counts = counts or ProducerCounts()
+        counts.buffered_bytes = self._accumulator.used_bytes
+        self._sender = Sender(broker, self._accumulator, self.config, self._clock, self._changed.set, counts)
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._is_closed = False
