@@ -313,20 +313,17 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             ReadOnlyError: the store was opened read-only.
             ClosedError: it is closed.
         """
-        from logstore.clients.counts import ProducerCounts  # many programs never get here
-        from logstore.clients.producer import Producer
+        from logstore.clients.producer import Producer  # many programs never get here
         from logstore.clients.settings import ProducerConfig
 
         directory = self._writable()
-        counts = ProducerCounts()
         producer = Producer(
             self._open_broker(directory),
             config=choose_settings(ProducerConfig, config, settings),
             clock=directory.context.clock,
             partitioner=partitioner,
-            counts=counts,
         )
-        self._counted_clients().keep_producer(producer, counts)
+        self._counted_clients().keep_producer(producer, producer.counts)
         with self._broker_lock:
             self._producers.add(producer)
         return producer
@@ -367,11 +364,9 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             ClosedError: it is closed.
         """
         from logstore.clients.consumer import Consumer  # many programs never get here
-        from logstore.clients.counts import ConsumerCounts
         from logstore.clients.settings import ConsumerConfig
 
         directory = self._writable()
-        counts = ConsumerCounts()
         consumer = Consumer(
             self._open_broker(directory),
             topics,
@@ -384,9 +379,8 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             on_assigned=on_assigned,
             on_revoked=on_revoked,
             on_lost=on_lost,
-            counts=counts,
         )
-        self._counted_clients().keep_consumer(consumer, group, counts)
+        self._counted_clients().keep_consumer(consumer, group, consumer.counts)
         return consumer
 
     # Committed offsets

@@ -13,7 +13,7 @@ from logstore.files import OsFiles
 from logstore.metrics.declared import TABLE, Kind
 from logstore.metrics.snapshot import Metrics
 from logstore.testing import FAULTS, FaultyFiles, ManualClock
-from tests.logdir.helpers import crash, flip_byte, log_files
+from tests.logdir.helpers import crash, flip_byte, log_files, run_python
 
 SMALL = TopicConfig(segment_bytes=1000)
 COMPACTED = TopicConfig(segment_bytes=1000, cleanup_policy="compact", min_cleanable_dirty_ratio=0.01)
@@ -200,3 +200,27 @@ def test_wrong_questions_are_answered_with_the_right_ones(world):
         found.histogram("logstore_topics")
     with pytest.raises(KeyError):
         found["logstore_nothing"]
+
+
+# Libraries
+
+
+@pytest.mark.parametrize(
+    ("module", "library"),
+    [("prometheus", "prometheus_client"), ("opentelemetry", "opentelemetry.metrics")],
+)
+def test_a_library_that_is_missing_is_named_with_its_extra(module, library):
+    printed = run_python(
+        f"""
+        import sys
+
+        sys.modules[{library!r}] = None
+        import logstore.metrics.reading  # needs neither
+        try:
+            import logstore.metrics.{module}
+        except ImportError as error:
+            print(error)
+        """
+    )
+    assert library in printed
+    assert f"pip install 'embedded-logstore[{module}]'" in printed

@@ -128,6 +128,7 @@ FOR_ENGINES = {
     "FaultyFiles.begin": "what its files call",
     "FaultyFiles.end": "what its files call",
     "MemoryFiles.begin": "what its files call",
+    "Producer.counts": "what `Store.metrics` reads",
     "LogCleaner.start": "its store does it",
     "LogCleaner.stop": "its store does it",
     "MetricsCollector.describe": "the registry calls it",

@@ -85,7 +85,6 @@ class Consumer(BoundToProcess):
         on_assigned: OnRebalance | None = None,
         on_revoked: OnRebalance | None = None,
         on_lost: OnRebalance | None = None,
-        counts: ConsumerCounts | None = None,
     ) -> None:
         check_isolation(isolation)
         for name, callback in (
@@ -107,16 +106,14 @@ class Consumer(BoundToProcess):
         """With a clock set by hand nothing would come while this thread waits."""
         self._fork_flag = ForkFlag.watch()
         self._positions = Positions()
-        self._counts = counts or ConsumerCounts()
-        self._counts.positions = self._positions
+        self.counts = ConsumerCounts(self._positions)
         self._topics = _names(topics)
         self._looked_ms = -(2**62)
         self._fetch: tuple[Pending[FetchResult], list[tuple[Position, int]]] | None = None
         self._committed: dict[TopicPartition, int] = {}
         self._committed_ms = self._clock.monotonic_ms()
         self._woken = threading.Event()
-        self._is_woken_up = False
-        self._is_closed = False
+        self._is_woken_up = self._is_closed = False
         assigned = check_partitions(partitions)
         if assigned and self._topics:
             raise UsageError("a consumer has topics or partitions, not both")
@@ -267,7 +264,7 @@ class Consumer(BoundToProcess):
             ClosedError, ForkedError: the consumer cannot be used.
         """
         self._check_usable()
-        self._counts.poll_count += 1
+        self.counts.poll_count += 1
         most = self.config.max_poll_records if max_records is None else max_records
         if type(most) is not int or most < 1:
             raise UsageError(f"max_records is {shown(most)}; it must be a whole number, 1 or above")
@@ -286,7 +283,7 @@ class Consumer(BoundToProcess):
             position = self._positions.with_records()
             if position is not None:
                 found = position.take(most)
-                self._counts.record_count += len(found)
+                self.counts.record_count += len(found)
                 if not position.has_records:
                     self._positions.move_last(position)
                 return found
@@ -413,7 +410,7 @@ class Consumer(BoundToProcess):
         """
         if fetched.error is ErrorCode.NONE:
             began = position.fetch_offset
-            self._counts.fetched_bytes += len(fetched.data)
+            self.counts.fetched_bytes += len(fetched.data)
             position.put(received_records(fetched, began), fetched.next_offset)
             return position.fetch_offset > began
         if fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE and self.config.auto_offset_reset != "none":
@@ -632,7 +629,7 @@ class Consumer(BoundToProcess):
             raise error_of(
                 result.error, f"group {self.group!r}: no offset was committed for {', '.join(failed)}: {what}"
             )
-        self._counts.commit_count += 1
+        self.counts.commit_count += 1
         self._committed.update({each: value.offset for each, value in wanted.items()})
         self._committed_ms = self._clock.monotonic_ms()
 
@@ -693,7 +690,7 @@ class Consumer(BoundToProcess):
 
     def _stop(self) -> None:
         self._is_closed = True
-        self._counts.positions = None
+        self.counts.positions = None
         self._drop_fetch()
         if self._membership is not None:
             self._membership.leave()

@@ -32,7 +32,9 @@ class ProducerCounts:
         "retry_count",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, buffered_bytes: Callable[[], int] = int) -> None:
+        self.buffered_bytes = buffered_bytes
+        """The memory of the records that are not delivered yet."""
         self.delivered_record_count = 0
         self.delivered_bytes = 0
         """Of encoded batches."""
@@ -42,8 +44,6 @@ class ProducerCounts:
         self.batch_bytes = Histogram(BYTES)
         self.delivery_seconds = Histogram(SECONDS)
         """From the first record of a batch until it was delivered; lingering counts."""
-        self.buffered_bytes: Callable[[], int] = int
-        """The memory of the records that are not delivered yet."""
 
     def note_delivered(self, record_count: int, size_bytes: int, elapsed_ms: int) -> None:
         """A batch was delivered."""
@@ -67,13 +67,13 @@ class ConsumerCounts:
 
     __slots__ = ("commit_count", "fetched_bytes", "poll_count", "positions", "record_count")
 
-    def __init__(self) -> None:
+    def __init__(self, positions: Positions | None = None) -> None:
+        self.positions = positions
+        """Where it is; None once it is closed."""
         self.poll_count = 0
         self.record_count = 0
         self.fetched_bytes = 0
         self.commit_count = 0
-        self.positions: Positions | None = None
-        """Where it is; None once it is closed."""
 
     def add(self, other: ConsumerCounts) -> None:
         """Add what another has counted."""

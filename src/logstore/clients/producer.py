@@ -56,7 +56,6 @@ class Producer(BoundToProcess):
         config: ProducerConfig | None = None,
         clock: Clock | None = None,
         partitioner: Partitioner | None = None,
-        counts: ProducerCounts | None = None,
     ) -> None:
         if partitioner is not None:
             check_callable(partitioner, "partitioner")
@@ -70,9 +69,11 @@ class Producer(BoundToProcess):
         self._topics = self._accumulator.topics
         self._given_now_ms = self._accumulator.given_now_ms
         self._changed = threading.Event()
-        counts = counts or ProducerCounts()
-        counts.buffered_bytes = self._accumulator.used_bytes
-        self._sender = Sender(broker, self._accumulator, self.config, self._clock, self._changed.set, counts)
+        self.counts = ProducerCounts(self._accumulator.used_bytes)
+        """What it has sent."""
+        self._sender = Sender(
+            broker, self._accumulator, self.config, self._clock, self._changed.set, self.counts
+        )
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._is_closed = False
