@@ -548,8 +548,9 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         Counters begin at 0 when the store is opened. A read-only store knows sizes, offsets, and the lag of
         groups. What is damaged is left out: see :attr:`.Metrics.incomplete`.
 
-        Cost: 25 µs for each partition, and 3 µs for each offset that a group has committed. Locks are held
-        for single values, so the numbers of different logs may be some milliseconds apart.
+        Cost: 25 µs for each partition, and 3 µs for each offset that a group has committed; a read-only store
+        looks at the files of each partition besides. The first call reads what groups have committed. Locks
+        are held for single values, so the numbers of different logs may be some milliseconds apart.
 
         Raises:
             ClosedError: the store is closed.
