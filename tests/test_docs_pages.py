@@ -15,6 +15,7 @@ PAGES = [
     "docs/producers.md",
     "docs/transactions.md",
     "docs/consumers.md",
+    "docs/metrics.md",
     *sorted(f"docs/howto/{page.name}" for page in ROOT.glob("docs/howto/*.md")),
 ]
 ALL_PAGES = sorted(

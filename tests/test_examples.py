@@ -76,6 +76,14 @@ def test_edge_buffer_keeps_its_size_while_the_line_is_down(tmp_path: Path) -> No
     assert re.search(r"line up again +0 readings wait", printed)
 
 
+def test_metrics_pipeline_counts_each_event_once_though_the_aggregator_died(tmp_path: Path) -> None:
+    behind, *sums, events = run("metrics_pipeline.py", cwd=tmp_path).splitlines()[1:]
+    assert behind != "the group is behind by 0"
+    assert sums.pop(0) == "the group is behind by 0"
+    assert [int(line.split()[3]) for line in sums] == [200] * 9 + [67, 67, 66]
+    assert events == "events: 2000"
+
+
 def test_audit_log_reads_one_day_of_several_people(tmp_path: Path) -> None:
     assert run("audit_log.py", cwd=tmp_path).splitlines() == [
         "Tue 00:00  alice    open payroll",

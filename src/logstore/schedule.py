@@ -47,14 +47,16 @@ class Task:
         """Never start it again; a run in progress finishes."""
         self.is_cancelled = True
 
-    def run(self) -> None:
-        """Run once. An error is logged and kept; a repeated task is tried again at its next time."""
+    def run(self) -> bool:
+        """Run once; returns whether it succeeded. An error is logged and kept; a repeated task is tried again
+        at its next time."""
         try:
             self.action()
             self.last_error = None
         except Exception as error:
             warn("background task %s failed: %s", self.name, error)
             self.last_error = without_frames(error)
+        return self.last_error is None
 
 
 _Queue = list[tuple[int, int, Task]]
@@ -88,6 +90,7 @@ class _Prompt:
         self._wakes_ms: float = -1
         """When the thread looks again; -1 while it is busy."""
         self._is_stopping = False
+        self.failure_count = 0
         self.thread: threading.Thread | None = None
 
     def add(self, delay_ms: int, task: Task) -> None:
@@ -110,7 +113,9 @@ class _Prompt:
                 self._next_ms = self._queue[0][0] if self._queue else math.inf
                 if task is None or self._is_stopping:
                     return
-            task.run()
+            if not task.run():
+                with self._lock:
+                    self.failure_count += 1
             most -= 1
 
     def _run(self) -> None:
@@ -170,6 +175,7 @@ class Scheduler:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._is_stopping = False
+        self._failure_count = 0
         self._thread: threading.Thread | None = None
         self._prompt = _Prompt(clock) if isinstance(clock, SystemClock) else None
 
@@ -177,6 +183,11 @@ class Scheduler:
     def has_no_threads(self) -> bool:
         """Whether tasks run only when :meth:`run_due` is called."""
         return self._prompt is None
+
+    @property
+    def failure_count(self) -> int:
+        """How many runs of tasks have ended with an error."""
+        return self._failure_count + (0 if self._prompt is None else self._prompt.failure_count)
 
     def every(self, interval_ms: int, name: str, action: Callable[[], object]) -> Task:
         """Run ``action`` every ``interval_ms``, first after one interval.
@@ -264,7 +275,9 @@ class Scheduler:
         if self._is_stopping:
             return
         try:
-            task.run()
+            if not task.run():
+                with self._lock:
+                    self._failure_count += 1
         finally:
             if task.interval_ms is not None and not task.is_cancelled:
                 self._enqueue(task.interval_ms, task)

@@ -89,6 +89,37 @@ def test_a_store_and_what_kind_it_is(tmp_path):
         assert answer("info", path, "--json").rows[0]["was_clean"] is False
 
 
+def test_how_far_groups_are_behind(tmp_path):
+    path = make_store(tmp_path / "s")
+    assert answer("lag", path).lines == ["GROUP  TOPIC  PARTITION  COMMITTED  HIGH WATERMARK  LAG"]
+    with logstore.open(path) as store:
+        store.offsets("b").commit({("orders", 0): 20})
+        store.offsets("a").commit({("orders", 0): 3, ("orders", 1): 7})
+        found = answer("lag", path, "--json").rows  # beside the writer
+        assert [(row["group"], row["partition"], row["lag"]) for row in found] == [
+            ("a", 0, 17),
+            ("a", 1, 13),
+            ("b", 0, 0),
+        ]
+        store["orders"].let_go(1)
+    assert [line.split()[2:] for line in answer("lag", path, "a").lines[1:]] == [
+        ["0", "3", "20", "17"],
+        ["1", "7", "-", "-"],
+    ]
+    assert "group 'nobody' has committed no offset" in answer("lag", path, "nobody").err
+
+
+@pytest.mark.damaged
+def test_how_far_groups_are_behind_where_their_offsets_are_damaged(tmp_path):
+    path = make_store(tmp_path / "s")
+    with logstore.open(path) as store:
+        store.offsets("a").commit({("orders", 0): 3})
+    flip_byte(path / "__consumer_offsets-0" / f"{0:020}.log", 80)
+    done = run("lag", path)
+    assert (done.code, len(done.lines)) == (1, 1)
+    assert "error: groups: " in done.err
+
+
 def test_files_of_a_segment(tmp_path):
     path = make_store(tmp_path / "s", partitions=1)
     log = sorted((path / "orders-0").glob("*.log"))[0]
@@ -310,7 +341,7 @@ def test_commands_that_read_work_beside_a_writer_and_change_nothing(tmp_path):
         store["orders"][0].extend(numbered(3))
         store.flush()
         before = snapshot(path)
-        for command in (["ls"], ["info"], ["verify"], ["retain", "--dry-run"]):
+        for command in (["ls"], ["info"], ["lag"], ["verify"], ["retain", "--dry-run"]):
             answer(command[0], path, *command[1:])
         for command in ("ls", "info", "cat", "tail", "verify"):
             assert answer(command, path, "orders").out
@@ -422,6 +453,7 @@ def test_json_has_the_fields_that_are_documented(tmp_path):
             log.extend([(b"k", b"\xff")], producer=ProducerIdentity(1, 0, number, transactional=True))
             log.append_end_marker(1, 0, committed=False)
         log.extend([NewRecord(b"v", b"\xff", (("h", b"\xff"),))])
+        store.offsets("g").commit({("t", 0): 1})
     written = [(command, run(*line, "--json").rows) for command, line in lines_for(path)]
     known = {frozenset(shape.fields): shape.title for command in COMMANDS for shape in command.shapes}
     met = set()
@@ -457,6 +489,7 @@ def lines_for(path):
         if file.name[0] == "0" and file.stat().st_size:
             yield "info", ["info", file]
             yield "info", ["info", file, "--all"]
+    yield "lag", ["lag", path]
     yield "cat", ["cat", path, "t"]
     yield "tail", ["tail", path, "t"]
     yield "verify", ["verify", path]

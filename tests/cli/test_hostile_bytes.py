@@ -76,6 +76,7 @@ def store(tmp_path_factory):
         log.extend([NewRecord(each, each, timestamp_ms=TIME_MS) for each in HOSTILE])
         headers = [("\x1b[31m\u202e" + "h", each) for each in HOSTILE]
         log.extend([NewRecord(b"v", None, tuple(headers), TIME_MS)], flush=True)
+        store.offsets("\x1b[31m\u202eg").commit({("orders", 0): 1})
     with open(os.fsencode(path) + b"/orders-0/\x1b[31m\n\x9b.tmp", "wb"):
         pass
     return path
@@ -90,6 +91,8 @@ COMMANDS = [
     ["info", "DIR/orders-0/00000000000000000000.log"],
     ["info", "DIR/orders-0/00000000000000000000.log", "--all"],
     ["info", "DIR/orders-0/\x1b[31m"],
+    ["lag", "DIR"],
+    ["lag", "DIR", "\x1b[31m"],
     ["cat", "DIR", "orders"],
     ["cat", "DIR", "orders", "--from", "\x1b[31m\u202e"],
     ["cat", "DIR", "orders", "--\x1b[31m"],

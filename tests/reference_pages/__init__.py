@@ -1,11 +1,12 @@
 """The pages of the documentation that are made from the source: ``make docs`` writes them.
 
 :mod:`.source` reads signatures and docstrings, :mod:`.docstrings` makes Markdown of these, and
-:mod:`.reference` and :mod:`.settings` put the pages together.
+:mod:`.reference`, :mod:`.settings` and :mod:`.metrics` put the pages together.
 """
 
 from __future__ import annotations
 
+from tests.reference_pages.metrics import metrics_page
 from tests.reference_pages.reference import reference_pages
 from tests.reference_pages.settings import settings_page
 from tests.reference_pages.source import ROOT
@@ -15,6 +16,7 @@ def made_pages() -> dict[str, str]:
     """Path below docs/ -> text."""
     return {
         "settings.md": settings_page(),
+        "metrics.md": metrics_page(),
         **{f"reference/{name}": text for name, text in reference_pages().items()},
     }
 

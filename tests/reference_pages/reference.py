@@ -103,6 +103,17 @@ PAGES: dict[str, tuple[str, str, tuple[tuple[str, tuple[str, ...]], ...]]] = {
         "All errors are in `logstore.errors`. The six that head a family are also in `logstore`.",
         (("logstore.errors", ()),),
     ),
+    "metrics": (
+        "Metrics",
+        "`store.metrics()` returns what a store has counted. [Metrics](../metrics.md) lists all of it, and "
+        "shows how to export it.",
+        (
+            ("logstore.metrics.snapshot", ("Metrics", "Series", "Labels", "Value")),
+            ("logstore.counting", ("HistogramValue",)),
+            ("logstore.metrics.prometheus", ("MetricsCollector",)),
+            ("logstore.metrics.opentelemetry", ("export_metrics",)),
+        ),
+    ),
     "segment-files": (
         "Segment files",
         "`logstore.segment_files` looks into single files, wherever they lie. "
@@ -135,8 +146,11 @@ FOR_ENGINES = {
     "FaultyFiles.begin": "what its files call",
     "FaultyFiles.end": "what its files call",
     "MemoryFiles.begin": "what its files call",
+    "Producer.counts": "what `Store.metrics` reads",
     "LogCleaner.start": "its store does it",
     "LogCleaner.stop": "its store does it",
+    "MetricsCollector.describe": "the registry calls it",
+    "MetricsCollector.collect": "the registry calls it",
 }
 """Public members that few programs have a use for, and why. They get one line each, at the end of their
 class; all others are described in full."""
@@ -162,6 +176,7 @@ MADE_BY_USERS = {
     "FaultyFiles",
     "MemoryFiles",
     "Fault",
+    "MetricsCollector",
 }
 """Classes whose constructor is part of the interface: all others are made by logstore."""
 

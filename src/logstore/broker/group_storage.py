@@ -16,6 +16,7 @@ from logstore.broker.failures import code_of
 from logstore.broker.groups.coordinator import GroupCoordinator
 from logstore.broker.groups.requests import Done, LeaveGroup, LeavingMember
 from logstore.broker.groups.snapshots import GroupSnapshot, MemberSnapshot
+from logstore.broker.groups.states import State
 from logstore.broker.offsets.committed import CommittedOffsets
 from logstore.broker.timers import ScheduledTimers
 from logstore.errors import LogstoreError, RetriableError
@@ -96,6 +97,15 @@ def open_coordinator(committed: CommittedOffsets, storage: TopicStorage) -> Grou
         if gone:
             coordinator.leave_group(LeaveGroup(snapshot.group_id, gone), lambda _: None)
     return coordinator
+
+
+def stored_states(committed: CommittedOffsets) -> dict[str, str]:
+    """The groups that are stored: ``Stable`` if they had members, else ``Empty``. Raises as
+    :func:`open_coordinator`."""
+    found = dict.fromkeys(committed.groups(), State.EMPTY.value)
+    for group_id, value in committed.load_groups().items():
+        found[group_id] = State.STABLE.value if value.members else State.EMPTY.value
+    return found
 
 
 def _value_of(snapshot: GroupSnapshot) -> GroupMetadataValue:

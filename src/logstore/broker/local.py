@@ -20,9 +20,20 @@ from logstore.broker.administering import (
 )
 from logstore.broker.codes import ErrorCode
 from logstore.broker.committing import offset_commit, offset_fetch
+from logstore.broker.counting import (
+    RequestCounts,
+    counted,
+    of_code,
+    of_codes,
+    of_each,
+    of_none,
+    of_partitions,
+    of_result,
+    of_topics,
+)
 from logstore.broker.failures import code_of
 from logstore.broker.fetching import fetch
-from logstore.broker.group_storage import TopicStorage, open_coordinator
+from logstore.broker.group_storage import TopicStorage, open_coordinator, stored_states
 from logstore.broker.groups.coordinator import GroupCoordinator
 from logstore.broker.groups.requests import (
     DescribedGroup,
@@ -99,6 +110,8 @@ class LocalBroker:
         self.committed = CommittedOffsets(directory, empty_since=self._empty_since)
         """The offsets that groups have committed."""
         self._storage = TopicStorage(self.committed, directory.context.scheduler)
+        self.requests = RequestCounts()
+        """The requests that were answered."""
         self._groups: GroupCoordinator | None = None
         self._transactions: TransactionCoordinator | None = None
         self._lock = threading.Lock()
@@ -106,6 +119,19 @@ class LocalBroker:
 
     def _empty_since(self, group_id: str) -> int | None:
         return NO_GROUP if self._groups is None else self._groups.empty_since(group_id)
+
+    def group_states(self) -> dict[str, str]:
+        """The state of each group. Before the first request of a group: those that are stored, ``Stable``
+        with members and ``Empty`` without; nothing is begun by this.
+
+        Raises:
+            CorruptionError, UnsupportedVersionError: the groups cannot be read.
+        """
+        if self._groups is None:
+            return stored_states(self.committed)
+        found: list[tuple[ListedGroup, ...]] = []
+        self._groups.list_groups((), found.append)
+        return {each.group_id: each.state for each in found[0]}
 
     def _coordinator(self) -> GroupCoordinator:
         """
@@ -149,6 +175,7 @@ class LocalBroker:
 
     # Records
 
+    @counted(of_partitions)
     def produce(self, request: ProduceRequest) -> Pending[ProduceResult]:
         return produce(self._directory, request, self._let)
 
@@ -162,20 +189,25 @@ class LocalBroker:
         with coordinator.writing(producer, partition) as code:
             yield code
 
+    @counted(of_partitions)
     def fetch(self, request: FetchRequest) -> Pending[FetchResult]:
         return fetch(self._directory, request)
 
+    @counted(of_partitions)
     def list_offsets(self, request: ListOffsetsRequest) -> Pending[ListOffsetsResult]:
         return Answered(list_offsets(self._directory, request))
 
+    @counted(of_partitions)
     def offsets_for_leader_epoch(
         self, request: OffsetsForLeaderEpochRequest
     ) -> Pending[OffsetsForLeaderEpochResult]:
         return Answered(offsets_for_leader_epoch(self._directory, request))
 
+    @counted(of_partitions)
     def delete_records(self, request: DeleteRecordsRequest) -> Pending[DeleteRecordsResult]:
         return Answered(delete_records(self._directory, request))
 
+    @counted(of_result)
     def init_producer_id(self, request: InitProducerIdRequest) -> Pending[InitProducerIdResult]:
         """The id is drawn at random from 62 bits. Kafka's brokers count theirs up from 0: an id of theirs, in
         a directory that goes from one to the other, is never given a second time here."""
@@ -195,26 +227,33 @@ class LocalBroker:
 
     # Topics
 
+    @counted(of_topics)
     def metadata(self, request: MetadataRequest) -> Pending[MetadataResult]:
         return Answered(metadata(self._directory, request))
 
+    @counted(of_topics)
     def create_topics(self, request: CreateTopicsRequest) -> Pending[TopicsResult]:
         return Answered(create_topics(self._directory, request))
 
+    @counted(of_topics)
     def delete_topics(self, request: DeleteTopicsRequest) -> Pending[TopicsResult]:
         return Answered(delete_topics(self._directory, request))
 
+    @counted(of_topics)
     def create_partitions(self, request: CreatePartitionsRequest) -> Pending[TopicsResult]:
         return Answered(create_partitions(self._directory, request))
 
+    @counted(of_topics)
     def describe_configs(self, request: DescribeConfigsRequest) -> Pending[DescribeConfigsResult]:
         return Answered(describe_configs(self._directory, request))
 
+    @counted(of_topics)
     def alter_configs(self, request: AlterConfigsRequest) -> Pending[TopicsResult]:
         return Answered(alter_configs(self._directory, request))
 
     # Transactions
 
+    @counted(of_result)
     def add_partitions_to_transaction(
         self, request: AddPartitionsToTransaction
     ) -> Pending[AddPartitionsResult]:
@@ -223,6 +262,7 @@ class LocalBroker:
             lambda code: AddPartitionsResult(dict.fromkeys(request.partitions, code)),
         )
 
+    @counted(of_code)
     def add_offsets_to_transaction(self, request: AddOffsetsToTransaction) -> Pending[ErrorCode]:
         partition = self.committed.partition_for(request.group)
         adds = AddPartitionsToTransaction(request.producer, (partition,))
@@ -233,16 +273,19 @@ class LocalBroker:
             lambda code: code,
         )
 
+    @counted(of_result)
     def end_transaction(self, request: EndTransaction) -> Pending[EndTransactionResult]:
         return self._ask_transactions(
             lambda transactions, done: transactions.end(request, done), EndTransactionResult
         )
 
+    @counted(of_none)
     def list_transactions(self, request: ListTransactions) -> Pending[tuple[ListedTransaction, ...]]:
         return self._ask_transactions(
             lambda transactions, done: done(transactions.find(request)), lambda _: ()
         )
 
+    @counted(of_each)
     def describe_transactions(
         self, transactional_ids: tuple[str, ...]
     ) -> Pending[tuple[DescribedTransaction, ...]]:
@@ -253,6 +296,7 @@ class LocalBroker:
 
     # Groups
 
+    @counted(of_result)
     def offset_commit(self, request: OffsetCommitRequest) -> Pending[OffsetCommitResult]:
         if request.transaction is None:
             return self._offset_commit(request)
@@ -273,30 +317,38 @@ class LocalBroker:
             return Answered(OffsetCommitResult(dict.fromkeys(request.offsets, code)))
         return Answered(offset_commit(self._directory, self.committed, request))
 
+    @counted(of_result)
     def offset_fetch(self, request: OffsetFetchRequest) -> Pending[OffsetFetchResult]:
         return Answered(offset_fetch(self.committed, request))
 
+    @counted(of_result)
     def join_group(self, request: JoinGroup) -> Pending[JoinGroupResult]:
         return self._promise(lambda groups, done: groups.join_group(request, done), JoinGroupResult)
 
+    @counted(of_result)
     def sync_group(self, request: SyncGroup) -> Pending[SyncGroupResult]:
         return self._promise(lambda groups, done: groups.sync_group(request, done), SyncGroupResult)
 
+    @counted(of_code)
     def heartbeat(self, request: Heartbeat) -> Pending[ErrorCode]:
         return self._promise(lambda groups, done: groups.heartbeat(request, done), lambda code: code)
 
+    @counted(of_result)
     def leave_group(self, request: LeaveGroup) -> Pending[LeaveGroupResult]:
         return self._promise(lambda groups, done: groups.leave_group(request, done), LeaveGroupResult)
 
+    @counted(of_none)
     def list_groups(self) -> Pending[tuple[ListedGroup, ...]]:
         return self._promise(lambda groups, done: groups.list_groups((), done), lambda _: ())
 
+    @counted(of_each)
     def describe_groups(self, group_ids: tuple[str, ...]) -> Pending[tuple[DescribedGroup, ...]]:
         return self._promise(
             lambda groups, done: groups.describe_groups(group_ids, done),
             lambda code: tuple(DescribedGroup(code, each, "") for each in group_ids),
         )
 
+    @counted(of_codes)
     def delete_groups(self, group_ids: tuple[str, ...]) -> Pending[dict[str, ErrorCode]]:
         return self._promise(
             lambda groups, done: groups.delete_groups(group_ids, done),

@@ -298,6 +298,10 @@ class Accumulator:
         self.undelivered_count -= 1
         self._has_room.notify_all()
 
+    def used_bytes(self) -> int:
+        """How much of ``buffer_memory`` is in use."""
+        return self._used_bytes
+
     def close(self) -> None:
         """Take no more records."""
         with self.lock:

@@ -13,6 +13,7 @@ from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import RETRIABLE, error_of
 from logstore.broker.requests import OffsetCommitRequest, OffsetFetchRequest
 from logstore.clients.asking import ask
+from logstore.clients.counts import ConsumerCounts
 from logstore.clients.membership import Membership
 from logstore.clients.positions import NO_POSITION, Positions, partition_of
 from logstore.clients.settings import ConsumerConfig
@@ -43,6 +44,7 @@ class Commits:
         isolation: Isolation,
         config: ConsumerConfig,
         clock: Clock,
+        counts: ConsumerCounts,
     ) -> None:
         self._broker = broker
         self._group = group
@@ -50,6 +52,7 @@ class Commits:
         self._isolation = isolation
         self._config = config
         self._clock = clock
+        self._counts = counts
         self._last: dict[TopicPartition, int] = {}
         """What this consumer has committed."""
         self._last_ms = clock.monotonic_ms()
@@ -113,6 +116,7 @@ class Commits:
             raise error_of(
                 result.error, f"group {group!r}: no offset was committed for {', '.join(failed)}: {what}"
             )
+        self._counts.commit_count += 1
         self._last.update({each: value.offset for each, value in request.offsets.items()})
         self._last_ms = self._clock.monotonic_ms()
 
@@ -147,15 +151,28 @@ class Commits:
             UsageError: the consumer has no group.
             RetriableError: it is not known yet.
         """
+        offsets, unstable = self.look_up(partitions)
+        if unstable:
+            names = ", ".join(map(str, sorted(unstable)))
+            raise RetriableError(f"group {self._group!r} has offsets of {names} in an open transaction")
+        return offsets
+
+    def look_up(
+        self, partitions: Iterable[TopicPartition]
+    ) -> tuple[dict[TopicPartition, OffsetAndMetadata], frozenset[TopicPartition]]:
+        """The same, and the partitions of which an open transaction is about to commit offsets (KIP-447).
+
+        Raises:
+            UsageError: the consumer has no group.
+            RetriableError: it is not known yet.
+        """
         group = self._group
         if group is None:
             raise UsageError("the consumer has no group; consumer(..., group='billing')")
         request = OffsetFetchRequest(group, tuple(partitions), self._isolation is Isolation.COMMITTED)
         result = ask(self._broker.offset_fetch(request), "tell of committed offsets", self._config)
-        if result.error is ErrorCode.NONE and not result.unstable:
-            return dict(result.offsets)
-        if result.unstable:
-            raise RetriableError(f"group {group!r} has offsets in an open transaction")
+        if result.error is ErrorCode.NONE:
+            return dict(result.offsets), result.unstable.intersection(request.partitions or ())
         what = result.message or result.error.name
         if result.error in RETRIABLE:
             raise RetriableError(f"group {group!r}: {what}")

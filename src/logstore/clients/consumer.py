@@ -20,6 +20,7 @@ from logstore.broker.requests import EARLIEST, LATEST, MetadataRequest, OffsetCo
 from logstore.clients.asking import ask
 from logstore.clients.assignors import Assignor, choose_assignors
 from logstore.clients.commits import Commits
+from logstore.clients.counts import ConsumerCounts
 from logstore.clients.fetches import Fetches
 from logstore.clients.interceptors import Arrival, ConsumerInterceptor
 from logstore.clients.membership import Membership
@@ -39,6 +40,10 @@ OnRebalance = Callable[[tuple[TopicPartition, ...]], object]
 """Called in :meth:`Consumer.poll` with partitions that the consumer got, or has to give up."""
 
 T = TypeVar("T")
+
+
+_UNSTABLE_MS = 20
+"""How often to look whether a transaction that commits offsets is over."""
 
 
 class Consumer(BoundToProcess):
@@ -86,12 +91,15 @@ class Consumer(BoundToProcess):
         """With a clock set by hand nothing would come while this thread waits."""
         self._fork_flag = ForkFlag.watch()
         self._positions = Positions()
+        self.counts = ConsumerCounts(self._positions)
         self._topics = _names(topics)
         self._looked_ms = -(2**62)
-        self._commits = Commits(broker, self.group, self._positions, isolation, self.config, self._clock)
+        self._commits = Commits(
+            broker, self.group, self._positions, isolation, self.config, self._clock, self.counts
+        )
         commits = None if self.group is None else self._commits
         self._seeking = Seeking(broker, self._positions, commits, isolation, self.config, self._clock)
-        self._fetches = Fetches(broker, self._positions, self._seeking, isolation, self.config)
+        self._fetches = Fetches(broker, self._positions, self._seeking, isolation, self.config, self.counts)
         self._woken = threading.Event()
         self._wake: Wake | None = None
         self._is_woken_up = False
@@ -241,6 +249,7 @@ class Consumer(BoundToProcess):
         committed offsets) a broker in this process answers at once; the calling thread waits for any other.
         """
         self._check_usable()
+        self.counts.poll_count += 1
         most = self.config.max_poll_records if max_records is None else max_records
         if type(most) is not int or most < 1:
             raise UsageError(f"max_records is {shown(most)}; it must be a whole number, 1 or above")
@@ -266,6 +275,7 @@ class Consumer(BoundToProcess):
             if position is not None:
                 found = self._given(position, self._take(position, most))
                 if found:
+                    self.counts.record_count += len(found)
                     return found
             elif not self._fetches.step(left_ms):
                 return None
@@ -296,7 +306,8 @@ class Consumer(BoundToProcess):
 
     def _due_ms(self) -> int:
         """In how many milliseconds there is something to do, although nothing has come."""
-        return LONG_MS if self._membership is None else self._membership.wait_ms()
+        due_ms = LONG_MS if self._membership is None else self._membership.wait_ms()
+        return min(due_ms, _UNSTABLE_MS) if self._seeking.is_waiting else due_ms
 
     def _on_wake(self, wake: Wake | None) -> None:
         self._wake = wake
@@ -387,6 +398,10 @@ class Consumer(BoundToProcess):
     def _at(self, position: Position) -> int:
         if position.offset == NO_POSITION:
             self._seeking.find()
+        if position.offset == NO_POSITION:
+            raise RetriableError(
+                f"the group's offset of {position.partition} is in an open transaction; poll() waits for it"
+            )
         return position.offset
 
     def position(self, partition: PartitionName) -> int:
@@ -523,6 +538,7 @@ class Consumer(BoundToProcess):
 
     def _stop(self) -> None:
         self._is_closed = True
+        self.counts.positions = None
         self._fetches.drop()
         if self._membership is not None:
             self._membership.leave()

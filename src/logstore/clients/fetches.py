@@ -12,6 +12,7 @@ from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import error_of
 from logstore.broker.pending import Pending
 from logstore.broker.requests import FetchedPartition, FetchPartition, FetchRequest, FetchResult
+from logstore.clients.counts import ConsumerCounts
 from logstore.clients.positions import NO_POSITION, Position, Positions
 from logstore.clients.seeking import Seeking
 from logstore.clients.settings import ConsumerConfig
@@ -29,12 +30,14 @@ class Fetches:
         seeking: Seeking,
         isolation: Isolation,
         config: ConsumerConfig,
+        counts: ConsumerCounts,
     ) -> None:
         self._broker = broker
         self._positions = positions
         self._seeking = seeking
         self._isolation = isolation
         self._config = config
+        self._counts = counts
         self._under_way: tuple[Pending[FetchResult], list[tuple[Position, int]]] | None = None
 
     @property
@@ -97,6 +100,7 @@ class Fetches:
             LogstoreError: it could not be fetched.
         """
         if fetched.error is ErrorCode.NONE:
+            self._counts.fetched_bytes += len(fetched.data)
             return position.put(fetched)
         if fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE and self._config.auto_offset_reset != "none":
             position.seek(NO_POSITION)

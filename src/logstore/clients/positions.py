@@ -147,13 +147,19 @@ class Positions:
         """Those that the consumer has."""
         return tuple(self._all)
 
+    def offsets(self) -> dict[TopicPartition, int]:
+        """The offset of the next record in each. From any thread: the table is copied in one step."""
+        return {partition: position.offset for partition, position in self._all.copy().items()}
+
     def move_last(self, position: Position) -> None:
         """The others are read before it is read again."""
         self._all[position.partition] = self._all.pop(position.partition)
 
     def to_fetch(self) -> list[Position]:
-        """Those of which nothing waits, and that are not paused."""
-        return [each for each in self if not each.has_records and not each.is_paused]
+        """Those of which nothing waits, that have a position, and are not paused."""
+        return [
+            each for each in self if not (each.has_records or each.is_paused or each.offset == NO_POSITION)
+        ]
 
     def with_records(self) -> Position | None:
         """The first of which something waits, and that is not paused."""

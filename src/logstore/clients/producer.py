@@ -19,6 +19,7 @@ from logstore.broker.failures import error_of
 from logstore.broker.pending import wait_for
 from logstore.broker.requests import DescribeConfigsRequest, MetadataRequest
 from logstore.clients.accumulator import Accumulator, PartitionQueue, TopicQueues
+from logstore.clients.counts import ProducerCounts
 from logstore.clients.interceptors import Departure, ProducerInterceptor, ProducerRecord
 from logstore.clients.outgoing import OnDelivery, Sent
 from logstore.clients.sender import Sender
@@ -83,13 +84,17 @@ class Producer(BoundToProcess):
         self._topics = self._accumulator.topics
         self._given_now_ms = self._accumulator.given_now_ms
         self._changed = threading.Event()
+        self.counts = ProducerCounts(self._accumulator.used_bytes)
+        """What it has sent."""
         wake, name = self._changed.set, self.config.transactional_id
         self._transacting = (
             None
             if name is None
             else Transacting(broker, name, self.config, self._clock, wake, run_background)
         )
-        self._sender = Sender(broker, self._accumulator, self.config, self._clock, wake, self._transacting)
+        self._sender = Sender(
+            broker, self._accumulator, self.config, self._clock, wake, self.counts, self._transacting
+        )
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._is_closed = False

@@ -43,21 +43,25 @@ class Seeking:
         self._isolation = isolation
         self._config = config
         self._clock = clock
+        self.is_waiting = False
+        """Whether a partition has no position, because an open transaction is about to commit one."""
 
     def find(self) -> None:
-        """Give a position to each partition that has none.
+        """Give a position to each partition that has none, unless a transaction is about to commit one.
 
         Raises:
             OffsetOutOfRangeError: the group has committed none, and ``auto_offset_reset`` is ``"none"``.
         """
         unknown = [each for each in self._positions if each.offset == NO_POSITION]
+        unstable: frozenset[TopicPartition] = frozenset()
         if unknown and self._commits is not None:
-            committed = self._commits.committed([each.partition for each in unknown])
+            committed, unstable = self._commits.look_up([each.partition for each in unknown])
             for position in unknown:
                 value = committed.get(position.partition)
-                if value is not None:
+                if value is not None and position.partition not in unstable:
                     position.seek(value.offset)
-        self.reset([each for each in unknown if each.offset == NO_POSITION])
+        self.is_waiting = bool(unstable)
+        self.reset([p for p in unknown if p.offset == NO_POSITION and p.partition not in unstable])
 
     def reset(self, positions: Sequence[Position]) -> None:
         """Go where ``auto_offset_reset`` says.

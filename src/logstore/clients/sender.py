@@ -32,6 +32,7 @@ from logstore.broker.requests import (
     ProduceResult,
 )
 from logstore.clients.accumulator import NEVER_MS, Accumulator, PartitionQueue
+from logstore.clients.counts import ProducerCounts
 from logstore.clients.outgoing import OutgoingBatch
 from logstore.clients.settings import ProducerConfig
 from logstore.clients.transacting import Transacting
@@ -63,6 +64,7 @@ class Sender:
         config: ProducerConfig,
         clock: Clock,
         wake: Callable[[], object],
+        counts: ProducerCounts,
         transacting: Transacting | None = None,
     ) -> None:
         """``wake`` is called when it is worth driving: from any thread, maybe under a log's lock."""
@@ -71,6 +73,7 @@ class Sender:
         self._config = config
         self._clock = clock
         self._wake = wake
+        self._counts = counts
         self._transacting = transacting
         self._driving = threading.Lock()
         self._driver: int | None = None
@@ -161,6 +164,7 @@ class Sender:
             batch.stamp(ProducerIdentity(*queue.identity, queue.next_sequence, is_transactional))
             queue.next_sequence = (queue.next_sequence + batch.record_count) % _SEQUENCE_COUNT
         batch.attempts += 1
+        self._counts.retry_count += batch.attempts > 1
         partition = ProducePartition(batch.partition, batch.data)
         request = ProduceRequest(
             self._config.required_acks,
@@ -195,6 +199,7 @@ class Sender:
         if outcome.error in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             queue.retry_at_ms = -1 if not queue.in_flight else queue.retry_at_ms
             base_offset = -1 if self._config.required_acks == ACKS_NONE else outcome.base_offset
+            self._counts.note_delivered(batch.record_count, len(batch.data), now_ms - batch.created_ms)
             batch.succeed(base_offset, outcome.log_append_time_ms)
             self._forget(batch)
         elif self._may_retry(batch, outcome.error, now_ms):
@@ -238,6 +243,7 @@ class Sender:
         if self._transacting is not None:
             self._transacting.note_failure(error, code)
         self._failed.append(batch)
+        self._counts.failed_record_count += batch.record_count
         batch.fail(error)
         self._forget(batch)
 

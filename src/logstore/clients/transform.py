@@ -149,7 +149,10 @@ class Transform:
     def _is_at_end(self, consumer: Consumer) -> bool:
         if not consumer.assignment:  # it is joining; or there are more workers than partitions
             return self._some_are_done.is_set()
-        return not any(consumer.lag().values())
+        try:
+            return not any(consumer.lag().values())
+        except RetriableError:  # another worker has not committed yet what this one goes on with
+            return False
 
     # A batch
 

@@ -35,6 +35,11 @@ class AddPartitionsResult(NamedTuple):
 
     errors: Mapping[TopicPartition, ErrorCode]
 
+    @property
+    def error(self) -> ErrorCode:
+        """The first that is one."""
+        return next((code for code in self.errors.values() if code is not ErrorCode.NONE), ErrorCode.NONE)
+
 
 class AddOffsetsToTransaction(NamedTuple):
     """The transaction is about to commit offsets of a group (AddOffsetsToTxn)."""

@@ -21,7 +21,7 @@ import contextlib
 import errno
 from collections.abc import Callable, Iterator, Sequence
 
-from logstore.errors import CorruptionError, RetriableError, StorageError, UsageError
+from logstore.errors import ClosedError, CorruptionError, RetriableError, StorageError, UsageError
 from logstore.format.batch import decode_batch, records_section
 from logstore.format.control import ControlType, decode_control_record
 from logstore.format.header import CONTROL_BIT, HEADER_BYTES, MAGIC, BatchHeader, decode_header
@@ -127,7 +127,20 @@ class Compaction(Rewriting):
         self._replaced_count = self._removed_count = 0
 
     def run(self) -> CompactionReport:
-        """Run all rounds."""
+        """Run all rounds, and count what they did."""
+        counts = self._log.core.counts
+        try:
+            report = self._run()
+        except (ClosedError, RetriableError, UsageError):
+            raise  # the log is gone or changed meanwhile, or the call was wrong: nothing has failed
+        except Exception:
+            counts.compaction_failure_count += 1
+            raise
+        if report.round_count and not self._is_dry_run:
+            counts.note_compaction(report.read_bytes, report.written_bytes, report.elapsed_ms / 1000)
+        return report
+
+    def _run(self) -> CompactionReport:
         clock = self._context.clock
         started_ms = clock.monotonic_ms()
         view, dirtiness = self._prepare()

@@ -706,5 +706,10 @@ class ReadableLog(BoundToProcess, ABC):
         yield table_of_records(chain.from_iterable(found))
 
 
+def known_view(log: ReadableLog) -> LogView:
+    """All that a log knows of itself at one moment, including appends that still gather. Changes nothing."""
+    return log._known_view()
+
+
 _HIGH_WATERMARK = Isolation.HIGH_WATERMARK  # Python 3.11 takes 70 ns to find a member of an enum
 _MAX_WAIT_MS = 1_000  # a follower looks up from its wait at least this often

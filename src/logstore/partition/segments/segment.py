@@ -85,6 +85,12 @@ class OpenSegments:
         self._lock = threading.Lock()
         self.index_pages = IndexPages()
 
+    @property
+    def count(self) -> int:
+        """How many segments have their files open now."""
+        with self._lock:
+            return len(self._order) + len(self._active)
+
     def touch(self, segment: Segment) -> None:
         """Note that a sealed segment is used."""
         with self._lock:

@@ -98,15 +98,18 @@ class LogCore(LogGrowth):
         if count == len(self.segments):
             self.roll(self.log_end_offset, now_ms)
         gone, kept = self.segments[:count], self.segments[count:]
+        size_bytes = bytes_of(gone)
         self._settle_without(gone, kept[0].base_offset)  # only a snapshot knows producers whose batches go
         self.raise_log_start(max(self.log_start_offset, kept[0].base_offset))
         if reason:
-            self.tell_deletion(gone[0].base_offset, kept[0].base_offset, bytes_of(gone), reason)
+            self.tell_deletion(gone[0].base_offset, kept[0].base_offset, size_bytes, reason)
         with self._all_or_reopen():
             self.segments = kept
             self.unflushed = [segment for segment in self.unflushed if segment not in gone]
             self.publish()
-            return self._rename_away(gone)
+            renamed = self._rename_away(gone)
+        self.counts.note_deletion(len(gone), size_bytes)
+        return renamed
 
     def tell_deletion(self, start: int, stop: int, size_bytes: int, reason: str) -> None:
         """Log a deletion, once it can no longer be undone and before anything else can fail."""

@@ -6,6 +6,7 @@ Fsyncs run without the log's lock, so appends go on during a flush. A failed fsy
 from __future__ import annotations
 
 import contextlib
+from time import perf_counter
 from typing import NamedTuple
 
 from logstore.errors import ClosedError, NotOpenedError, RetriableError, StorageError
@@ -146,17 +147,16 @@ class Durability:
                 unwritten = error
             self._guard.check_writable_locked()
             plan = self._plan_flush_locked()
-        self.flush_files(plan)
+        seconds = self.flush_files(plan)
         with self._guard.lock:
-            self._publish_durable_locked(plan)
+            self._publish_durable_locked(plan, seconds)
         if unwritten is not None:
             raise unwritten
 
     def flush_now_locked(self) -> None:
         """Flush with the lock held throughout, so that no append comes in between."""
         plan = self._plan_flush_locked()
-        self.flush_files(plan)
-        self._publish_durable_locked(plan)
+        self._publish_durable_locked(plan, self.flush_files(plan))
 
     def _plan_flush_locked(self) -> _FlushPlan:
         core = self._core
@@ -164,10 +164,13 @@ class Durability:
         segments = (*core.unflushed, core.active) if is_behind else tuple(core.unflushed)
         return _FlushPlan(segments, core.log_end_offset, core.truncations.count)
 
-    def flush_files(self, plan: _FlushPlan) -> None:
-        """Fsync, without the lock, so that appends go on. A failure poisons the log: the kernel may have
-        dropped the pages and marked them clean, so that a second fsync would succeed and mean nothing. A file
-        that cannot be opened because descriptors ran out just waits for the next flush."""
+    def flush_files(self, plan: _FlushPlan) -> float:
+        """Fsync, without the lock, so that appends go on. Returns how many seconds that took.
+
+        A failure poisons the log: the kernel may have dropped the pages and marked them clean, so that a
+        second fsync would succeed and mean nothing. A file that cannot be opened because descriptors ran out
+        just waits for the next flush."""
+        started = perf_counter()
         for segment in plan.segments:
             try:
                 self._core.flush_names()
@@ -177,10 +180,13 @@ class Durability:
                     if self._was_removed(segment, plan.truncation_count):
                         continue
                     self._guard.check_usable()  # a closed log has no files any more
+                    with self._guard.lock:
+                        self._core.counts.flush_failure_count += 1
                 if not isinstance(error, NotOpenedError):
                     self._guard.poison(error)
                 raise
         self._guard.check_owned()
+        return perf_counter() - started
 
     def _was_removed(self, segment: Segment, truncation_count: int) -> bool:
         """Whether retention or a truncation removed the segment meanwhile, or a durable one replaced it."""
@@ -191,10 +197,12 @@ class Durability:
             or segment.is_retired
         )
 
-    def _publish_durable_locked(self, plan: _FlushPlan) -> None:
+    def _publish_durable_locked(self, plan: _FlushPlan, seconds: float) -> None:
         """Note what a flush made durable. A segment that was sealed during the flush is not in the plan and
         must still be flushed: the flush may have begun before its last appends."""
         core = self._core
+        if plan.segments:
+            core.counts.note_flush(seconds)
         if plan.truncation_count != core.truncations.count:
             return
         core.unflushed = [segment for segment in core.unflushed if segment not in plan.segments]

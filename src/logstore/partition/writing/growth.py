@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from time import perf_counter
 from typing import NamedTuple
 
 from logstore.errors import OffsetOutOfRangeError, RecordTooLargeError, RetriableError, StorageError
@@ -90,16 +91,20 @@ class LogGrowth(LogState):
             self.roll(new_base_offset, now_ms)
         before = self._epochs_now()
         self._note_epochs(planned.headers)
+        started = perf_counter()
         try:
             self.active.append(planned)
         except StorageError:
+            self.counts.write_failure_count += 1
             self._take_back_epochs(before)
             raise
+        seconds = perf_counter() - started
         if producers is not None:
             with self._all_or_reopen():
                 self._finish_transactions(producers)
         self.log_end_offset = self.producers.map_end_offset = last_offset + 1
         self.publish()
+        self.counts.note_write(planned.headers, planned.size_bytes, seconds)
         return AppendResult(base_offset, last_offset, planned.newest_ms)
 
     def adopt_segment(self, path: str, planned: PlannedAppend, now_ms: int) -> None:
@@ -131,6 +136,7 @@ class LogGrowth(LogState):
         before = self._epochs_now()
         self._note_epochs(planned.headers)
         new = self.new_active(base_offset, now_ms)
+        started = perf_counter()
         try:
             new.link(path)
             sealed = [old.seal()] if is_roll else []
@@ -148,6 +154,7 @@ class LogGrowth(LogState):
             self.producers.apply(producers)
             self.log_end_offset = self.producers.map_end_offset = planned.last_offset + 1
             self.publish()
+        self.counts.note_write(planned.headers, planned.size_bytes, perf_counter() - started)
         with suppress(StorageError):  # the log can live with an extra name
             self.context.files.remove(path)
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from weakref import WeakSet
 
 from logstore.config import TopicConfig
+from logstore.counting import LogCounts
 from logstore.errors import LeaderFencedError, UnknownLeaderEpochError
 from logstore.format.snapshot import ProducerSnapshotEntry
 from logstore.model import Role, TopicPartition
@@ -46,6 +47,8 @@ class LogState:
         self.directory = directory
         self.partition = partition
         self.config = config
+        self.counts = LogCounts()
+        """What the log has done since it was opened."""
         self.segments = loaded.segments
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset

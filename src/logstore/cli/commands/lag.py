@@ -1,0 +1,63 @@
+"""``logstore lag``: how far the groups are behind."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import typer
+
+from logstore.cli import streams
+from logstore.cli.commands import Command
+from logstore.cli.errors import FINE, FOUND
+from logstore.cli.opening import reading
+from logstore.cli.options import Directory, Json, Quiet
+from logstore.cli.output import Output, Shape
+
+LAG: Final = Shape(
+    "a committed offset (`lag DIR`)",
+    group="the group",
+    topic="the topic",
+    partition="its number",
+    committed_offset="the next offset that the group reads",
+    high_watermark="the offset that it reads up to; null where the directory does not hold the partition",
+    lag="how many offsets it is behind; null likewise",
+)
+
+GroupName = Annotated[
+    str | None, typer.Argument(metavar="[GROUP]", help="one group only", show_default=False)
+]
+
+
+def lag(directory: Directory, group: GroupName = None, json: Json = False, quiet: Quiet = False) -> int:
+    """Show how far groups are behind, by the offsets that they have committed."""
+    out = Output(json=json, quiet=quiet)
+    with reading(directory) as store:
+        metrics = store.metrics()
+    lags, ends = metrics["logstore_group_lag"], metrics["logstore_log_high_watermark"]
+    rows: list[dict[str, Any]] = [
+        LAG(
+            group=name,
+            topic=topic,
+            partition=partition,
+            committed_offset=offset,
+            high_watermark=ends.get((topic, partition)),
+            lag=lags.get((name, topic, partition)),
+        )
+        for (name, topic, partition), offset in sorted(metrics["logstore_group_committed_offset"].items())
+        if group in (None, name)
+    ]
+    if out.is_json:
+        for row in rows:
+            out.json(row)
+    else:
+        headings = ("GROUP", "TOPIC", "PARTITION", "COMMITTED", "HIGH WATERMARK", "LAG")
+        out.table(headings, (tuple(row.values()) for row in rows))
+    if group is not None and not rows:
+        out.remark(f"group {group!r} has committed no offset")
+    for missing in metrics.incomplete:
+        streams.tell(f"error: {missing}")
+    return FOUND if metrics.incomplete else FINE
+
+
+COMMANDS: Final = (Command("lag", lag, (LAG,)),)
+"""How far groups are behind."""
