@@ -106,6 +106,8 @@ class Model:
 
     def drop_clients(self):
         """They are gone; what they have counted stays."""
+        for consumer in self.consumers.values():
+            consumer.close()
         self.consumers.clear()
         self.producer = None
 
@@ -132,13 +134,20 @@ class Model:
     # What it expects
 
     def check(self):
+        behind = {
+            (group, *partition): max(self.ends[partition] - consumer.position(partition), 0)
+            for group, consumer in self.consumers.items()
+            for partition in consumer.assignment
+        }
         found = self.store.metrics()
         assert found.incomplete == ()
+        assert found.total("logstore_consumers") == len(self.consumers)
         state = {
             "log_end_offset": self.ends,
             "log_high_watermark": self.ends,
             "log_start_offset": self.starts,
             "group_committed_offset": self.committed,
+            "consumer_lag": behind,
             "group_lag": {key: self.ends[key[1:]] - offset for key, offset in self.committed.items()},
         }
         for name, expected in state.items():
