@@ -13,6 +13,7 @@ PAGES = [
     "docs/tutorial.md",
     "docs/offsets.md",
     "docs/producers.md",
+    "docs/transactions.md",
     "docs/consumers.md",
     "docs/metrics.md",
     *sorted(f"docs/howto/{page.name}" for page in ROOT.glob("docs/howto/*.md")),

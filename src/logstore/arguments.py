@@ -71,6 +71,15 @@ def check_callback(value: Any, name: str) -> None:
         raise UsageError(f"{name} is {shown(value)}; it must be a function, or None")
 
 
+def check_least(name: str, value: Any, least: int) -> None:
+    """
+    Raises:
+        UsageError: ``value`` is no whole number, or below ``least``.
+    """
+    if type(value) is not int or value < least:
+        raise UsageError(f"{name} is {shown(value)}; it must be a whole number, {least} or above")
+
+
 def milliseconds_of(when: datetime, name: str) -> int:
     """Whole milliseconds since the epoch, rounded down.
 

@@ -75,6 +75,9 @@ _STORE_RANGES = (
     ("offsets_topic_num_partitions", 1, 100_000),
     ("offsets_retention_minutes", -1, _MAX_INT32),
     ("offset_metadata_max_bytes", 0, 32_767),
+    ("transaction_state_log_num_partitions", 1, 100_000),
+    ("transaction_max_timeout_ms", 1, _MAX_INT32),
+    ("transactional_id_expiration_ms", 1, _MAX_INT32),
 )
 
 
@@ -403,6 +406,19 @@ class StoreConfig(Checked):
     unless told to."""
     offset_metadata_max_bytes: int = 4_096
     """The longest metadata that a committed offset may have, in UTF-8."""
+
+    # Transactions
+
+    transaction_state_log_num_partitions: int = 1
+    """How many partitions ``__transaction_state`` gets when the first transactional producer makes it. Of a
+    topic that is there, its own number counts.
+
+    Kafka: 50, to divide the transactional ids among brokers."""
+    transaction_max_timeout_ms: int = 900_000
+    """The longest ``transaction_timeout_ms`` that a producer may ask for. An open transaction holds up those
+    who read committed records."""
+    transactional_id_expiration_ms: int = 604_800_000
+    """After a week without a transaction, a transactional id is forgotten."""
 
     def __post_init__(self) -> None:
         for setting, low, high in _STORE_RANGES:

@@ -72,7 +72,13 @@ class InvalidConfigError(UsageError):
 
 
 class InvalidRecordError(UsageError):
-    """A record or batch that the validator refuses; nothing of the call was appended."""
+    """A record or batch that the validator refuses; nothing of the call was appended. Or a record that a
+    deserializer cannot decode."""
+
+    partition: tuple[str, int] | None = None
+    """Where a record is that could not be decoded: its topic and partition. None for other errors."""
+    offset: int | None = None
+    """And its offset: ``consumer.seek(error.partition, error.offset + 1)`` passes it."""
 
 
 class InvalidTimestampError(InvalidRecordError):
@@ -100,6 +106,10 @@ class OffsetOutOfRangeError(UsageError):
 
 class OutOfOrderError(UsageError):
     """A producer's sequence, or a replicated batch's offset, that does not follow the last one."""
+
+    was_appended: bool = False
+    """Whether the batch is one of the producer's that the log has had already, and no longer knows the place
+    of."""
 
 
 class InvalidTransactionStateError(UsageError):

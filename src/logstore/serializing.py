@@ -80,6 +80,26 @@ def check_serializer(choice: Any, name: str) -> Serializer:
     )
 
 
+EncoderChoice = SerializerChoice | Callable[[Any], bytes]
+"""As :data:`SerializerChoice`; or one function: to bytes."""
+
+DecoderChoice = SerializerChoice | Callable[[bytes], Any]
+"""As :data:`SerializerChoice`; or one function: from bytes."""
+
+
+def check_one_way(choice: Any, name: str) -> Serializer:
+    """A serializer of which one function is used: then that one is enough.
+
+    Raises:
+        UsageError: ``choice`` is neither a function nor a :data:`SerializerChoice`.
+    """
+    if callable(choice):
+        return Serializer(getattr(choice, "__name__", "a function"), choice, choice)
+    if isinstance(choice, str) and plain_text(choice) not in _BY_NAME:
+        raise UsageError(f"{name} is {shown(choice)}; it must be 'bytes', 'text', 'json', or a function")
+    return check_serializer(choice, name)
+
+
 class SerializedRecord(NamedTuple):
     """A record with decoded key and value; otherwise like :class:`~logstore.model.Record`."""
 
@@ -170,8 +190,8 @@ class SerializedTopic(Generic[T]):
             InvalidRecordError: a serializer failed; says which and why. Otherwise as :meth:`.Topic.append`.
         """
         return self.topic.append(
-            _encode(self._value, value, "value"),
-            key=_encode(self._key, key, "key"),
+            encode_field(self._value, value, "value"),
+            key=encode_field(self._key, key, "key"),
             partition=partition,
             headers=headers,
             timestamp_ms=timestamp_ms,
@@ -193,15 +213,15 @@ class SerializedTopic(Generic[T]):
     def _encode_row(self, number: int, row: Any) -> NewRecord:
         given = new_record(number, row, takes_value=False)
         return NewRecord(
-            _encode(self._value, given.value, f"value of record {number}"),
-            _encode(self._key, given.key, f"key of record {number}"),
+            encode_field(self._value, given.value, f"value of record {number}"),
+            encode_field(self._key, given.key, f"key of record {number}"),
             given.headers,
             given.timestamp_ms,
         )
 
     def partition_for(self, key: Any) -> int:
         """The number of the partition that a key belongs to; see :meth:`.Topic.partition_for`."""
-        return self.topic.partition_for(_encode(self._key, key, "key") or b"")
+        return self.topic.partition_for(encode_field(self._key, key, "key") or b"")
 
     def read(
         self,
@@ -254,30 +274,20 @@ class SerializedTopic(Generic[T]):
         return table
 
     def _decode(self, record: Record) -> SerializedRecord:
-        try:
-            whose, serializer = "key", self._key
-            key = None if record.key is None else serializer.decode(record.key)
-            whose, serializer = "value", self._value
-            value = None if record.value is None else serializer.decode(record.value)
-        except Exception as error:
-            raise _refused(whose, serializer, record, error) from error
-        return SerializedRecord(
-            record.topic or self.topic.name,
-            -1 if record.partition is None else record.partition,
-            record.offset,
-            record.timestamp_ms,
-            key,
-            value,
-            record.headers,
-            record.timestamp_type,
-            record.leader_epoch,
+        return decode_record(
+            record, self._key, self._value, "The topic without serializers gives it as bytes"
         )
 
     def __repr__(self) -> str:
         return f"<SerializedTopic {self.topic.name!r}: key {self._key.name}, value {self._value.name}>"
 
 
-def _encode(serializer: Serializer, value: Any, whose: str) -> bytes | None:
+def encode_field(serializer: Serializer, value: Any, whose: str) -> bytes | None:
+    """A key or value in bytes; ``whose`` names it in the error.
+
+    Raises:
+        InvalidRecordError: the serializer refuses it; says why.
+    """
     if value is None:
         return None
     try:
@@ -289,12 +299,39 @@ def _encode(serializer: Serializer, value: Any, whose: str) -> bytes | None:
     return encoded
 
 
-def _refused(whose: str, serializer: Serializer, record: Record, error: Exception) -> InvalidRecordError:
-    data = record.key if whose == "key" else record.value
-    return InvalidRecordError(
-        f"the {whose} of the record at {_place_of(record)} is {shown(data)}, which its serializer "
-        f"({serializer.name}) refuses: {shown(error)}. The topic without serializers gives it as bytes"
+def decode_record(record: Record, key: Serializer, value: Serializer, advice: str) -> SerializedRecord:
+    """The record with key and value decoded.
+
+    Raises:
+        InvalidRecordError: one cannot be; names the record, says why, and ends with ``advice``.
+    """
+    try:
+        whose, serializer, data = "key", key, record.key
+        decoded_key = None if data is None else serializer.decode(data)
+        whose, serializer, data = "value", value, record.value
+        decoded_value = None if data is None else serializer.decode(data)
+    except Exception as error:
+        refused = InvalidRecordError(
+            f"the {whose} of the record at {_place_of(record)} is {shown(data)}, which its serializer "
+            f"({serializer.name}) refuses: {shown(error)}. {advice}"
+        )
+        refused.partition, refused.offset = (str(record.topic), _partition_of(record)), record.offset
+        raise refused from error
+    return SerializedRecord(
+        record.topic or "",
+        _partition_of(record),
+        record.offset,
+        record.timestamp_ms,
+        decoded_key,
+        decoded_value,
+        record.headers,
+        record.timestamp_type,
+        record.leader_epoch,
     )
+
+
+def _partition_of(record: Record) -> int:
+    return -1 if record.partition is None else record.partition
 
 
 def _place_of(record: Record) -> str:

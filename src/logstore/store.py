@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from logstore.arguments import check_callback, check_flag, plain_text
+from logstore.arguments import check_callable, check_callback, check_flag, check_least, plain_text, shown
 from logstore.clock import Clock
 from logstore.config import StoreConfig, TopicConfig, check_topic_config, choose_settings
 from logstore.errors import (
@@ -22,7 +22,7 @@ from logstore.errors import (
     UsageError,
 )
 from logstore.files import Files, PathLike, check_path
-from logstore.format.names import OFFSETS_TOPIC, check_topic_name
+from logstore.format.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, check_topic_name
 from logstore.logdir.catalogue import MAX_PARTITIONS
 from logstore.logdir.directory import (
     LogDirectory,
@@ -46,9 +46,12 @@ if TYPE_CHECKING:
     from logstore.clients.assignors import Assignor
     from logstore.clients.consumer import Consumer, OnRebalance
     from logstore.clients.counts import ClientCounts
+    from logstore.clients.interceptors import ConsumerInterceptor, ProducerInterceptor
     from logstore.clients.offsets import Offsets, PartitionName
     from logstore.clients.producer import Partitioner, Producer
     from logstore.clients.settings import ConsumerConfig, ProducerConfig
+    from logstore.clients.transactions import TransactionStatus
+    from logstore.clients.transform import Transform, TransformFunction
     from logstore.logdir.cleaner import LogCleaner
     from logstore.logdir.watched import WatchedDirectory
     from logstore.metrics.snapshot import Metrics
@@ -57,6 +60,7 @@ if TYPE_CHECKING:
         CompactionReport,
         OnCompactionProgress,
     )
+    from logstore.serializing import DecoderChoice, EncoderChoice
     from logstore.showing import Table
 
 
@@ -138,6 +142,10 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
         self._broker_lock = threading.Lock()
         """Guards its making."""
+        if isinstance(directory, LogDirectory):
+            self._finish_transactions(directory)
+            if not directory.was_clean:
+                self._set_offsets_back(directory)
 
     @property
     def path(self) -> str:
@@ -297,7 +305,14 @@ class Store(BoundToProcess, Mapping[str, Topic]):
     # Producers and consumers
 
     def producer(
-        self, config: ProducerConfig | None = None, *, partitioner: Partitioner | None = None, **settings: Any
+        self,
+        config: ProducerConfig | None = None,
+        *,
+        partitioner: Partitioner | None = None,
+        key_serializer: EncoderChoice | None = None,
+        value_serializer: EncoderChoice | None = None,
+        interceptors: Iterable[ProducerInterceptor] = (),
+        **settings: Any,
     ) -> Producer:
         """A producer: its ``send()`` returns at once, batches form by size and time, and each record's result
         tells where it is, or why it was refused. ``docs/producers.md`` says more.
@@ -307,6 +322,12 @@ class Store(BoundToProcess, Mapping[str, Topic]):
                 name: ``store.producer(acks=1, linger_ms=20)``.
             partitioner: called with topic, key, value and the number of partitions of the topic; returns a
                 partition's number. By default the key decides, as in Kafka's Java client.
+            key_serializer, value_serializer: ``"text"``, ``"json"``, or a function that makes bytes; also a
+                pair of functions, as :meth:`.Topic.serialized` takes. By default keys and values are bytes.
+                Neither is called for None.
+            interceptors: functions that are called in ``send()``, one after the other, with a
+                :class:`~logstore.clients.interceptors.ProducerRecord`, and return the one to send. What they
+                raise, ``send()`` raises.
 
         Raises:
             InvalidConfigError: an unknown name or a bad value.
@@ -317,11 +338,16 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         from logstore.clients.settings import ProducerConfig
 
         directory = self._writable()
+        scheduler = directory.context.scheduler
         producer = Producer(
             self._open_broker(directory),
             config=choose_settings(ProducerConfig, config, settings),
             clock=directory.context.clock,
+            run_background=scheduler.run_due if scheduler.has_no_threads else None,
             partitioner=partitioner,
+            key_serializer=key_serializer,
+            value_serializer=value_serializer,
+            interceptors=interceptors,
         )
         self._counted_clients().keep_producer(producer, producer.counts)
         with self._broker_lock:
@@ -338,6 +364,9 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         on_assigned: OnRebalance | None = None,
         on_revoked: OnRebalance | None = None,
         on_lost: OnRebalance | None = None,
+        key_deserializer: DecoderChoice | None = None,
+        value_deserializer: DecoderChoice | None = None,
+        interceptors: Iterable[ConsumerInterceptor] = (),
         config: ConsumerConfig | None = None,
         **settings: Any,
     ) -> Consumer:
@@ -353,6 +382,11 @@ class Store(BoundToProcess, Mapping[str, Topic]):
                 ``roundrobin``, ``sticky``, ``cooperative-sticky``) or your own, in the order of preference.
             on_assigned, on_revoked, on_lost: called in ``poll()`` with partitions that the consumer got,
                 gives up, or has lost already. Without ``on_lost``, ``on_revoked`` is called for it.
+            key_deserializer, value_deserializer: ``"text"``, ``"json"``, or a function that takes bytes; also
+                a pair of functions, of which the second is used. Neither is called for None.
+            interceptors: functions that are called in ``poll()``, one after the other, with the list of
+                records, and return the list to give: of the same records, or with other keys, values and
+                headers (``record._replace(...)``). What they raise, ``poll()`` raises.
             config: a whole :class:`~logstore.clients.settings.ConsumerConfig`; or give single settings by
                 name: ``store.consumer("orders", auto_offset_reset="latest")``.
 
@@ -379,9 +413,106 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             on_assigned=on_assigned,
             on_revoked=on_revoked,
             on_lost=on_lost,
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
+            interceptors=interceptors,
         )
         self._counted_clients().keep_consumer(consumer, group, consumer.counts)
         return consumer
+
+    def transform(
+        self,
+        source: str,
+        target: str,
+        function: TransformFunction,
+        *,
+        group: str,
+        dead_letter_topic: str | None = None,
+        retries: int = 3,
+        retry_backoff_ms: int = 100,
+        workers: int = 1,
+        **settings: Any,
+    ) -> Transform:
+        """Make records of one topic into records of another, exactly once: whatever is killed, readers of
+        committed records see each result once. ``docs/transactions.md`` says more.
+
+        ::
+
+            store.transform("orders", "invoices", bill, group="billing").run()
+
+        Args:
+            source: the topic to read; committed records only.
+            target: the topic to write.
+            function: called with each :class:`~logstore.model.Record`; returns bytes (the key and the
+                timestamp stay), a :class:`~logstore.model.NewRecord`, None, or several of them. It may be
+                called again for the same record, so its other effects may come twice.
+            group: its name: where the transform goes on. It is the transactional id, too.
+            dead_letter_topic: takes the records for which the function raises. By default the run ends with
+                the exception.
+            retries: how often the function is called again for such a record.
+            retry_backoff_ms: how long to wait before that.
+            workers: threads. They share the partitions of the topic.
+            settings: of the consumer: ``max_poll_records`` is the size of a transaction.
+
+        Raises:
+            UnknownTopicError: there is no such topic.
+            UsageError, InvalidConfigError: an argument is wrong.
+            ReadOnlyError: the store was opened read-only.
+        """
+        from logstore.clients.transform import Transform  # many programs never get here
+
+        self._writable()
+        check_callable(function, "function")
+        check_least("retries", retries, 0)
+        check_least("retry_backoff_ms", retry_backoff_ms, 0)
+        check_least("workers", workers, 1)
+        for name in (source, target, *([] if dead_letter_topic is None else [dead_letter_topic])):
+            self[name]
+        return Transform(
+            lambda: self.consumer(source, group=group, isolation=Isolation.COMMITTED, **settings),
+            lambda number: self.producer(transactional_id=f"{group}-{number}"),
+            target,
+            function,
+            dead_letter_topic=dead_letter_topic,
+            retries=retries,
+            retry_backoff_ms=retry_backoff_ms,
+            workers=workers,
+        )
+
+    def transactions(self) -> list[TransactionStatus]:
+        """The transactional ids that are known, and how far the last transaction of each has come; then what
+        hangs: records without a marker that no transactional id will end. They hold up readers of committed
+        records for ever; a broker that has lost its state can leave them.
+
+        Cost: 2 µs for each partition, and one read for each that hangs.
+
+        Raises:
+            ReadOnlyError: the store was opened read-only.
+            CorruptionError: ``__transaction_state`` cannot be read.
+            ClosedError: the store is closed.
+        """
+        from logstore.clients.transactions import statuses  # few programs get here
+
+        directory = self._writable()
+        return statuses(directory, self._open_broker(directory))
+
+    def abort_hanging(self, status: TransactionStatus) -> None:
+        """End a transaction that hangs: its records never count. Returns when that is durable.
+
+        Args:
+            status: one of :meth:`transactions`, with the state ``Hanging``.
+
+        Raises:
+            InvalidTransactionStateError: it does not hang, or is not there any more.
+            StorageError: the disk refused.
+            ReadOnlyError: the store was opened read-only.
+        """
+        from logstore.clients.transactions import TransactionStatus, abort_hanging
+
+        directory = self._writable()
+        if not isinstance(status, TransactionStatus):
+            raise UsageError(f"status is {shown(status)}; it must be one of store.transactions()")
+        abort_hanging(directory, self._open_broker(directory), status)
 
     # Committed offsets
 
@@ -418,6 +549,26 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             if self._committed is None:
                 self._committed = CommittedOffsets(self._directory)
             return self._committed
+
+    def _set_offsets_back(self, directory: LogDirectory) -> None:
+        """After a crash: see :meth:`.CommittedOffsets.set_back`."""
+        if OFFSETS_TOPIC not in directory.topic_names():
+            return
+        ends = {log.partition: log.log_end_offset for log in directory.logs()}
+        try:
+            self._open_broker(directory).committed.set_back(ends.get)
+        except LogstoreError as error:  # using them raises it; the rest of the store is fine
+            warn("committed offsets above the ends of their logs could not be set back: %s", error)
+
+    def _finish_transactions(self, directory: LogDirectory) -> None:
+        """End in all partitions the transactions whose end was decided: readers of committed records do not
+        wait for the next producer."""
+        if TRANSACTIONS_TOPIC not in directory.topic_names():
+            return
+        try:
+            self._open_broker(directory).finish_transactions()
+        except LogstoreError as error:
+            warn("open transactions are not finished: %s", error)
 
     def _open_broker(self, directory: LogDirectory) -> LocalBroker:
         from logstore.broker.local import LocalBroker

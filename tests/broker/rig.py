@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from logstore.broker.broker import Broker
+from logstore.broker.codes import ErrorCode
 from logstore.broker.local import LocalBroker
 from logstore.broker.pending import Pending
 from logstore.broker.requests import (
@@ -14,15 +15,23 @@ from logstore.broker.requests import (
     FetchPartition,
     FetchRequest,
     FetchResult,
+    InitProducerIdRequest,
     NewTopic,
+    OffsetCommitRequest,
     ProducedPartition,
     ProducePartition,
     ProduceRequest,
 )
+from logstore.broker.transactions.requests import (
+    AddOffsetsToTransaction,
+    AddPartitionsToTransaction,
+    EndTransaction,
+    TransactionalProducer,
+)
 from logstore.config import StoreConfig, TopicConfig
 from logstore.format.batch import decode_batch, encode_batch
 from logstore.logdir.directory import LogDirectory
-from logstore.model import Isolation, TopicPartition
+from logstore.model import Isolation, OffsetAndMetadata, TopicPartition
 from logstore.testing import ManualClock, MemoryFiles
 
 T0 = TopicPartition("t", 0)
@@ -57,6 +66,15 @@ class Rig:
         assert result is not None
         return result
 
+    def soon(self, pending: Pending[Any]) -> Any:
+        """The result, after what is due now was done: flushes, and what waits for them."""
+        for _ in range(100):
+            result = pending.poll()
+            if result is not None:
+                return result
+            self.pass_time(0)
+        raise AssertionError("no answer comes")
+
     def produce(self, *values: bytes, to: TopicPartition = T0, acks: int = ACKS_LEADER, **fields: Any):
         """Produce a batch. Returns what became of it, if that is known at once."""
         result = self.ask(batch_of(values, self.clock.now_ms(), **fields), to=to, acks=acks).poll()
@@ -67,6 +85,68 @@ class Rig:
 
     def fetch(self, *wanted: FetchPartition, **options: Any) -> Pending[FetchResult]:
         return self.broker.fetch(FetchRequest(wanted, **options))
+
+
+class Transactional:
+    """A producer with a transactional id, which speaks to a broker as Kafka's clients do."""
+
+    def __init__(self, rig: Rig, name: str = "shop", *, timeout_ms: int = 60_000, takes_epoch: bool = False):
+        self.rig, self.name, self.timeout_ms, self.takes_epoch = rig, name, timeout_ms, takes_epoch
+        self.producer_id = self.epoch = -1
+        self.sequences: dict[TopicPartition, int] = {}
+
+    def start(self, **asks: int) -> ErrorCode:
+        request = InitProducerIdRequest(self.name, self.timeout_ms, **asks)
+        result = self.rig.soon(self.rig.broker.init_producer_id(request))
+        if result.error is ErrorCode.NONE:
+            self._go_on_with(result)
+        return result.error
+
+    def _go_on_with(self, result: Any) -> None:
+        if (result.producer_id, result.producer_epoch) != (self.producer_id, self.epoch):
+            self.producer_id, self.epoch = result.producer_id, result.producer_epoch
+            self.sequences.clear()
+
+    @property
+    def me(self) -> TransactionalProducer:
+        return TransactionalProducer(self.name, self.producer_id, self.epoch)
+
+    def add(self, *partitions: TopicPartition) -> ErrorCode:
+        request = AddPartitionsToTransaction(self.me, partitions)
+        (error,) = set(self.rig.soon(self.rig.broker.add_partitions_to_transaction(request)).errors.values())
+        return error
+
+    def write(self, *values: bytes, to: TopicPartition = T0) -> ErrorCode:
+        """A batch, to a partition that was added."""
+        sequence = self.sequences.get(to, 0)
+        stamp = {"producer_id": self.producer_id, "producer_epoch": self.epoch, "transactional": True}
+        data = batch_of(values, self.rig.clock.now_ms(), base_sequence=sequence, **stamp)
+        request = ProduceRequest(ACKS_LEADER, 1000, (ProducePartition(to, data),), self.name)
+        error = self.rig.now(self.rig.broker.produce(request)).partitions[0].error
+        if error is ErrorCode.NONE:
+            self.sequences[to] = sequence + len(values)
+        return error
+
+    def send(self, *values: bytes, to: TopicPartition = T0) -> ErrorCode:
+        """Add the partition, and write to it."""
+        return self.add(to) or self.write(*values, to=to)
+
+    def commit_offsets(self, group: str, offsets: dict[TopicPartition, int]) -> ErrorCode:
+        error = self.rig.soon(
+            self.rig.broker.add_offsets_to_transaction(AddOffsetsToTransaction(self.me, group))
+        )
+        if error is not ErrorCode.NONE:
+            return error
+        values = {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
+        request = OffsetCommitRequest(group, values, transaction=self.me)
+        return self.rig.now(self.rig.broker.offset_commit(request)).error
+
+    def end(self, *, committed: bool = True) -> ErrorCode:
+        request = EndTransaction(self.me, committed, self.takes_epoch)
+        result = self.rig.soon(self.rig.broker.end_transaction(request))
+        if result.error is ErrorCode.NONE:
+            self._go_on_with(result)
+        return result.error
 
 
 def batch_of(values: Iterable[bytes], now_ms: int, **fields: Any) -> bytes:
@@ -99,6 +179,7 @@ __all__ = [
     "Isolation",
     "ProducedPartition",
     "Rig",
+    "Transactional",
     "batch_of",
     "values_of",
     "wakes_of",

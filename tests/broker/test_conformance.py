@@ -37,7 +37,7 @@ from logstore.broker.requests import (
 )
 from logstore.model import Isolation, TopicPartition
 from logstore.testing.memory import MemoryFile
-from tests.broker.rig import T0, T1, Rig, batch_of, values_of, wakes_of
+from tests.broker.rig import T0, T1, Rig, Transactional, batch_of, values_of, wakes_of
 
 NOWHERE = TopicPartition("nowhere", 0)
 
@@ -242,16 +242,17 @@ class TestFetch:
         assert values_of(found.data) == [b"a"]
 
     def test_committed_readers_stop_at_an_open_transaction_and_are_told_of_aborted_ones(self, rig):
-        stamp = {"producer_id": 7, "producer_epoch": 0, "transactional": True}
-        rig.produce(b"a", base_sequence=0, **stamp)
+        producer = Transactional(rig)
+        assert producer.start() is ErrorCode.NONE
+        assert producer.send(b"a") is ErrorCode.NONE
         committed = {"isolation": Isolation.COMMITTED, "max_wait_ms": 500}
         pending = rig.fetch(FetchPartition(T0, 0), **committed)
         wakes = wakes_of(pending)
         assert pending.poll() is None
-        rig.directory.log(T0).append_end_marker(7, 0, committed=False)
-        assert wakes == ["woken"]
+        assert producer.end(committed=False) is ErrorCode.NONE
+        assert set(wakes) == {"woken"}
         (found,) = rig.now(pending).partitions
-        assert [tuple(each) for each in found.aborted] == [(7, 0)]
+        assert [tuple(each) for each in found.aborted] == [(producer.producer_id, 0)]
         assert found.last_stable_offset == 2
         assert values_of(rig.now(rig.fetch(FetchPartition(T0, 0))).partitions[0].data)[0] == b"a"
 
@@ -306,7 +307,9 @@ class TestLookups:
 
     def test_the_latest_of_committed_readers_is_the_last_stable_offset(self, rig):
         rig.produce(b"a")
-        rig.produce(b"b", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+        producer = Transactional(rig)
+        assert producer.start() is ErrorCode.NONE
+        assert producer.send(b"b") is ErrorCode.NONE
         for isolation, offset in ((Isolation.HIGH_WATERMARK, 2), (Isolation.COMMITTED, 1)):
             request = ListOffsetsRequest((ListOffsetsPartition(T0, LATEST),), isolation)
             assert rig.now(rig.broker.list_offsets(request)).partitions[0].offset == offset

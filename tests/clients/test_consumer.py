@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import logstore
+from logstore.broker.codes import ErrorCode
 from logstore.broker.local import LocalBroker
 from logstore.broker.requests import DeleteTopicsRequest
 from logstore.clients.consumer import Consumer
@@ -24,12 +25,19 @@ from logstore.errors import (
     UsageError,
 )
 from logstore.model import Isolation, OffsetAndMetadata
-from tests.broker.rig import T0, T1, Rig
+from tests.broker.rig import T0, T1, Rig, Transactional, wakes_of
 
 
 @pytest.fixture
 def rig():
     return Rig()
+
+
+def started(rig):
+    """A transactional producer."""
+    producer = Transactional(rig)
+    assert producer.start() is ErrorCode.NONE
+    return producer
 
 
 def consumer_of(rig, *topics, partitions=(), group=None, isolation=Isolation.HIGH_WATERMARK, **settings):
@@ -103,9 +111,10 @@ class TestReading:
         assert len(list(consumer.drain())) == 10
 
     def test_drain_passes_markers_and_gaps_at_the_end(self, rig):
-        log = fill(rig, 3)
-        rig.produce(b"a", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
-        log.append_end_marker(7, 0, committed=False)
+        fill(rig, 3)
+        producer = started(rig)
+        producer.send(b"a")
+        producer.end(committed=False)
         consumer = consumer_of(rig, "t", isolation=Isolation.COMMITTED)
         assert values(consumer.drain()) == [b"0", b"1", b"2"]
         assert consumer.position(T0) == 5
@@ -133,15 +142,15 @@ class TestReading:
         assert found == [0, 1, 2, 1, 2, 3]
 
     def test_isolation(self, rig):
-        log = rig.directory.log(T0)
         rig.produce(b"a")
-        rig.produce(b"b", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+        producer = started(rig)
+        producer.send(b"b")
         rig.produce(b"c")
         committed = consumer_of(rig, partitions=[T0], isolation=Isolation.COMMITTED)
         everything = consumer_of(rig, partitions=[T0])
         assert values(committed.poll(timeout=0)) == [b"a"]
         assert values(everything.poll(timeout=0)) == [b"a", b"b", b"c"]
-        log.append_end_marker(7, 0, committed=False)
+        producer.end(committed=False)
         assert values(committed.drain()) == [b"c"]
 
     def test_new_partitions_are_found(self, rig):
@@ -361,6 +370,64 @@ class TestErrors:
         for wrong in ({"auto_offset_reset": "first"}, {"max_poll_records": 0}, {"enable_auto_commit": 1}):
             with pytest.raises(InvalidConfigError, match=next(iter(wrong))):
                 ConsumerConfig(**wrong)
+
+
+class TestPollingWithoutAThread:
+    """A poll that a loop drives: by its wakes, and by the clock."""
+
+    def test_records_wake_it(self, rig):
+        polling = consumer_of(rig, "t").begin_poll()
+        assert polling.poll() is None
+        wakes = wakes_of(polling)
+        assert not wakes
+        fill(rig, 2)
+        assert wakes == ["woken"]
+        assert values(polling.poll()) == [b"0", b"1"]
+        assert values(polling.poll()) == [b"0", b"1"]
+        assert wakes_of(polling) == ["woken"]
+
+    def test_time_ends_it(self, rig):
+        polling = consumer_of(rig, "t").begin_poll(timeout=2)
+        assert polling.poll() is None
+        assert polling.wait_ms() == 2000
+        rig.pass_time(1999)
+        assert (polling.poll(), polling.wait_ms()) == (None, 1)
+        rig.pass_time(1)
+        assert (polling.poll(), polling.wait_ms()) == ([], 0)
+
+    def test_wakeup_ends_it_before_and_after_it_waits(self, rig):
+        consumer = consumer_of(rig, "t")
+        polling = consumer.begin_poll()
+        assert polling.poll() is None
+        wakes = wakes_of(polling)
+        consumer.wakeup()
+        assert wakes == ["woken"]
+        with pytest.raises(RetriableError, match="wakeup"):
+            polling.poll()
+        consumer.wakeup()
+        assert wakes_of(consumer.begin_poll()) == ["woken"]
+
+    def test_what_a_cancelled_poll_has_fetched_comes_with_the_next(self, rig):
+        consumer = consumer_of(rig, "t")
+        polling = consumer.begin_poll()
+        assert polling.poll() is None
+        wakes = wakes_of(polling)
+        polling.cancel()
+        fill(rig, 1)
+        assert values(consumer.begin_poll().poll()) == [b"0"]
+        consumer.wakeup()
+        assert wakes == []
+
+    def test_nothing_is_asked_for_while_all_partitions_are_paused(self, rig):
+        fill(rig, 1)
+        asked = []
+        rig.broker.fetch = asked.append
+        consumer = consumer_of(rig, "t")
+        consumer.pause()
+        polling = consumer.begin_poll(timeout=10)
+        for _ in range(3):
+            assert polling.poll() is None
+        assert asked == []
 
 
 def test_a_waiting_poll_is_woken(tmp_path):

@@ -11,6 +11,7 @@ import pytest
 
 import logstore
 from logstore.broker.local import LocalBroker
+from logstore.broker.offsets.committed import CommittedOffsets
 from logstore.clients.consumer import Consumer
 from logstore.clients.settings import ConsumerConfig
 from logstore.config import StoreConfig
@@ -306,3 +307,14 @@ def test_threads_share_the_work(tmp_path):
         for thread in threads:
             thread.join()
         assert {int(value) for value in seen} == set(range(300))
+
+
+def test_a_group_whose_members_have_left_is_stored_before_the_store_is_closed(tmp_path, caplog):
+    for _ in range(10):
+        with logstore.open(tmp_path) as store:
+            store.require_topic("t")
+            with store.consumer("t", group="g") as consumer:
+                consumer.poll(timeout=0)
+        with logstore.open(tmp_path, read_only=True) as reader:
+            assert CommittedOffsets(reader._directory).load_group("g").members == ()
+    assert caplog.text == ""

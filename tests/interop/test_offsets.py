@@ -28,8 +28,8 @@ from logstore.format.messages.group_records import (
     encode_group_value,
     encode_offset_key,
     encode_offset_value,
-    version_of,
 )
+from logstore.format.messages.message import version_of
 from logstore.model import OffsetAndMetadata, TopicPartition
 from tests.interop import confluent
 from tests.interop.dump import dump_log

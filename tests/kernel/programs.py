@@ -19,9 +19,11 @@ import pytest
 _ROOT = Path(__file__).parents[2]
 
 
-def run_program(module: str, *arguments: object, within: Sequence[str] = ()) -> dict[str, Any]:
+def run_program(
+    module: str, *arguments: object, within: Sequence[str] = (), folder: str = "kernel"
+) -> dict[str, Any]:
     """The figures that a program prints. ``within``: a command in front of it, as ``unshare -m``."""
-    command = [*within, sys.executable, "-m", f"tests.kernel.{module}", *map(str, arguments)]
+    command = [*within, sys.executable, "-m", f"tests.{folder}.{module}", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=_ROOT, check=False)
     if done.returncode:
         pytest.fail(f"{done.stderr}\nrun again: {shlex.join(command)}")

@@ -21,6 +21,17 @@ PAGES: dict[str, tuple[str, str, tuple[tuple[str, tuple[str, ...]], ...]]] = {
             ("logstore.clients.settings", ("ProducerConfig", "ConsumerConfig")),
             ("logstore.clients.outgoing", ("Sent", "Delivered", "OnDelivery")),
             ("logstore.clients.consumer", ("Consumer", "OnRebalance")),
+            ("logstore.clients.polling", ("Polling",)),
+            ("logstore.clients.transaction", ("Transaction",)),
+            ("logstore.clients.transactions", ("TransactionStatus",)),
+            (
+                "logstore.clients.transform",
+                ("Transform", "TransformReport", "TransformFunction", "Result"),
+            ),
+            (
+                "logstore.clients.interceptors",
+                ("ProducerRecord", "ProducerInterceptor", "ConsumerInterceptor"),
+            ),
             ("logstore.clients.assignors.assignor", ("Assignor", "Subscription", "RebalanceProtocol")),
             ("logstore.clients.offsets", ("Offsets", "PartitionName", "Committable")),
             ("logstore.logdir.cleaner", ("LogCleaner",)),
@@ -39,7 +50,14 @@ PAGES: dict[str, tuple[str, str, tuple[tuple[str, tuple[str, ...]], ...]]] = {
             ("logstore.topic", ("Topic",)),
             (
                 "logstore.serializing",
-                ("SerializedTopic", "SerializedRecord", "Serializer", "SerializerChoice"),
+                (
+                    "SerializedTopic",
+                    "SerializedRecord",
+                    "Serializer",
+                    "SerializerChoice",
+                    "EncoderChoice",
+                    "DecoderChoice",
+                ),
             ),
             ("logstore.serializing", ("BYTES", "TEXT", "JSON")),
             ("logstore.logdir.joining", ("Start", "Stop", "Order")),

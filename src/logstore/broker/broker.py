@@ -44,6 +44,16 @@ from logstore.broker.requests import (
     ProduceResult,
     TopicsResult,
 )
+from logstore.broker.transactions.requests import (
+    AddOffsetsToTransaction,
+    AddPartitionsResult,
+    AddPartitionsToTransaction,
+    DescribedTransaction,
+    EndTransaction,
+    EndTransactionResult,
+    ListedTransaction,
+    ListTransactions,
+)
 
 
 class Broker(Protocol):
@@ -105,6 +115,32 @@ class Broker(Protocol):
 
     def alter_configs(self, request: AlterConfigsRequest) -> Pending[TopicsResult]:
         """Change settings of topics."""
+        ...
+
+    # Transactions
+
+    def add_partitions_to_transaction(
+        self, request: AddPartitionsToTransaction
+    ) -> Pending[AddPartitionsResult]:
+        """Let a transaction write to partitions. The first ones begin it."""
+        ...
+
+    def add_offsets_to_transaction(self, request: AddOffsetsToTransaction) -> Pending[ErrorCode]:
+        """Let a transaction commit offsets of a group."""
+        ...
+
+    def end_transaction(self, request: EndTransaction) -> Pending[EndTransactionResult]:
+        """Commit or abort; answered when readers see the outcome."""
+        ...
+
+    def list_transactions(self, request: ListTransactions) -> Pending[tuple[ListedTransaction, ...]]:
+        """The transactional ids, and how far their transactions have come."""
+        ...
+
+    def describe_transactions(
+        self, transactional_ids: tuple[str, ...]
+    ) -> Pending[tuple[DescribedTransaction, ...]]:
+        """All that is known of transactional ids."""
         ...
 
     # Groups

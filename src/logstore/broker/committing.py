@@ -11,10 +11,11 @@ from logstore.broker.requests import (
     OffsetFetchRequest,
     OffsetFetchResult,
 )
+from logstore.broker.transactions.requests import TransactionalProducer
 from logstore.errors import LogstoreError
 from logstore.format.messages.group_records import OffsetCommitValue
 from logstore.logdir.directory import LogDirectory
-from logstore.model import OffsetAndMetadata, TopicPartition
+from logstore.model import OffsetAndMetadata, ProducerIdentity, TopicPartition
 
 
 def offset_commit(
@@ -25,11 +26,18 @@ def offset_commit(
     good = {each: value for each, value in request.offsets.items() if errors[each] is ErrorCode.NONE}
     if good:
         try:
-            committed.commit(request.group, good)
+            committed.commit(request.group, good, producer=_identity(request.transaction))
         except LogstoreError as error:
             code = code_of(error)
             return OffsetCommitResult({**errors, **dict.fromkeys(good, code)}, str(error))
     return OffsetCommitResult(errors)
+
+
+def _identity(producer: TransactionalProducer | None) -> ProducerIdentity | None:
+    """As whose the batch is written. A coordinator's batches have no sequence."""
+    if producer is None:
+        return None
+    return ProducerIdentity(producer.producer_id, producer.producer_epoch, -1, transactional=True)
 
 
 def _check(

@@ -150,6 +150,11 @@ def of_result(result: Any) -> ErrorCode:
     return result.error  # type: ignore[no-any-return]
 
 
+def of_added(result: Any) -> ErrorCode:
+    """The first error of the partitions that were to be added to a transaction."""
+    return of_codes(result.errors)
+
+
 def of_code(code: Any) -> ErrorCode:
     """The result is a code."""
     return code  # type: ignore[no-any-return]

@@ -6,6 +6,9 @@ their groups, instead of waiting for their session timeouts. Static members (KIP
 
 from __future__ import annotations
 
+import threading
+from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from logstore.broker.codes import ErrorCode
@@ -14,9 +17,9 @@ from logstore.broker.groups.coordinator import GroupCoordinator
 from logstore.broker.groups.requests import Done, LeaveGroup, LeavingMember
 from logstore.broker.groups.snapshots import GroupSnapshot, MemberSnapshot
 from logstore.broker.groups.states import State
-from logstore.broker.groups.timers import ScheduledTimers
 from logstore.broker.offsets.committed import CommittedOffsets
-from logstore.errors import LogstoreError
+from logstore.broker.timers import ScheduledTimers
+from logstore.errors import LogstoreError, RetriableError
 from logstore.format.messages.group_records import GroupMetadataValue, MemberMetadata
 from logstore.schedule import Scheduler
 
@@ -25,11 +28,16 @@ HERE: Final = "in-process"
 
 
 class TopicStorage:
-    """Keeps groups in ``__consumer_offsets``."""
+    """Keeps groups in ``__consumer_offsets``.
+
+    Lock: ``_writing`` is held while something is written, in the order in which it was asked for.
+    """
 
     def __init__(self, committed: CommittedOffsets, scheduler: Scheduler) -> None:
         self._committed = committed
         self._scheduler = scheduler
+        self._unwritten: deque[Callable[[], None]] = deque()
+        self._writing = threading.RLock()
 
     def store(self, snapshot: GroupSnapshot, done: Done[ErrorCode]) -> None:
         """See :class:`~logstore.broker.groups.snapshots.GroupStorage`. The background writes it."""
@@ -53,20 +61,26 @@ class TopicStorage:
         if self._scheduler.has_no_threads:  # nobody would do it while the caller waits
             write()
             return
+        self._unwritten.append(write)
         try:
-            self._scheduler.after(0, f"store group {group_id}", write, is_waiting=True)
-        except LogstoreError:
-            done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            self._scheduler.after(0, f"store group {group_id}", self.write_all, is_waiting=True)
+        except RetriableError:  # there is no thread for it
+            self.write_all()
+
+    def write_all(self) -> None:
+        """Write in this thread what still waits to be written."""
+        with self._writing:
+            while self._unwritten:
+                self._unwritten.popleft()()
 
 
-def open_coordinator(committed: CommittedOffsets) -> GroupCoordinator:
+def open_coordinator(committed: CommittedOffsets, storage: TopicStorage) -> GroupCoordinator:
     """The coordinator, with the groups that are stored.
 
     Raises:
         CorruptionError, UnsupportedVersionError: they cannot be read.
     """
     context = committed.context
-    storage = TopicStorage(committed, context.scheduler)
     coordinator = GroupCoordinator(storage, ScheduledTimers(context.scheduler, context.clock))
     stored = committed.load_groups()
     known = [_snapshot_of(group_id, value) for group_id, value in stored.items()]

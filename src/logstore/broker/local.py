@@ -7,7 +7,8 @@ entry in the logs that it waits for.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from logstore.broker.administering import (
@@ -22,6 +23,7 @@ from logstore.broker.committing import offset_commit, offset_fetch
 from logstore.broker.counting import (
     RequestCounts,
     counted,
+    of_added,
     of_code,
     of_codes,
     of_each,
@@ -32,7 +34,7 @@ from logstore.broker.counting import (
 )
 from logstore.broker.failures import code_of
 from logstore.broker.fetching import fetch
-from logstore.broker.group_storage import open_coordinator, stored_states
+from logstore.broker.group_storage import TopicStorage, open_coordinator, stored_states
 from logstore.broker.groups.coordinator import GroupCoordinator
 from logstore.broker.groups.requests import (
     DescribedGroup,
@@ -77,8 +79,24 @@ from logstore.broker.requests import (
     ProduceResult,
     TopicsResult,
 )
+from logstore.broker.transaction_storage import open_transactions
+from logstore.broker.transactions.coordinator import TransactionCoordinator
+from logstore.broker.transactions.requests import (
+    AddOffsetsToTransaction,
+    AddPartitionsResult,
+    AddPartitionsToTransaction,
+    DescribedTransaction,
+    EndTransaction,
+    EndTransactionResult,
+    ListedTransaction,
+    ListTransactions,
+    TransactionalProducer,
+)
+from logstore.broker.transactions.transaction import Producer
 from logstore.errors import LogstoreError
+from logstore.format.names import TRANSACTIONS_TOPIC
 from logstore.logdir.directory import LogDirectory
+from logstore.model import TopicPartition
 
 T = TypeVar("T")
 
@@ -94,9 +112,11 @@ class LocalBroker:
         """The offsets that groups have committed."""
         self.requests = RequestCounts()
         """The requests that were answered."""
+        self._storage = TopicStorage(self.committed, directory.context.scheduler)
         self._groups: GroupCoordinator | None = None
+        self._transactions: TransactionCoordinator | None = None
         self._lock = threading.Lock()
-        """Guards the making of the coordinator, which reads the groups that are stored."""
+        """Guards the making of the coordinators, which read what is stored."""
 
     def _empty_since(self, group_id: str) -> int | None:
         return NO_GROUP if self._groups is None else self._groups.empty_since(group_id)
@@ -122,19 +142,53 @@ class LocalBroker:
         if self._groups is None:
             with self._lock:
                 if self._groups is None:
-                    self._groups = open_coordinator(self.committed)
+                    self._groups = open_coordinator(self.committed, self._storage)
         return self._groups
 
+    def _transaction_coordinator(self) -> TransactionCoordinator:
+        """
+        Raises:
+            LogstoreError: the transactions cannot be read.
+        """
+        if self._transactions is None:
+            with self._lock:
+                if self._transactions is None:
+                    self._transactions = open_transactions(self._directory, self._new_producer_id)
+        return self._transactions
+
+    def finish_transactions(self) -> None:
+        """Go on with what the last process has left: transactions that were to be ended get their markers.
+
+        Raises:
+            LogstoreError: the transactions cannot be read.
+        """
+        if TRANSACTIONS_TOPIC in self._directory.topic_names():
+            self._transaction_coordinator()
+
     def close(self) -> None:
-        """Answer what waits in groups. The directory is closed by its owner."""
+        """Store what has changed in groups, and answer what waits in them and in transactions. The directory
+        is closed by its owner."""
         if self._groups is not None:
+            self._storage.write_all()
             self._groups.close()
+        if self._transactions is not None:
+            self._transactions.close()
 
     # Records
 
     @counted(of_partitions)
     def produce(self, request: ProduceRequest) -> Pending[ProduceResult]:
-        return produce(self._directory, request)
+        return produce(self._directory, request, self._let)
+
+    @contextmanager
+    def _let(self, producer: TransactionalProducer, partition: TopicPartition) -> Iterator[ErrorCode]:
+        try:
+            coordinator = self._transaction_coordinator()
+        except LogstoreError as error:
+            yield code_of(error)
+            return
+        with coordinator.writing(producer, partition) as code:
+            yield code
 
     @counted(of_partitions)
     def fetch(self, request: FetchRequest) -> Pending[FetchResult]:
@@ -158,8 +212,19 @@ class LocalBroker:
     def init_producer_id(self, request: InitProducerIdRequest) -> Pending[InitProducerIdResult]:
         """The id is drawn at random from 62 bits. Kafka's brokers count theirs up from 0: an id of theirs, in
         a directory that goes from one to the other, is never given a second time here."""
-        producer_id = self._directory.context.random.getrandbits(_PRODUCER_ID_BITS)
-        return Answered(InitProducerIdResult(ErrorCode.NONE, producer_id, 0))
+        if request.transactional_id is None:
+            return Answered(InitProducerIdResult(ErrorCode.NONE, self._new_producer_id(), 0))
+        name, timeout_ms = request.transactional_id, request.transaction_timeout_ms
+        asks = Producer(request.producer_id, request.producer_epoch)
+        return self._ask_transactions(
+            lambda transactions, done: transactions.init_producer_id(
+                name, timeout_ms, asks, lambda found: done(InitProducerIdResult(found[0], *found[1]))
+            ),
+            InitProducerIdResult,
+        )
+
+    def _new_producer_id(self) -> int:
+        return self._directory.context.random.getrandbits(_PRODUCER_ID_BITS)
 
     # Topics
 
@@ -187,10 +252,62 @@ class LocalBroker:
     def alter_configs(self, request: AlterConfigsRequest) -> Pending[TopicsResult]:
         return Answered(alter_configs(self._directory, request))
 
+    # Transactions
+
+    @counted(of_added)
+    def add_partitions_to_transaction(
+        self, request: AddPartitionsToTransaction
+    ) -> Pending[AddPartitionsResult]:
+        return self._ask_transactions(
+            lambda transactions, done: transactions.add_partitions(request, done),
+            lambda code: AddPartitionsResult(dict.fromkeys(request.partitions, code)),
+        )
+
+    @counted(of_code)
+    def add_offsets_to_transaction(self, request: AddOffsetsToTransaction) -> Pending[ErrorCode]:
+        partition = self.committed.partition_for(request.group)
+        adds = AddPartitionsToTransaction(request.producer, (partition,))
+        return self._ask_transactions(
+            lambda transactions, done: transactions.add_partitions(
+                adds, lambda result: done(result.errors[partition])
+            ),
+            lambda code: code,
+        )
+
+    @counted(of_result)
+    def end_transaction(self, request: EndTransaction) -> Pending[EndTransactionResult]:
+        return self._ask_transactions(
+            lambda transactions, done: transactions.end(request, done), EndTransactionResult
+        )
+
+    @counted(of_none)
+    def list_transactions(self, request: ListTransactions) -> Pending[tuple[ListedTransaction, ...]]:
+        return self._ask_transactions(
+            lambda transactions, done: done(transactions.find(request)), lambda _: ()
+        )
+
+    @counted(of_each)
+    def describe_transactions(
+        self, transactional_ids: tuple[str, ...]
+    ) -> Pending[tuple[DescribedTransaction, ...]]:
+        return self._ask_transactions(
+            lambda transactions, done: done(tuple(map(transactions.describe, transactional_ids))),
+            lambda code: tuple(DescribedTransaction(code, each) for each in transactional_ids),
+        )
+
     # Groups
 
     @counted(of_result)
     def offset_commit(self, request: OffsetCommitRequest) -> Pending[OffsetCommitResult]:
+        if request.transaction is None:
+            return self._offset_commit(request)
+        partition = self.committed.partition_for(request.group)
+        with self._let(request.transaction, partition) as code:
+            if code is ErrorCode.NONE:
+                return self._offset_commit(request)
+        return Answered(OffsetCommitResult(dict.fromkeys(request.offsets, code)))
+
+    def _offset_commit(self, request: OffsetCommitRequest) -> Pending[OffsetCommitResult]:
         try:
             code = self._coordinator().check_commit(
                 request.group, request.generation, request.member_id, request.instance_id
@@ -238,6 +355,20 @@ class LocalBroker:
             lambda groups, done: groups.delete_groups(group_ids, done),
             lambda code: dict.fromkeys(group_ids, code),
         )
+
+    def _ask_transactions(
+        self,
+        ask: Callable[[TransactionCoordinator, Callable[[T], object]], object],
+        refusal: Callable[[ErrorCode], T],
+    ) -> Pending[T]:
+        """The same of transactions."""
+        try:
+            coordinator = self._transaction_coordinator()
+        except LogstoreError as error:
+            return Answered(refusal(code_of(error)))
+        promise: Promise[T] = Promise()
+        ask(coordinator, promise.complete)
+        return promise
 
     def _promise(
         self,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import code_of
@@ -16,25 +18,32 @@ from logstore.broker.requests import (
     ProduceRequest,
     ProduceResult,
 )
+from logstore.broker.transactions.requests import TransactionalProducer
 from logstore.config import TopicConfig
-from logstore.errors import LogstoreError
+from logstore.errors import LogstoreError, OutOfOrderError
+from logstore.format.header import ATTRIBUTES_POSITION, HEADER_BYTES, TRANSACTIONAL_BIT, decode_header
 from logstore.logdir.directory import LogDirectory
-from logstore.model import Isolation
+from logstore.model import Bytes, Isolation, TopicPartition
 from logstore.partition.log import Log
 from logstore.schedule import Task
 
+Let = Callable[[TransactionalProducer, TopicPartition], AbstractContextManager[ErrorCode]]
+"""Says whether a batch of a transaction may be appended, inside of the block."""
 
-def produce(directory: LogDirectory, request: ProduceRequest) -> Pending[ProduceResult]:
+
+def produce(directory: LogDirectory, request: ProduceRequest, let: Let) -> Pending[ProduceResult]:
     """Append the batches in their order, in this thread. With ``ACKS_ALL`` the result waits for them to be
-    durable: one flush of a log serves all who wait for it."""
+    durable: one flush of a log serves all who wait for it. Batches of a transaction become durable with its
+    end. ``let`` decides on them."""
     if request.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
         return Answered(_refused(request, f"acks is {request.acks}; it must be 0, 1 or -1 (all)"))
     outcomes = []
     waits: list[tuple[int, Log, int]] = []
     for number, each in enumerate(request.partitions):
-        outcome, log, next_offset = _append(directory, each)
+        outcome, log, next_offset = _append_as(directory, request.transactional_id, each, let)
         outcomes.append(outcome)
-        if log is not None and request.acks == ACKS_ALL and log.config.acks_all_durable:
+        is_waiting = request.acks == ACKS_ALL and request.transactional_id is None
+        if log is not None and is_waiting and log.config.acks_all_durable:
             waits.append((number, log, next_offset))
     if not waits:
         return Answered(ProduceResult(tuple(outcomes)))
@@ -48,13 +57,47 @@ def _refused(request: ProduceRequest, why: str) -> ProduceResult:
     )
 
 
-def _append(directory: LogDirectory, wanted: ProducePartition) -> tuple[ProducedPartition, Log | None, int]:
-    """What became of one batch; and if it is in the log, the log and the offset behind it."""
+_Appended = tuple[ProducedPartition, Log | None, int]
+"""What became of one batch; and if it is in the log, the log and an offset behind it."""
+
+
+def _append_as(
+    directory: LogDirectory, transactional_id: str | None, wanted: ProducePartition, let: Let
+) -> _Appended:
+    """A batch of a transaction goes in only while that is open, and has the partition (KIP-890)."""
+    producer = _transactional_producer(wanted.data)
+    if producer is None:
+        return _append(directory, wanted)
+    if transactional_id is None:
+        why = "a batch of a transaction, in a request without a transactional id"
+        return ProducedPartition(wanted.partition, ErrorCode.INVALID_TXN_STATE, message=why), None, -1
+    with let(TransactionalProducer(transactional_id, *producer), wanted.partition) as code:
+        if code is ErrorCode.NONE:
+            return _append(directory, wanted)
+    why = f"the transaction of {transactional_id!r} does not take it now"
+    return ProducedPartition(wanted.partition, code, message=why), None, -1
+
+
+def _transactional_producer(data: Bytes) -> tuple[int, int] | None:
+    """The producer's id and epoch, if the batch is of a transaction. What is no batch, the log refuses."""
+    if len(data) < HEADER_BYTES or not data[ATTRIBUTES_POSITION + 1] & TRANSACTIONAL_BIT:
+        return None
+    try:
+        header = decode_header(data)
+    except LogstoreError:
+        return None
+    return (header.producer_id, header.producer_epoch) if header.is_transactional else None
+
+
+def _append(directory: LogDirectory, wanted: ProducePartition) -> _Appended:
     partition = wanted.partition
     try:
         log = directory.log(partition)
         result = log.append_batch(wanted.data)
     except LogstoreError as error:
+        if isinstance(error, OutOfOrderError) and error.was_appended:
+            code = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+            return ProducedPartition(partition, code, message=str(error)), log, log.log_end_offset
         return ProducedPartition(partition, code_of(error), message=str(error)), None, -1
     if result is None:
         why = "the request has no whole batch for it"

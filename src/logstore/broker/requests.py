@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from logstore.broker.codes import ErrorCode
+from logstore.broker.transactions.requests import TransactionalProducer
 from logstore.model import Bytes, Isolation, OffsetAndMetadata, TopicPartition
 
 ACKS_NONE: Final = 0
@@ -46,6 +47,8 @@ class ProduceRequest(NamedTuple):
     timeout_ms: int
     """How long ``ACKS_ALL`` may wait."""
     partitions: tuple[ProducePartition, ...]
+    transactional_id: str | None = None
+    """Of the producer, if the batches are part of its transaction."""
 
 
 class ProducedPartition(NamedTuple):
@@ -339,7 +342,15 @@ class AlterConfigsRequest(NamedTuple):
 
 
 class InitProducerIdRequest(NamedTuple):
-    """An id for an idempotent producer (KIP-98)."""
+    """An id for an idempotent producer, or the next epoch for a transactional one (KIP-98). The latter's open
+    transaction is aborted, and an older producer with its transactional id is shut out."""
+
+    transactional_id: str | None = None
+    transaction_timeout_ms: int = -1
+    """After so long an open transaction is aborted."""
+    producer_id: int = -1
+    """Of a producer that goes on (KIP-360); -1 of one that starts."""
+    producer_epoch: int = -1
 
 
 class InitProducerIdResult(NamedTuple):
@@ -363,6 +374,8 @@ class OffsetCommitRequest(NamedTuple):
     """The member's; -1 with an empty member id for those that are no members."""
     member_id: str = ""
     instance_id: str | None = None
+    transaction: TransactionalProducer | None = None
+    """They are part of this producer's transaction, and count when it is committed (TxnOffsetCommit)."""
 
 
 class OffsetCommitResult(NamedTuple):

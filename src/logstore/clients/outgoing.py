@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from logstore.errors import LogstoreError, RetriableError
 from logstore.format.batch import decode_batch, reseal_batch
 from logstore.format.gathered import RowRules
-from logstore.format.header import BatchHeader, decode_header
+from logstore.format.header import TRANSACTIONAL_BIT, BatchHeader, decode_header
 from logstore.format.loops import GatheredRows
 from logstore.model import ProducerIdentity, TopicPartition
 from logstore.warning import warn
@@ -29,7 +29,8 @@ class Delivered(NamedTuple):
     topic: str
     partition: int
     offset: int
-    """-1 if the broker was not asked (``acks=0``)."""
+    """-1 if the broker was not asked (``acks=0``), or has had the record and no longer knows where it is: it
+    was sent again after the log had been reopened."""
     timestamp_ms: int
 
 
@@ -94,9 +95,11 @@ class OutgoingBatch:
         """Put the producer's id, epoch and sequence into the header."""
         header: BatchHeader = decode_header(self.data)
         self.producer = producer
+        attributes = header.attributes & ~TRANSACTIONAL_BIT
         reseal_batch(
             self.data,
             header._replace(
+                attributes=attributes | (TRANSACTIONAL_BIT if producer.transactional else 0),
                 producer_id=producer.producer_id,
                 producer_epoch=producer.producer_epoch,
                 base_sequence=producer.base_sequence,

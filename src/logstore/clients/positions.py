@@ -5,10 +5,14 @@ Values only: no broker, no clock, no thread.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator
 
+from logstore.broker.requests import FetchedPartition
+from logstore.clients.offsets import PartitionName, check_partition
+from logstore.clients.received import ReceivedRecords
+from logstore.errors import CorruptionError, UsageError
 from logstore.model import Record, TopicPartition
+from logstore.serializing import SerializedRecord
 
 NO_POSITION = -1
 """Not known yet: it is looked up before the first fetch."""
@@ -18,7 +22,9 @@ class Position:
     """One partition."""
 
     __slots__ = (
-        "_waiting",
+        "_received",
+        "_rest",
+        "_taken",
         "fetch_offset",
         "is_paused",
         "offset",
@@ -35,44 +41,63 @@ class Position:
         self.is_paused = False
         self.seek_count = 0
         """Changes when records that were taken are no longer what comes next."""
-        self._waiting: deque[list[Record]] = deque()
+        self._received: ReceivedRecords | None = None
+        """What was fetched and not decoded yet."""
+        self._rest: list[Record] = []
+        """What was decoded and not given out."""
+        self._taken: list[Record] = []
+        """What was given out last."""
 
     def seek(self, offset: int) -> None:
         """Go on from there. What was fetched is fetched again."""
         self.offset = self.fetch_offset = offset
         self.seek_count += 1
-        self._waiting.clear()
+        self._received, self._rest, self._taken = None, [], []
 
-    def put(self, records: Iterable[list[Record]], fetch_offset: int) -> None:
-        """Keep what was fetched up to ``fetch_offset``. If getting a list raises, those before it are kept,
-        and the next fetch begins behind them."""
-        for found in records:
-            self._waiting.append(found)
-            self.fetch_offset = found[-1].offset + 1
-        self.fetch_offset = fetch_offset
-        if not self._waiting:
-            self.offset = fetch_offset
+    def put(self, fetched: FetchedPartition) -> bool:
+        """Keep what was fetched at ``fetch_offset``. Returns whether that goes anywhere."""
+        has_moved = fetched.next_offset > self.fetch_offset
+        if fetched.data:
+            self._received = ReceivedRecords(fetched, self.fetch_offset)
+        elif not self._rest:
+            self.offset = fetched.next_offset
+        self.fetch_offset = fetched.next_offset
+        return has_moved
 
     @property
     def has_records(self) -> bool:
-        """Whether something waits to be given out."""
-        return bool(self._waiting)
+        """Whether something waits that may hold records."""
+        return bool(self._rest) or self._received is not None
 
     def take(self, most: int) -> list[Record]:
-        """At most so many records, which count as given out."""
-        found = self._waiting.popleft()
+        """At most so many records, which count as given out. None, if what waited holds none.
+
+        Raises:
+            CorruptionError: the next batch is damaged. The position stays, and it is fetched again.
+        """
+        found, self._rest = self._rest or self._decoded(), []
         if len(found) > most:
-            self._waiting.appendleft(found[most:])
-            found = found[:most]
-        self.offset = found[-1].offset + 1
-        if not self._waiting:
-            self.offset = self.fetch_offset
+            found, self._rest = found[:most], found[most:]
+        if self._received is not None and self._received.is_over:
+            self._received = None
+        self._taken = found
+        self.offset = found[-1].offset + 1 if self.has_records else self.fetch_offset
         return found
 
-    def give_back(self, records: list[Record]) -> None:
-        """Records that were taken, and that nobody has used: they come again."""
-        self.offset = records[0].offset
-        self._waiting.appendleft(records)
+    def _decoded(self) -> list[Record]:
+        assert self._received is not None
+        try:
+            return self._received.next()
+        except CorruptionError:
+            self.seek(self.offset)
+            raise
+
+    def give_back(self, offset: int = 0) -> None:
+        """Of the records that were taken last, those from an offset on come again."""
+        back = [record for record in self._taken if record.offset >= offset]
+        if back:
+            self.offset = back[0].offset
+            self._rest, self._taken = back + self._rest, self._taken[: -len(back)]
 
 
 class Positions:
@@ -96,6 +121,27 @@ class Positions:
         """The position in a partition that the consumer has."""
         return self._all.get(partition)
 
+    def of(self, partition: PartitionName) -> Position:
+        """The position in a partition that a caller names.
+
+        Raises:
+            UsageError: the consumer does not have it.
+        """
+        name = check_partition(partition)
+        position = self._all.get(name)
+        if position is None:
+            have = ", ".join(map(str, sorted(self._all)[:8])) or "none"
+            raise UsageError(f"the consumer does not read {name}; it reads {have}")
+        return position
+
+    def named(self, partitions: Iterable[PartitionName]) -> list[Position]:
+        """The positions in partitions that a caller names; all, if none is named.
+
+        Raises:
+            UsageError: the consumer does not have one of them.
+        """
+        return [self.of(each) for each in partitions] or list(self)
+
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:
         """Those that the consumer has."""
@@ -116,3 +162,14 @@ class Positions:
     def with_records(self) -> Position | None:
         """The first of which something waits, and that is not paused."""
         return next((each for each in self if each.has_records and not each.is_paused), None)
+
+
+def partition_of(record: Record | SerializedRecord) -> TopicPartition:
+    """Where a record was read.
+
+    Raises:
+        UsageError: it does not say.
+    """
+    if record.topic is None or record.partition is None:
+        raise UsageError("the record does not say of which partition it is; commit a mapping of offsets")
+    return TopicPartition(record.topic, record.partition)

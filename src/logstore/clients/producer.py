@@ -8,7 +8,7 @@ Full batches are sent by the thread that fills them. With a clock set by hand th
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,9 +20,12 @@ from logstore.broker.pending import wait_for
 from logstore.broker.requests import DescribeConfigsRequest, MetadataRequest
 from logstore.clients.accumulator import Accumulator, PartitionQueue, TopicQueues
 from logstore.clients.counts import ProducerCounts
+from logstore.clients.interceptors import Departure, ProducerInterceptor, ProducerRecord
 from logstore.clients.outgoing import OnDelivery, Sent
 from logstore.clients.sender import Sender
 from logstore.clients.settings import ProducerConfig
+from logstore.clients.transacting import RunBackground, Transacting
+from logstore.clients.transaction import Transaction
 from logstore.clock import Clock, SystemClock
 from logstore.config import TopicConfig
 from logstore.errors import (
@@ -33,8 +36,9 @@ from logstore.errors import (
 )
 from logstore.files import ForkFlag
 from logstore.format.loops import partition_for_key
-from logstore.model import BoundToProcess, Bytes, Moment
+from logstore.model import BoundToProcess, Moment
 from logstore.partition.encoding.rows import check_payload
+from logstore.serializing import EncoderChoice
 
 Partitioner = Callable[[str, bytes | None, bytes | None, int], int]
 """Topic, key, value and the number of partitions -> a partition."""
@@ -56,9 +60,20 @@ class Producer(BoundToProcess):
         config: ProducerConfig | None = None,
         clock: Clock | None = None,
         partitioner: Partitioner | None = None,
+        key_serializer: EncoderChoice | None = None,
+        value_serializer: EncoderChoice | None = None,
+        interceptors: Iterable[ProducerInterceptor] = (),
+        run_background: RunBackground | None = None,
     ) -> None:
+        """``run_background``: for a broker whose clock is set by hand.
+
+        Raises:
+            LogstoreError: the coordinator refuses the transactional id.
+        """
         if partitioner is not None:
             check_callable(partitioner, "partitioner")
+        departure = Departure(key_serializer, value_serializer, interceptors)
+        self._departure = departure if departure.is_needed else None
         self.config = config or ProducerConfig()
         """The settings."""
         self._broker = broker
@@ -69,23 +84,31 @@ class Producer(BoundToProcess):
         self._topics = self._accumulator.topics
         self._given_now_ms = self._accumulator.given_now_ms
         self._changed = threading.Event()
+        wake, name = self._changed.set, self.config.transactional_id
+        self._transacting = (
+            None
+            if name is None
+            else Transacting(broker, name, self.config, self._clock, wake, run_background)
+        )
         self.counts = ProducerCounts(self._accumulator.used_bytes)
         """What it has sent."""
         self._sender = Sender(
-            broker, self._accumulator, self.config, self._clock, self._changed.set, self.counts
+            broker, self._accumulator, self.config, self._clock, wake, self.counts, self._transacting
         )
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._is_closed = False
+        if self._transacting is not None:
+            self._transacting.start()
 
     # Sending
 
     def send(
         self,
         topic: str,
-        value: Bytes | None,
+        value: Any,
         *,
-        key: Bytes | None = None,
+        key: Any = None,
         partition: int | None = None,
         headers: Any = (),
         timestamp_ms: Moment | None = None,
@@ -98,8 +121,8 @@ class Producer(BoundToProcess):
 
         Args:
             topic: an existing topic.
-            value: bytes, or None for a tombstone.
-            key: bytes, or None (not in a compacted topic).
+            value: bytes, or what the value serializer takes; None for a tombstone.
+            key: bytes, or what the key serializer takes; or None (not in a compacted topic).
             partition: its number; by default the key, or the producer's partitioner, decides.
             headers: pairs of str and bytes or None, or a mapping.
             timestamp_ms: milliseconds since the epoch, or a datetime with its time zone; default now.
@@ -114,8 +137,16 @@ class Producer(BoundToProcess):
             InvalidRecordError, InvalidTimestampError, RecordTooLargeError: the record is refused. Nothing was
                 sent.
             RetriableError: ``buffer_memory`` was used up for ``max_block_ms``.
+            InvalidTransactionStateError: the producer has a transactional id, and no transaction is open.
             ClosedError, ForkedError: the producer cannot be used.
+            Exception: what an interceptor raises. Nothing was sent.
         """
+        if self._departure is not None:
+            self._fork_flag.check_usable("the producer", is_closed=self._is_closed)
+            given = ProducerRecord(topic, value, key, partition, headers, timestamp_ms)
+            topic, value, key, partition, headers, timestamp_ms = self._departure.prepare(given)
+        if self._transacting is not None:
+            self._transacting.check_mine()
         queues = self._topics.get(topic)
         if queues is None or self._partitioner is not None or self._is_closed or self._fork_flag.is_forked:
             queues = self._queues_of(topic)
@@ -200,6 +231,42 @@ class Producer(BoundToProcess):
         held = [each.leader_id >= 0 for each in metadata.partitions]
         return self._accumulator.add_topic(topic, held, config)
 
+    # Transactions
+
+    def transaction(self) -> Transaction:
+        """All or nothing: what is sent inside of the ``with`` statement counts when it is left, in all topics
+        and partitions; after an exception nothing of it does (KIP-98). ``docs/transactions.md`` says more.
+
+        ::
+
+            with store.producer(transactional_id="billing-1") as producer:
+                with producer.transaction() as transaction:
+                    producer.send("invoices", b"...")
+                    transaction.commit_offsets(consumer)
+
+        Raises:
+            UsageError: the producer has no transactional id.
+            ClosedError, ForkedError: the producer cannot be used.
+        """
+        self._fork_flag.check_usable("the producer", is_closed=self._is_closed)
+        if self._transacting is None:
+            raise UsageError(
+                "the producer has no transactional id: store.producer(transactional_id='billing-1')"
+            )
+        return Transaction(self._transacting, self._deliver)
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether another producer has taken the transactional id, or the time of a transaction was up:
+        nothing more can be sent."""
+        return self._transacting is not None and self._transacting.is_fenced
+
+    def _deliver(self) -> None:
+        """Flush. With a clock set by hand, what is not delivered at once is an error."""
+        self.flush()
+        if self._accumulator.undelivered_count and self._thread is None:
+            raise RetriableError("records of the transaction are not delivered yet; call run_due()")
+
     # The thread
 
     def _tell_sender(self) -> None:
@@ -279,7 +346,7 @@ class Producer(BoundToProcess):
             ]
 
     def close(self, timeout: float | None = None) -> None:
-        """Deliver what was sent, and take no more. You may call it again.
+        """Deliver what was sent, and take no more. An open transaction is aborted. You may call it again.
 
         Raises:
             LogstoreError, RetriableError, UsageError: as :meth:`flush`. The producer is closed all the same.
@@ -289,6 +356,8 @@ class Producer(BoundToProcess):
             return
         try:
             self.flush(timeout)
+            if self._transacting is not None and self._transacting.is_open:
+                self._transacting.end(committed=False)
         finally:
             self._is_closed = True
             self._accumulator.close()

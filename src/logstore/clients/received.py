@@ -1,71 +1,135 @@
 """Fetched bytes to records: what a consumer does with whole batches.
 
 Every batch's checksum is checked again here, where the bytes have arrived. Control records, the records of
-aborted transactions, and those below the offset that was asked for are left out.
+aborted transactions, and those below the offset that was asked for are left out. As in
+:mod:`~logstore.partition.reading.records`, compiled code takes runs of ordinary batches, and stops in front
+of any other; the walk here takes that one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from logstore.broker.requests import FetchedPartition
 from logstore.errors import CorruptionError
-from logstore.format.header import check_batch, decode_header
+from logstore.format.header import BatchHeader, check_batch, decode_header
 from logstore.format.loops import read_run
 from logstore.model import Record
 from logstore.partition.reading.records import RUN_BYTES, AbortedFilter, FoundBatch
 
-_NO_END: Final = 2**63 - 1
+NO_END: Final = 2**63 - 1
 
 
-def received_records(fetched: FetchedPartition, start: int) -> Iterator[list[Record]]:
-    """The records from ``start`` on, in lists that are not empty. Cost: compiled 0.05 µs per record of 100
-    bytes.
+class ReceivedBatches:
+    """A walk over the batches of one answer."""
 
-    Raises:
-        CorruptionError: while iterating: a batch is damaged; names the partition and the batch's offsets.
-    """
-    data = fetched.data if type(fetched.data) is bytes else bytes(fetched.data)
-    aborted = AbortedFilter(fetched.aborted)
-    partition = fetched.partition
-    position, previous_last = 0, -1
-    while position < len(data):
-        if read_run is not None:
-            found, position, previous_last, _ = read_run(
-                data,
-                position,
-                previous_last,
-                _NO_END,
-                start,
-                _NO_END,
-                RUN_BYTES,
-                aborted.has_any,
-                False,
-                partition,
-            )
-            if found:
-                yield found
-                continue
-            if position == len(data):
-                return
-        batch = _batch_at(data, position, fetched)
-        position += batch.header.size_bytes
-        previous_last = batch.header.last_offset
-        if previous_last < start or aborted.hides(batch.header, batch) or batch.header.is_control:
-            continue
-        records = batch.decode()
-        if batch.header.base_offset < start:
-            records = [record for record in records if record.offset >= start]
-        if records:
-            yield records
+    __slots__ = ("aborted", "at", "data", "partition", "previous_last", "start")
+
+    def __init__(self, fetched: FetchedPartition, start: int) -> None:
+        self.data = fetched.data if type(fetched.data) is bytes else bytes(fetched.data)
+        self.partition = fetched.partition
+        self.start = start
+        """Records below are left out."""
+        self.aborted = AbortedFilter(fetched.aborted)
+        self.at = 0
+        """Where the next batch begins."""
+        self.previous_last = -1
+        """The last offset of the batch before it."""
+
+    @property
+    def is_over(self) -> bool:
+        return self.at >= len(self.data)
+
+    def next_batch(self) -> FoundBatch | None:
+        """The next batch of which a reader sees something, checked; None if there is none.
+
+        Raises:
+            CorruptionError: a batch is damaged; names the partition and the batch's offsets.
+        """
+        while not self.is_over:
+            found = self._found()
+            if not self._is_hidden(found):
+                self._pass(found.header)
+                return found
+            self._pass(found.header)
+        return None
+
+    def skip_hidden(self) -> None:
+        """Pass the next batches of which a reader sees nothing. Damage is left to :meth:`next_batch`."""
+        try:
+            while not self.is_over:
+                found = self._found()
+                if not self._is_hidden(found):
+                    return
+                self._pass(found.header)
+        except CorruptionError:
+            return
+
+    def _is_hidden(self, found: FoundBatch) -> bool:
+        header = found.header
+        is_aborted = self.aborted.hides(header, found)
+        return header.last_offset < self.start or is_aborted or header.is_control or not header.record_count
+
+    def _pass(self, header: BatchHeader) -> None:
+        self.at += header.size_bytes
+        self.previous_last = header.last_offset
+
+    def _found(self) -> FoundBatch:
+        name = f"what was fetched of {self.partition}"
+        try:
+            header = decode_header(self.data, self.at)
+            check_batch(self.data, self.at, header)
+        except CorruptionError as error:
+            raise error.located(name) from None
+        return FoundBatch(self.data, self.at, header, name, 0, self.partition)
 
 
-def _batch_at(data: bytes, position: int, fetched: FetchedPartition) -> FoundBatch:
-    name = f"what was fetched of {fetched.partition}"
-    try:
-        header = decode_header(data, position)
-        check_batch(data, position, header)
-    except CorruptionError as error:
-        raise error.located(name) from None
-    return FoundBatch(data, position, header, name, 0, fetched.partition)
+class ReceivedRecords:
+    """The records of one answer, from an offset on. Cost: compiled 0.05 µs per record of 100 bytes."""
+
+    __slots__ = ("_batches",)
+
+    def __init__(self, fetched: FetchedPartition, start: int) -> None:
+        self._batches = ReceivedBatches(fetched, start)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no record is left."""
+        return self._batches.is_over
+
+    def next(self) -> list[Record]:
+        """The next records, at least one; none if it is over.
+
+        Raises:
+            CorruptionError: a batch is damaged; names the partition and the batch's offsets.
+        """
+        records = self._next()
+        self._batches.skip_hidden()
+        return records
+
+    def _next(self) -> list[Record]:
+        batches = self._batches
+        found: list[Record]
+        while not batches.is_over:
+            if read_run is not None:
+                found, batches.at, batches.previous_last, _ = read_run(
+                    batches.data,
+                    batches.at,
+                    batches.previous_last,
+                    NO_END,
+                    batches.start,
+                    NO_END,
+                    RUN_BYTES,
+                    batches.aborted.has_any,
+                    False,
+                    batches.partition,
+                )
+                if found:
+                    return found
+            batch = batches.next_batch()
+            if batch is None:
+                break
+            records = batch.decode_within(batches.start, NO_END)
+            if records:
+                return records
+        return []

@@ -35,6 +35,7 @@ from logstore.clients.accumulator import NEVER_MS, Accumulator, PartitionQueue
 from logstore.clients.counts import ProducerCounts
 from logstore.clients.outgoing import OutgoingBatch
 from logstore.clients.settings import ProducerConfig
+from logstore.clients.transacting import Transacting
 from logstore.clock import Clock
 from logstore.errors import LogstoreError, RetriableError
 from logstore.model import ProducerIdentity
@@ -64,6 +65,7 @@ class Sender:
         clock: Clock,
         wake: Callable[[], object],
         counts: ProducerCounts,
+        transacting: Transacting | None = None,
     ) -> None:
         """``wake`` is called when it is worth driving: from any thread, maybe under a log's lock."""
         self._broker = broker
@@ -72,6 +74,7 @@ class Sender:
         self._clock = clock
         self._wake = wake
         self._counts = counts
+        self._transacting = transacting
         self._driving = threading.Lock()
         self._driver: int | None = None
         self._must_look = False
@@ -155,13 +158,20 @@ class Sender:
             self._retrying.append(queue)
 
     def _produce(self, queue: PartitionQueue, batch: OutgoingBatch, now_ms: int) -> None:
+        transacting = self._transacting
         if queue.identity is not None and batch.producer is None:
-            batch.stamp(ProducerIdentity(*queue.identity, queue.next_sequence))
+            is_transactional = transacting is not None
+            batch.stamp(ProducerIdentity(*queue.identity, queue.next_sequence, is_transactional))
             queue.next_sequence = (queue.next_sequence + batch.record_count) % _SEQUENCE_COUNT
         batch.attempts += 1
         self._counts.retry_count += batch.attempts > 1
         partition = ProducePartition(batch.partition, batch.data)
-        request = ProduceRequest(self._config.required_acks, self._config.request_timeout_ms, (partition,))
+        request = ProduceRequest(
+            self._config.required_acks,
+            self._config.request_timeout_ms,
+            (partition,),
+            None if transacting is None else transacting.name,
+        )
         pending = self._broker.produce(request)
         result = pending.poll()
         if result is None:
@@ -186,7 +196,7 @@ class Sender:
         self, queue: PartitionQueue, batch: OutgoingBatch, outcome: ProducedPartition, now_ms: int
     ) -> None:
         queue.in_flight.remove(batch)
-        if outcome.error is ErrorCode.NONE:
+        if outcome.error in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             queue.retry_at_ms = -1 if not queue.in_flight else queue.retry_at_ms
             base_offset = -1 if self._config.required_acks == ACKS_NONE else outcome.base_offset
             self._counts.note_delivered(batch.record_count, len(batch.data), now_ms - batch.created_ms)
@@ -201,12 +211,12 @@ class Sender:
                 queue.identity, queue.next_sequence = None, -1  # another than the first
         else:
             what = outcome.message or outcome.error.name
-            self._note_failed(batch, error_of(outcome.error, f"{batch.partition}: {what}"))
+            self._note_failed(batch, error_of(outcome.error, f"{batch.partition}: {what}"), outcome.error)
         if queue.closed:
             self._look_again(queue)
 
     def _may_retry(self, batch: OutgoingBatch, error: ErrorCode, now_ms: int) -> bool:
-        is_gap = error in _GAPS and batch.producer is not None
+        is_gap = error in _GAPS and batch.producer is not None and self._transacting is None
         return (
             (error in RETRIABLE or is_gap)
             and batch.attempts <= self._config.retries
@@ -227,7 +237,11 @@ class Sender:
             queue.closed.remove(batch)
         self._note_failed(batch, error)
 
-    def _note_failed(self, batch: OutgoingBatch, error: LogstoreError) -> None:
+    def _note_failed(
+        self, batch: OutgoingBatch, error: LogstoreError, code: ErrorCode = ErrorCode.NONE
+    ) -> None:
+        if self._transacting is not None:
+            self._transacting.note_failure(error, code)
         self._failed.append(batch)
         self._counts.failed_record_count += batch.record_count
         batch.fail(error)
@@ -242,6 +256,8 @@ class Sender:
     def _may_stamp(self, queue: PartitionQueue) -> bool:
         """Whether batches of the partition can be stamped and sent. A producer has one id for all of its
         partitions; a partition that begins anew gets another, when everything has come back."""
+        if self._transacting is not None:
+            return self._may_stamp_in_transaction(queue, self._transacting)
         if not self._config.enable_idempotence or queue.identity is not None:
             return True
         if queue.in_flight:
@@ -264,6 +280,24 @@ class Sender:
         if self._first_identity is None:
             self._first_identity = queue.identity
         return True
+
+    def _may_stamp_in_transaction(self, queue: PartitionQueue, transacting: Transacting) -> bool:
+        """A transaction has its own epoch, and its own sequences."""
+        waiting = (each.partition for each in (queue, *self._retrying) if each.closed)
+        if not transacting.let(queue.partition, waiting, self._clock.monotonic_ms()):
+            if transacting.error is not None:
+                self._fail_closed(queue, transacting.error)
+            return False
+        if queue.identity != transacting.identity:
+            queue.identity, queue.next_sequence = transacting.identity, 0
+        return True
+
+    def _fail_closed(self, queue: PartitionQueue, error: LogstoreError) -> None:
+        with self._accumulator.lock:
+            batches = list(queue.closed)
+            queue.closed.clear()
+        for batch in batches:
+            self._note_failed(batch, error)
 
 
 def _has_earlier(queue: PartitionQueue, batch: OutgoingBatch) -> bool:

@@ -20,7 +20,9 @@ _RANGES = (
     ("retries", 0, 2**31 - 1),
     ("retry_backoff_ms", 0, 2**31 - 1),
     ("max_in_flight", 1, 5),
+    ("transaction_timeout_ms", 1, 2**31 - 1),
 )
+_LONGEST_NAME = 32_767
 _CODECS = {"none", "gzip", "snappy", "lz4", "zstd"}
 _ACKS = {
     "all": ACKS_ALL,
@@ -72,10 +74,17 @@ class ProducerConfig(Checked):
     """How often a batch is sent again, within ``delivery_timeout_ms``."""
     retry_backoff_ms: int = 100
     """How long to wait before that."""
+    transactional_id: str | None = None
+    """Send in transactions, under this name. It stays the same when the program starts again, and of the
+    producers that have it only the last one may send (KIP-98)."""
+    transaction_timeout_ms: int = 60_000
+    """After so long an open transaction is aborted. It holds up those who read committed records; the store's
+    ``transaction_max_timeout_ms`` bounds it."""
 
     def __post_init__(self) -> None:
         for setting, low, high in _RANGES:
             check_range(self, setting, low, high)
+        self._check_transactional_id()
         check_choice(self, "compression", _CODECS)
         check_flag(self, "enable_idempotence")
         if type(self.acks) not in (int, str) or self.acks not in _ACKS:
@@ -84,6 +93,19 @@ class ProducerConfig(Checked):
             raise InvalidConfigError(
                 "acks is 0 with enable_idempotence: without an acknowledgement no batch is sent again; "
                 "enable_idempotence=False goes with it"
+            )
+
+    def _check_transactional_id(self) -> None:
+        name = self.transactional_id
+        if name is None:
+            return
+        if not isinstance(name, str) or not 0 < len(name.encode("utf-8", "replace")) <= _LONGEST_NAME:
+            raise InvalidConfigError(
+                f"transactional_id is {shown(name)}; it must be text of 1 to {_LONGEST_NAME} bytes"
+            )
+        if self.enable_idempotence is not True or self.acks not in ("all", -1, "-1"):
+            raise InvalidConfigError(
+                "transactional_id goes with acks='all' and enable_idempotence=True, which are the defaults"
             )
 
     @property

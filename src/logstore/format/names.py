@@ -32,6 +32,8 @@ INTERNAL_PREFIX = "__"
 """The prefix of the topics in which a broker keeps its own state."""
 OFFSETS_TOPIC = "__consumer_offsets"
 """The topic of committed offsets."""
+TRANSACTIONS_TOPIC = "__transaction_state"
+"""The topic of transactions."""
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"

@@ -13,7 +13,7 @@ from logstore.broker.groups.config import GroupConfig
 from logstore.broker.groups.coordinator import GroupCoordinator
 from logstore.broker.groups.requests import Done, GroupProtocol
 from logstore.broker.groups.snapshots import GroupSnapshot
-from logstore.broker.groups.timers import ScheduledTimers
+from logstore.broker.timers import ScheduledTimers
 from logstore.format.messages.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
 from logstore.schedule import Scheduler, Task
 from logstore.testing import ManualClock

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from logstore.broker.groups.timers import Countdown, ScheduledTimers
+from logstore.broker.timers import Countdown, ScheduledTimers
 from logstore.clock import SystemClock
 from logstore.errors import RetriableError
 from logstore.schedule import Scheduler

@@ -6,8 +6,8 @@ import pytest
 
 import logstore
 from logstore.broker.codes import ErrorCode
+from logstore.broker.internal_topic import SEGMENT_BYTES
 from logstore.broker.offsets.committed import CommittedOffsets
-from logstore.broker.offsets.topic import SEGMENT_BYTES
 from logstore.config import TopicConfig
 from logstore.errors import (
     CorruptionError,

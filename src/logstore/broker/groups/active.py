@@ -17,7 +17,7 @@ from logstore.broker.groups.outbox import Outbox
 from logstore.broker.groups.requests import Done, JoinGroup, JoinGroupResult, SyncGroupResult, T
 from logstore.broker.groups.snapshots import GroupSnapshot, GroupStorage
 from logstore.broker.groups.states import ANSWERS, Event, State
-from logstore.broker.groups.timers import Countdown, Timers
+from logstore.broker.timers import Countdown, Timers
 from logstore.warning import warn
 
 _PAUSE_MS: Final = 100

@@ -37,7 +37,7 @@ from logstore.broker.groups.requests import (
 )
 from logstore.broker.groups.snapshots import GroupSnapshot, GroupStorage
 from logstore.broker.groups.states import ANSWERS, State
-from logstore.broker.groups.timers import Timers
+from logstore.broker.timers import Timers
 
 _DEFAULTS: Final = GroupConfig()
 

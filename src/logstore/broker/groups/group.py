@@ -23,7 +23,7 @@ from logstore.broker.groups.requests import (
 from logstore.broker.groups.snapshots import GroupSnapshot, MemberSnapshot
 from logstore.broker.groups.states import Event, State, next_state
 from logstore.broker.groups.subscriptions import decode_all_topics, decode_topics
-from logstore.broker.groups.timers import Countdown
+from logstore.broker.timers import Countdown
 from logstore.format.messages.consumer_protocol import PROTOCOL_TYPE as CONSUMER
 
 

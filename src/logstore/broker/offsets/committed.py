@@ -19,7 +19,7 @@ from logstore.broker.offsets.expiry import (
 )
 from logstore.broker.offsets.partition import OffsetsPartition
 from logstore.broker.offsets.table import OffsetTable, Row
-from logstore.broker.offsets.topic import OffsetsTopic, partition_of
+from logstore.broker.offsets.topic import offsets_topic, partition_of
 from logstore.errors import LogstoreError, RetriableError, UsageError
 from logstore.format.messages.group_records import (
     GroupMetadataValue,
@@ -55,7 +55,7 @@ class CommittedOffsets:
         for it do."""
         self._config = directory.config
         self._context = directory.context
-        self._topic = OffsetsTopic(directory)
+        self._topic = offsets_topic(directory)
         self._empty_since = empty_since
         self._lock = threading.Lock()
         """Guards the list of partitions, and which of them are being loaded, or could not be."""
@@ -75,6 +75,10 @@ class CommittedOffsets:
     def partition_of(self, group: str) -> int:
         """The partition of ``__consumer_offsets`` that has the group's records."""
         return partition_of(group, self._topic.partition_count)
+
+    def partition_for(self, group: str) -> TopicPartition:
+        """The same as a partition of the topic, for a transaction that is to have it."""
+        return TopicPartition(self._topic.name, self.partition_of(group))
 
     def _all(self) -> list[OffsetsPartition]:
         """Those of the topic; none if it is not there."""
@@ -253,11 +257,11 @@ class CommittedOffsets:
         wanted = None if partitions is None else frozenset(partitions)
         removed: list[TopicPartition] = []
 
-        def choose(table: OffsetTable) -> list[bytes]:
+        def choose(table: OffsetTable) -> list[Row]:
             removed.extend(each for each in table.offsets_of(group) if wanted is None or each in wanted)
-            return [encode_offset_key(group, partition) for partition in removed]
+            return [(encode_offset_key(group, partition), None) for partition in removed]
 
-        found.remove(choose, flush=flush)
+        found.change(choose, flush=flush)
         if removed:
             inform("group %r: removed %d committed offsets", group, len(removed))
         return tuple(removed)
@@ -301,21 +305,58 @@ class CommittedOffsets:
     ) -> dict[str, tuple[TopicPartition, ...]]:
         removed: dict[str, tuple[TopicPartition, ...]] = {}
 
-        def choose(table: OffsetTable) -> list[bytes]:
-            keys: list[bytes] = []
+        def choose(table: OffsetTable) -> list[Row]:
+            rows: list[Row] = []
             for group in table.groups_with_offsets():
                 partitions = find(table, group)
                 if partitions:
                     removed[group] = tuple(partitions)
-                    keys += [encode_offset_key(group, partition) for partition in partitions]
-            return keys
+                    rows += [(encode_offset_key(group, partition), None) for partition in partitions]
+            return rows
 
         for partition in self._all():
-            partition.remove(choose)
+            partition.change(choose)
         if removed:
             count = sum(map(len, removed.values()))
             inform("removed %d committed offsets of %d groups: %s", count, len(removed), why)
         return removed
+
+    # After a crash
+
+    def set_back(self, end_of: Callable[[TopicPartition], int | None]) -> None:
+        """Set offsets back that are above the ends of their logs, durably. A power cut may take records that
+        were not flushed and leave the offset behind them. Other records would then come below it, and the
+        group would never read them. So it is called before anything is appended.
+
+        Args:
+            end_of: the log end offset of a partition; None if it is not known.
+
+        Cost: reads what is committed, 6 µs for each offset; an fsync if an offset is set back.
+
+        Raises:
+            CorruptionError, UnsupportedVersionError: the offsets cannot be read.
+            StorageError: the disk refused.
+        """
+
+        def choose(table: OffsetTable) -> list[Row]:
+            rows: list[Row] = []
+            for group in table.groups_with_offsets():
+                for partition, data in table.offsets_of(group).items():
+                    value, end = decode_offset_value(data), end_of(partition)
+                    if end is not None and value.offset > end:
+                        inform(
+                            "group %r: set back from %d to %d, the end of %s",
+                            group,
+                            value.offset,
+                            end,
+                            partition,
+                        )
+                        back = value._replace(offset=end, leader_epoch=_NO_EPOCH)
+                        rows.append((encode_offset_key(group, partition), encode_offset_value(back)))
+            return rows
+
+        for partition in self._all():
+            partition.change(choose, flush=True)
 
     # Groups
 

@@ -14,9 +14,9 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
+from logstore.broker.internal_topic import InternalTopic
 from logstore.broker.offsets.replay import replay
 from logstore.broker.offsets.table import OffsetTable, Row
-from logstore.broker.offsets.topic import OffsetsTopic
 from logstore.clock import Clock
 from logstore.errors import RecordTooLargeError
 from logstore.format.batch import encode_batch
@@ -29,14 +29,14 @@ from logstore.partition.watching.read_only import ReadOnlyLog
 T = TypeVar("T")
 
 _PART_BYTES: Final = 256 * 1024
-"""Tombstones that need not be in one batch are written in batches of about this size."""
+"""Rows that need not be in one batch are written in batches of about this size."""
 _ROW_OVERHEAD_BYTES: Final = 20
 
 
 class OffsetsPartition:
     """One partition, in memory and on disk."""
 
-    def __init__(self, topic: OffsetsTopic, number: int, clock: Clock) -> None:
+    def __init__(self, topic: InternalTopic, number: int, clock: Clock) -> None:
         self._topic = topic
         self._number = number
         self._clock = clock
@@ -96,9 +96,9 @@ class OffsetsPartition:
         if flush:
             log.flush()
 
-    def remove(self, choose: Callable[[OffsetTable], Sequence[bytes]], *, flush: bool = False) -> None:
-        """Append a tombstone for each key that is chosen of the table, which nobody changes meanwhile. In
-        several batches if they are many.
+    def change(self, choose: Callable[[OffsetTable], Sequence[Row]], *, flush: bool = False) -> None:
+        """Append the rows that are chosen of the table, which nobody changes meanwhile. In several batches if
+        they are many.
 
         Raises:
             CorruptionError, UnsupportedVersionError: a record cannot be read.
@@ -107,10 +107,10 @@ class OffsetsPartition:
         log = self._writable_log()
         with self._lock:
             self._follow_locked(log)
-            for part in _parts(choose(self._table)):
-                rows = [(key, None) for key in part]
-                self._append_locked(log, self._encode(log, rows, "tombstones", None), rows)
-        if flush:
+            rows = choose(self._table)
+            for part in _parts(rows):
+                self._append_locked(log, self._encode(log, part, "changes", None), part)
+        if flush and rows:
             log.flush()
 
     def _writable_log(self) -> Log:
@@ -163,14 +163,15 @@ class OffsetsPartition:
         self._log, self._looked_ms = log, now_ms
 
 
-def _parts(keys: Sequence[bytes]) -> Iterable[list[bytes]]:
-    part: list[bytes] = []
+def _parts(rows: Sequence[Row]) -> Iterable[list[Row]]:
+    part: list[Row] = []
     size = 0
-    for key in keys:
+    for row in rows:
+        key, value = row
         if part and size + len(key) > _PART_BYTES:
             yield part
             part, size = [], 0
-        part.append(key)
-        size += len(key) + _ROW_OVERHEAD_BYTES
+        part.append(row)
+        size += len(key) + len(value or b"") + _ROW_OVERHEAD_BYTES
     if part:
         yield part

@@ -19,9 +19,8 @@ from logstore.format.messages.group_records import (
     OFFSET_COMMIT_VALUE,
     OffsetCommitKey,
     decode_key,
-    version_of,
 )
-from logstore.format.messages.message import Message
+from logstore.format.messages.message import Message, version_of
 from logstore.model import Record, TopicPartition
 
 _NOTHING: Final[Mapping[TopicPartition, bytes]] = {}

@@ -9,12 +9,10 @@ Source: Kafka's ``group-coordinator/src/main/resources/common/message``, 3.9 and
 
 from __future__ import annotations
 
-import struct
 from typing import Annotated, Final, NamedTuple
 
-from logstore.errors import CorruptionError
 from logstore.format.messages.fields import NO_UUID, Data, Int32, Int64, String, Uuid, since, tagged, until
-from logstore.format.messages.message import Message, T
+from logstore.format.messages.message import Message, version_of
 from logstore.model import Bytes, TopicPartition
 
 
@@ -83,8 +81,6 @@ OFFSET_VALUE_VERSION_WITH_EXPIRY: Final = 1
 """The only version that has the time of expiry."""
 GROUP_VALUE_VERSION: Final = 3
 
-_VERSION = struct.Struct(">h")
-
 Key = OffsetCommitKey | GroupMetadataKey
 """What a record may be about."""
 
@@ -95,7 +91,7 @@ def encode_offset_key(group: str, partition: TopicPartition) -> bytes:
     Raises:
         UsageError: the group or the topic has more than 32,767 bytes, or is no text.
     """
-    return _with_version(OFFSET_COMMIT_KEY, OffsetCommitKey(group, *partition), OFFSET_KEY_VERSION)
+    return OFFSET_COMMIT_KEY.encode_versioned(OffsetCommitKey(group, *partition), OFFSET_KEY_VERSION)
 
 
 def encode_offset_value(value: OffsetCommitValue) -> bytes:
@@ -106,7 +102,7 @@ def encode_offset_value(value: OffsetCommitValue) -> bytes:
         UsageError: a number does not fit, or the metadata is too long or no text.
     """
     version = OFFSET_VALUE_VERSION if value.expire_timestamp_ms < 0 else OFFSET_VALUE_VERSION_WITH_EXPIRY
-    return _with_version(OFFSET_COMMIT_VALUE, value, version)
+    return OFFSET_COMMIT_VALUE.encode_versioned(value, version)
 
 
 def encode_group_key(group: str) -> bytes:
@@ -115,7 +111,7 @@ def encode_group_key(group: str) -> bytes:
     Raises:
         UsageError: the group has more than 32,767 bytes, or is no text.
     """
-    return _with_version(GROUP_METADATA_KEY, GroupMetadataKey(group), GROUP_KEY_VERSION)
+    return GROUP_METADATA_KEY.encode_versioned(GroupMetadataKey(group), GROUP_KEY_VERSION)
 
 
 def encode_group_value(value: GroupMetadataValue) -> bytes:
@@ -124,7 +120,7 @@ def encode_group_value(value: GroupMetadataValue) -> bytes:
     Raises:
         UsageError: a number or a text does not fit.
     """
-    return _with_version(GROUP_METADATA_VALUE, value, GROUP_VALUE_VERSION)
+    return GROUP_METADATA_VALUE.encode_versioned(value, GROUP_VALUE_VERSION)
 
 
 def decode_key(data: Bytes) -> Key | None:
@@ -135,9 +131,9 @@ def decode_key(data: Bytes) -> Key | None:
     """
     version = version_of(data)
     if version in (0, OFFSET_KEY_VERSION):
-        return OFFSET_COMMIT_KEY.decode(data, version, _VERSION.size)[0]
+        return OFFSET_COMMIT_KEY.decode_versioned(data)
     if version == GROUP_KEY_VERSION:
-        return GROUP_METADATA_KEY.decode(data, version, _VERSION.size)[0]
+        return GROUP_METADATA_KEY.decode_versioned(data)
     return None
 
 
@@ -148,7 +144,7 @@ def decode_offset_value(data: Bytes) -> OffsetCommitValue:
         UnsupportedVersionError: of a later version.
         CorruptionError: it is cut short, or has text that is not UTF-8.
     """
-    return OFFSET_COMMIT_VALUE.decode(data, version_of(data), _VERSION.size)[0]
+    return OFFSET_COMMIT_VALUE.decode_versioned(data)
 
 
 def decode_group_value(data: Bytes) -> GroupMetadataValue:
@@ -158,19 +154,4 @@ def decode_group_value(data: Bytes) -> GroupMetadataValue:
         UnsupportedVersionError: of a later version.
         CorruptionError: it is cut short, or has text that is not UTF-8.
     """
-    return GROUP_METADATA_VALUE.decode(data, version_of(data), _VERSION.size)[0]
-
-
-def version_of(data: Bytes) -> int:
-    """The number with which a key or value begins.
-
-    Raises:
-        CorruptionError: it is too short for one.
-    """
-    if len(data) < _VERSION.size:
-        raise CorruptionError(f"{len(data)} bytes are too few for a key or value of __consumer_offsets")
-    return int(_VERSION.unpack_from(data)[0])
-
-
-def _with_version(message: Message[T], value: T, version: int) -> bytes:
-    return _VERSION.pack(version) + message.encode(value, version)
+    return GROUP_METADATA_VALUE.decode_versioned(data)

@@ -26,6 +26,7 @@ _Encode = Callable[[list[Bytes], Any], None]
 _Decode = Callable[[Bytes, int, int], tuple[Any, int]]
 
 MAX_SHORT_LENGTH: Final = 32_767
+_VERSION: Final = struct.Struct(">h")
 _SMALL: Final = tuple(bytes([number]) for number in range(128))
 
 
@@ -91,12 +92,32 @@ class Message(Generic[T]):
             what = error.reason
         raise CorruptionError(f"{self.name} version {version} {what}", position=position)
 
+    def encode_versioned(self, message: T, version: int) -> bytes:
+        """The key or the value of a record in one of Kafka's own topics: the version in two bytes, and the
+        message. Raises as :meth:`encode`."""
+        return _VERSION.pack(version) + self.encode(message, version)
+
+    def decode_versioned(self, data: Bytes) -> T:
+        """The message of such a key or value. Raises as :meth:`decode`."""
+        return self.decode(data, version_of(data), _VERSION.size)[0]
+
     def _source(self, version: int, writer: type[_Writer]) -> _Writer:
         if not self.first <= version <= self.last:
             raise UnsupportedVersionError(
                 f"{self.name} has version {version}; {self.first} to {self.last} are known"
             )
         return writer(self.kind, version, is_flexible=self.is_flexible(version))
+
+
+def version_of(data: Bytes) -> int:
+    """The version with which a key or value of Kafka's own topics begins.
+
+    Raises:
+        CorruptionError: it is too short for one.
+    """
+    if len(data) < _VERSION.size:
+        raise CorruptionError(f"{len(data)} bytes are too few for a key or value with its version")
+    return int(_VERSION.unpack_from(data)[0])
 
 
 def _compile(writer: _Writer) -> Any:

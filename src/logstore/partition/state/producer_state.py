@@ -260,9 +260,13 @@ def _check_producer_epoch(known: ProducerState, header: BatchHeader) -> None:
 def _check_sequence(known: ProducerState, header: BatchHeader) -> None:
     wanted = known.next_sequence if header.producer_epoch == known.producer_epoch else 0
     if header.base_sequence != wanted:
-        raise OutOfOrderError(
+        error = OutOfOrderError(
             f"{_who(header)}: sequence {header.base_sequence} is out of order; the next must be {wanted}"
         )
+        behind = (known.last_sequence - header.last_sequence) % _SEQUENCE_COUNT
+        is_same = bool(known.batches) and header.producer_epoch == known.producer_epoch
+        error.was_appended = is_same and behind < _SEQUENCE_COUNT // 2
+        raise error
 
 
 def _after_data(known: ProducerState | None, header: BatchHeader, first_offset: int | None) -> ProducerState:

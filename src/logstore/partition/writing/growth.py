@@ -311,7 +311,9 @@ class LogGrowth(LogState):
         )
 
     def _replace_empty_active(self, now_ms: int) -> None:
-        """Roll an empty segment to its own base: it gets fresh files and settings."""
+        """Roll an empty segment to its own base: it gets fresh files and settings. If that fails, the old one
+        stays, and writes indexes of its own again."""
+        self.active.indexes.distrust_files()
         fresh = self.new_active(self.active.base_offset, now_ms)
         fresh.create()
         self.segments = [*self.segments[:-1], fresh]

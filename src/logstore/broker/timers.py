@@ -1,4 +1,4 @@
-"""How groups meet time: a seam, and a deadline that is cheap to move.
+"""How coordinators meet time: a seam, and a deadline that is cheap to move.
 
 A group with thousands of members gets thousands of heartbeats a second, and each moves a deadline. A
 :class:`Countdown` therefore keeps the timer that it has, and only when that fires looks how much is left.

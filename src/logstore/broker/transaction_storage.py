@@ -1,0 +1,250 @@
+"""The transactions of a directory: the topic that the coordinator keeps them in, and the logs that they write
+to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection
+
+from logstore.broker.codes import ErrorCode
+from logstore.broker.failures import code_of
+from logstore.broker.internal_topic import InternalTopic
+from logstore.broker.offsets.topic import partition_of
+from logstore.broker.timers import ScheduledTimers
+from logstore.broker.transactions.config import TransactionConfig
+from logstore.broker.transactions.coordinator import TransactionCoordinator
+from logstore.broker.transactions.requests import Done
+from logstore.broker.transactions.states import TransactionState, state_of_number
+from logstore.broker.transactions.transaction import NewProducerId, Transaction
+from logstore.errors import (
+    CorruptionError,
+    LogstoreError,
+    ProducerFencedError,
+    UnknownTopicError,
+)
+from logstore.format.batch import encode_batch
+from logstore.format.messages.transaction_records import (
+    TransactionLogValue,
+    by_topic,
+    decode_transaction_key,
+    decode_transaction_value,
+    encode_transaction_key,
+    encode_transaction_value,
+)
+from logstore.format.names import TRANSACTIONS_TOPIC
+from logstore.logdir.directory import LogDirectory
+from logstore.model import AppendOrigin, Isolation, TopicPartition
+from logstore.partition.log import Log
+from logstore.warning import warn
+
+
+def transactions_topic(directory: LogDirectory) -> InternalTopic:
+    """The topic in one directory. It is made for the first transactional id."""
+    count = directory.config.transaction_state_log_num_partitions
+    return InternalTopic(directory, TRANSACTIONS_TOPIC, count, "transactions")
+
+
+def open_transactions(directory: LogDirectory, new_producer_id: NewProducerId) -> TransactionCoordinator:
+    """The coordinator, with the transactions that are stored.
+
+    Raises:
+        CorruptionError, UnsupportedVersionError: they cannot be read.
+    """
+    context = directory.context
+    storage = TopicStorage(directory)
+    known = storage.load()
+    coordinator = TransactionCoordinator(
+        storage,
+        LocalLogs(directory, storage.coordinator_epoch),
+        ScheduledTimers(context.scheduler, context.clock),
+        new_producer_id=new_producer_id,
+        config=TransactionConfig(
+            transaction_max_timeout_ms=directory.config.transaction_max_timeout_ms,
+            transactional_id_expiration_ms=directory.config.transactional_id_expiration_ms,
+        ),
+    )
+    coordinator.restore(known)
+    return coordinator
+
+
+class TopicStorage:
+    """Keeps transactions in ``__transaction_state``; see
+    :class:`~logstore.broker.transactions.coordinator.TransactionStorage`."""
+
+    def __init__(self, directory: LogDirectory) -> None:
+        self._directory = directory
+        self._topic = transactions_topic(directory)
+
+    def load(self) -> list[Transaction]:
+        """What is stored of each transactional id.
+
+        Raises:
+            CorruptionError, UnsupportedVersionError: a record cannot be read.
+        """
+        values: dict[str, bytes] = {}
+        for number in range(self._topic.find_count() or 0):
+            for record in self._topic.log(number).read(isolation=Isolation.LOG_END):
+                name = decode_transaction_key(record.key or b"")
+                if name is None:
+                    continue
+                if record.value is None:
+                    values.pop(name, None)
+                else:
+                    values[name] = record.value
+        return [_transaction_of(name, decode_transaction_value(value)) for name, value in values.items()]
+
+    def coordinator_epoch(self, transactional_id: str) -> int:
+        """The epoch that markers carry: that of the partition that has the id."""
+        return max(self._log_of(transactional_id).leader_epoch, 0)
+
+    def store(self, transaction: Transaction, done: Done[ErrorCode], *, durable: bool) -> None:
+        name, is_dead = transaction.transactional_id, transaction.state is TransactionState.DEAD
+        value = None if is_dead else encode_transaction_value(_value_of(transaction))
+        try:
+            self._topic.require()
+            log = self._log_of(name)
+            batch = encode_batch(
+                [encode_transaction_key(name)], [value], self._directory.context.clock.now_ms()
+            )
+            result = log.append_batch(batch, origin=AppendOrigin.COORDINATOR)
+        except LogstoreError as error:
+            warn("transactional id %r: storing state %s: %s", name, transaction.state.value, error)
+            done(code_of(error))
+            return
+        assert result is not None
+        if durable and log.config.acks_all_durable:
+            _when_durable(self._directory, [(log, result.last_offset + 1)], done)
+        else:
+            done(ErrorCode.NONE)
+
+    def _log_of(self, transactional_id: str) -> Log:
+        log = self._topic.log(partition_of(transactional_id, self._topic.partition_count))
+        assert isinstance(log, Log)
+        return log
+
+
+class LocalLogs:
+    """The logs of one directory; see :class:`~logstore.broker.transactions.coordinator.TransactionLogs`."""
+
+    def __init__(self, directory: LogDirectory, coordinator_epoch: Callable[[str], int]) -> None:
+        self._directory = directory
+        self._coordinator_epoch = coordinator_epoch
+
+    def make_durable(self, partitions: Collection[TopicPartition], done: Done[ErrorCode]) -> None:
+        waits = []
+        for partition in partitions:
+            try:
+                log = self._directory.log(partition)
+                end = log.log_end_offset
+                if log.config.acks_all_durable and log.durable_offset < end:
+                    waits.append((log, end))
+            except UnknownTopicError:
+                continue  # it was deleted
+            except LogstoreError as error:
+                done(code_of(error))
+                return
+        _when_durable(self._directory, waits, done)
+
+    def append_markers(
+        self, transaction: Transaction, partitions: Collection[TopicPartition]
+    ) -> frozenset[TopicPartition]:
+        return frozenset(each for each in sorted(partitions) if not self._append_marker(transaction, each))
+
+    def _append_marker(self, transaction: Transaction, partition: TopicPartition) -> bool:
+        try:
+            self._directory.log(partition).append_end_marker(
+                transaction.producer_id,
+                transaction.producer_epoch,
+                committed=transaction.state is TransactionState.PREPARE_COMMIT,
+                coordinator_epoch=self._coordinator_epoch(transaction.transactional_id),
+            )
+        except (UnknownTopicError, ProducerFencedError):
+            return True  # it was deleted, or a later marker is there
+        except LogstoreError as error:
+            warn("transactional id %r: %s: %s", transaction.transactional_id, partition, error)
+            return False
+        return True
+
+    def open_transactions(self) -> dict[int, dict[TopicPartition, int]]:
+        found: dict[int, dict[TopicPartition, int]] = {}
+        for log in self._directory.logs():
+            for producer_id, (epoch, _) in log.open_transactions().items():
+                found.setdefault(producer_id, {})[log.partition] = epoch
+        return found
+
+
+def _when_durable(directory: LogDirectory, waits: list[tuple[Log, int]], done: Done[ErrorCode]) -> None:
+    """Answer when each log is durable below its offset, without the lock of any: at once, if all are; else in
+    the background."""
+    if not waits:
+        done(ErrorCode.NONE)
+        return
+    lock = threading.Lock()
+    left = len(waits)
+    result = ErrorCode.NONE
+
+    def note(is_durable: bool) -> None:
+        nonlocal left, result
+        with lock:
+            left -= 1
+            if not is_durable:
+                result = ErrorCode.KAFKA_STORAGE_ERROR
+            if left:
+                return
+        try:
+            directory.context.scheduler.after(0, "go on with a transaction", go_on, is_waiting=True)
+        except LogstoreError as error:
+            warn("a transaction goes on after the next opening: %s", error)
+
+    def go_on() -> None:
+        done(result)
+
+    for log, end in waits:
+        try:
+            log.when(end, note, isolation=Isolation.DURABLE, flush=True)
+        except LogstoreError:
+            note(False)
+
+
+def _value_of(known: Transaction) -> TransactionLogValue:
+    return TransactionLogValue(
+        producer_id=known.producer_id,
+        previous_producer_id=known.previous_producer_id,
+        next_producer_id=known.next_producer_id,
+        producer_epoch=known.producer_epoch,
+        timeout_ms=known.timeout_ms,
+        status=known.state.number,
+        partitions=by_topic(known.partitions) if known.partitions else None,
+        last_update_ms=known.last_update_ms,
+        start_ms=known.start_ms,
+        client_version=known.client_version,
+    )
+
+
+def _transaction_of(name: str, value: TransactionLogValue) -> Transaction:
+    """
+    Raises:
+        CorruptionError: the number of the state is unknown.
+    """
+    state = state_of_number(value.status)
+    if state is None:
+        raise CorruptionError(
+            f"transactional id {name!r} is stored in a state {value.status}, which is unknown"
+        )
+    return Transaction(
+        name,
+        value.producer_id,
+        value.producer_epoch,
+        value.timeout_ms,
+        state,
+        frozenset(
+            TopicPartition(each.topic, number)
+            for each in value.partitions or ()
+            for number in each.partitions
+        ),
+        value.start_ms,
+        value.last_update_ms,
+        value.previous_producer_id,
+        value.next_producer_id,
+        client_version=value.client_version,
+    )

@@ -1,0 +1,1 @@
+"""Transactions: what is decided for each transactional id, and the log that remembers it."""

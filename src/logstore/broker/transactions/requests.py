@@ -1,0 +1,92 @@
+"""What producers ask of a transaction coordinator, and what it answers, in the terms of Kafka's protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeVar
+
+from logstore.broker.codes import ErrorCode
+from logstore.broker.transactions.states import TransactionState
+from logstore.model import TopicPartition
+
+T = TypeVar("T")
+
+Done = Callable[[T], object]
+"""Called once with the result, at once or later, from any thread, without a lock held."""
+
+
+class TransactionalProducer(NamedTuple):
+    """Who asks: a transactional id, with the producer's id and epoch."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+class AddPartitionsToTransaction(NamedTuple):
+    """The transaction is about to write to these partitions (AddPartitionsToTxn)."""
+
+    producer: TransactionalProducer
+    partitions: tuple[TopicPartition, ...]
+
+
+class AddPartitionsResult(NamedTuple):
+    """All partitions are in the transaction, or none."""
+
+    errors: Mapping[TopicPartition, ErrorCode]
+
+
+class AddOffsetsToTransaction(NamedTuple):
+    """The transaction is about to commit offsets of a group (AddOffsetsToTxn)."""
+
+    producer: TransactionalProducer
+    group: str
+
+
+class EndTransaction(NamedTuple):
+    """Commit or abort (EndTxn)."""
+
+    producer: TransactionalProducer
+    committed: bool
+    takes_epoch: bool = False
+    """The producer's next transaction has the next epoch, which is in the answer (KIP-890)."""
+
+
+class EndTransactionResult(NamedTuple):
+    """The outcome is decided, if there is no error, and readers see it."""
+
+    error: ErrorCode
+    producer_id: int = -1
+    producer_epoch: int = -1
+    """With which the next transaction is to be written."""
+    message: str | None = None
+
+
+class ListTransactions(NamedTuple):
+    """Which transactional ids to list; an empty filter lets all through."""
+
+    states: frozenset[TransactionState] = frozenset()
+    producer_ids: frozenset[int] = frozenset()
+    open_for_ms: int = -1
+    """Only those that are open for longer (KIP-994)."""
+
+
+class ListedTransaction(NamedTuple):
+    """One transactional id."""
+
+    transactional_id: str
+    producer_id: int
+    state: TransactionState
+
+
+class DescribedTransaction(NamedTuple):
+    """A transactional id with all that is known of it."""
+
+    error: ErrorCode
+    transactional_id: str
+    state: TransactionState = TransactionState.DEAD
+    timeout_ms: int = -1
+    start_ms: int = -1
+    producer_id: int = -1
+    producer_epoch: int = -1
+    partitions: frozenset[TopicPartition] = frozenset()

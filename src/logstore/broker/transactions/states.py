@@ -1,0 +1,112 @@
+"""The states of a transaction, as one table.
+
+A producer with a transactional id has at most one transaction at a time. It ends in two steps, so that all
+its partitions end alike, whatever fails in between:
+
+1. *Prepare*. The decision is stored, and durable before anything else happens: from here on it stands.
+2. *Complete*. Each partition gets a marker, which tells readers that the records before it count, or that
+   they do not. When all markers are durable, the end is stored. A crash before that repeats this step.
+
+``TABLE`` says which event leads where. A pair of state and event that is not in the table cannot happen. The
+names of the states are Kafka's, as DescribeTransactions returns them, and so are their numbers in
+``__transaction_state``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+
+class TransactionState(Enum):
+    """How far the last transaction of a transactional id has come."""
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+    DEAD = "Dead"
+
+    @property
+    def number(self) -> int:
+        """As it is stored."""
+        return _NUMBERS[self]
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether its end is decided, and markers are missing."""
+        return self in _ENDING
+
+
+class Event(Enum):
+    """What happens to a transaction."""
+
+    BEGINS_ANEW = "a producer starts"
+    ADDS = "partitions are added"
+    COMMITS = "the producer commits"
+    ABORTS = "the producer aborts"
+    FENCES = "the time is up, or another producer starts"
+    MARKED = "all markers are durable"
+    EXPIRES = "the id was not used for long"
+
+
+_EMPTY, _ONGOING, _PREPARE_COMMIT, _PREPARE_ABORT, _COMPLETE_COMMIT, _COMPLETE_ABORT, _DEAD = TransactionState
+_NUMBERS: Final = {state: number for number, state in enumerate(TransactionState)}
+_ENDING: Final = frozenset({_PREPARE_COMMIT, _PREPARE_ABORT})
+
+_AT_REST: Final = {
+    Event.BEGINS_ANEW: _EMPTY,
+    Event.ADDS: _ONGOING,
+    Event.ABORTS: _PREPARE_ABORT,  # KIP-890: only for the next epoch
+    Event.EXPIRES: _DEAD,
+}
+
+TABLE: Final[Mapping[TransactionState, Mapping[Event, TransactionState]]] = {
+    _EMPTY: _AT_REST,
+    _ONGOING: {
+        Event.ADDS: _ONGOING,
+        Event.COMMITS: _PREPARE_COMMIT,
+        Event.ABORTS: _PREPARE_ABORT,
+        Event.FENCES: _PREPARE_ABORT,  # with the next epoch, which shuts the old producer out
+    },
+    _PREPARE_COMMIT: {Event.MARKED: _COMPLETE_COMMIT},
+    _PREPARE_ABORT: {Event.MARKED: _COMPLETE_ABORT},
+    _COMPLETE_COMMIT: _AT_REST,
+    _COMPLETE_ABORT: _AT_REST,
+    _DEAD: {},
+}
+"""State -> event -> next state."""
+
+
+def next_state(state: TransactionState, event: Event) -> TransactionState:
+    """Where the event leads.
+
+    Raises:
+        RuntimeError: it cannot happen in this state.
+    """
+    after = TABLE[state].get(event)
+    if after is None:
+        raise RuntimeError(
+            f"a transaction in state {state.value} meets {event.name}, which its table does not have"
+        )
+    return after
+
+
+def state_of_number(number: int) -> TransactionState | None:
+    """The state that is stored under a number; None if there is no such state."""
+    states = list(TransactionState)
+    return states[number] if 0 <= number < len(states) else None
+
+
+def draw() -> str:
+    """The table as a Mermaid state diagram; one line for each pair of states."""
+    lines = ["stateDiagram-v2", f"    [*] --> {_EMPTY.value}"]
+    for state, row in TABLE.items():
+        for after in TransactionState:
+            events = [event.value for event, leads_to in row.items() if leads_to is after]
+            if events:
+                lines.append(f"    {state.value} --> {after.value}: {'<br>'.join(events)}")
+    return "\n".join([*lines, f"    {_DEAD.value} --> [*]", ""])

@@ -1,0 +1,241 @@
+"""What is known of a transactional id, and what each request makes of it: pure decisions.
+
+A function takes what is known and a request, and returns a :class:`Step`: the error to answer, and what is
+known afterwards if that changes. Nothing here waits, writes or has a lock.
+
+Two numbers say who may write: the producer's id, which a transactional id keeps, and its epoch. Each start of
+a producer takes the next epoch, and shuts out those who still have an earlier one (KIP-98, KIP-360). With
+KIP-890 each transaction takes the next epoch as well, so that a late batch of one transaction cannot get into
+the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Final, NamedTuple
+
+from logstore.broker.codes import ErrorCode
+from logstore.broker.transactions.states import Event, TransactionState, next_state
+from logstore.model import TopicPartition
+
+NO_ID: Final = -1
+MAX_EPOCH: Final = 2**15 - 1
+"""Only markers have it: a producer that comes so far gets a new id."""
+
+NewProducerId = Callable[[], int]
+
+
+class Transaction(NamedTuple):
+    """A transactional id: its producer, and its last transaction."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    state: TransactionState = TransactionState.EMPTY
+    partitions: frozenset[TopicPartition] = frozenset()
+    """Those that the transaction writes to."""
+    start_ms: int = -1
+    """When the transaction got its first partition."""
+    last_update_ms: int = -1
+    previous_producer_id: int = NO_ID
+    """The id before this one, if its epochs were used up."""
+    next_producer_id: int = NO_ID
+    """The id after this transaction, if the epochs are used up."""
+    last_epoch: int = -1
+    """The epoch before this one, if the producer itself has asked for the change: it may ask once more, if it
+    has not heard the answer. Not stored."""
+    client_version: int = 0
+    """2 if each transaction takes the next epoch."""
+
+
+class Step(NamedTuple):
+    """What a request comes to."""
+
+    error: ErrorCode
+    after: Transaction | None = None
+    """What is to be stored; None if nothing changes."""
+
+
+class Producer(NamedTuple):
+    """Who asks."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+NOBODY: Final = Producer(NO_ID, -1)
+
+_NONE = Step(ErrorCode.NONE)
+_CONCURRENT = Step(ErrorCode.CONCURRENT_TRANSACTIONS)
+_FENCED = Step(ErrorCode.PRODUCER_FENCED)
+_UNKNOWN = Step(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+_WRONG_STATE = Step(ErrorCode.INVALID_TXN_STATE)
+
+
+def begin_anew(
+    known: Transaction | None,
+    transactional_id: str,
+    asks: Producer,
+    timeout_ms: int,
+    now_ms: int,
+    new_producer_id: NewProducerId,
+) -> Step:
+    """A producer starts, or one that knows its id and epoch wants the next epoch (KIP-360). An open
+    transaction is aborted first: the step says so, and the request is to be asked once more."""
+    if known is None:
+        return Step(
+            ErrorCode.NONE,
+            Transaction(transactional_id, new_producer_id(), 0, timeout_ms, last_update_ms=now_ms),
+        )
+    if known.state.is_ending:
+        return _CONCURRENT
+    if asks != NOBODY:
+        if _is_asked_again(known, asks) and known.state is not TransactionState.ONGOING:
+            return _NONE
+        if asks != (known.producer_id, known.producer_epoch):
+            return _FENCED
+    if known.state is TransactionState.ONGOING:
+        last_epoch = known.producer_epoch if asks != NOBODY else -1
+        return Step(ErrorCode.CONCURRENT_TRANSACTIONS, fence(known, now_ms)._replace(last_epoch=last_epoch))
+    after = known._replace(
+        state=next_state(known.state, Event.BEGINS_ANEW),
+        timeout_ms=timeout_ms,
+        start_ms=-1,
+        last_update_ms=now_ms,
+        producer_epoch=known.producer_epoch + 1,
+        last_epoch=known.producer_epoch if asks != NOBODY else -1,
+    )
+    if known.producer_epoch >= MAX_EPOCH - 1:
+        after = _with_new_id(after, new_producer_id())
+    return Step(ErrorCode.NONE, after)
+
+
+def add(
+    known: Transaction | None, asks: Producer, partitions: Collection[TopicPartition], now_ms: int
+) -> Step:
+    """The transaction writes to these partitions. The first ones begin it."""
+    refused = _check(known, asks)
+    if known is None or refused is not None:
+        return refused or _UNKNOWN
+    is_open = known.state is TransactionState.ONGOING
+    if is_open and known.partitions.issuperset(partitions):
+        return _NONE
+    return Step(
+        ErrorCode.NONE,
+        known._replace(
+            state=next_state(known.state, Event.ADDS),
+            partitions=known.partitions.union(partitions) if is_open else frozenset(partitions),
+            start_ms=known.start_ms if is_open else now_ms,
+            last_update_ms=now_ms,
+        ),
+    )
+
+
+def end(
+    known: Transaction | None,
+    asks: Producer,
+    now_ms: int,
+    new_producer_id: NewProducerId,
+    *,
+    committed: bool,
+    takes_epoch: bool,
+) -> Step:
+    """The producer commits or aborts. ``takes_epoch``: its next transaction has the next epoch."""
+    if known is not None and takes_epoch and _is_asked_again(known, asks):
+        return _ended(known.state, committed)
+    refused = _check(known, asks, may_be_ending=True)
+    if known is None or refused is not None:
+        return refused or _UNKNOWN
+    if known.state is not TransactionState.ONGOING and (committed or not takes_epoch):
+        return _WRONG_STATE if takes_epoch else _ended(known.state, committed)
+    if known.state.is_ending:
+        return _CONCURRENT
+    after = known._replace(
+        state=next_state(known.state, Event.COMMITS if committed else Event.ABORTS),
+        last_update_ms=now_ms,
+        last_epoch=-1,
+        client_version=2 if takes_epoch else 0,
+    )
+    if takes_epoch:
+        after = after._replace(producer_epoch=known.producer_epoch + 1, last_epoch=known.producer_epoch)
+        if after.producer_epoch >= MAX_EPOCH:
+            after = after._replace(next_producer_id=new_producer_id())
+    return Step(ErrorCode.NONE, after)
+
+
+def _ended(state: TransactionState, committed: bool) -> Step:
+    """The answer to an end that may have come before."""
+    if state is TransactionState.ONGOING:
+        return _FENCED
+    if state is (TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT):
+        return _NONE
+    if state is (TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT):
+        return _CONCURRENT
+    return _WRONG_STATE
+
+
+def fence(known: Transaction, now_ms: int) -> Transaction:
+    """Abort an open transaction against its producer, which the next epoch shuts out."""
+    return known._replace(
+        state=next_state(known.state, Event.FENCES),
+        producer_epoch=known.producer_epoch + 1,
+        last_update_ms=now_ms,
+        last_epoch=-1,
+    )
+
+
+def expire(known: Transaction | None, now_ms: int, expiration_ms: int) -> Step:
+    """The time: abort a transaction that is open for too long, forget an id that was not used for long."""
+    if known is None:
+        return _NONE
+    if known.state is TransactionState.ONGOING:
+        if now_ms - known.start_ms > known.timeout_ms:
+            return Step(ErrorCode.NONE, fence(known, now_ms))
+    elif not known.state.is_ending and now_ms - known.last_update_ms > expiration_ms:
+        return Step(ErrorCode.NONE, known._replace(state=next_state(known.state, Event.EXPIRES)))
+    return _NONE
+
+
+def complete(known: Transaction, now_ms: int) -> Transaction:
+    """All markers are durable."""
+    after = known._replace(
+        state=next_state(known.state, Event.MARKED), partitions=frozenset(), last_update_ms=now_ms
+    )
+    return after if known.next_producer_id == NO_ID else _with_new_id(after, known.next_producer_id)
+
+
+def check_batch(known: Transaction | None, asks: Producer, partition: TopicPartition) -> ErrorCode:
+    """Whether a batch of the transaction may go into the partition now (KIP-890)."""
+    refused = _check(known, asks)
+    if known is None or refused is not None:
+        return (refused or _UNKNOWN).error
+    if known.state is TransactionState.ONGOING and partition in known.partitions:
+        return ErrorCode.NONE
+    return ErrorCode.INVALID_TXN_STATE
+
+
+def _check(known: Transaction | None, asks: Producer, *, may_be_ending: bool = False) -> Step | None:
+    if known is None or asks.producer_id != known.producer_id:
+        return _UNKNOWN
+    if asks.producer_epoch != known.producer_epoch:
+        return _FENCED
+    return _CONCURRENT if known.state.is_ending and not may_be_ending else None
+
+
+def _is_asked_again(known: Transaction, asks: Producer) -> bool:
+    """Whether the producer asks with the epoch that it had before its last request."""
+    if asks.producer_epoch < 0 or asks.producer_epoch != known.last_epoch:
+        return False
+    if asks.producer_id == known.producer_id:
+        return True
+    return known.producer_epoch == 0 and asks.producer_id == known.previous_producer_id
+
+
+def _with_new_id(transaction: Transaction, producer_id: int) -> Transaction:
+    return transaction._replace(
+        producer_id=producer_id,
+        producer_epoch=0,
+        previous_producer_id=transaction.producer_id,
+        next_producer_id=NO_ID,
+    )

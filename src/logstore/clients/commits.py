@@ -1,0 +1,178 @@
+"""The commits of one consumer: when it asks for them, record by record, or from time to time by themselves.
+
+Knows positions and the group; does not know what was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from logstore.broker.broker import Broker
+from logstore.broker.codes import ErrorCode
+from logstore.broker.failures import RETRIABLE, error_of
+from logstore.broker.requests import OffsetCommitRequest, OffsetFetchRequest
+from logstore.clients.asking import ask
+from logstore.clients.counts import ConsumerCounts
+from logstore.clients.membership import Membership
+from logstore.clients.positions import NO_POSITION, Positions, partition_of
+from logstore.clients.settings import ConsumerConfig
+from logstore.clock import Clock
+from logstore.errors import RetriableError, UsageError
+from logstore.model import Isolation, OffsetAndMetadata, Record, TopicPartition
+from logstore.partition.arguments import check_offset
+from logstore.serializing import SerializedRecord
+
+_NO_MEMBER: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.FENCED_INSTANCE_ID,
+    }
+)
+
+
+class Commits:
+    """Of one consumer."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        group: str | None,
+        positions: Positions,
+        isolation: Isolation,
+        config: ConsumerConfig,
+        clock: Clock,
+        counts: ConsumerCounts,
+    ) -> None:
+        self._broker = broker
+        self._group = group
+        self._positions = positions
+        self._isolation = isolation
+        self._config = config
+        self._clock = clock
+        self._counts = counts
+        self._last: dict[TopicPartition, int] = {}
+        """What this consumer has committed."""
+        self._last_ms = clock.monotonic_ms()
+        self.membership: Membership | None = None
+        """Under which it commits. None: it assigns its partitions itself."""
+
+    # By hand
+
+    def commit(
+        self, offsets: Mapping[Any, int | OffsetAndMetadata] | Record | SerializedRecord | None
+    ) -> None:
+        """See :meth:`.Consumer.commit`."""
+        request = self.request_for(offsets)
+        if request.offsets:
+            self._commit(request)
+
+    def request_for(
+        self, offsets: Mapping[Any, int | OffsetAndMetadata] | Record | SerializedRecord | None
+    ) -> OffsetCommitRequest:
+        """What a commit asks for.
+
+        Raises:
+            UsageError: the consumer has no group, or does not read a partition.
+        """
+        if self._group is None:
+            raise UsageError(
+                "the consumer has no group to commit offsets for; consumer(..., group='billing')"
+            )
+        values: Mapping[Any, int | OffsetAndMetadata]
+        if isinstance(offsets, Record | SerializedRecord):
+            values = {partition_of(offsets): offsets.offset + 1}
+        elif offsets is None:
+            values = {each.partition: each.offset for each in self._positions if each.offset != NO_POSITION}
+        else:
+            values = dict(offsets)
+        wanted = {self._positions.of(each).partition: as_offset(value) for each, value in values.items()}
+        return self._as_member(OffsetCommitRequest(self._group, wanted))
+
+    def _as_member(self, request: OffsetCommitRequest) -> OffsetCommitRequest:
+        membership = self.membership
+        if membership is None:
+            return request
+        return request._replace(
+            generation=membership.generation,
+            member_id=membership.member_id,
+            instance_id=self._config.group_instance_id,
+        )
+
+    def _commit(self, request: OffsetCommitRequest) -> None:
+        group, membership = request.group, self.membership
+        result = ask(self._broker.offset_commit(request), "commit offsets", self._config)
+        if membership is not None and result.error in _NO_MEMBER:
+            membership.refused(result.error)
+            raise RetriableError(
+                f"group {group!r} rebalances, and nothing was committed; what was read since the last "
+                "commit comes again, here or to another member"
+            )
+        if result.error is not ErrorCode.NONE:
+            failed = [str(each) for each, code in result.errors.items() if code is not ErrorCode.NONE]
+            what = result.message or result.error.name
+            raise error_of(
+                result.error, f"group {group!r}: no offset was committed for {', '.join(failed)}: {what}"
+            )
+        self._counts.commit_count += 1
+        self._last.update({each: value.offset for each, value in request.offsets.items()})
+        self._last_ms = self._clock.monotonic_ms()
+
+    # By themselves
+
+    def commit_if_due(self) -> None:
+        """Commit what has changed, if ``auto_commit_interval_ms`` are over and commits are automatic."""
+        is_due = self._clock.monotonic_ms() - self._last_ms >= self._config.auto_commit_interval_ms
+        if self._config.enable_auto_commit and is_due:
+            self.commit_changed(self._positions.partitions)
+
+    def commit_changed(self, partitions: Iterable[TopicPartition]) -> None:
+        """Commit the positions of these partitions that have moved, if commits are automatic."""
+        if self._group is None or not self._config.enable_auto_commit:
+            return
+        wanted = set(partitions)
+        changed = {
+            each.partition: OffsetAndMetadata(each.offset)
+            for each in self._positions
+            if each.partition in wanted and each.offset not in (NO_POSITION, self._last.get(each.partition))
+        }
+        self._last_ms = self._clock.monotonic_ms()
+        if changed:
+            self._commit(self._as_member(OffsetCommitRequest(self._group, changed)))
+
+    # Looking
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What the group has committed for these partitions.
+
+        Raises:
+            UsageError: the consumer has no group.
+            RetriableError: it is not known yet.
+        """
+        group = self._group
+        if group is None:
+            raise UsageError("the consumer has no group; consumer(..., group='billing')")
+        request = OffsetFetchRequest(group, tuple(partitions), self._isolation is Isolation.COMMITTED)
+        result = ask(self._broker.offset_fetch(request), "tell of committed offsets", self._config)
+        if result.error is ErrorCode.NONE and not result.unstable:
+            return dict(result.offsets)
+        if result.unstable:
+            raise RetriableError(f"group {group!r} has offsets in an open transaction")
+        what = result.message or result.error.name
+        if result.error in RETRIABLE:
+            raise RetriableError(f"group {group!r}: {what}")
+        raise error_of(result.error, what)
+
+
+def as_offset(value: Any) -> OffsetAndMetadata:
+    """An offset to commit, with or without metadata.
+
+    Raises:
+        UsageError: it is no offset.
+    """
+    if isinstance(value, OffsetAndMetadata):
+        return value
+    check_offset(value, "offset")
+    return OffsetAndMetadata(value)

@@ -1,0 +1,119 @@
+"""The fetch of a consumer: one at a time, of all partitions of which nothing waits to be given out.
+
+Has no thread: :meth:`Fetches.step` does what can be done now.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from logstore.broker.broker import Broker
+from logstore.broker.codes import ErrorCode
+from logstore.broker.failures import error_of
+from logstore.broker.pending import Pending
+from logstore.broker.requests import FetchedPartition, FetchPartition, FetchRequest, FetchResult
+from logstore.clients.counts import ConsumerCounts
+from logstore.clients.positions import NO_POSITION, Position, Positions
+from logstore.clients.seeking import Seeking
+from logstore.clients.settings import ConsumerConfig
+from logstore.errors import CorruptionError, LogstoreError
+from logstore.model import Isolation
+
+
+class Fetches:
+    """Of one consumer."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        positions: Positions,
+        seeking: Seeking,
+        isolation: Isolation,
+        config: ConsumerConfig,
+        counts: ConsumerCounts,
+    ) -> None:
+        self._broker = broker
+        self._positions = positions
+        self._seeking = seeking
+        self._isolation = isolation
+        self._config = config
+        self._counts = counts
+        self._under_way: tuple[Pending[FetchResult], list[tuple[Position, int]]] | None = None
+
+    @property
+    def waits_for(self) -> Pending[Any] | None:
+        """The fetch that was not answered yet."""
+        return None if self._under_way is None else self._under_way[0]
+
+    def step(self, wait_ms: int) -> bool:
+        """Begin a fetch that waits for so long, if none is under way, and take in what has arrived. Returns
+        whether it is worth looking again at once.
+
+        Raises:
+            LogstoreError: a partition could not be fetched. What arrived of the others is kept.
+        """
+        self.begin(wait_ms)
+        if self._under_way is None:
+            return False
+        pending, wanted_at = self._under_way
+        result = pending.poll()
+        if result is None:
+            return False
+        self._under_way = None
+        has_moved = False
+        failure: LogstoreError | None = None
+        for (position, offset), fetched in zip(wanted_at, result.partitions, strict=True):
+            if self._positions.get(position.partition) is position and position.fetch_offset == offset:
+                try:
+                    has_moved = self._take(position, fetched) or has_moved
+                except LogstoreError as error:  # the others' records are there all the same
+                    failure = failure or error
+        if failure is not None:
+            raise failure
+        return has_moved or wait_ms > 0
+
+    def begin(self, wait_ms: int) -> None:
+        """Begin a fetch, if none is under way and there is something to fetch."""
+        if self._under_way is not None:
+            return
+        self._seeking.find()
+        wanted = self._positions.to_fetch()
+        if wanted:
+            request = self._request(wanted, wait_ms)
+            self._under_way = self._broker.fetch(request), [(each, each.fetch_offset) for each in wanted]
+
+    def _request(self, wanted: list[Position], wait_ms: int) -> FetchRequest:
+        config = self._config
+        limit = config.max_partition_fetch_bytes
+        return FetchRequest(
+            tuple(FetchPartition(each.partition, each.fetch_offset, limit) for each in wanted),
+            max_wait_ms=wait_ms if config.fetch_min_bytes <= 1 else min(wait_ms, config.fetch_max_wait_ms),
+            min_bytes=config.fetch_min_bytes,
+            max_bytes=config.fetch_max_bytes,
+            isolation=self._isolation,
+        )
+
+    def _take(self, position: Position, fetched: FetchedPartition) -> bool:
+        """Keep what was fetched of a partition. Whether that is something.
+
+        Raises:
+            LogstoreError: it could not be fetched.
+        """
+        if fetched.error is ErrorCode.NONE:
+            self._counts.fetched_bytes += len(fetched.data)
+            return position.put(fetched)
+        if fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE and self._config.auto_offset_reset != "none":
+            position.seek(NO_POSITION)
+            self._seeking.reset([position])
+            return True
+        message = fetched.message or fetched.error.name
+        error = error_of(fetched.error, f"{position.partition} at offset {position.fetch_offset}: {message}")
+        if isinstance(error, CorruptionError):
+            error.base_offset = position.fetch_offset
+        raise error
+
+    def drop(self) -> None:
+        """Want no answer any more: what is to be fetched has changed."""
+        if self._under_way is not None:
+            self._under_way[0].cancel()
+            self._under_way = None

@@ -1,0 +1,280 @@
+"""The transactional id of a producer: who it is, and what its open transaction has.
+
+A producer with a transactional id sends in transactions only. Before the first batch of a partition, the
+coordinator is told of the partition; the sender asks :meth:`Transacting.let` whether a batch may go.
+
+All but ``let`` is called by the thread that uses the producer; ``let`` by the one that drives its sender.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
+
+from logstore.broker.broker import Broker
+from logstore.broker.codes import ErrorCode
+from logstore.broker.failures import RETRIABLE, error_of
+from logstore.broker.pending import Pending, wait_for
+from logstore.broker.requests import InitProducerIdRequest, OffsetCommitRequest
+from logstore.broker.transactions.requests import (
+    AddOffsetsToTransaction,
+    AddPartitionsResult,
+    AddPartitionsToTransaction,
+    EndTransaction,
+    TransactionalProducer,
+)
+from logstore.clients.settings import ProducerConfig
+from logstore.clock import Clock
+from logstore.errors import InvalidTransactionStateError, LogstoreError, RetriableError, UsageError
+from logstore.model import TopicPartition
+
+T = TypeVar("T")
+
+RunBackground = Callable[[], int]
+"""Does what is due in the background; returns how much that was."""
+
+_FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
+
+
+class Transacting:
+    """Of one producer."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        name: str,
+        config: ProducerConfig,
+        clock: Clock,
+        wake: Callable[[], object],
+        run_background: RunBackground | None,
+    ) -> None:
+        """``run_background``: for a broker whose clock is set by hand, and which has no threads."""
+        self.name = name
+        self._broker = broker
+        self._config = config
+        self._clock = clock
+        self._wake = wake
+        self._run_background = run_background
+        self.identity: tuple[int, int] = (-1, -1)
+        """The producer's id and epoch."""
+        self._owner: int | None = None
+        self._error: LogstoreError | None = None
+        self._is_fenced = False
+        self._added: set[TopicPartition] = set()
+        self._has_offsets = False
+        self._adding: Pending[AddPartitionsResult] | None = None
+        self._retry_at_ms = -1
+        self.is_in_doubt = False
+        """Whether an end was asked for, and its outcome is not known."""
+
+    @property
+    def me(self) -> TransactionalProducer:
+        return TransactionalProducer(self.name, *self.identity)
+
+    def start(self) -> None:
+        """Take the transactional id: an older producer that has it is shut out, and its open transaction
+        aborted.
+
+        Raises:
+            RetriableError: no answer within ``max_block_ms``.
+            LogstoreError: the coordinator refuses.
+        """
+        request = InitProducerIdRequest(self.name, self._config.transaction_timeout_ms)
+        result = self._ask_again(
+            lambda: self._broker.init_producer_id(request), lambda result: result.error, "start"
+        )
+        self._check(result.error, result.message or "starting")
+        self.identity = result.producer_id, result.producer_epoch
+
+    # One transaction
+
+    @property
+    def is_open(self) -> bool:
+        return self._owner is not None
+
+    def begin(self) -> None:
+        """
+        Raises:
+            InvalidTransactionStateError: one is open, or the outcome of the last is not known.
+            ProducerFencedError: another producer has the id.
+        """
+        if self._is_fenced and self._error is not None:
+            raise self._error
+        if self._owner is not None:
+            raise InvalidTransactionStateError(
+                f"transactional id {self.name!r} has an open transaction; commit or abort it first"
+            )
+        self._error = None
+        self._owner = threading.get_ident()
+
+    def check_mine(self) -> None:
+        """
+        Raises:
+            InvalidTransactionStateError: no transaction is open.
+            UsageError: another thread has begun it.
+        """
+        if self._owner is None:
+            raise InvalidTransactionStateError(
+                f"a producer with transactional id {self.name!r} sends in transactions only: "
+                "with producer.transaction(): ..."
+            )
+        if self._owner != threading.get_ident():
+            raise UsageError(
+                f"the open transaction of {self.name!r} was begun by another thread, and only that may use "
+                "it; give each thread a producer with a transactional id of its own"
+            )
+
+    def note_failure(self, error: LogstoreError, code: ErrorCode = ErrorCode.NONE) -> None:
+        """A record was not delivered: the transaction can only be aborted."""
+        self._error = self._error or error
+        self._is_fenced = self._is_fenced or code in _FENCED
+
+    @property
+    def error(self) -> LogstoreError | None:
+        """Why the transaction can only be aborted."""
+        return self._error
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether another producer has the id, or the transaction's time was up: nothing can be sent any
+        more."""
+        return self._is_fenced
+
+    def let(self, partition: TopicPartition, waiting: Iterable[TopicPartition], now_ms: int) -> bool:
+        """Whether a batch of the partition may be sent. If not, the coordinator is asked to let all that are
+        ``waiting`` into the transaction; ``wake`` is called when it has answered."""
+        if self._error is not None:
+            return False
+        if partition in self._added:
+            return True
+        if self._adding is None:
+            if now_ms < self._retry_at_ms:
+                return False
+            wanted = tuple({partition, *waiting} - self._added)
+            self._adding = self._broker.add_partitions_to_transaction(
+                AddPartitionsToTransaction(self.me, wanted)
+            )
+        result = self._adding.poll()
+        if result is None:
+            self._adding.on_wake(self._wake)
+            return False
+        self._adding = None
+        (code,) = set(result.errors.values())
+        if code is ErrorCode.NONE:
+            self._added.update(result.errors)
+        elif code in RETRIABLE:
+            self._retry_at_ms = now_ms + self._config.retry_backoff_ms
+        else:
+            self.note_failure(self._error_of(code, "adding partitions"), code)
+        return partition in self._added
+
+    def commit_offsets(self, request: OffsetCommitRequest) -> None:
+        """Commit a group's offsets with the transaction.
+
+        Raises:
+            LogstoreError: they are refused. The transaction can only be aborted.
+        """
+        self._check_no_error()
+        adds = AddOffsetsToTransaction(self.me, request.group)
+        code = self._ask_again(
+            lambda: self._broker.add_offsets_to_transaction(adds), lambda code: code, "add offsets"
+        )
+        self._has_offsets = self._has_offsets or code is ErrorCode.NONE
+        if code is ErrorCode.NONE:
+            commits = request._replace(transaction=self.me)
+            result = self._ask_again(
+                lambda: self._broker.offset_commit(commits), lambda result: result.error, "commit offsets"
+            )
+            code = result.error
+        if code is not ErrorCode.NONE:
+            self.note_failure(self._error_of(code, f"committing offsets of group {request.group!r}"), code)
+            self._check_no_error()
+
+    def _check_no_error(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def end(self, *, committed: bool) -> None:
+        """Commit or abort. The records were delivered before.
+
+        Raises:
+            RetriableError: no answer within ``request_timeout_ms``: the outcome is not known. Ask again.
+            ProducerFencedError: another producer has the id, or the time of the transaction was up: it was
+                aborted.
+            LogstoreError: the disk refused. The outcome is not known.
+        """
+        if self._added or self._has_offsets:
+            self.is_in_doubt = True
+            request = EndTransaction(self.me, committed, takes_epoch=True)
+            result = self._ask_again(
+                lambda: self._broker.end_transaction(request), lambda result: result.error, "end it"
+            )
+            if result.error in _FENCED or result.error is ErrorCode.INVALID_TXN_STATE:
+                self.forget()
+            self._check(result.error, "committing" if committed else "aborting")
+            self.identity = result.producer_id, result.producer_epoch
+        self.forget()
+
+    def forget(self) -> None:
+        """The transaction is over."""
+        self._owner = None
+        self.is_in_doubt = False
+        self._added.clear()
+        self._has_offsets = False
+        self._adding, self._retry_at_ms = None, -1
+        if not self._is_fenced:
+            self._error = None
+
+    # Asking
+
+    def _ask_again(self, ask: Callable[[], Pending[T]], code_of: Callable[[T], ErrorCode], what: str) -> T:
+        """The answer; asks again, while that says so."""
+        deadline_ms = self._clock.monotonic_ms() + self._config.max_block_ms
+        while True:
+            result = self._answer(ask(), deadline_ms)
+            if result is None:
+                raise RetriableError(
+                    f"transactional id {self.name!r}: the coordinator did not {what} within max_block_ms "
+                    f"({self._config.max_block_ms})"
+                )
+            is_late = self._clock.monotonic_ms() >= deadline_ms
+            if code_of(result) not in _AGAIN or is_late or self._run_background is not None:
+                return result
+            threading.Event().wait(self._config.retry_backoff_ms / 1000)
+
+    def _answer(self, pending: Pending[T], deadline_ms: int) -> T | None:
+        result = pending.poll()
+        if self._run_background is not None:
+            while result is None and self._run_background():
+                result = pending.poll()
+        if result is None:
+            result = wait_for(pending, max(deadline_ms - self._clock.monotonic_ms(), 0) / 1000)
+        return result
+
+    def _check(self, code: ErrorCode, what: str) -> None:
+        if code is not ErrorCode.NONE:
+            error = self._error_of(code, what)
+            if code in _FENCED:
+                self.note_failure(error, code)
+            raise error
+
+    def _error_of(self, code: ErrorCode, what: str) -> LogstoreError:
+        why = code.name
+        if code in _FENCED:
+            why = (
+                "another producer has taken the id, or the transaction was open for longer than "
+                f"transaction_timeout_ms ({self._config.transaction_timeout_ms}); it was aborted. Make a new "
+                "producer"
+            )
+        return error_of(code, f"transactional id {self.name!r}: {what}: {why}")
+
+
+_AGAIN: Final = frozenset(
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)

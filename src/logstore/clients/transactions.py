@@ -1,0 +1,110 @@
+"""What is known of the transactions of a store, and the end of those that hang."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from logstore.broker.broker import Broker
+from logstore.broker.codes import ErrorCode
+from logstore.broker.failures import error_of
+from logstore.broker.pending import wait_for
+from logstore.broker.transactions.requests import DescribedTransaction, ListTransactions
+from logstore.errors import InvalidTransactionStateError, LogstoreError, RetriableError
+from logstore.logdir.directory import LogDirectory
+from logstore.model import Isolation, TopicPartition
+from logstore.partition.log import Log
+
+HANGING: Final = "Hanging"
+"""The state of records without a marker that no transactional id is about to give them."""
+_SECONDS: Final = 10.0
+
+
+class TransactionStatus(NamedTuple):
+    """A transactional id with its last transaction; or one that hangs."""
+
+    transactional_id: str | None
+    """None if it hangs."""
+    state: str
+    """Kafka's name of it: ``Empty``, ``Ongoing``, ``PrepareCommit``, ``PrepareAbort``, ``CompleteCommit`` or
+    ``CompleteAbort``. Or ``Hanging``: a partition has records of it, and no transactional id will end it."""
+    producer_id: int
+    producer_epoch: int
+    since_ms: int
+    """When it began, in milliseconds since the epoch; -1 if it has not."""
+    timeout_ms: int
+    """After so long it is aborted; -1 if it hangs."""
+    partitions: tuple[TopicPartition, ...]
+    """Where readers of committed records wait for its end."""
+
+
+def statuses(directory: LogDirectory, broker: Broker) -> list[TransactionStatus]:
+    """All transactional ids, in order, then what hangs.
+
+    Raises:
+        LogstoreError: the transactions cannot be read.
+    """
+    known = _described(broker)
+    found = [
+        TransactionStatus(
+            each.transactional_id,
+            each.state.value,
+            each.producer_id,
+            each.producer_epoch,
+            each.start_ms,
+            each.timeout_ms,
+            tuple(sorted(each.partitions)),
+        )
+        for each in known
+    ]
+    cared_for = {(each.producer_id, partition) for each in known for partition in each.partitions}
+    for log in sorted(directory.logs(), key=lambda log: log.partition):
+        for producer_id, (epoch, first_offset) in log.open_transactions().items():
+            if (producer_id, log.partition) not in cared_for:
+                since_ms = _time_of(log, first_offset)
+                found.append(
+                    TransactionStatus(None, HANGING, producer_id, epoch, since_ms, -1, (log.partition,))
+                )
+    return found
+
+
+def abort_hanging(directory: LogDirectory, broker: Broker, status: TransactionStatus) -> None:
+    """Give the partitions of a hanging transaction the marker that it lacks.
+
+    Raises:
+        InvalidTransactionStateError: it does not hang; or it has ended meanwhile.
+        LogstoreError: a log cannot be written.
+    """
+    if status not in statuses(directory, broker):
+        raise InvalidTransactionStateError(f"{status} is not there any more; look again")
+    if status.state != HANGING:
+        raise InvalidTransactionStateError(
+            f"transactional id {status.transactional_id!r} is in state {status.state}, and does not hang: a "
+            "new producer with the id, or its time-out, ends the transaction"
+        )
+    for partition in status.partitions:
+        log = directory.log(partition)
+        log.append_end_marker(status.producer_id, status.producer_epoch, committed=False)
+        log.flush()
+
+
+def _described(broker: Broker) -> list[DescribedTransaction]:
+    listed = wait_for(broker.list_transactions(ListTransactions()), _SECONDS)
+    if listed is None:
+        raise RetriableError(f"the coordinator did not list its transactions within {_SECONDS:g} s")
+    names = tuple(sorted(each.transactional_id for each in listed))
+    described = wait_for(broker.describe_transactions(names), _SECONDS)
+    if described is None:
+        raise RetriableError(f"the coordinator did not describe its transactions within {_SECONDS:g} s")
+    for each in described:
+        if each.error not in (ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND):
+            raise error_of(each.error, f"transactional id {each.transactional_id!r}: {each.error.name}")
+    return [each for each in described if each.error is ErrorCode.NONE]
+
+
+def _time_of(log: Log, offset: int) -> int:
+    """When the record was made; -1 if it cannot be read."""
+    try:
+        record = log.record_at(offset, isolation=Isolation.LOG_END)
+    except LogstoreError:
+        return -1
+    return -1 if record is None else record.timestamp_ms

@@ -1,0 +1,251 @@
+"""Consume, transform and produce, exactly once.
+
+Each batch of records that is read is one transaction: what the function makes of them, and the offset behind
+them, count together or not at all. A program that is killed in between goes on where the last transaction
+ended, and readers of committed records see each result once.
+
+It is made of public pieces; ``docs/transactions.md`` shows the twenty lines.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+from logstore.arguments import shown
+from logstore.clients.consumer import Consumer
+from logstore.clients.producer import Producer
+from logstore.clients.transaction import Transaction
+from logstore.errors import FencedError, InvalidRecordError, RetriableError
+from logstore.model import NewRecord, Record, TopicPartition
+from logstore.warning import warn
+
+Result = NewRecord | bytes | None
+"""What becomes of a record: a value that keeps its key and timestamp, a whole record, or nothing."""
+
+TransformFunction = Callable[[Record], Result | Iterable[Result]]
+"""Called with each record; returns one result, or several. It may be called again for the same record."""
+
+REASON_HEADER: Final = "logstore.error"
+TOPIC_HEADER: Final = "logstore.topic"
+PARTITION_HEADER: Final = "logstore.partition"
+OFFSET_HEADER: Final = "logstore.offset"
+
+_POLL_SECONDS: Final = 0.2
+
+
+class TransformReport(NamedTuple):
+    """What a run has done."""
+
+    record_count: int
+    """Records that were read and transformed, or sent to the dead-letter topic."""
+    result_count: int
+    """Records that were written."""
+    dead_count: int
+    """Records that the function could not transform, and that are in the dead-letter topic."""
+    transaction_count: int
+
+
+class Transform:
+    """Made by :meth:`.Store.transform`; :meth:`run` does the work."""
+
+    def __init__(
+        self,
+        make_consumer: Callable[[], Consumer],
+        make_producer: Callable[[int], Producer],
+        target: str,
+        function: TransformFunction,
+        *,
+        dead_letter_topic: str | None,
+        retries: int,
+        retry_backoff_ms: int,
+        workers: int,
+    ) -> None:
+        self._make_consumer = make_consumer
+        self._make_producer = make_producer
+        self._target = target
+        self._function = function
+        self._dead_letter_topic = dead_letter_topic
+        self._retries = retries
+        self._retry_backoff_ms = retry_backoff_ms
+        self._workers = workers
+        self._stopping = threading.Event()
+        self._some_are_done = threading.Event()
+        self._lock = threading.Lock()
+        """Guards the counts."""
+        self._counts: Counter[str] = Counter()
+
+    def run(self, *, until_end: bool = False) -> TransformReport:
+        """Transform what is there and what comes, until :meth:`stop`. With ``until_end`` only what is there.
+
+        Returns:
+            What was done in this run, and in earlier ones of this object.
+
+        Raises:
+            Exception: the function has failed for a record, with all retries, and there is no dead-letter
+                topic. A note names the record. The next run begins with its batch.
+            ProducerFencedError: the same transform runs elsewhere, and has taken over.
+            LogstoreError: a log or the disk failed.
+        """
+        self._stopping.clear()
+        self._some_are_done.clear()
+        if self._workers == 1:
+            self._work(0, until_end)
+        else:
+            self._work_together(until_end)
+        return self.report
+
+    def stop(self) -> None:
+        """End the run after the current batch. From any thread, and from a signal handler."""
+        self._stopping.set()
+
+    @property
+    def report(self) -> TransformReport:
+        """What was done up to now."""
+        with self._lock:
+            counts = Counter(self._counts)
+        return TransformReport(counts["records"], counts["results"], counts["dead"], counts["transactions"])
+
+    def _work_together(self, until_end: bool) -> None:
+        """In several threads. The first error stops them all, and is raised."""
+        errors: list[BaseException] = []
+
+        def work(number: int) -> None:
+            try:
+                self._work(number, until_end)
+            except BaseException as error:
+                errors.append(error)
+                self.stop()
+
+        threads = [
+            threading.Thread(target=work, args=(number,), name=f"logstore-transform-{number}")
+            for number in range(self._workers)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            for thread in threads:
+                thread.join()
+        finally:  # an interrupt
+            self.stop()
+            for thread in threads:
+                thread.join()
+        if errors:
+            raise errors[0]
+
+    def _work(self, number: int, until_end: bool) -> None:
+        with self._make_producer(number) as producer, self._make_consumer() as consumer:
+            while not self._stopping.is_set():
+                records = consumer.poll(timeout=_POLL_SECONDS)
+                if records:
+                    self._transform_batch(producer, consumer, records)
+                elif until_end and self._is_at_end(consumer):
+                    self._some_are_done.set()
+                    return
+
+    def _is_at_end(self, consumer: Consumer) -> bool:
+        if not consumer.assignment:  # it is joining; or there are more workers than partitions
+            return self._some_are_done.is_set()
+        return not any(consumer.lag().values())
+
+    # A batch
+
+    def _transform_batch(self, producer: Producer, consumer: Consumer, records: list[Record]) -> None:
+        counts = Counter(transactions=1)
+        transaction = producer.transaction()
+        try:
+            with transaction:
+                for record in records:
+                    counts.update(self._transform_one(producer, record))
+                transaction.commit_offsets(consumer)
+        except (RetriableError, FencedError) as error:
+            self._settle(transaction, producer, consumer, records, error)
+            if not transaction.was_committed:
+                return
+        with self._lock:
+            self._counts.update(counts)
+
+    def _settle(
+        self,
+        transaction: Transaction,
+        producer: Producer,
+        consumer: Consumer,
+        records: list[Record],
+        error: RetriableError | FencedError,
+    ) -> None:
+        """After an error that passes: find out what became of the transaction; if it was aborted, go back.
+
+        Raises:
+            FencedError: this worker was shut out.
+        """
+        while transaction.is_in_doubt and not self._stopping.is_set():
+            warn("a transaction of %s is asked for its outcome: %s", producer, error)
+            try:
+                transaction.commit()
+            except RetriableError:
+                self._stopping.wait(self._retry_backoff_ms / 1000)
+        if transaction.was_committed:
+            return
+        if producer.is_fenced:
+            raise error
+        first: dict[TopicPartition, int] = {}
+        for record in records:
+            first.setdefault(TopicPartition(str(record.topic), int(record.partition or 0)), record.offset)
+        for partition, offset in first.items():
+            if partition in consumer.assignment:  # else the group has given it to another
+                consumer.seek(partition, offset)
+        self._stopping.wait(self._retry_backoff_ms / 1000)
+
+    def _transform_one(self, producer: Producer, record: Record) -> Counter[str]:
+        """Send what becomes of a record."""
+        for attempt in range(self._retries + 1):
+            try:
+                results = _results(self._function(record), record)
+                break
+            except Exception as error:
+                if attempt == self._retries:
+                    return self._bury(producer, record, error)
+                time.sleep(self._retry_backoff_ms / 1000)
+        for result in results:
+            value, key, headers, timestamp_ms = result
+            producer.send(self._target, value, key=key, headers=headers, timestamp_ms=timestamp_ms)
+        return Counter(records=1, results=len(results))
+
+    def _bury(self, producer: Producer, record: Record, error: Exception) -> Counter[str]:
+        """Send the record to the dead-letter topic, and say why in its headers."""
+        where = f"{record.topic}-{record.partition} offset {record.offset}"
+        if self._dead_letter_topic is None:
+            error.add_note(f"while transforming {where}; dead_letter_topic= would take such records")
+            raise error
+        warn("%s goes to %s: %s: %s", where, self._dead_letter_topic, type(error).__name__, error)
+        headers = [
+            *record.headers,
+            (REASON_HEADER, f"{type(error).__name__}: {error}".encode(errors="replace")),
+            (TOPIC_HEADER, str(record.topic).encode()),
+            (PARTITION_HEADER, str(record.partition).encode()),
+            (OFFSET_HEADER, str(record.offset).encode()),
+        ]
+        producer.send(self._dead_letter_topic, record.value, key=record.key, headers=headers)
+        return Counter(records=1, dead=1, results=1)
+
+
+def _results(given: Any, record: Record) -> list[NewRecord]:
+    """What the function has returned, as records.
+
+    Raises:
+        InvalidRecordError: it is none of the things that it may return.
+    """
+    if given is None:
+        return []
+    if isinstance(given, bytes | bytearray | memoryview):
+        return [NewRecord(given, record.key, (), record.timestamp_ms)]
+    if isinstance(given, NewRecord):
+        return [given]
+    if isinstance(given, str) or not isinstance(given, Iterable) or isinstance(given, Record):
+        raise InvalidRecordError(
+            f"a transform has returned {shown(given)}; it must be bytes, a NewRecord, None or several of them"
+        )
+    return [result for each in given for result in _results(each, record)]

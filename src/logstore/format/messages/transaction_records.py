@@ -1,0 +1,104 @@
+"""The records of ``__transaction_state``: for each transactional id its producer, and its last transaction.
+
+Key and value begin with their version. A null value is a tombstone: the transactional id has expired.
+
+Source: Kafka's ``transaction-coordinator/src/main/resources/common/message``, 3.9 and 4.x.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Annotated, Final, NamedTuple
+
+from logstore.format.messages.fields import Int8, Int16, Int32, Int64, String, since, tagged
+from logstore.format.messages.message import Message, version_of
+from logstore.model import Bytes, TopicPartition
+
+
+class TransactionLogKey(NamedTuple):
+    """Whose transaction."""
+
+    transactional_id: String = ""
+
+
+class TransactionPartitions(NamedTuple):
+    """Partitions of one topic."""
+
+    topic: String = ""
+    partitions: tuple[Int32, ...] = ()
+
+
+class TransactionLogValue(NamedTuple):
+    """The producer of a transactional id, and how far its last transaction has come."""
+
+    producer_id: Int64 = -1
+    previous_producer_id: Annotated[Int64, since(1), tagged(0)] = -1
+    """The id that ended the last transaction, if the producer has a new one since; else -1."""
+    next_producer_id: Annotated[Int64, since(1), tagged(1)] = -1
+    """The id that the producer gets when this transaction is complete, because its epochs are used up; else
+    -1."""
+    producer_epoch: Int16 = -1
+    timeout_ms: Int32 = -1
+    status: Int8 = 0
+    """How far it has come, as a number."""
+    partitions: tuple[TransactionPartitions, ...] | None = ()
+    """Those that the transaction has written to; null after its end."""
+    last_update_ms: Int64 = -1
+    start_ms: Int64 = -1
+    """When the transaction began, in milliseconds since the epoch; -1 before the first."""
+    client_version: Annotated[Int16, since(1), tagged(2)] = 0
+    """2 if the producer gets a new epoch with each transaction (KIP-890)."""
+
+
+TRANSACTION_LOG_KEY: Final = Message(TransactionLogKey, 0, 0)
+TRANSACTION_LOG_VALUE: Final = Message(TransactionLogValue, 0, 1, flexible=1)
+
+VALUE_VERSION: Final = 1
+
+
+def encode_transaction_key(transactional_id: str) -> bytes:
+    """The key of a transactional id's records (version 0).
+
+    Raises:
+        UsageError: it has more than 32,767 bytes, or is no text.
+    """
+    return TRANSACTION_LOG_KEY.encode_versioned(TransactionLogKey(transactional_id), 0)
+
+
+def encode_transaction_value(value: TransactionLogValue) -> bytes:
+    """The value, as Kafka 4.4 writes it (version 1); Kafka 3.8 and later read it.
+
+    Raises:
+        UsageError: a number does not fit.
+    """
+    return TRANSACTION_LOG_VALUE.encode_versioned(value, VALUE_VERSION)
+
+
+def decode_transaction_key(data: Bytes) -> str | None:
+    """The transactional id; None if the record is of a kind that is not known here, and is to be left alone.
+
+    Raises:
+        CorruptionError: it is cut short, or has text that is not UTF-8.
+    """
+    if version_of(data) != 0:
+        return None
+    return TRANSACTION_LOG_KEY.decode_versioned(data).transactional_id
+
+
+def decode_transaction_value(data: Bytes) -> TransactionLogValue:
+    """The value, of any version that is known.
+
+    Raises:
+        UnsupportedVersionError: of a later version.
+        CorruptionError: it is cut short.
+    """
+    return TRANSACTION_LOG_VALUE.decode_versioned(data)
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> tuple[TransactionPartitions, ...]:
+    """Partitions as the value lists them."""
+    return tuple(
+        TransactionPartitions(topic, tuple(each.partition for each in group))
+        for topic, group in groupby(sorted(partitions), key=lambda each: each.topic)
+    )

@@ -1,0 +1,222 @@
+"""Consume, transform, produce: each result once."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+import logstore
+from logstore import Isolation, NewRecord
+from logstore.broker.codes import ErrorCode
+from logstore.broker.local import LocalBroker
+from logstore.broker.pending import Answered
+from logstore.broker.requests import OffsetCommitResult
+from logstore.broker.transactions.requests import EndTransactionResult
+from logstore.errors import InvalidRecordError, ProducerFencedError, UnknownTopicError, UsageError
+
+RECORDS = 300
+
+
+@pytest.fixture
+def store(tmp_path):
+    with logstore.open(tmp_path / "store") as store:
+        store.create_topic("in", partitions=3)
+        store.create_topic("out", partitions=2)
+        store.create_topic("dead")
+        with store.producer(acks=1) as producer:
+            for number in range(RECORDS):
+                producer.send("in", b"%d" % number, key=b"k%d" % (number % 7))
+        yield store
+
+
+def committed(store, topic="out"):
+    return [record for log in store[topic] for record in log.read(isolation=Isolation.COMMITTED)]
+
+
+def numbers(store, topic="out"):
+    return sorted(int(record.value) for record in committed(store, topic))
+
+
+def same(record):
+    return record.value
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_each_result_is_there_once(store, workers):
+    transform = store.transform("in", "out", same, group="g", workers=workers, max_poll_records=20)
+    report = transform.run(until_end=True)
+    assert report[:3] == (RECORDS, RECORDS, 0)
+    assert report.transaction_count >= RECORDS / 20
+    assert numbers(store) == list(range(RECORDS))
+    assert transform.run(until_end=True) == report
+    by_key: dict[bytes, list[int]] = {}
+    for record in committed(store):
+        by_key.setdefault(record.key, []).append(int(record.value))
+    assert all(values == sorted(values) for values in by_key.values())
+
+
+def test_what_a_function_may_return(store):
+    def function(record):
+        number = int(record.value)
+        return {
+            0: None,
+            1: record.value,
+            2: NewRecord(record.value, b"new", (("h", b"1"),)),
+            3: [record.value, None, NewRecord(record.value)],
+            4: (each for each in ()),
+        }[number % 5]
+
+    store.transform("in", "out", function, group="g").run(until_end=True)
+    found = {}
+    for record in committed(store):
+        found.setdefault(int(record.value), []).append(record)
+    assert set(found) == {number for number in range(RECORDS) if number % 5 in (1, 2, 3)}
+    assert [len(found[number]) for number in (1, 2, 3)] == [1, 1, 2]
+    assert found[1][0].key == b"k1"
+    assert (found[2][0].key, found[2][0].headers) == (b"new", (("h", b"1"),))
+    assert {record.key for record in found[3]} == {b"k3", None}
+
+
+@pytest.mark.parametrize("result", ["text", 7, [b"x", 7], object()])
+def test_what_it_may_not_return(store, result):
+    transform = store.transform("in", "out", lambda record: result, group="g", retries=0)
+    with pytest.raises(InvalidRecordError, match="a transform has returned"):
+        transform.run(until_end=True)
+    assert committed(store) == []
+
+
+def test_an_exception_ends_the_run_and_nothing_of_the_batch_counts(store):
+    def unlucky(record):
+        if record.value == b"13":
+            raise ValueError("unlucky")
+        return record.value
+
+    transform = store.transform("in", "out", unlucky, group="g", retries=0)
+    with pytest.raises(ValueError, match="unlucky") as caught:
+        transform.run(until_end=True)
+    assert "while transforming in-" in caught.value.__notes__[0]
+    store.transform("in", "out", same, group="g").run(until_end=True)
+    assert numbers(store) == list(range(RECORDS))
+
+
+def test_a_record_that_fails_goes_to_the_dead_letter_topic_with_its_reason(store):
+    calls = []
+
+    def unlucky(record):
+        if record.value == b"13":
+            calls.append(record.offset)
+            raise ValueError("unlucky")
+        return record.value
+
+    transform = store.transform(
+        "in", "out", unlucky, group="g", dead_letter_topic="dead", retries=2, retry_backoff_ms=1
+    )
+    assert transform.run(until_end=True).dead_count == 1
+    assert len(calls) == 3
+    assert numbers(store) == [number for number in range(RECORDS) if number != 13]
+    (dead,) = committed(store, "dead")
+    assert (dead.value, dead.key) == (b"13", b"k6")
+    headers = dict(dead.headers)
+    assert headers["logstore.error"] == b"ValueError: unlucky"
+    assert (headers["logstore.topic"], headers["logstore.offset"]) == (b"in", b"%d" % calls[0])
+
+
+def test_an_error_that_passes_is_no_reason_to_call_again_later(store):
+    failed = set()
+
+    def shaky(record):
+        if record.value not in failed:
+            failed.add(record.value)
+            raise OSError("try again")
+        return record.value
+
+    store.transform("in", "out", shaky, group="g", retry_backoff_ms=0).run(until_end=True)
+    assert numbers(store) == list(range(RECORDS))
+
+
+def test_it_waits_for_more_until_it_is_stopped(store):
+    transform = store.transform("in", "out", same, group="g")
+    thread = threading.Thread(target=transform.run)
+    thread.start()
+    with store.consumer("out", isolation=Isolation.COMMITTED) as consumer:
+        seen = 0
+        while seen < RECORDS:
+            seen += len(consumer.poll(timeout=10))
+        store["in"][0].append(b"1000")
+        (record,) = consumer.poll(timeout=10)
+    assert record.value == b"1000"
+    transform.stop()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_a_second_one_takes_over_and_the_first_is_told(store):
+    entered, go_on = threading.Event(), threading.Event()
+
+    def slow(record):
+        entered.set()
+        go_on.wait(10)
+        return record.value
+
+    errors = []
+
+    def run():
+        try:
+            store.transform("in", "out", slow, group="g").run(until_end=True)
+        except ProducerFencedError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert entered.wait(10)
+    with store.producer(transactional_id="g-0"):
+        go_on.set()
+        thread.join(20)
+    assert len(errors) == 1
+    assert committed(store) == []
+    store.transform("in", "out", same, group="g").run(until_end=True)
+    assert numbers(store) == list(range(RECORDS))
+
+
+def test_a_group_that_rebalances_and_an_end_without_an_answer(store, monkeypatch):
+    """Every third commit of offsets is refused, and every fourth end has no answer, done or not."""
+    commit, end = LocalBroker.offset_commit, LocalBroker.end_transaction
+    counts = {"commits": 0, "ends": 0}
+
+    def refuse(self, request):
+        counts["commits"] += request.transaction is not None
+        if request.transaction is not None and counts["commits"] % 3 == 0:
+            codes = dict.fromkeys(request.offsets, ErrorCode.REBALANCE_IN_PROGRESS)
+            return Answered(OffsetCommitResult(codes))
+        return commit(self, request)
+
+    def forget(self, request):
+        counts["ends"] += 1
+        if counts["ends"] % 8 == 4:
+            return Answered(EndTransactionResult(ErrorCode.REQUEST_TIMED_OUT))
+        answer = end(self, request)
+        if counts["ends"] % 8 == 0:
+            return Answered(EndTransactionResult(ErrorCode.REQUEST_TIMED_OUT))
+        return answer
+
+    monkeypatch.setattr(LocalBroker, "offset_commit", refuse)
+    monkeypatch.setattr(LocalBroker, "end_transaction", forget)
+    transform = store.transform("in", "out", same, group="g", retry_backoff_ms=1, max_poll_records=10)
+    transform.run(until_end=True)
+    assert min(counts.values()) > 20
+    assert numbers(store) == list(range(RECORDS))
+
+
+def test_wrong_arguments(store):
+    with pytest.raises(UnknownTopicError):
+        store.transform("nowhere", "out", same, group="g")
+    with pytest.raises(UnknownTopicError):
+        store.transform("in", "nowhere", same, group="g")
+    with pytest.raises(UnknownTopicError):
+        store.transform("in", "out", same, group="g", dead_letter_topic="nowhere")
+    for name, value in (("retries", -1), ("workers", 0), ("retry_backoff_ms", 1.5)):
+        with pytest.raises(UsageError, match=name):
+            store.transform("in", "out", same, group="g", **{name: value})
+    with pytest.raises(UsageError, match="function"):
+        store.transform("in", "out", None, group="g")
