@@ -26,8 +26,14 @@ ALL_PAGES = sorted(
 @pytest.mark.parametrize("page", PAGES)
 def test_the_page_runs_and_prints_what_it_shows(page, tmp_path, monkeypatch):
     """3 s."""
-    if "arrow" in (ROOT / page).read_text(encoding="utf-8"):
-        pytest.importorskip("pyarrow")
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for word, package in (
+        ("arrow", "pyarrow"),
+        ("MeterProvider", "opentelemetry.sdk"),
+        ("REGISTRY", "prometheus_client"),
+    ):
+        if word in text:
+            pytest.importorskip(package)
     monkeypatch.chdir(tmp_path)
     run_page(page, tmp_path, skips=("logstore.spark", "importorskip"))
 

@@ -106,6 +106,8 @@ class Model:
 
     def drop_clients(self):
         """They are gone; what they have counted stays."""
+        for consumer in self.consumers.values():
+            consumer.close()
         self.consumers.clear()
         self.producer = None
 
@@ -132,13 +134,20 @@ class Model:
     # What it expects
 
     def check(self):
+        behind = {
+            (group, *partition): max(self.ends[partition] - consumer.position(partition), 0)
+            for group, consumer in self.consumers.items()
+            for partition in consumer.assignment
+        }
         found = self.store.metrics()
         assert found.incomplete == ()
+        assert found.total("logstore_consumers") == len(self.consumers)
         state = {
             "log_end_offset": self.ends,
             "log_high_watermark": self.ends,
             "log_start_offset": self.starts,
             "group_committed_offset": self.committed,
+            "consumer_lag": behind,
             "group_lag": {key: self.ends[key[1:]] - offset for key, offset in self.committed.items()},
         }
         for name, expected in state.items():
@@ -282,3 +291,30 @@ def test_a_read_only_store_knows_offsets_and_lag(tmp_path):
             assert dict(found["logstore_groups"]) == {("Empty",): 1}
         with pytest.raises(logstore.errors.ClosedError):
             reader.metrics()
+
+
+def test_requests_are_counted_by_api_and_error(tmp_path):
+    with logstore.open(tmp_path) as store:
+        store.create_topic("t")
+        with store.producer(transactional_id="x") as producer:
+            for number in range(3):
+                with producer.transaction():
+                    producer.send("t", b"%d" % number)
+        with store.producer() as producer, pytest.raises(logstore.errors.UnknownTopicError):
+            producer.send("nowhere", b"v")
+        found = store.metrics()
+        requests = {api: value.count for (api,), value in found["logstore_request_seconds"].items()}
+        assert requests["end_transaction"] == requests["produce"] == 3
+        assert requests["add_partitions_to_transaction"] == 3
+        assert requests["metadata"] == 2
+        errors = dict(found["logstore_request_errors"])
+        assert errors.pop(("metadata", "UNKNOWN_TOPIC_OR_PARTITION")) == 1
+        assert set(errors) <= {("describe_configs", "UNKNOWN_TOPIC_OR_PARTITION")}
+        with store.consumer("t", group="g") as consumer:
+            assert len(list(consumer.drain())) == 3
+            waits = found.histogram("logstore_request_seconds", api="fetch").count
+            assert consumer.poll(0.05) == []  # a fetch that waits counts when it is answered
+            store["t"][0].extend([b"more"])
+            while not consumer.poll(5):
+                pass
+        assert store.metrics().histogram("logstore_request_seconds", api="fetch").count >= waits + 2
