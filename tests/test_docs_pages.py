@@ -14,6 +14,7 @@ PAGES = [
     "docs/offsets.md",
     "docs/producers.md",
     "docs/consumers.md",
+    "docs/aio.md",
     *sorted(f"docs/howto/{page.name}" for page in ROOT.glob("docs/howto/*.md")),
 ]
 ALL_PAGES = sorted(
