@@ -7,9 +7,9 @@ Then: curl -N http://127.0.0.1:8000/events/prices/0
 
 import asyncio
 import contextlib
-import sys
 from collections.abc import AsyncIterator
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
@@ -21,7 +21,7 @@ HEARTBEAT_SECONDS = 15.0
 
 
 def event_of(record: Record) -> str:
-    lines = (record.value or b"").decode().splitlines() or [""]
+    lines = (record.value or b"").decode(errors="replace").splitlines() or [""]
     return f"id: {record.partition}:{record.offset}\n" + "".join(f"data: {line}\n" for line in lines) + "\n"
 
 
@@ -36,13 +36,15 @@ async def stream(log: aio.AsyncLog, start: int | None) -> AsyncIterator[str]:
 
 
 async def events(request: Request) -> Response:
-    store: aio.AsyncStore = request.app.state.store
-    number, name = request.path_params["partition"], request.path_params["topic"]
+    store, (name, number) = request.app.state.store, request.path_params.values()
     if name not in store or not 0 <= number < len(store[name]):
         return PlainTextResponse("no such partition\n", status_code=404)
     partition, _, offset = request.headers.get("last-event-id", "").partition(":")
-    start = int(offset) + 1 if partition == str(number) and offset.isdecimal() else None
-    return StreamingResponse(stream(store[name][number], start), media_type="text/event-stream")
+    log, start = store[name][number], None
+    if partition == str(number) and offset.isdecimal():
+        there = await log.readable_offsets()  # what was deleted meanwhile is skipped
+        start = min(max(int(offset) + 1, there.start), there.stop)
+    return StreamingResponse(stream(log, start), media_type="text/event-stream")
 
 
 def application(path: str) -> Starlette:
@@ -56,6 +58,4 @@ def application(path: str) -> Starlette:
 
 
 if __name__ == "__main__":
-    import uvicorn
-
-    uvicorn.run(application(sys.argv[1] if len(sys.argv) > 1 else "data"), port=8000)
+    uvicorn.run(application("data"), port=8000)
