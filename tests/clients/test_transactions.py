@@ -293,7 +293,7 @@ def test_an_end_without_an_answer_is_asked_for_again(store):
             return Promise() if self.silent else pending
 
     broker = Silent(store._open_broker(store._directory))
-    producer = Producer(broker, config=ProducerConfig(transactional_id="x", max_block_ms=50))
+    producer = Producer(broker, config=ProducerConfig(transactional_id="x", max_block_ms=500))
     transaction = producer.transaction()
     transaction.__enter__()
     producer.send("a", b"kept")

@@ -74,6 +74,19 @@ PAGES: dict[str, tuple[str, str, tuple[tuple[str, tuple[str, ...]], ...]]] = {
             ("logstore.partition.writing.waits", ("Wait", "Done")),
         ),
     ),
+    "asyncio": (
+        "asyncio",
+        "`logstore.aio` has the calls of [stores](store.md), [topics](topic.md) and [logs](log.md) for event "
+        "loops. `logstore.aio.open` opens a store. [asyncio](../aio.md) shows how.",
+        (
+            ("logstore.aio.store", ("open_store", "Opening", "AsyncStore")),
+            ("logstore.aio.topic", ("AsyncTopic",)),
+            ("logstore.aio.log", ("AsyncLog",)),
+            ("logstore.aio.records", ("AsyncRecords",)),
+            ("logstore.aio.producer", ("AsyncProducer", "AsyncSent")),
+            ("logstore.aio.consumer", ("AsyncConsumer",)),
+        ),
+    ),
     "records-and-values": (
         "Records and values",
         "What calls take and return.",
@@ -137,6 +150,10 @@ FOR_ENGINES = {
     "Log.position_at": "a step of following, for a reader of many logs",
     "Log.advance": "a step of following, for a reader of many logs",
     "Log.prepare_checkpoint": "part of a checkpoint of many logs",
+    "Log.append_if_ready": "an append that event loops may make",
+    "Log.written_offsets": "a look that event loops may take",
+    "Consumer.give_back": "for who drives its polls",
+    "Consumer.one_by_one": "for who drives its polls",
     "Log.written_high_watermark": "part of a checkpoint of many logs",
     "Log.written_bytes": "part of a checkpoint of many logs",
     "Log.abandon": "a crash, for tests of an engine",

@@ -342,7 +342,7 @@ class Consumer(BoundToProcess):
         """Every record from here on, without end; waits for more. A :meth:`commit` in the loop covers the
         records up to the present one, and so does the position when the loop is left."""
         while True:
-            yield from self._one_by_one(self.poll())
+            yield from self.one_by_one(self.poll())
 
     def drain(self) -> Iterator[Any]:
         """Every record from here to the ends that the partitions have now, as the isolation shows them."""
@@ -362,15 +362,15 @@ class Consumer(BoundToProcess):
             partition = partition_of(found[0])
             end = ends.get(partition, 0)
             if found[-1].offset < end:
-                yield from self._one_by_one(found)
+                yield from self.one_by_one(found)
                 continue
-            for record in self._one_by_one(found):
+            for record in self.one_by_one(found):
                 if record.offset >= end:
                     self._positions.of(partition).seek(max(end, found[0].offset))
                     break
                 yield record
 
-    def _one_by_one(self, found: list[Any]) -> Iterator[Any]:
+    def one_by_one(self, found: list[Any]) -> Iterator[Any]:
         """Records of a poll. The position moves with each; those that are not used come again."""
         position = self._positions.get(partition_of(found[0])) if found else None
         if position is None:
@@ -387,6 +387,13 @@ class Consumer(BoundToProcess):
             if position.seek_count == seek_count:
                 position.offset = behind
                 position.give_back(next_offset)
+
+    def give_back(self, given: list[Any]) -> None:
+        """Records of the last poll that its caller has not used, from the first of them on: they come again,
+        and the position is before them. Does no more than that."""
+        position = self._positions.get(partition_of(given[0])) if given else None
+        if position is not None:
+            position.give_back(given[0].offset)
 
     def wakeup(self) -> None:
         """Let a waiting :meth:`poll`, or the next one, end with ``RetriableError``. From any thread."""

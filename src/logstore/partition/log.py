@@ -190,6 +190,25 @@ class Log(CheckableLog):
             self.writer.durability.commit.wait_until_durable(offset + 1)
         return offset
 
+    def append_if_ready(
+        self,
+        value: Bytes | None,
+        *,
+        key: Bytes | None = None,
+        headers: Any = (),
+        timestamp_ms: Moment | None = None,
+    ) -> int | None:
+        """Append one record as :meth:`append` does, if that takes neither a lock nor the disk: for event
+        loops. None: nothing was appended, and :meth:`append` is to be called where it may wait. Never
+        raises."""
+        if self._fork_flag.is_forked:
+            return None
+        now_ms = self._given_now_ms
+        offset: int | None = self._gather(
+            value, key, headers, timestamp_ms, None if now_ms is None else now_ms()
+        )
+        return offset
+
     def extend(
         self, records: NewRecords, *, flush: bool = False, producer: ProducerIdentity | None = None
     ) -> range:

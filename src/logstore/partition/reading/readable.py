@@ -160,6 +160,13 @@ class ReadableLog(BoundToProcess, ABC):
         view = self._known_view()
         return range(view.log_start_offset, max(view.log_start_offset, view.limit_of(isolation)))
 
+    def written_offsets(self, isolation: Isolation = Isolation.HIGH_WATERMARK) -> range:
+        """:meth:`readable_offsets` of what is written already, without appends that still gather. Of a log
+        that is open for writing here it takes no lock, and no look at the disk."""
+        check_isolation(isolation)
+        view = self._published_view()
+        return range(view.log_start_offset, max(view.log_start_offset, view.limit_of(isolation)))
+
     @property
     def truncation_count(self) -> int:
         """How often the end of the log was cut, by :meth:`.Log.truncate_to` for example, also before it was

@@ -141,7 +141,8 @@ class ReadOnlyLog(CheckableLog):
             f"{self.partition} was opened read-only; open the store without read_only to change it"
         )
 
-    append = extend = extend_arrow = append_batch = append_replicated = append_end_marker = _refuse
+    append = append_if_ready = extend = extend_arrow = append_batch = append_replicated = _refuse
+    append_end_marker = _refuse
     writer = property(_refuse)
     flush = checkpoint = prepare_checkpoint = roll = delete_before = truncate_to = (
         truncate_fully_and_start_at

@@ -1,0 +1,222 @@
+"""Producers and consumers."""
+
+import asyncio
+import threading
+
+import pytest
+
+from logstore import aio
+from logstore.aio.shell import MOST_THREADS
+from logstore.errors import ClosedError, InvalidRecordError, RetriableError, UnknownTopicError, UsageError
+from logstore.model import TopicPartition
+from logstore.testing.memory import MemoryFiles
+from logstore.testing.operations import Write
+from tests.aio.helpers import HeldDisk, run
+
+T0 = TopicPartition("t", 0)
+
+
+async def opened(files=None, partitions=1):
+    store = await aio.open("/s", files=files or MemoryFiles())
+    return store, await store.create_topic("t", partitions=partitions)
+
+
+class TestProducers:
+    def test_handles_say_where_each_record_is(self):
+        async def main():
+            store, topic = await opened(partitions=3)
+            async with store.producer(acks=1) as producer:
+                sent = [await producer.send("t", b"%d" % n, key=b"k%d" % (n % 9)) for n in range(500)]
+            where = [await each for each in sent]
+            assert all(each.is_done for each in sent)
+            for number, delivered in enumerate(where):
+                record = await topic[delivered.partition].record_at(delivered.offset)
+                assert record.value == b"%d" % number
+                assert record.timestamp_ms == delivered.timestamp_ms
+            assert await asyncio.gather(*[_of(each) for each in sent]) == where
+            await store.close()
+
+        run(main())
+
+    def test_sends_of_several_tasks_are_in_the_order_of_the_calls(self):
+        async def main():
+            store, topic = await opened()
+            async with store.producer(acks=1) as producer:
+                await asyncio.gather(*[producer.send("t", b"%d" % n) for n in range(300)])
+            assert [int(record.value) async for record in topic.read()] == list(range(300))
+            await store.close()
+
+        run(main())
+
+    def test_a_send_waits_for_room_and_the_loop_goes_on(self):
+        async def main():
+            files = HeldDisk(Write)
+            store, topic = await opened(files)
+            producer = store.producer(acks=1, linger_ms=0, batch_size=1_000, buffer_memory=4_000)
+            first = await producer.send("t", bytes(900))
+            await first
+            files.hold()
+            sends = [asyncio.ensure_future(producer.send("t", bytes(900))) for _ in range(30)]
+            await files.reached()
+            for _ in range(20):
+                await asyncio.sleep(0.001)
+            assert sum(each.done() for each in sends) < 10
+            for each in sends[20:]:
+                each.cancel()
+            await asyncio.sleep(0.001)
+            files.release()
+            handles = await asyncio.gather(*sends, return_exceptions=True)
+            given = [each for each in handles if isinstance(each, aio.AsyncSent)]
+            assert len(given) == 20
+            await producer.close()
+            offsets = [(await each).offset for each in given]
+            assert offsets == sorted(set(offsets))
+            assert len(await topic[0].readable_offsets()) == 21  # those that were cancelled did not begin
+            await store.close()
+
+        run(main())
+
+    def test_what_cannot_be_sent_raises_as_it_does_elsewhere(self):
+        async def main():
+            store, _ = await opened()
+            producer = store.producer(delivery_timeout_ms=50, max_block_ms=50)
+            with pytest.raises(UnknownTopicError):
+                await producer.send("nowhere", b"v")
+            with pytest.raises(InvalidRecordError):
+                await producer.send("t", "text")
+            sent = await producer.send("t", b"v", partition=0)
+            await sent
+            await store.delete_topic("t")
+            failed = await producer.send("t", b"v", partition=0)
+            for _ in range(2):
+                with pytest.raises((UnknownTopicError, RetriableError)):
+                    await failed
+            await producer.close()
+            await producer.close()
+            with pytest.raises(ClosedError):
+                await producer.send("t", b"v")
+            await store.close()
+
+        run(main())
+
+
+async def _of(sent):
+    return await sent
+
+
+class TestConsumers:
+    def test_a_thousand_that_wait_take_no_thread(self):
+        async def main():
+            store, topic = await opened()
+            consumers = [store.consumer("t") for _ in range(1_000)]
+            polls = [asyncio.ensure_future(each.poll()) for each in consumers]
+            while not all(each.sync._fetches.waits_for for each in consumers):
+                await asyncio.sleep(0.01)
+            count = threading.active_count()
+            await asyncio.sleep(0.05)
+            assert threading.active_count() == count <= MOST_THREADS + 10
+            await topic[0].append(b"v")
+            assert {found[0].value for found in await asyncio.gather(*polls)} == {b"v"}
+            await store.close()
+
+        run(main())
+
+    def test_every_record_once_and_a_commit_covers_those_up_to_the_present_one(self):
+        async def main():
+            store, topic = await opened(partitions=2)
+            await topic.extend([(b"%d" % n, b"%d" % n) for n in range(200)])
+            found = []
+            async with store.consumer("t", group="g") as consumer:
+                async for record in consumer:
+                    found.append(record.value)
+                    if len(found) == 77:
+                        await consumer.commit()
+                        break
+                async for record in consumer:
+                    found.append(record.value)
+                    if len(found) == 150:
+                        break
+            assert len(set(found)) == 150
+            async with store.consumer("t", group="g") as consumer:
+                rest = []
+                while len(rest) < 123:
+                    rest += [record.value for record in await consumer.poll(1)]
+                assert sorted(found[:77] + rest) == sorted(b"%d" % n for n in range(200))
+                assert sum((await consumer.lag()).values()) == 0
+            await store.close()
+
+        run(main())
+
+    def test_members_of_a_group_share_the_partitions(self):
+        async def main():
+            store, topic = await opened(partitions=4)
+            found = []
+
+            async def work(consumer):
+                while True:
+                    for record in await consumer.poll():
+                        found.append(record.value)
+                    await consumer.commit()
+
+            consumers = [store.consumer("t", group="g", heartbeat_interval_ms=20) for _ in range(3)]
+            workers = [asyncio.ensure_future(work(each)) for each in consumers]
+            while sorted(len(each.assignment) for each in consumers) != [1, 1, 2]:
+                await asyncio.sleep(0.01)
+            await topic.extend([(b"%d" % n, b"%d" % n) for n in range(100)])
+            while len(found) < 100:
+                await asyncio.sleep(0.005)
+            workers[0].cancel()
+            await consumers[0].close()
+            while sorted(len(each.assignment) for each in consumers[1:]) != [2, 2]:
+                await asyncio.sleep(0.01)
+            await topic.extend([(b"%d" % n, b"%d" % n) for n in range(100, 200)])
+            while len(found) < 200:
+                await asyncio.sleep(0.005)
+            assert sorted(found, key=int) == [b"%d" % n for n in range(200)]
+            for each in workers:
+                each.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+            await store.close()
+
+        run(main())
+
+    def test_a_poll_that_waits_ends_when_the_consumer_or_the_store_is_closed(self):
+        async def main():
+            store, _ = await opened()
+            consumers = [store.consumer("t"), store.consumer("t", group="g"), store.consumer("t")]
+            polls = [asyncio.ensure_future(each.poll()) for each in consumers]
+            await asyncio.sleep(0.05)
+            with pytest.raises(UsageError, match="another task polls"):
+                await consumers[0].poll()
+            await consumers[0].close()
+            with pytest.raises(ClosedError):
+                await polls[0]
+            await store.close()
+            for each in polls[1:]:
+                with pytest.raises(ClosedError):
+                    await each
+
+        run(main())
+
+    def test_a_seek_reaches_a_poll_that_waits(self):
+        async def main():
+            store, topic = await opened()
+            await topic.extend([(None, b"%d" % n) for n in range(5)])
+            consumer = store.consumer(partitions=[T0], auto_offset_reset="latest")
+            poll = asyncio.ensure_future(consumer.poll())
+            await asyncio.sleep(0.05)
+            assert not poll.done()
+            await consumer.seek(T0, 2)
+            assert [record.offset for record in await poll] == [2, 3, 4]
+            await consumer.seek_to_beginning()
+            assert await consumer.position(T0) == 0
+            await consumer.pause()
+            assert consumer.paused == (T0,)
+            assert await consumer.poll(0.01) == []
+            poll = asyncio.ensure_future(consumer.poll())
+            await asyncio.sleep(0.02)
+            await consumer.resume()
+            assert len(await poll) == 5
+            await store.close()
+
+        run(main())
