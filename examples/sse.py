@@ -1,6 +1,6 @@
 """Server-sent events from a partition: a browser that comes back goes on where its connection broke.
 
-Needs starlette and uvicorn: pip install starlette uvicorn
+Needs the packages starlette and uvicorn.
 Run: python examples/sse.py
 Then: curl -N http://127.0.0.1:8000/events/prices/0
 """

@@ -107,14 +107,16 @@ async def _of(sent):
 class TestConsumers:
     def test_a_thousand_that_wait_take_no_thread(self):
         async def main():
+            before = set(threading.enumerate())
             store, topic = await opened()
             consumers = [store.consumer("t") for _ in range(1_000)]
             polls = [asyncio.ensure_future(each.poll()) for each in consumers]
             while not all(each.sync._fetches.waits_for for each in consumers):
                 await asyncio.sleep(0.01)
-            count = threading.active_count()
+            while_waiting = set(threading.enumerate())
             await asyncio.sleep(0.05)
-            assert threading.active_count() == count <= MOST_THREADS + 10
+            assert set(threading.enumerate()) <= while_waiting
+            assert len(while_waiting - before) <= MOST_THREADS + 10
             await topic[0].append(b"v")
             assert {found[0].value for found in await asyncio.gather(*polls)} == {b"v"}
             await store.close()

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterable
 from functools import partial
 
+from logstore._version import how_to_install
 from logstore.counting import HistogramValue
 from logstore.metrics.declared import TABLE, Kind, Metric
 from logstore.metrics.snapshot import Labels, Metrics
@@ -30,7 +31,7 @@ try:
     )
 except ImportError as error:
     raise ImportError(
-        f"{error}; OpenTelemetry needs its library: pip install 'embedded-logstore[opentelemetry]'"
+        f"{error}; OpenTelemetry needs its library: {how_to_install('opentelemetry')}"
     ) from error
 
 Attributes = dict[str, str | int]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from logstore._version import how_to_install
 from logstore.counting import HistogramValue
 from logstore.metrics.declared import TABLE, Kind, Metric
 from logstore.metrics.snapshot import Value
@@ -23,7 +24,7 @@ try:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 except ImportError as error:
     raise ImportError(
-        f"{error}; Prometheus needs its client library: pip install 'embedded-logstore[prometheus]'"
+        f"{error}; Prometheus needs its client library: {how_to_install('prometheus')}"
     ) from error
 
 Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
