@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from logstore.broker.broker import Broker
@@ -131,13 +131,18 @@ class Transactional:
         """Add the partition, and write to it."""
         return self.add(to) or self.write(*values, to=to)
 
-    def commit_offsets(self, group: str, offsets: dict[TopicPartition, int]) -> ErrorCode:
+    def commit_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
+    ) -> ErrorCode:
         error = self.rig.soon(
             self.rig.broker.add_offsets_to_transaction(AddOffsetsToTransaction(self.me, group))
         )
         if error is not ErrorCode.NONE:
             return error
-        values = {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
+        values = {
+            partition: OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+            for partition, offset in offsets.items()
+        }
         request = OffsetCommitRequest(group, values, transaction=self.me)
         return self.rig.now(self.rig.broker.offset_commit(request)).error
 

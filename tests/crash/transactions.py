@@ -15,7 +15,7 @@ from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import Pending
 from logstore.config import StoreConfig
 from logstore.format.names import TRANSACTIONS_TOPIC
-from logstore.model import Isolation, TopicPartition
+from logstore.model import Isolation, OffsetAndMetadata, TopicPartition
 from logstore.testing import ManualClock, MemoryFiles
 from tests.broker.rig import T0, T1, Transactional
 from tests.crash.scenario import RandomScenario
@@ -41,6 +41,12 @@ class Found(NamedTuple):
     """A session has found these transactions, and goes on."""
 
     numbers: tuple[int, ...]
+
+
+def offset_of(number: int) -> dict[TopicPartition, OffsetAndMetadata]:
+    """The offset that a transaction commits. Its metadata says of which: an offset that is above the end of
+    its log would be set back after a power cut."""
+    return {T0: OffsetAndMetadata(0, metadata=str(number))}
 
 
 def check(found: Sequence[int], said: Sequence[Any]) -> None:
@@ -89,8 +95,8 @@ class Opened:
         found = [self._values(partition) for partition in (T0, T1)]
         assert found[0] == found[1], f"one partition has {found[0]}, the other {found[1]}"
         offset = self.broker.committed.fetch(GROUP).get(T0)
-        last = found[0][-1] if found[0] else None
-        assert (None if offset is None else offset.offset) == last, f"the offset is {offset}, not {last}"
+        last = str(found[0][-1]) if found[0] else None
+        assert (None if offset is None else offset.metadata) == last, f"the offset is {offset}, not {last}"
         return found[0]
 
     def _values(self, partition: TopicPartition) -> list[int]:
@@ -133,7 +139,7 @@ class TransactionsSession:
             self.is_open = True
             for partition in self.rng.sample([T0, T1], 2):
                 assert producer.send(b"%d" % self._number, to=partition) is ErrorCode.NONE
-            assert producer.commit_offsets(GROUP, {T0: self._number}) is ErrorCode.NONE
+            assert producer.commit_offsets(GROUP, offset_of(self._number)) is ErrorCode.NONE
         if self.rng.random() < 0.3:
             self.opened.store._directory.log(self.rng.choice([T0, T1])).flush()
 
@@ -209,7 +215,7 @@ class TransactionsScenario(RandomScenario):
         check(found, said)
         for partition in (T0, T1):
             assert producer.send(b"%d" % 10**9, to=partition) is ErrorCode.NONE
-        assert producer.commit_offsets(GROUP, {T0: 10**9}) is ErrorCode.NONE
+        assert producer.commit_offsets(GROUP, offset_of(10**9)) is ErrorCode.NONE
         assert producer.end() is ErrorCode.NONE
         assert opened.committed() == [*found, 10**9]
         opened.store.close()
