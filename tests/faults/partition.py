@@ -480,7 +480,8 @@ def is_unread_index(error: Exception, disk: Disk) -> bool:
     could_not_read = any(kind in {"open", "read", "stat", "map"} for kind, _ in disk.failures)
     found = [line for line in str(error).splitlines()[1:] if not line.startswith("  note: ")]
     problems = [line for line in found if "index: " in line and "No record is lost" in line]
-    return could_not_read and bool(problems) and str(error).startswith(f"{len(problems)} problems")
+    told = "1 problem:" if len(problems) == 1 else f"{len(problems)} problems:"
+    return could_not_read and str(error).startswith(told)
 
 
 def random_choices(states: CrashStates, rng: random.Random) -> tuple[int, ...]:

@@ -191,9 +191,10 @@ def test_the_recovery_point_waits_for_a_segment_that_was_sealed_while_it_was_flu
     flush_files = log.writer.durability.flush_files
 
     def flush_and_roll(plan):
-        flush_files(plan)
+        seconds = flush_files(plan)
         log.writer.durability.flush_files = flush_files
         log.roll()
+        return seconds
 
     log.writer.durability.flush_files = flush_and_roll
     log.writer.durability.background_flush()
