@@ -73,16 +73,24 @@ def has_its_packages(block: str) -> bool:
 
 
 @contextlib.contextmanager
-def typed_out(page: str, runs: Callable[[str], bool] = lambda block: True) -> Iterator[Ran]:
-    """Run a page's Python, or the blocks that ``runs`` says, as one program in the present directory. The
-    stores that it leaves open are closed at the end."""
-    names: dict[str, Any] = {}
+def page_names() -> Iterator[dict[str, Any]]:
+    """A namespace for the blocks of a page. The stores that they leave open are closed at the end: their
+    threads would go on, beside the tests that come next."""
+    names: dict[str, Any] = {"__name__": "page"}
     try:
-        yield Ran(names, run_blocks(filter(runs, python_of(page)), names))
+        yield names
     finally:
         for value in names.values():
             if isinstance(value, logstore.Store):
                 value.close()
+
+
+@contextlib.contextmanager
+def typed_out(page: str, runs: Callable[[str], bool] = lambda block: True) -> Iterator[Ran]:
+    """Run a page's Python, or the blocks that ``runs`` says, as one program in the present directory. The
+    stores that it leaves open are closed at the end."""
+    with page_names() as names:
+        yield Ran(names, run_blocks(filter(runs, python_of(page)), names))
 
 
 def check_output(shown: str, printed: str) -> None:
@@ -90,9 +98,13 @@ def check_output(shown: str, printed: str) -> None:
     assert re.fullmatch(pattern, printed, re.DOTALL), f"printed:\n{printed}\nthe page shows:\n{shown}"
 
 
-def run_page(page: str, directory: Path, *, skips: tuple[str, ...] = ()) -> dict[str, Any]:
+def run_page(page: str, directory: Path, *, skips: tuple[str, ...] = ()) -> None:
     """``skips``: blocks that contain one of these are not run. Call it in ``directory``."""
-    names: dict[str, Any] = {"__name__": "page"}
+    with page_names() as names:
+        _run_in_turn(page, directory, skips, names)
+
+
+def _run_in_turn(page: str, directory: Path, skips: tuple[str, ...], names: dict[str, Any]) -> None:
     blocks = blocks_of(page)
     count = 0
     for block, behind in zip(blocks, [*blocks[1:], Block("end", "")], strict=True):
@@ -111,7 +123,6 @@ def run_page(page: str, directory: Path, *, skips: tuple[str, ...] = ()) -> dict
         elif block.language == "console":
             run_console(block.text, directory)
     assert count, f"{page} has no Python"
-    return names
 
 
 def run_console(text: str, directory: Path) -> None:

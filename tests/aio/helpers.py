@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
+from logstore.aio.shell import MOST_THREADS
 from logstore.testing.memory import MemoryFiles
 
 
@@ -57,6 +58,15 @@ class HeldDisk(MemoryFiles):
 def threads():
     """The threads of stores that are open; those of closed ones end by themselves."""
     return [each for each in threading.enumerate() if each.name.startswith("logstore-aio")]
+
+
+async def check_few_threads(before):
+    """Only few threads have begun since ``before``, and none begins or ends while everything waits. Those of
+    earlier tests in this process may still be ending."""
+    begun = set(threading.enumerate()) - before
+    await asyncio.sleep(0.05)
+    assert set(threading.enumerate()) - before == begun
+    assert len(begun) < MOST_THREADS + 10  # with the main thread, MOST_THREADS + 10
 
 
 def check_threads_end():

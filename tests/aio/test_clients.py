@@ -6,12 +6,11 @@ import threading
 import pytest
 
 from logstore import aio
-from logstore.aio.shell import MOST_THREADS
 from logstore.errors import ClosedError, InvalidRecordError, RetriableError, UnknownTopicError, UsageError
 from logstore.model import TopicPartition
 from logstore.testing.memory import MemoryFiles
 from logstore.testing.operations import Write
-from tests.aio.helpers import HeldDisk, run
+from tests.aio.helpers import HeldDisk, check_few_threads, run
 
 T0 = TopicPartition("t", 0)
 
@@ -113,10 +112,7 @@ class TestConsumers:
             polls = [asyncio.ensure_future(each.poll()) for each in consumers]
             while not all(each.sync._fetches.waits_for for each in consumers):
                 await asyncio.sleep(0.01)
-            while_waiting = set(threading.enumerate())
-            await asyncio.sleep(0.05)
-            assert set(threading.enumerate()) <= while_waiting
-            assert len(while_waiting - before) <= MOST_THREADS + 10
+            await check_few_threads(before)
             await topic[0].append(b"v")
             assert {found[0].value for found in await asyncio.gather(*polls)} == {b"v"}
             await store.close()

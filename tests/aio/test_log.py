@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from logstore import aio
-from logstore.aio.shell import MOST_THREADS
 from logstore.errors import (
     CorruptionError,
     InvalidRecordError,
@@ -23,7 +22,7 @@ from logstore.model import Isolation
 from logstore.testing.faults import FAULTS, FaultyFiles
 from logstore.testing.memory import MemoryFiles
 from logstore.testing.operations import FlushFile
-from tests.aio.helpers import HeldDisk, run
+from tests.aio.helpers import HeldDisk, check_few_threads, run
 
 
 async def logs(files=None, path="/s", **options):
@@ -120,10 +119,7 @@ class TestFollowing:
             begun = [asyncio.ensure_future(anext(each)) for each in followed]
             while log.waiting_count < 1_000:
                 await asyncio.sleep(0.01)
-            while_waiting = set(threading.enumerate())
-            await asyncio.sleep(0.05)
-            assert set(threading.enumerate()) <= while_waiting
-            assert len(while_waiting - before) <= MOST_THREADS + 10
+            await check_few_threads(before)
             assert len(log.sync.writer.waits._callbacks) == 1
             await log.append(b"v")
             assert {record.value for record in await asyncio.gather(*begun)} == {b"v"}

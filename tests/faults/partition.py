@@ -481,7 +481,7 @@ def is_unread_index(error: Exception, disk: Disk) -> bool:
     found = [line for line in str(error).splitlines()[1:] if not line.startswith("  note: ")]
     problems = [line for line in found if "index: " in line and "No record is lost" in line]
     told = "1 problem:" if len(problems) == 1 else f"{len(problems)} problems:"
-    return could_not_read and str(error).startswith(told)
+    return could_not_read and bool(problems) and str(error).startswith(told)
 
 
 def random_choices(states: CrashStates, rng: random.Random) -> tuple[int, ...]:

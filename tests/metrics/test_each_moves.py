@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 import logstore
-from logstore._version import how_to_install
+from logstore._version import DISTRIBUTION
 from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import CorruptionError, LogstoreError, StorageError, UsageError
 from logstore.files import OsFiles
@@ -224,4 +224,4 @@ def test_a_library_that_is_missing_is_named_with_its_extra(module, library):
         """
     )
     assert library in printed
-    assert how_to_install(module) in printed
+    assert f"pip install '{DISTRIBUTION}[{module}]'" in printed
