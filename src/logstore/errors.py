@@ -27,7 +27,8 @@
     ├── FencedError                       stand down
     │   ├── ProducerFencedError             a newer epoch of this producer exists
     │   ├── CoordinatorFencedError          a newer transaction coordinator exists
-    │   └── LeaderFencedError               the log has a newer leader epoch
+    │   ├── LeaderFencedError               the log has a newer leader epoch
+    │   └── JobLostError                    a job's lock has run out; another worker may have it
     └── RetriableError                    try again
         ├── LockedError                     another process, or this one, has the directory open
         └── UnknownLeaderEpochError         the log has not heard of that leader epoch yet
@@ -214,6 +215,11 @@ class CoordinatorFencedError(FencedError):
 class LeaderFencedError(FencedError):
     """The caller expects an older leader epoch than the log has: look up who leads the partition now
     (KIP-320; Kafka's FENCED_LEADER_EPOCH)."""
+
+
+class JobLostError(FencedError):
+    """The lock of a queue's job has run out, and another worker may have it (Kafka's INVALID_RECORD_STATE).
+    What was said of it does not count."""
 
 
 class RetriableError(LogstoreError):

@@ -299,6 +299,30 @@ def encode_field(serializer: Serializer, value: Any, whose: str) -> bytes | None
     return encoded
 
 
+def decode_field(serializer: Serializer, record: Record, whose: str) -> Any:
+    """The record's ``key`` or ``value``, as ``whose`` says, decoded.
+
+    Raises:
+        InvalidRecordError: it cannot be; names the record, and says why.
+    """
+    data = record.key if whose == "key" else record.value
+    try:
+        return None if data is None else serializer.decode(data)
+    except Exception as error:
+        raise _refusal(record, whose, serializer, data, error) from error
+
+
+def _refusal(
+    record: Record, whose: str, serializer: Serializer, data: Bytes | None, error: Exception, advice: str = ""
+) -> InvalidRecordError:
+    refused = InvalidRecordError(
+        f"the {whose} of the record at {_place_of(record)} is {shown(data)}, which its serializer "
+        f"({serializer.name}) refuses: {shown(error)}{advice}"
+    )
+    refused.partition, refused.offset = (str(record.topic), _partition_of(record)), record.offset
+    return refused
+
+
 def decode_record(record: Record, key: Serializer, value: Serializer, advice: str) -> SerializedRecord:
     """The record with key and value decoded.
 
@@ -311,12 +335,7 @@ def decode_record(record: Record, key: Serializer, value: Serializer, advice: st
         whose, serializer, data = "value", value, record.value
         decoded_value = None if data is None else serializer.decode(data)
     except Exception as error:
-        refused = InvalidRecordError(
-            f"the {whose} of the record at {_place_of(record)} is {shown(data)}, which its serializer "
-            f"({serializer.name}) refuses: {shown(error)}. {advice}"
-        )
-        refused.partition, refused.offset = (str(record.topic), _partition_of(record)), record.offset
-        raise refused from error
+        raise _refusal(record, whose, serializer, data, error, f". {advice}") from error
     return SerializedRecord(
         record.topic or "",
         _partition_of(record),

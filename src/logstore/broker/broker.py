@@ -44,6 +44,15 @@ from logstore.broker.requests import (
     ProduceResult,
     TopicsResult,
 )
+from logstore.broker.share.requests import (
+    DescribedShareGroup,
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResult,
+    ShareFetchRequest,
+    ShareFetchResult,
+    ShareGroupHeartbeat,
+    ShareGroupHeartbeatResult,
+)
 from logstore.broker.transactions.requests import (
     AddOffsetsToTransaction,
     AddPartitionsResult,
@@ -179,4 +188,30 @@ class Broker(Protocol):
 
     def delete_groups(self, group_ids: tuple[str, ...]) -> Pending[dict[str, ErrorCode]]:
         """Delete groups without members, with their offsets."""
+        ...
+
+    # Share groups
+
+    def share_group_heartbeat(self, request: ShareGroupHeartbeat) -> Pending[ShareGroupHeartbeatResult]:
+        """A worker joins, is alive, or leaves."""
+        ...
+
+    def share_fetch(self, request: ShareFetchRequest) -> Pending[ShareFetchResult]:
+        """Take records that no other worker has, and wait for some if there are none."""
+        ...
+
+    def share_acknowledge(self, request: ShareAcknowledgeRequest) -> Pending[ShareAcknowledgeResult]:
+        """Say what became of records that a worker has taken."""
+        ...
+
+    def list_share_groups(self) -> Pending[tuple[str, ...]]:
+        """All share groups."""
+        ...
+
+    def describe_share_groups(self, names: tuple[str, ...]) -> Pending[tuple[DescribedShareGroup, ...]]:
+        """The members of share groups, and how far they are."""
+        ...
+
+    def delete_share_groups(self, names: tuple[str, ...]) -> Pending[dict[str, ErrorCode]]:
+        """Delete share groups without members, with what they know of records."""
         ...

@@ -15,6 +15,7 @@ from logstore.errors import (
     InvalidTimestampError,
     InvalidTopicError,
     InvalidTransactionStateError,
+    JobLostError,
     LeaderFencedError,
     LogstoreError,
     OffsetOutOfRangeError,
@@ -47,6 +48,7 @@ _CODES: Final[tuple[tuple[type[LogstoreError], ErrorCode], ...]] = (
     (ProducerFencedError, ErrorCode.INVALID_PRODUCER_EPOCH),
     (LeaderFencedError, ErrorCode.FENCED_LEADER_EPOCH),
     (UnknownLeaderEpochError, ErrorCode.UNKNOWN_LEADER_EPOCH),
+    (JobLostError, ErrorCode.INVALID_RECORD_STATE),
     (FencedError, ErrorCode.NOT_LEADER_OR_FOLLOWER),
     (RetriableError, ErrorCode.REQUEST_TIMED_OUT),
     (UsageError, ErrorCode.INVALID_REQUEST),
@@ -80,6 +82,7 @@ _KINDS: Final[dict[ErrorCode, type[LogstoreError]]] = {
     _E.PRODUCER_FENCED: ProducerFencedError,
     _E.FENCED_LEADER_EPOCH: LeaderFencedError,
     _E.UNKNOWN_LEADER_EPOCH: UnknownLeaderEpochError,
+    _E.INVALID_RECORD_STATE: JobLostError,
     _E.FENCED_INSTANCE_ID: FencedError,
     _E.TRANSACTION_COORDINATOR_FENCED: FencedError,
 }

@@ -7,6 +7,7 @@ entry in the logs that it waits for.
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -78,6 +79,17 @@ from logstore.broker.requests import (
     ProduceResult,
     TopicsResult,
 )
+from logstore.broker.share.coordinator import ShareCoordinator, refused
+from logstore.broker.share.requests import (
+    DescribedShareGroup,
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResult,
+    ShareFetchRequest,
+    ShareFetchResult,
+    ShareGroupHeartbeat,
+    ShareGroupHeartbeatResult,
+)
+from logstore.broker.share_groups import open_share_groups
 from logstore.broker.transaction_storage import open_transactions
 from logstore.broker.transactions.coordinator import TransactionCoordinator
 from logstore.broker.transactions.requests import (
@@ -114,6 +126,7 @@ class LocalBroker:
         """The requests that were answered."""
         self._groups: GroupCoordinator | None = None
         self._transactions: TransactionCoordinator | None = None
+        self._share_groups: ShareCoordinator | None = None
         self._lock = threading.Lock()
         """Guards the making of the coordinators, which read what is stored."""
 
@@ -155,6 +168,25 @@ class LocalBroker:
                     self._transactions = open_transactions(self._directory, self._new_producer_id)
         return self._transactions
 
+    def _share_coordinator(self) -> ShareCoordinator:
+        """
+        Raises:
+            LogstoreError: the share groups cannot be read.
+        """
+        if self._share_groups is None:
+            with self._lock:
+                if self._share_groups is None:
+                    self._share_groups = open_share_groups(self._directory)
+        return self._share_groups
+
+    def forget_topic(self, topic_id: uuid.UUID) -> ErrorCode:
+        """A topic was deleted: what share groups know of it goes, too.
+
+        Raises:
+            LogstoreError: the share groups cannot be read.
+        """
+        return self._share_coordinator().forget_topic(topic_id)
+
     def finish_transactions(self) -> None:
         """Go on with what the last process has left: transactions that were to be ended get their markers.
 
@@ -172,6 +204,8 @@ class LocalBroker:
             self._groups.close()
         if self._transactions is not None:
             self._transactions.close()
+        if self._share_groups is not None:
+            self._share_groups.close()
 
     # Records
 
@@ -354,6 +388,52 @@ class LocalBroker:
             lambda groups, done: groups.delete_groups(group_ids, done),
             lambda code: dict.fromkeys(group_ids, code),
         )
+
+    # Share groups
+
+    @counted(of_result)
+    def share_group_heartbeat(self, request: ShareGroupHeartbeat) -> Pending[ShareGroupHeartbeatResult]:
+        try:
+            return Answered(self._share_coordinator().heartbeat(request))
+        except LogstoreError as error:
+            return Answered(ShareGroupHeartbeatResult(code_of(error), message=str(error)))
+
+    @counted(of_result)
+    def share_fetch(self, request: ShareFetchRequest) -> Pending[ShareFetchResult]:
+        try:
+            return self._share_coordinator().fetch(request)
+        except LogstoreError as error:
+            return Answered(ShareFetchResult(code_of(error), message=str(error)))
+
+    @counted(of_partitions)
+    def share_acknowledge(self, request: ShareAcknowledgeRequest) -> Pending[ShareAcknowledgeResult]:
+        try:
+            return self._share_coordinator().acknowledge(request)
+        except LogstoreError as error:
+            return Answered(refused(request, code_of(error)))
+
+    @counted(of_none)
+    def list_share_groups(self) -> Pending[tuple[str, ...]]:
+        try:
+            return Answered(self._share_coordinator().names())
+        except LogstoreError:
+            return Answered(())
+
+    @counted(of_each)
+    def describe_share_groups(self, names: tuple[str, ...]) -> Pending[tuple[DescribedShareGroup, ...]]:
+        try:
+            return Answered(tuple(map(self._share_coordinator().describe, names)))
+        except LogstoreError as error:
+            code, why = code_of(error), str(error)
+            return Answered(tuple(DescribedShareGroup(code, each, message=why) for each in names))
+
+    @counted(of_codes)
+    def delete_share_groups(self, names: tuple[str, ...]) -> Pending[dict[str, ErrorCode]]:
+        try:
+            coordinator = self._share_coordinator()
+            return Answered({each: coordinator.delete(each) for each in names})
+        except LogstoreError as error:
+            return Answered(dict.fromkeys(names, code_of(error)))
 
     def _ask_transactions(
         self,

@@ -1,17 +1,23 @@
-"""Requests of a consumer whose answers it waits for in the calling thread."""
+"""Requests of a client whose answers it waits for in the calling thread."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from logstore.broker.pending import Pending, wait_for
-from logstore.clients.settings import ConsumerConfig
 from logstore.errors import RetriableError
 
 T = TypeVar("T")
 
 
-def ask(pending: Pending[T], what: str, config: ConsumerConfig) -> T:
+class HasTimeout(Protocol):
+    """Settings of a client."""
+
+    @property
+    def request_timeout_ms(self) -> int: ...
+
+
+def ask(pending: Pending[T], what: str, config: HasTimeout) -> T:
     """The answer to a request; ``what`` says in an error what the broker did not do.
 
     Raises:

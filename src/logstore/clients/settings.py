@@ -1,4 +1,4 @@
-"""The settings of producers. Names are Kafka's with underscores for dots."""
+"""The settings of producers, consumers and queues. Names are Kafka's with underscores for dots."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from logstore.arguments import shown
 from logstore.broker.requests import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 from logstore.config import Checked, check_choice, check_flag, check_range
 from logstore.errors import InvalidConfigError
+from logstore.model import Isolation
 
 _RANGES = (
     ("batch_size", 1, 64 * 1024 * 1024),
@@ -186,3 +187,79 @@ class ConsumerConfig(Checked):
             raise InvalidConfigError(
                 f"auto_offset_reset is {shown(reset)}; it must be 'earliest', 'latest', 'none' or a timedelta"
             )
+
+
+_QUEUE_RANGES = (
+    ("record_lock_duration_ms", 1, 2**31 - 1),
+    ("delivery_count_limit", 1, 32_767),
+    ("partition_max_record_locks", 1, 1_000_000),
+    ("max_poll_records", 1, 2**31 - 1),
+    ("linger_ms", 0, 2**31 - 1),
+    ("retry_backoff_ms", 0, 2**31 - 1),
+    ("request_timeout_ms", 1, 2**31 - 1),
+    ("metadata_max_age_ms", 0, 2**31 - 1),
+    ("max_partition_fetch_bytes", 0, 2**31 - 1),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QueueConfig(Checked):
+    """The settings of one worker of a queue. Kafka's settings of share groups are here without their
+    ``share.``; those down to ``dead_letter_topic`` are the group's, and all its workers have the same.
+
+    Raises:
+        InvalidConfigError: a name is unknown, or a value is out of range; names the setting.
+    """
+
+    record_lock_duration_ms: int = 30_000
+    """How long a worker has a job. Then another may take it. :meth:`.Job.renew` begins the time again."""
+    delivery_count_limit: int = 5
+    """How often a job is delivered, until it goes to the dead-letter topic. A process that is killed, or a
+    lock that runs out, counts, too."""
+    partition_max_record_locks: int = 2_000
+    """How many jobs of a partition workers may have at a time."""
+    auto_offset_reset: str = "earliest"
+    """Where a group begins that is new: ``"earliest"``, with what is there, or ``"latest"``, with what comes.
+
+    Kafka: ``latest``. A queue whose first worker comes late would not do what was queued before."""
+    isolation: Isolation = Isolation.HIGH_WATERMARK
+    """How far the group sees: with ``COMMITTED`` it leaves out aborted transactions, and waits for open
+    ones."""
+    dead_letter_topic: str | None = None
+    """An existing topic that takes the jobs that were rejected or delivered too often. Without one they are
+    passed over, with a warning."""
+    max_poll_records: int = 500
+    """The most jobs that :meth:`.Queue.poll` takes. A loop over a queue takes as many at a time as the worker
+    does in about 50 ms, and no more than this."""
+    linger_ms: int = 5
+    """How long accepted jobs may gather, to be sent together, while the worker goes on with others."""
+    acks: str | int = 1
+    """When an accepted job counts as done. ``1``: a kill of the process does not undo it, but a power
+    cut may: then jobs of the last second (``flush_ms``) are done again. ``"all"``: nor does a power cut."""
+    retry_backoff_ms: int = 1_000
+    """How long a job waits for its next try after an exception, in ``with job`` and in :meth:`.Queue.work`;
+    doubled with each further delivery."""
+    request_timeout_ms: int = 30_000
+    """How long a request may take."""
+    metadata_max_age_ms: int = 1_000
+    """How often a worker looks for new partitions."""
+    max_partition_fetch_bytes: int = 1024 * 1024
+    """The most bytes that one fetch brings of a partition. A single batch may be larger."""
+
+    def __post_init__(self) -> None:
+        for setting, low, high in _QUEUE_RANGES:
+            check_range(self, setting, low, high)
+        check_choice(self, "auto_offset_reset", {"earliest", "latest"})
+        if not isinstance(self.isolation, Isolation):
+            raise InvalidConfigError(f"isolation is {shown(self.isolation)}; it must be an Isolation")
+        if type(self.acks) not in (int, str) or self.acks not in ("all", -1, "-1", 1, "1"):
+            raise InvalidConfigError(f"acks is {shown(self.acks)}; it must be 1 or 'all'")
+        if self.dead_letter_topic is not None and type(self.dead_letter_topic) is not str:
+            raise InvalidConfigError(
+                f"dead_letter_topic is {shown(self.dead_letter_topic)}; it must be the name of a topic"
+            )
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether accepted jobs wait for the disk."""
+        return _ACKS[self.acks] == ACKS_ALL

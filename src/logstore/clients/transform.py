@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from logstore.arguments import shown
+from logstore.broker.letters import OFFSET_HEADER, PARTITION_HEADER, REASON_HEADER, TOPIC_HEADER
 from logstore.clients.consumer import Consumer
 from logstore.clients.producer import Producer
 from logstore.clients.transaction import Transaction
@@ -28,11 +29,6 @@ Result = NewRecord | bytes | None
 
 TransformFunction = Callable[[Record], Result | Iterable[Result]]
 """Called with each record; returns one result, or several. It may be called again for the same record."""
-
-REASON_HEADER: Final = "logstore.error"
-TOPIC_HEADER: Final = "logstore.topic"
-PARTITION_HEADER: Final = "logstore.partition"
-OFFSET_HEADER: Final = "logstore.offset"
 
 _POLL_SECONDS: Final = 0.2
 

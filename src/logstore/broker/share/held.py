@@ -1,0 +1,357 @@
+"""A partition in a share group: its records' states, held against its log and kept in storage.
+
+Lock: ``_lock`` guards the states. While it is held a log may be read and appended to, but no lock of another
+partition in a share group is taken, and none of a group.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from logstore.broker.codes import ErrorCode
+from logstore.broker.failures import code_of
+from logstore.broker.requests import AbortedProducer
+from logstore.broker.share.dead_letters import bury
+from logstore.broker.share.partition import NEVER, Batch, SharePartition, Span
+from logstore.broker.share.requests import (
+    AcknowledgeBatch,
+    AcknowledgedPartition,
+    AcquiredRecords,
+    ShareFetchedPartition,
+    ShareGroupConfig,
+    SharePartitionState,
+)
+from logstore.broker.share.states import RecordState
+from logstore.broker.share_state import ShareChange, ShareState
+from logstore.clock import Clock
+from logstore.errors import LogstoreError
+from logstore.format.header import decode_header
+from logstore.format.messages.share_records import NO_TIME, ShareBatch, ShareKey
+from logstore.logdir.directory import LogDirectory
+from logstore.model import Bytes, TopicPartition
+from logstore.partition.log import Log
+from logstore.partition.reading.records import Fetched
+from logstore.partition.writing.waits import Wait
+from logstore.warning import warn
+
+_BYTES_PER_RECORD: Final = 1024
+_LEAST_BYTES: Final = 16 * 1024
+_BURY_AGAIN_MS: Final = 1_000
+"""How long to wait after the dead-letter topic could not be written."""
+
+_STORED_AS: Final = {
+    RecordState.AVAILABLE: RecordState.AVAILABLE,
+    RecordState.ACQUIRED: RecordState.AVAILABLE,  # whoever has them ends with this process
+    RecordState.ACKNOWLEDGED: RecordState.ACKNOWLEDGED,
+    RecordState.ARCHIVED: RecordState.ARCHIVED,
+}
+
+_READ_AS: Final[dict[int, RecordState]] = {
+    int(state): state for state in (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
+}
+
+
+class ShareStorage(Protocol):
+    """Where the states of records are kept."""
+
+    def write(self, changes: Iterable[tuple[ShareKey, ShareState | ShareChange | None]]) -> None:
+        """Store whole states, changes, or that there is none any more. When it returns they survive the
+        death of the process.
+
+        Raises:
+            LogstoreError: nothing was stored of a partition.
+        """
+        ...
+
+
+class Taken(NamedTuple):
+    """What a worker gets of a partition."""
+
+    fetched: ShareFetchedPartition | None
+    """None: nothing is available."""
+    acquired_count: int
+
+
+class HeldPartition:
+    """One partition in one group."""
+
+    def __init__(
+        self,
+        directory: LogDirectory,
+        storage: ShareStorage,
+        key: ShareKey,
+        partition: TopicPartition,
+        records: SharePartition,
+        config: ShareGroupConfig,
+    ) -> None:
+        self.key = key
+        self.partition = partition
+        self._directory = directory
+        self._clock: Clock = directory.context.clock
+        self._storage = storage
+        self._records = records
+        self._config = config
+        self._lock = threading.Lock()
+        self._bury_from_ms = -NEVER
+        self._waiting: dict[object, Callable[[], object]] = {}
+        """Who wants to know when something may have become available."""
+        records.apply(records.plan_exhausted())
+
+    def configure(self, config: ShareGroupConfig) -> None:
+        """Go on with other settings."""
+        with self._lock:
+            self._config = config
+            self._records.delivery_count_limit = config.delivery_count_limit
+            self._records.apply(self._records.plan_exhausted())
+
+    @property
+    def is_current(self) -> bool:
+        """Whether its topic was not deleted since, or made anew under the same name."""
+        try:
+            return self._directory.topic(self.partition.topic).topic_id == self.key.topic_id
+        except LogstoreError:
+            return False
+
+    # Taking
+
+    def take(self, member_id: str, most: int, max_bytes: int) -> Taken:
+        """Give a worker what is available, at most so many records."""
+        with self._lock:
+            try:
+                fetched = self._take_locked(member_id, most, max_bytes)
+            except LogstoreError as error:
+                fetched = ShareFetchedPartition(self.partition, code_of(error), message=str(error))
+        count = 0 if fetched is None else sum(each.last - each.first + 1 for each in fetched.acquired)
+        return Taken(fetched, count)
+
+    def _take_locked(self, member_id: str, most: int, max_bytes: int) -> ShareFetchedPartition | None:
+        log, records = self._directory.log(self.partition), self._records
+        self._settle_locked(log)
+        most = min(most, self._config.partition_max_record_locks - records.acquired_count)
+        limit_bytes = min(max_bytes, max(_LEAST_BYTES, most * _BYTES_PER_RECORD))
+        while most > 0:
+            now_ms = self._clock.now_ms()
+            start = records.next_to_read(now_ms, self._config.partition_max_record_locks)
+            if start is None:
+                return None
+            fetched = log.fetch(start, max_bytes=limit_bytes, isolation=self._config.isolation)
+            if fetched.next_offset <= start:
+                return None
+            batches, ends, read_to = _walk(fetched, start, most)
+            plan = records.plan_acquire(
+                member_id,
+                batches,
+                start,
+                read_to,
+                most=most,
+                deadline_ms=self._clock.monotonic_ms() + self._config.record_lock_duration_ms,
+                now_ms=now_ms,
+            )
+            if not plan:
+                return None
+            self._change_locked(plan)
+            acquired = [span for span in plan if span.state is RecordState.ACQUIRED]
+            if acquired:
+                return self._fetched(fetched, batches, ends, acquired)
+        return None
+
+    def _fetched(
+        self, fetched: Fetched, batches: Sequence[Batch], ends: Sequence[int], acquired: Sequence[Span]
+    ) -> ShareFetchedPartition:
+        """The bytes of the batches that hold what was acquired."""
+        first, last = acquired[0].first, acquired[-1].last
+        held = [number for number, each in enumerate(batches) if first <= each.last and each.first <= last]
+        begin = ends[held[0] - 1] if held and held[0] else 0
+        end = ends[held[-1]] if held else 0
+        data: Bytes = fetched.data if (begin, end) == (0, len(fetched.data)) else fetched.data[begin:end]
+        return ShareFetchedPartition(
+            self.partition,
+            ErrorCode.NONE,
+            data,
+            tuple(AcquiredRecords(span.first, span.last, span.delivery_count) for span in acquired),
+            tuple(AbortedProducer(each.producer_id, each.first_offset) for each in fetched.aborted),
+        )
+
+    def _settle_locked(self, log: Log) -> None:
+        """Do what time and the log have brought: locks run out, records were deleted, others are to be
+        buried."""
+        records = self._records
+        records.apply(records.plan_deleted(log.log_start_offset))
+        records.apply(records.plan_expire(self._clock.monotonic_ms()))
+        self._bury_locked()
+
+    def _bury_locked(self) -> None:
+        if not self._records.has_failed or self._clock.monotonic_ms() < self._bury_from_ms:
+            return
+        failed = self._records.failed()
+        try:
+            log = self._directory.log(self.partition)
+            bury(self._directory, log, failed, self.key.group_id, self._config)
+            self._change_locked([each for span in failed for each in self._records.plan_buried(span)])
+        except LogstoreError as error:
+            self._bury_from_ms = self._clock.monotonic_ms() + _BURY_AGAIN_MS
+            topic = self._config.dead_letter_topic
+            warn("share group %r: %s could not be sent to %r: %s", self.key.group_id, failed, topic, error)
+
+    # What became of records
+
+    def acknowledge(self, member_id: str, batches: Sequence[AcknowledgeBatch]) -> AcknowledgedPartition:
+        """Take in what a worker says. What it no longer has is refused, and does not touch the rest."""
+        refused: list[AcknowledgeBatch] = []
+        with self._lock:
+            monotonic_ms = self._clock.monotonic_ms()
+            plan: list[Span] = []
+            for batch in batches:
+                planned = self._records.plan_acknowledge(
+                    member_id,
+                    batch.first,
+                    batch.last,
+                    batch.kind,
+                    monotonic_ms=monotonic_ms,
+                    deadline_ms=monotonic_ms + self._config.record_lock_duration_ms,
+                    available_at_ms=batch.available_at_ms,
+                    reason=batch.reason,
+                )
+                if isinstance(planned, ErrorCode):
+                    refused.append(batch)
+                else:
+                    plan += planned
+            try:
+                self._change_locked(plan)
+            except LogstoreError as error:
+                return AcknowledgedPartition(self.partition, code_of(error), message=str(error))
+            self._bury_locked()
+        self.wake()
+        code = ErrorCode.INVALID_RECORD_STATE if refused else ErrorCode.NONE
+        return AcknowledgedPartition(self.partition, code, tuple(refused))
+
+    def release(self, member_id: str) -> None:
+        """What a worker has goes back to the others."""
+        with self._lock:
+            self._records.apply(self._records.plan_release(member_id))
+            self._bury_locked()
+        self.wake()
+
+    def close(self) -> None:
+        """Bury what failed: the process may end."""
+        with self._lock:
+            self._bury_from_ms = -NEVER
+            self._bury_locked()
+
+    def _change_locked(self, plan: Sequence[Span]) -> None:
+        """Store what is planned, then have it.
+
+        Raises:
+            LogstoreError: it could not be stored; nothing has changed.
+        """
+        batches = tuple(_stored(span) for span in plan if _is_stored(span))
+        if batches:
+            self._storage.write([(self.key, ShareChange(self._records.start_offset, batches))])
+        self._records.apply(plan)
+
+    # Waiting
+
+    def wait(self, waiter: object, note: Callable[[], object]) -> list[Wait]:
+        """Call ``note`` when it is worth trying again: something was released, done or appended. ``waiter``
+        names it for :meth:`forget`."""
+        with self._lock:
+            self._waiting[waiter] = note
+            start = self._records.next_to_read(self._clock.now_ms(), self._config.partition_max_record_locks)
+            is_available = start is not None and start < self._records.end_offset
+        if is_available:
+            note()
+        if is_available or start is None:
+            return []
+        try:
+            log = self._directory.log(self.partition)
+            return [log.when(start + 1, lambda _: note(), isolation=self._config.isolation)]
+        except LogstoreError:  # the next try tells of it
+            note()
+            return []
+
+    def forget(self, waiter: object) -> None:
+        """Call it no more."""
+        with self._lock:
+            self._waiting.pop(waiter, None)
+
+    def next_due_ms(self) -> int:
+        """In how many milliseconds a lock runs out, or something put off is due, at the earliest."""
+        with self._lock:
+            due_ms = self._records.next_due_ms(self._clock.monotonic_ms(), self._clock.now_ms())
+            return min(due_ms, _BURY_AGAIN_MS) if self._records.has_failed else due_ms
+
+    def wake(self) -> None:
+        """Tell those who wait."""
+        if not self._waiting:
+            return
+        with self._lock:
+            waiting = list(self._waiting.values())
+        for note in waiting:
+            note()
+
+    # For administrators
+
+    def describe(self) -> SharePartitionState:
+        """How far the group is."""
+        with self._lock:
+            log, records = self._directory.log(self.partition), self._records
+            records.apply(records.plan_expire(self._clock.monotonic_ms()))
+            available = sum(
+                span.last - span.first + 1 for span in records.spans if span.state is RecordState.AVAILABLE
+            )
+            return SharePartitionState(
+                self.partition,
+                records.start_offset,
+                records.end_offset,
+                records.acquired_count,
+                available,
+                log.high_watermark,
+            )
+
+
+def records_of(state: ShareState, delivery_count_limit: int) -> SharePartition:
+    """The records of a partition as they were stored."""
+    spans = [
+        Span(
+            each.first_offset,
+            each.last_offset,
+            _READ_AS.get(each.state, RecordState.AVAILABLE),
+            each.delivery_count,
+            available_at_ms=max(each.available_at_ms, 0),
+        )
+        for each in state.batches
+    ]
+    return SharePartition(state.start_offset, spans, delivery_count_limit=delivery_count_limit)
+
+
+def _is_stored(span: Span) -> bool:
+    """Whether a change has to be stored. What is released is stored as that already, since it was taken."""
+    if span.state is RecordState.AVAILABLE:
+        return span.available_at_ms > 0
+    return span.state is not RecordState.FAILED
+
+
+def _stored(span: Span) -> ShareBatch:
+    available_at_ms = span.available_at_ms or NO_TIME
+    return ShareBatch(span.first, span.last, _STORED_AS[span.state], span.delivery_count, available_at_ms)
+
+
+def _walk(fetched: Fetched, start: int, most: int) -> tuple[list[Batch], list[int], int]:
+    """The batches of what was fetched, up to those that hold ``most`` offsets from ``start`` on; where each
+    ends in the bytes; and the offset behind them."""
+    found: list[Batch] = []
+    ends: list[int] = []
+    at, count = 0, 0
+    while at < len(fetched.data):
+        header = decode_header(fetched.data, at)
+        at += header.size_bytes
+        is_hidden = header.is_control or not header.record_count
+        found.append(Batch(header.base_offset, header.last_offset, is_hidden))
+        ends.append(at)
+        if not is_hidden:
+            count += header.last_offset - max(header.base_offset, start) + 1
+        if count >= most:
+            return found, ends, header.last_offset + 1
+    return found, ends, fetched.next_offset

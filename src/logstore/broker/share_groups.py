@@ -1,0 +1,93 @@
+"""The share groups of a directory: their coordinator, and the topic that it keeps their states in."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+
+from logstore.broker.codes import ErrorCode
+from logstore.broker.share.coordinator import ShareCoordinator
+from logstore.broker.share.requests import Done
+from logstore.broker.share_state import ShareState, combine
+from logstore.broker.share_storage import ShareStorage
+from logstore.errors import LogstoreError
+from logstore.format.messages.share_records import ShareKey
+from logstore.format.names import SHARE_STATE_TOPIC
+from logstore.logdir.directory import LogDirectory
+from logstore.model import Isolation, TopicPartition
+from logstore.partition.log import Log
+from logstore.warning import inform
+
+
+def open_share_groups(directory: LogDirectory) -> ShareCoordinator:
+    """The coordinator, with the states that are stored.
+
+    Raises:
+        CorruptionError, UnsupportedVersionError: they cannot be read.
+    """
+    storage = ShareStorage(directory)
+
+    def when_durable(keys: Sequence[ShareKey], done: Done[ErrorCode]) -> None:
+        _when_durable(directory, {storage.partition_for(key) for key in keys}, done)
+
+    return ShareCoordinator(directory, storage, storage.load(), when_durable)
+
+
+def set_share_groups_back(directory: LogDirectory, ends: Mapping[TopicPartition, int]) -> None:
+    """Take back, durably, what was said of records above the ends of their logs. A power cut may take records
+    that were not flushed, and leave what workers have said of them. Other records would then come in their
+    place, and count as done. So it is called before anything is appended.
+
+    Args:
+        ends: the end of each log that could be opened.
+
+    Raises:
+        LogstoreError: the states cannot be read or written.
+    """
+    storage = ShareStorage(directory)
+    topics = {entry.topic_id: entry.name for entry in directory.topics()}
+    changes: list[tuple[ShareKey, ShareState]] = []
+    for key, state in storage.load().items():
+        end = ends.get(TopicPartition(topics.get(key.topic_id, ""), key.partition))
+        if end is None or not _is_above(state, end):
+            continue
+        kept = [
+            each._replace(last_offset=min(each.last_offset, end - 1))
+            for each in state.batches
+            if each.first_offset < end
+        ]
+        start = min(state.start_offset, end)
+        changes.append((key, state._replace(start_offset=start, batches=combine(start, kept, ()))))
+        inform("%s: set back to offset %d, the end of the log after a crash", key, end)
+    if changes:
+        storage.write(changes, flush=True)
+
+
+def _is_above(state: ShareState, end: int) -> bool:
+    return state.start_offset > end or any(each.last_offset >= end for each in state.batches)
+
+
+def _when_durable(directory: LogDirectory, numbers: set[int], done: Done[ErrorCode]) -> None:
+    """Answer when the topic's partitions are durable up to their ends, without the lock of any."""
+    lock = threading.Lock()
+    left = len(numbers)
+    result = ErrorCode.NONE
+
+    def note(is_durable: bool) -> None:
+        nonlocal left, result
+        with lock:
+            left -= 1
+            if not is_durable:
+                result = ErrorCode.KAFKA_STORAGE_ERROR
+            is_last = not left
+        if is_last:
+            done(result)
+
+    if not numbers:
+        done(ErrorCode.NONE)
+    for number in numbers:
+        try:
+            log: Log = directory.log(TopicPartition(SHARE_STATE_TOPIC, number))
+            log.when(log.log_end_offset, note, isolation=Isolation.DURABLE, flush=True)
+        except LogstoreError:
+            note(False)

@@ -1,0 +1,136 @@
+"""What a worker says of its jobs, on its way to the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from logstore.broker.broker import Broker
+from logstore.broker.codes import ErrorCode
+from logstore.broker.failures import error_of
+from logstore.broker.share.partition import Acknowledgement
+from logstore.broker.share.requests import (
+    AcknowledgeBatch,
+    AcknowledgedPartition,
+    AcknowledgePartition,
+    ShareAcknowledgeRequest,
+)
+from logstore.clients.asking import ask
+from logstore.clients.job import Job
+from logstore.clients.settings import QueueConfig
+from logstore.clock import Clock
+from logstore.errors import JobLostError, LogstoreError
+from logstore.model import TopicPartition
+
+_MOST_SHOWN = 4
+
+
+class Acknowledgements:
+    """Of one worker. Accepted jobs gather here; all else is sent at once, with them."""
+
+    def __init__(self, broker: Broker, group: str, member_id: str, config: QueueConfig, clock: Clock) -> None:
+        self._broker = broker
+        self._group = group
+        self._member_id = member_id
+        self._config = config
+        self._clock = clock
+        self._accepted: list[Job] = []
+        self._batches: dict[TopicPartition, list[AcknowledgeBatch]] = {}
+        self._sent_ms = -(2**62)
+
+    def accept(self, job: Job, now_ms: int) -> None:
+        """The job is done. Sent at once, unless others were just before it.
+
+        Raises:
+            LogstoreError: as :meth:`send`.
+        """
+        self._accepted.append(job)
+        if now_ms - self._sent_ms >= self._config.linger_ms:
+            self.send()
+
+    def add(self, partition: TopicPartition, batches: Iterable[AcknowledgeBatch]) -> None:
+        """Something else to be sent with the next."""
+        fresh = list(batches)
+        if fresh:
+            self._batches.setdefault(partition, []).extend(fresh)
+
+    def send(self) -> None:
+        """Send all, and wait for the answer.
+
+        Raises:
+            JobLostError: the lock of a job had run out; what was said of the others counts.
+            LogstoreError: the broker could not store it. It is kept, and sent with the next.
+        """
+        if not self._accepted and not self._batches:
+            return
+        accepted, self._accepted = self._accepted, []
+        batches, self._batches = self._batches, {}
+        for partition, offsets in _by_partition(accepted).items():
+            batches.setdefault(partition, []).extend(_runs(offsets))
+        request = ShareAcknowledgeRequest(
+            self._group,
+            self._member_id,
+            tuple(AcknowledgePartition(each, tuple(said)) for each, said in batches.items()),
+            self._config.is_durable,
+        )
+        try:
+            result = ask(self._broker.share_acknowledge(request), "take in what became of jobs", self._config)
+        except LogstoreError:
+            self._batches = batches
+            raise
+        self._sent_ms = self._clock.monotonic_ms()
+        self._check(result.partitions, batches)
+
+    def _check(
+        self,
+        outcomes: Iterable[AcknowledgedPartition],
+        batches: dict[TopicPartition, list[AcknowledgeBatch]],
+    ) -> None:
+        lost: list[str] = []
+        failure: LogstoreError | None = None
+        for outcome in outcomes:
+            refused = [each for each in outcome.refused if each.kind is not Acknowledgement.GAP]
+            lost += [f"{outcome.partition} offset {_shown(each)}" for each in refused]
+            is_stored = outcome.error in (ErrorCode.NONE, ErrorCode.INVALID_RECORD_STATE)
+            if not is_stored and not outcome.refused:
+                self._batches.setdefault(outcome.partition, []).extend(batches[outcome.partition])
+                message = outcome.message or outcome.error.name
+                failure = failure or error_of(outcome.error, f"{outcome.partition}: {message}")
+        if failure is not None:
+            raise failure
+        if lost:
+            more = f" and {len(lost) - _MOST_SHOWN} more" if len(lost) > _MOST_SHOWN else ""
+            raise JobLostError(
+                f"queue {self._group!r}: {', '.join(lost[:_MOST_SHOWN])}{more}: the lock had run out before "
+                "this was said, and another worker may have it; renew() in time keeps a job"
+            )
+
+
+def _shown(batch: AcknowledgeBatch) -> str:
+    return str(batch.first) if batch.first == batch.last else f"{batch.first} to {batch.last}"
+
+
+def _by_partition(jobs: list[Job]) -> dict[TopicPartition, list[int]]:
+    """The offsets of jobs; most often they are of one partition."""
+    found: dict[TopicPartition, list[int]] = {}
+    topic: str | None = None
+    number: int | None = None
+    offsets: list[int] = []
+    for job in jobs:
+        record = job.record
+        if record.partition != number or record.topic != topic:
+            topic, number = record.topic, record.partition
+            offsets = found.setdefault(job.partition, [])
+        offsets.append(record.offset)
+    return found
+
+
+def _runs(offsets: list[int]) -> Iterable[AcknowledgeBatch]:
+    """Offsets as runs of offsets that follow each other."""
+    offsets.sort()
+    first = last = offsets[0]
+    for offset in offsets[1:]:
+        if offset != last + 1:
+            yield AcknowledgeBatch(first, last, Acknowledgement.ACCEPT)
+            first = offset
+        last = offset
+    yield AcknowledgeBatch(first, last, Acknowledgement.ACCEPT)

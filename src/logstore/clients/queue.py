@@ -1,0 +1,524 @@
+"""A worker of a queue: takes jobs that no other worker has, and says what became of them (KIP-932).
+
+It has no thread. A call takes what is available, and waits in the calling thread if nothing is.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+from logstore.arguments import check_callable, milliseconds_of, plain_text, shown
+from logstore.broker.broker import Broker
+from logstore.broker.codes import ErrorCode
+from logstore.broker.failures import error_of
+from logstore.broker.pending import Pending, Wake, call_wake, wait_for
+from logstore.broker.share.partition import Acknowledgement
+from logstore.broker.share.requests import (
+    JOINING,
+    LEAVING,
+    AcknowledgeBatch,
+    ShareFetchRequest,
+    ShareFetchResult,
+    ShareGroupConfig,
+    ShareGroupHeartbeat,
+)
+from logstore.clients.acknowledging import Acknowledgements
+from logstore.clients.asking import ask
+from logstore.clients.job import Delay, Job
+from logstore.clients.offsets import check_group
+from logstore.clients.polling import LONG_MS, Polling
+from logstore.clients.settings import QueueConfig
+from logstore.clients.taking import jobs_of
+from logstore.clock import Clock, SystemClock
+from logstore.errors import JobLostError, LogstoreError, RetriableError, UsageError
+from logstore.files import ForkFlag
+from logstore.model import BoundToProcess, Record, TopicPartition
+from logstore.partition.arguments import check_timeout
+from logstore.serializing import BYTES, DecoderChoice, check_one_way, decode_field
+from logstore.warning import warn
+
+_PACE_MS: Final = 50
+"""A loop takes as many jobs at a time as it does in so long."""
+_MOST_DOUBLINGS: Final = 20
+
+
+class WorkReport(NamedTuple):
+    """What :meth:`Queue.work` has done."""
+
+    accepted_count: int
+    """Jobs that were done."""
+    released_count: int
+    """Tries that ended with an exception."""
+    lost_count: int
+    """Jobs whose lock ran out before they were done."""
+
+
+class Queue(BoundToProcess):
+    """A worker of a queue. Made by :meth:`.Store.queue`. Use it in a ``with`` statement, or call
+    :meth:`close`.
+
+    For one thread at a time: each worker has a queue object of its own. :meth:`wakeup` and :meth:`stop` may
+    be called from any thread.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        topics: Iterable[str],
+        group: str,
+        *,
+        config: QueueConfig | None = None,
+        clock: Clock | None = None,
+        key_deserializer: DecoderChoice | None = None,
+        value_deserializer: DecoderChoice | None = None,
+    ) -> None:
+        """
+        Raises:
+            LogstoreError: the group refuses the worker.
+        """
+        self.config = config or QueueConfig()
+        """The settings."""
+        self.group = check_group(group)
+        """The group that shares the jobs."""
+        self.topics = _names(topics)
+        """The topics that have them."""
+        self._broker = broker
+        self._clock = clock or SystemClock()
+        self._may_wait = isinstance(self._clock, SystemClock)
+        self._fork_flag = ForkFlag.watch()
+        self._key = BYTES if key_deserializer is None else check_one_way(key_deserializer, "key_deserializer")
+        self._value = (
+            BYTES if value_deserializer is None else check_one_way(value_deserializer, "value_deserializer")
+        )
+        self._member_id = str(uuid.uuid4())
+        self._epoch = JOINING
+        self._assignment: tuple[TopicPartition, ...] = ()
+        self._heard_ms = -(2**62)
+        self._turn = 0
+        self._taken: list[Job] = []
+        """Jobs that this worker has, and has not been given."""
+        self._under_way: Pending[ShareFetchResult] | None = None
+        self._failure: LogstoreError | None = None
+        """Of a partition that could not be read, while others gave jobs."""
+        self._acks = Acknowledgements(broker, self.group, self._member_id, self.config, self._clock)
+        self._most = 1
+        """How many jobs a loop takes next."""
+        self._woken = threading.Event()
+        self._wake: Wake | None = None
+        self._is_woken_up = False
+        self._is_stopping = False
+        self._is_closed = False
+        self._join()
+
+    # Its group
+
+    def _join(self) -> None:
+        """Be a member, and hear which partitions there are.
+
+        Raises:
+            LogstoreError: the group refuses.
+        """
+        beat = ShareGroupHeartbeat(
+            self.group, self._member_id, self._epoch, self.topics, config=_shared(self.config)
+        )
+        result = ask(self._broker.share_group_heartbeat(beat), "answer the worker's heartbeat", self.config)
+        if result.error is ErrorCode.UNKNOWN_MEMBER_ID and self._epoch != JOINING:
+            self._epoch = JOINING
+            self._join()
+            return
+        if result.error is not ErrorCode.NONE:
+            raise error_of(result.error, f"queue {self.group!r}: {result.message or result.error.name}")
+        self._epoch = result.member_epoch
+        if result.assignment != self._assignment:
+            self._drop_fetch()
+        self._assignment = result.assignment
+        self._heard_ms = self._clock.monotonic_ms()
+
+    # Taking jobs
+
+    def poll(self, timeout: float | None = None, *, max_jobs: int | None = None) -> list[Job]:
+        """Take jobs that no other worker has. Waits for some if none are available. They are this worker's
+        for ``record_lock_duration_ms``.
+
+        What is available is: new records, and those that were released or whose lock has run out. Within a
+        partition the lowest offset comes first; jobs are not kept in the order of the partition.
+
+        Args:
+            timeout: how many seconds to wait at most: then the list is empty. By default without end.
+            max_jobs: the most jobs; by default ``max_poll_records``.
+
+        Raises:
+            CorruptionError: a batch is damaged; names the partition and the offsets.
+            UnknownTopicError: a topic is gone.
+            JobLostError: the lock of a job that was accepted had run out before that was sent.
+            RetriableError: :meth:`wakeup` was called.
+            ClosedError, ForkedError: the queue cannot be used.
+        """
+        polling = self.begin_poll(timeout, max_jobs=max_jobs)
+        while (found := polling.poll()) is None:
+            self._woken.clear()
+            polling.on_wake(self._woken.set)
+            if self._may_wait:
+                self._woken.wait(polling.wait_ms() / 1000)
+            elif not self._woken.is_set():
+                return polling.give_up()
+        return found
+
+    def begin_poll(self, timeout: float | None = None, *, max_jobs: int | None = None) -> Polling[list[Job]]:
+        """Begin a :meth:`poll`, and do not wait: for an event loop. Arguments and errors are those of
+        :meth:`poll`."""
+        self._check_usable()
+        most = self.config.max_poll_records if max_jobs is None else max_jobs
+        if type(most) is not int or most < 1:
+            raise UsageError(f"max_jobs is {shown(most)}; it must be a whole number, 1 or above")
+        timeout_ms = None if timeout is None else int(check_timeout(timeout) * 1000)
+        return Polling(
+            lambda left_ms: self._poll_now(left_ms, most),
+            list,
+            self._clock,
+            timeout_ms,
+            self._on_wake,
+            self._due_ms,
+        )
+
+    def _poll_now(self, left_ms: int, most: int) -> list[Job] | None:
+        while True:
+            self._check_usable()
+            if self._is_woken_up:
+                self._is_woken_up = False
+                raise RetriableError("wakeup() was called; poll again to go on")
+            if found := self._give(most):
+                return found
+            self._acks.send()
+            if self._clock.monotonic_ms() - self._heard_ms >= self.config.metadata_max_age_ms:
+                self._join()
+            if self._failure is not None:
+                failure, self._failure = self._failure, None
+                raise failure
+            if not self._fetch(left_ms, most):
+                return None
+
+    def _give(self, most: int) -> list[Job]:
+        """Jobs that were taken before, without those whose lock has run out meanwhile."""
+        found: list[Job] = []
+        while self._taken and len(found) < most:
+            now_ms, left = self._clock.monotonic_ms(), most - len(found)
+            taken, self._taken = self._taken[:left], self._taken[left:]
+            found += [job for job in taken if job.deadline_ms > now_ms]
+        return found
+
+    def _fetch(self, wait_ms: int, most: int) -> bool:
+        """Begin a fetch, or take in what one has brought. Whether it is worth looking again at once."""
+        asked_ms = self._clock.monotonic_ms()
+        if self._under_way is None:
+            partitions = self._assignment
+            if partitions:
+                self._turn = (self._turn + 1) % len(partitions)
+                partitions = partitions[self._turn :] + partitions[: self._turn]
+            self._under_way = self._broker.share_fetch(
+                ShareFetchRequest(
+                    self.group,
+                    self._member_id,
+                    partitions,
+                    most,
+                    wait_ms,
+                    self.config.max_partition_fetch_bytes,
+                )
+            )
+        result = self._under_way.poll()
+        if result is None:
+            return False
+        self._under_way = None
+        if result.error is ErrorCode.UNKNOWN_MEMBER_ID:
+            self._epoch, self._heard_ms = JOINING, -(2**62)
+            return True
+        if result.error is not ErrorCode.NONE:
+            raise error_of(result.error, f"queue {self.group!r}: {result.message or result.error.name}")
+        self._take_in(result, asked_ms + result.lock_duration_ms)
+        return bool(result.partitions) or wait_ms > 0
+
+    def _take_in(self, result: ShareFetchResult, deadline_ms: int) -> None:
+        for fetched in result.partitions:
+            try:
+                if fetched.error is not ErrorCode.NONE:
+                    message = fetched.message or fetched.error.name
+                    raise error_of(fetched.error, f"{fetched.partition}: {message}")
+                jobs, gaps = jobs_of(self, fetched, deadline_ms)
+            except LogstoreError as error:
+                self._failure = self._failure or error
+                continue
+            self._taken += jobs
+            self._acks.add(fetched.partition, gaps)
+
+    def _drop_fetch(self) -> None:
+        if self._under_way is not None:
+            self._under_way.cancel()
+            self._under_way = None
+
+    def _due_ms(self) -> int:
+        due_ms = self._heard_ms + self.config.metadata_max_age_ms - self._clock.monotonic_ms()
+        return max(min(due_ms, LONG_MS), 0)
+
+    def _on_wake(self, wake: Wake | None) -> None:
+        self._wake = wake
+        if self._under_way is not None:
+            self._under_way.on_wake(wake or _wake_none)
+        if self._is_woken_up:
+            call_wake(wake)
+
+    def __iter__(self) -> Iterator[Job]:
+        """Every job from here on, without end; waits for more. A loop takes few jobs at a time where each
+        takes long, so that the others find some, and many where they are short."""
+        while True:
+            yield from self._one_by_one(self.poll(max_jobs=self._most))
+
+    def drain(self) -> Iterator[Job]:
+        """Every job that is available, until none is: those of other workers, and those that were put off,
+        are not waited for."""
+        while found := self.poll(0, max_jobs=self._most):
+            yield from self._one_by_one(found)
+
+    def _one_by_one(self, jobs: list[Job]) -> Iterator[Job]:
+        now_ms = self._clock.monotonic_ms
+        began_ms = now_ms()
+        given = 0
+        try:
+            for job in jobs:
+                given += 1
+                if job.deadline_ms > now_ms():
+                    yield job
+        finally:
+            self._taken[:0] = jobs[given:]
+        took_ms = now_ms() - began_ms
+        pace = _PACE_MS * len(jobs) // max(took_ms, 1)
+        self._most = max(min(pace, 2 * len(jobs), self.config.max_poll_records), 1)
+
+    def work(self, function: Callable[[Job], object], *, until_empty: bool = False) -> WorkReport:
+        """Do jobs, until :meth:`stop`: call ``function`` with each, and accept those with which it returns,
+        unless it has said what becomes of the job itself. After an exception the job is released, to be tried
+        again after ``retry_backoff_ms``; the exception becomes a warning.
+
+        Args:
+            function: does a job.
+            until_empty: end when nothing is available.
+
+        Raises:
+            LogstoreError: the log or the disk failed.
+        """
+        check_callable(function, "function")
+        accepted = released = lost = 0
+        self._is_stopping = False
+        for job in self._until_stopped(until_empty):
+            try:
+                function(job)
+            except Exception as error:
+                warn("queue %r: %s: %s: %s", self.group, job, type(error).__name__, error)
+                released += 1
+                self.release_after(job, error)
+                continue
+            try:
+                if not job.is_over:
+                    job.accept()
+                accepted += 1
+            except JobLostError as error:
+                warn("queue %r: %s", self.group, error)
+                lost += 1
+        self.flush()
+        return WorkReport(accepted, released, lost)
+
+    def _until_stopped(self, until_empty: bool) -> Iterator[Job]:
+        while not self._is_stopping:
+            try:
+                found = self.poll(0 if until_empty else None, max_jobs=self._most)
+            except RetriableError:
+                if self._is_stopping:
+                    return
+                raise
+            if until_empty and not found:
+                return
+            for job in self._one_by_one(found):
+                yield job
+                if self._is_stopping:
+                    return
+
+    def stop(self) -> None:
+        """End :meth:`work` after the present job. From any thread, and from a signal handler."""
+        self._is_stopping = True
+        self.wakeup()
+
+    def wakeup(self) -> None:
+        """Let a waiting :meth:`poll`, or the next one, end with ``RetriableError``. From any thread."""
+        self._is_woken_up = True
+        call_wake(self._wake)
+
+    # What becomes of jobs
+
+    def accept(self, job: Job) -> None:
+        """What :meth:`.Job.accept` does."""
+        if self._is_closed or self._fork_flag.is_forked or job.is_over:
+            self._check_open_job(job)
+        now_ms = self._clock.monotonic_ms()
+        if job.deadline_ms <= now_ms:
+            raise self._lost(job)
+        job.is_over = True
+        self._acks.accept(job, now_ms)
+
+    def _check_open_job(self, job: Job) -> int:
+        """What time it is.
+
+        Raises:
+            UsageError: the job is over, or the queue is closed.
+            JobLostError: the lock has run out.
+        """
+        self._check_usable()
+        if job.is_over:
+            raise UsageError(f"{job} was accepted, released or rejected before")
+        now_ms = self._clock.monotonic_ms()
+        if job.deadline_ms <= now_ms:
+            raise self._lost(job)
+        return now_ms
+
+    def settle(
+        self, job: Job, kind: Acknowledgement, *, delay: Delay | None = None, reason: str = ""
+    ) -> None:
+        """What :meth:`.Job.release` and :meth:`.Job.reject` do."""
+        self._check_open_job(job)
+        available_at_ms = 0 if delay is None else self._time_of(delay)
+        if type(reason) is not str:
+            raise UsageError(f"reason is {shown(reason)}; it must be text")
+        job.is_over = True
+        batch = AcknowledgeBatch(job.offset, job.offset, kind, available_at_ms, reason)
+        self._acks.add(job.partition, [batch])
+        self._acks.send()
+
+    def release_after(self, job: Job, error: BaseException) -> None:
+        """Release a job that was not done because of an error, for its next try after
+        ``retry_backoff_ms``. It may be lost already."""
+        backoff_ms = self.config.retry_backoff_ms << min(job.delivery_count - 1, _MOST_DOUBLINGS)
+        reason = f"{type(error).__name__}: {error}"
+        try:
+            if not job.is_over:
+                self.settle(job, Acknowledgement.RELEASE, delay=backoff_ms / 1000, reason=reason)
+        except JobLostError as lost:
+            warn("queue %r: %s", self.group, lost)
+
+    def renew(self, job: Job) -> None:
+        """What :meth:`.Job.renew` does."""
+        now_ms = self._check_open_job(job)
+        self._acks.add(job.partition, [AcknowledgeBatch(job.offset, job.offset, Acknowledgement.RENEW)])
+        self._acks.send()
+        job.deadline_ms = now_ms + self.config.record_lock_duration_ms
+
+    def flush(self) -> None:
+        """Return when what was said of jobs is known to the group; with ``acks="all"`` when no power cut can
+        undo it.
+
+        Raises:
+            JobLostError: the lock of a job had run out; names it.
+            StorageError: the disk refused. What was said is kept for another call.
+        """
+        self._check_usable()
+        self._acks.send()
+
+    def _lost(self, job: Job) -> JobLostError:
+        return JobLostError(
+            f"{job.partition} offset {job.offset}: its lock has run out after record_lock_duration_ms "
+            f"({self.config.record_lock_duration_ms} ms), and another worker may have it; renew() in time "
+            "keeps it"
+        )
+
+    def _time_of(self, delay: Delay) -> int:
+        """
+        Raises:
+            UsageError: it is no delay.
+        """
+        if isinstance(delay, datetime):
+            return milliseconds_of(delay, "delay")
+        seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+        if type(seconds) not in (int, float) or not 0 <= seconds < 2**32:
+            raise UsageError(f"delay is {shown(delay)}; it must be seconds, a timedelta, or a datetime")
+        return self._clock.now_ms() + int(seconds * 1000) if seconds else 0
+
+    # Values
+
+    def decoded_key(self, record: Record) -> Any:
+        """The key of a record, by the queue's deserializer."""
+        return record.key if self._key is BYTES else decode_field(self._key, record, "key")
+
+    def decoded_value(self, record: Record) -> Any:
+        """The value of a record, by the queue's deserializer."""
+        return record.value if self._value is BYTES else decode_field(self._value, record, "value")
+
+    def seconds_until(self, deadline_ms: int) -> float:
+        """How long it is until then, by the queue's clock; 0 if it is over."""
+        return max(deadline_ms - self._clock.monotonic_ms(), 0) / 1000
+
+    # The end
+
+    def close(self) -> None:
+        """Send what was said of jobs, and leave the group: jobs that were taken and not settled go to the
+        others at once. You may call it again.
+
+        Raises:
+            LogstoreError: as :meth:`flush`.
+        """
+        if self._is_closed:
+            return
+        try:
+            if not self._fork_flag.is_forked:
+                self._acks.send()
+        finally:
+            self._is_closed = True
+            self._drop_fetch()
+            self._taken.clear()
+            beat = ShareGroupHeartbeat(self.group, self._member_id, LEAVING)
+            if not self._fork_flag.is_forked:
+                wait_for(self._broker.share_group_heartbeat(beat), self.config.request_timeout_ms / 1000)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+            return
+        try:
+            self.close()
+        except LogstoreError as second:  # the exception of the block is the one that counts
+            warn("queue %r: %s", self.group, second)
+
+    def _check_usable(self) -> None:
+        self._fork_flag.check_usable("the queue", is_closed=self._is_closed)
+
+    def __repr__(self) -> str:
+        return f"<Queue {', '.join(self.topics)} of group {self.group!r}>"
+
+
+def _wake_none() -> None:
+    """Takes the place of one who was to be woken."""
+
+
+def _names(topics: Iterable[str]) -> tuple[str, ...]:
+    """
+    Raises:
+        UsageError: these are no names of topics, or none.
+    """
+    names = tuple(dict.fromkeys(plain_text(each) for each in topics))
+    for name in names:
+        if type(name) is not str:
+            raise UsageError(f"{shown(name)} is no name of a topic")
+    if not names:
+        raise UsageError('a queue needs a topic: store.queue("jobs", group="workers")')
+    return names
+
+
+def _shared(config: QueueConfig) -> ShareGroupConfig:
+    """The settings that are the group's."""
+    return ShareGroupConfig(*[getattr(config, name) for name in ShareGroupConfig._fields])

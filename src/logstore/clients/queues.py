@@ -1,0 +1,74 @@
+"""What is known of the queues of a store: who works on them, and how far they are."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from logstore.arguments import did_you_mean
+from logstore.broker.broker import Broker
+from logstore.broker.codes import ErrorCode
+from logstore.broker.failures import error_of
+from logstore.broker.pending import wait_for
+from logstore.broker.share.requests import DescribedShareGroup, SharePartitionState
+from logstore.clients.offsets import check_group
+from logstore.errors import RetriableError, UsageError
+
+_SECONDS: Final = 30.0
+
+
+class QueueStatus(NamedTuple):
+    """A group that shares jobs."""
+
+    group: str
+    state: str
+    """Kafka's name of it: ``Stable`` with workers, ``Empty`` without."""
+    workers: int
+    """How many there are."""
+    partitions: tuple[SharePartitionState, ...]
+    """How far it is in each partition."""
+
+    @property
+    def waiting_count(self) -> int:
+        """Jobs that no worker has: offsets that were never given to one, were released, or put off."""
+        return sum(each.available_count + each.high_watermark - each.end_offset for each in self.partitions)
+
+    @property
+    def taken_count(self) -> int:
+        """Jobs that workers have now."""
+        return sum(each.acquired_count for each in self.partitions)
+
+
+def statuses(broker: Broker) -> list[QueueStatus]:
+    """All groups, by their names.
+
+    Raises:
+        LogstoreError: one could not be read.
+    """
+    names = wait_for(broker.list_share_groups(), _SECONDS)
+    described = None if names is None else wait_for(broker.describe_share_groups(names), _SECONDS)
+    if described is None:
+        raise RetriableError("the broker did not tell of the queues")
+    return [_status(each) for each in described if each.error is not ErrorCode.GROUP_ID_NOT_FOUND]
+
+
+def _status(described: DescribedShareGroup) -> QueueStatus:
+    if described.error is not ErrorCode.NONE:
+        message = described.message or described.error.name
+        raise error_of(described.error, f"queue {described.group!r}: {message}")
+    return QueueStatus(described.group, described.state, len(described.members), described.partitions)
+
+
+def delete(broker: Broker, group: str) -> None:
+    """See :meth:`.Store.delete_queue`."""
+    name = check_group(group)
+    result = wait_for(broker.delete_share_groups((name,)), _SECONDS)
+    if result is None:
+        raise RetriableError(f"the broker did not delete queue {name!r}")
+    code = result[name]
+    if code is ErrorCode.NON_EMPTY_GROUP:
+        raise UsageError(f"queue {name!r} has workers; close them first")
+    if code is ErrorCode.GROUP_ID_NOT_FOUND:
+        known = wait_for(broker.list_share_groups(), _SECONDS) or ()
+        raise UsageError(f"there is no queue {name!r}{did_you_mean(name, known)}")
+    if code is not ErrorCode.NONE:
+        raise error_of(code, f"queue {name!r}: {code.name}")
