@@ -14,6 +14,7 @@ PAGES = [
     "docs/offsets.md",
     "docs/producers.md",
     "docs/transactions.md",
+    "docs/queues.md",
     "docs/consumers.md",
     "docs/metrics.md",
     "docs/aio.md",

@@ -69,6 +69,14 @@ def test_outbox_events_arrive_once_though_the_relay_died(tmp_path: Path) -> None
     assert "revenue: 60, from the records below offset 3" in printed
 
 
+def test_a_work_queue_survives_a_worker_that_hangs_and_a_job_that_fails(tmp_path: Path) -> None:
+    assert run("work_queue.py", cwd=tmp_path).splitlines() == [
+        "a worker hangs with b'0.png'",
+        "resized: 20 images, at their second delivery: [b'0.png']",
+        "failed: b'broken.png' b'ValueError: not an image'",
+    ]
+
+
 def test_edge_buffer_keeps_its_size_while_the_line_is_down(tmp_path: Path) -> None:
     printed = run("edge_buffer.py", cwd=tmp_path)
     sizes = [int(text.replace(",", "")) for text in re.findall(r"([\d,]+) bytes", printed)]

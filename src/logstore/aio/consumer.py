@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
+from logstore.aio.polled import Polled
 from logstore.aio.shell import Shell
 from logstore.clients.consumer import Consumer
 from logstore.clients.offsets import PartitionName
-from logstore.clients.polling import Polling
 from logstore.clients.settings import ConsumerConfig
-from logstore.errors import UsageError
 from logstore.model import BoundToProcess, Isolation, Moment, OffsetAndMetadata, Record, TopicPartition
 from logstore.serializing import SerializedRecord
 
-T = TypeVar("T")
 
-
-class AsyncConsumer(BoundToProcess):
+class AsyncConsumer(Polled, BoundToProcess):
     """Reads records. Made by :meth:`.AsyncStore.consumer`. Use it in ``async with``, or call :meth:`close`.
 
     The calls are those of :class:`.Consumer`, with its arguments and errors. A consumer that waits takes no
@@ -29,13 +25,9 @@ class AsyncConsumer(BoundToProcess):
     """
 
     def __init__(self, shell: Shell, consumer: Consumer) -> None:
+        super().__init__(shell, "consumer")
         self.sync = consumer
         """The synchronous consumer. Its calls may block the loop; do not poll with it."""
-        self._shell = shell
-        self._turn = asyncio.Lock()
-        self._woken = asyncio.Event()
-        self._is_polled = False
-        self._closing: asyncio.Task[None] | None = None
 
     @property
     def config(self) -> ConsumerConfig:
@@ -75,43 +67,8 @@ class AsyncConsumer(BoundToProcess):
             UsageError: another task polls.
             ClosedError: it was closed, also while this call waits.
         """
-        if self._is_polled:
-            raise UsageError("another task polls; make a consumer for each task, or one task that polls")
-        self._is_polled = True
-        try:
-            begin = partial(self.sync.begin_poll, timeout, max_records=max_records)
-            polling = await self._in_turn(begin)
-            while True:
-                self._woken.clear()
-                found, wait_ms = await self._in_turn(partial(self._step, polling), self._give_back)
-                if found is not None:
-                    return found
-                await self._wait(wait_ms)
-        finally:
-            self._is_polled = False
-
-    def _step(self, polling: Polling[list[Any]]) -> tuple[list[Any] | None, int]:
-        """In a thread: the records, or None and in how many milliseconds to call again at the latest."""
-        found = polling.poll()
-        if found is None:
-            polling.on_wake(self._note)
-        return found, polling.wait_ms()
-
-    def _note(self) -> None:
-        """It is worth looking again: called in any thread, maybe under a log's lock."""
-        self._shell.call_soon(self._woken.set)
-
-    async def _wait(self, wait_ms: int) -> None:
-        try:
-            async with asyncio.timeout(wait_ms / 1000):
-                await self._woken.wait()
-        except TimeoutError:
-            pass
-
-    def _give_back(self, stepped: tuple[list[Any] | None, int]) -> None:
-        """Records that no caller waits for any more come again."""
-        if stepped[0]:
-            self.sync.give_back(stepped[0])
+        begin = partial(self.sync.begin_poll, timeout, max_records=max_records)
+        return await self._poll(begin, self.sync.give_back)
 
     def __aiter__(self) -> AsyncIterator[Any]:
         """Every record from here on, without end. A :meth:`commit` in the loop covers the records up to the
@@ -186,14 +143,6 @@ class AsyncConsumer(BoundToProcess):
         ends with ``ClosedError``. You may call it again. A cancelled call leaves it to go on."""
         await self._end(self.sync.close)
 
-    async def _end(self, close: Callable[[], object]) -> None:
-        self._shell.check_loop()
-        if self._closing is None:
-            if self._shell.is_closed:
-                return
-            self._closing = self._shell.loop.create_task(self._change(close))
-        await asyncio.shield(self._closing)
-
     async def __aenter__(self) -> Self:
         return self
 
@@ -201,45 +150,6 @@ class AsyncConsumer(BoundToProcess):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._end(partial(self.sync.__exit__, kind, error, trace))
-
-    # Turns
-
-    async def _change(self, call: Callable[[], object]) -> None:
-        """A call after which a waiting poll looks again: what it waits for may not be what it needs."""
-        try:
-            await self._in_turn(call, lambda _: self._woken.set())
-        finally:
-            self._woken.set()  # if it was cancelled, once more when the call is over
-
-    async def _in_turn(self, call: Callable[[], T], when_cancelled: Callable[[T], object] | None = None) -> T:
-        """The result of a call in a thread; the calls take turns. A call that has begun keeps its turn until
-        it is over, also if the task is cancelled; its result then goes to ``when_cancelled``."""
-        self._shell.check_loop()
-        await self._turn.acquire()
-        try:
-            job = self._shell.begin(call)
-        except BaseException:
-            self._turn.release()
-            raise
-        is_cancelled = False
-
-        def end(job: asyncio.Future[T]) -> None:
-            try:
-                if is_cancelled and when_cancelled is not None and job.exception() is None:
-                    when_cancelled(job.result())
-            finally:
-                self._turn.release()
-
-        try:
-            return await asyncio.shield(job)
-        except asyncio.CancelledError:
-            is_cancelled = True
-            raise
-        finally:
-            if job.done():
-                end(job)
-            else:
-                job.add_done_callback(end)
 
     def __repr__(self) -> str:
         return f"<Async{repr(self.sync).removeprefix('<')}"

@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 from logstore.aio.consumer import AsyncConsumer
 from logstore.aio.producer import AsyncProducer
+from logstore.aio.queue import AsyncQueue
 from logstore.aio.shell import Shell
 from logstore.aio.topic import AsyncTopic
 from logstore.clients.assignors import Assignor
@@ -17,7 +18,8 @@ from logstore.clients.consumer import OnRebalance
 from logstore.clients.interceptors import ConsumerInterceptor, ProducerInterceptor
 from logstore.clients.offsets import PartitionName
 from logstore.clients.producer import Partitioner
-from logstore.clients.settings import ConsumerConfig, ProducerConfig
+from logstore.clients.queue import Queue
+from logstore.clients.settings import ConsumerConfig, ProducerConfig, QueueConfig
 from logstore.clock import Clock
 from logstore.config import StoreConfig, TopicConfig
 from logstore.files import Files, PathLike
@@ -110,6 +112,12 @@ def _open_if_wanted(begin: Callable[[], Store], is_unwanted: threading.Event) ->
 
 def _close_again(job: asyncio.Future[Store]) -> None:
     """Close a store that was open just before its caller was cancelled."""
+    if not job.cancelled() and job.exception() is None:
+        threading.Thread(target=job.result().close, name="logstore-aio-close").start()
+
+
+def _leave_again(job: asyncio.Future[Queue]) -> None:
+    """Close a worker whose caller was cancelled."""
     if not job.cancelled() and job.exception() is None:
         threading.Thread(target=job.result().close, name="logstore-aio-close").start()
 
@@ -273,6 +281,38 @@ class AsyncStore(BoundToProcess):
             **settings,
         )
         return AsyncConsumer(self._shell, consumer)
+
+    async def queue(
+        self,
+        *topics: str,
+        group: str,
+        key_deserializer: DecoderChoice | None = None,
+        value_deserializer: DecoderChoice | None = None,
+        config: QueueConfig | None = None,
+        **settings: Any,
+    ) -> AsyncQueue:
+        """A worker of a queue: :meth:`.Store.queue`, with its arguments and errors. ::
+
+            async with await store.queue("jobs", group="workers") as queue:
+                await queue.work(send_mail)
+
+        The worker that a cancelled call would have made leaves at once.
+        """
+        make = partial(
+            self.sync.queue,
+            *topics,
+            group=group,
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
+            config=config,
+            **settings,
+        )
+        job = self._shell.begin(make)
+        try:
+            return AsyncQueue(self._shell, await asyncio.shield(job))
+        except asyncio.CancelledError:
+            job.add_done_callback(_leave_again)
+            raise
 
     # The whole store
 

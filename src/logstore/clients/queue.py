@@ -106,8 +106,8 @@ class Queue(BoundToProcess):
         self._failure: LogstoreError | None = None
         """Of a partition that could not be read, while others gave jobs."""
         self._acks = Acknowledgements(broker, self.group, self._member_id, self.config, self._clock)
-        self._most = 1
-        """How many jobs a loop takes next."""
+        self.pace = 1
+        """How many jobs a loop takes at a time."""
         self._woken = threading.Event()
         self._wake: Wake | None = None
         self._is_woken_up = False
@@ -275,15 +275,21 @@ class Queue(BoundToProcess):
         """Every job from here on, without end; waits for more. A loop takes few jobs at a time where each
         takes long, so that the others find some, and many where they are short."""
         while True:
-            yield from self._one_by_one(self.poll(max_jobs=self._most))
+            yield from self.one_by_one(self.poll(max_jobs=self.pace))
 
     def drain(self) -> Iterator[Job]:
         """Every job that is available, until none is: those of other workers, and those that were put off,
         are not waited for."""
-        while found := self.poll(0, max_jobs=self._most):
-            yield from self._one_by_one(found)
+        while found := self.poll(0, max_jobs=self.pace):
+            yield from self.one_by_one(found)
 
-    def _one_by_one(self, jobs: list[Job]) -> Iterator[Job]:
+    def give_back(self, jobs: list[Job]) -> None:
+        """Jobs that the caller of a poll has not used come with the next."""
+        self._taken[:0] = jobs
+
+    def one_by_one(self, jobs: list[Job]) -> Iterator[Job]:
+        """Jobs of a poll, without those whose lock has run out meanwhile. Those that are not used come with
+        the next poll. How long the caller takes sets :attr:`pace`."""
         now_ms = self._clock.monotonic_ms
         began_ms = now_ms()
         given = 0
@@ -293,10 +299,10 @@ class Queue(BoundToProcess):
                 if job.deadline_ms > now_ms():
                     yield job
         finally:
-            self._taken[:0] = jobs[given:]
+            self.give_back(jobs[given:])
         took_ms = now_ms() - began_ms
         pace = _PACE_MS * len(jobs) // max(took_ms, 1)
-        self._most = max(min(pace, 2 * len(jobs), self.config.max_poll_records), 1)
+        self.pace = max(min(pace, 2 * len(jobs), self.config.max_poll_records), 1)
 
     def work(self, function: Callable[[Job], object], *, until_empty: bool = False) -> WorkReport:
         """Do jobs, until :meth:`stop`: call ``function`` with each, and accept those with which it returns,
@@ -334,14 +340,14 @@ class Queue(BoundToProcess):
     def _until_stopped(self, until_empty: bool) -> Iterator[Job]:
         while not self._is_stopping:
             try:
-                found = self.poll(0 if until_empty else None, max_jobs=self._most)
+                found = self.poll(0 if until_empty else None, max_jobs=self.pace)
             except RetriableError:
                 if self._is_stopping:
                     return
                 raise
             if until_empty and not found:
                 return
-            for job in self._one_by_one(found):
+            for job in self.one_by_one(found):
                 yield job
                 if self._is_stopping:
                     return

@@ -236,7 +236,7 @@ class QueueConfig(Checked):
     acks: str | int = 1
     """When an accepted job counts as done. ``1``: a kill of the process does not undo it, but a power
     cut may: then jobs of the last second (``flush_ms``) are done again. ``"all"``: nor does a power cut."""
-    retry_backoff_ms: int = 1_000
+    retry_backoff_ms: int = 100
     """How long a job waits for its next try after an exception, in ``with job`` and in :meth:`.Queue.work`;
     doubled with each further delivery."""
     request_timeout_ms: int = 30_000

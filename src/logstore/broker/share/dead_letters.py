@@ -34,14 +34,13 @@ def bury(
     name = config.dead_letter_topic
     for span in failed:
         warn(
-            "share group %r: %s offsets %d to %d failed after %d deliveries (%s), and %s",
+            "queue %r: %s offset %s failed (delivery %d: %s); %s",
             group,
             log.partition,
-            span.first,
-            span.last,
+            span.first if span.first == span.last else f"{span.first} to {span.last}",
             span.delivery_count,
             span.reason or "no reason given",
-            "are passed over: the group has no dead-letter topic" if name is None else f"go to {name!r}",
+            "passed over, as there is no dead_letter_topic" if name is None else f"to topic {name!r}",
         )
     if name is not None:
         Topic(directory, name).extend(list(_letters(log, failed, group, config)), flush=True)

@@ -193,7 +193,7 @@ class HeldPartition:
         except LogstoreError as error:
             self._bury_from_ms = self._clock.monotonic_ms() + _BURY_AGAIN_MS
             topic = self._config.dead_letter_topic
-            warn("share group %r: %s could not be sent to %r: %s", self.key.group_id, failed, topic, error)
+            warn("queue %r: a failed job could not go to topic %r: %s", self.key.group_id, topic, error)
 
     # What became of records
 

@@ -1,0 +1,153 @@
+"""A worker of a queue, for asyncio: it drives the polls of the synchronous one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+from logstore.aio.polled import Polled
+from logstore.aio.shell import Shell
+from logstore.arguments import check_callable
+from logstore.clients.job import Delay, Job
+from logstore.clients.queue import Queue, WorkReport
+from logstore.clients.settings import QueueConfig
+from logstore.errors import JobLostError
+from logstore.model import BoundToProcess
+from logstore.warning import warn
+
+
+class AsyncQueue(Polled, BoundToProcess):
+    """A worker of a queue. Made by :meth:`.AsyncStore.queue`. Use it in ``async with``, or call
+    :meth:`close`.
+
+    The calls are those of :class:`.Queue`, with its arguments and errors. A worker that waits takes no
+    thread. What becomes of a job is said here, with the job: ``await queue.accept(job)``. The job's own
+    methods say the same, and may block the loop.
+    """
+
+    def __init__(self, shell: Shell, queue: Queue) -> None:
+        super().__init__(shell, "queue")
+        self.sync = queue
+        """The synchronous queue. Its calls may block the loop; do not poll with it."""
+
+    @property
+    def config(self) -> QueueConfig:
+        """The settings."""
+        return self.sync.config
+
+    @property
+    def group(self) -> str:
+        """The group that shares the jobs."""
+        return self.sync.group
+
+    # Taking jobs
+
+    async def poll(self, timeout: float | None = None, *, max_jobs: int | None = None) -> list[Job]:
+        """Take jobs that no other worker has: :meth:`.Queue.poll`. Waits without a thread. Jobs that a
+        cancelled call would have given come with the next.
+
+        Raises:
+            LogstoreError: as :meth:`.Queue.poll`.
+            UsageError: another task polls.
+            ClosedError: it was closed, also while this call waits.
+        """
+        return await self._poll(
+            partial(self.sync.begin_poll, timeout, max_jobs=max_jobs), self.sync.give_back
+        )
+
+    def __aiter__(self) -> AsyncIterator[Job]:
+        """Every job from here on, without end."""
+        return _OneByOne(self, None)
+
+    def drain(self) -> AsyncIterator[Job]:
+        """Every job that is available, until none is: :meth:`.Queue.drain`."""
+        return _OneByOne(self, 0)
+
+    async def work(
+        self, function: Callable[[Job], Awaitable[Any]], *, until_empty: bool = False
+    ) -> WorkReport:
+        """Await ``function`` with each job, and accept it: :meth:`.Queue.work`. Ends when the task is
+        cancelled: the job that it is at goes back to the others then."""
+        check_callable(function, "function")
+        accepted = released = lost = 0
+        async for job in self.drain() if until_empty else self:
+            try:
+                await function(job)
+            except Exception as error:
+                warn("queue %r: %s: %s: %s", self.group, job, type(error).__name__, error)
+                released += 1
+                await self._in_turn(partial(self.sync.release_after, job, error))
+                continue
+            except BaseException as error:
+                await self._in_turn(partial(self.sync.release_after, job, error))
+                raise
+            try:
+                if not job.is_over:
+                    await self.accept(job)
+                accepted += 1
+            except JobLostError as error:
+                warn("queue %r: %s", self.group, error)
+                lost += 1
+        await self.flush()
+        return WorkReport(accepted, released, lost)
+
+    # What becomes of jobs
+
+    async def accept(self, job: Job) -> None:
+        """It is done: :meth:`.Job.accept`."""
+        await self._in_turn(job.accept)
+
+    async def release(self, job: Job, delay: Delay | None = None, *, reason: str = "") -> None:
+        """Another try: :meth:`.Job.release`."""
+        await self._in_turn(partial(job.release, delay, reason=reason))
+
+    async def reject(self, job: Job, reason: str = "") -> None:
+        """It cannot be done: :meth:`.Job.reject`."""
+        await self._in_turn(partial(job.reject, reason))
+
+    async def renew(self, job: Job) -> None:
+        """It takes longer: :meth:`.Job.renew`."""
+        await self._in_turn(job.renew)
+
+    async def flush(self) -> None:
+        """Return when what was said of jobs is known to the group: :meth:`.Queue.flush`."""
+        await self._in_turn(self.sync.flush)
+
+    # The end
+
+    async def close(self) -> None:
+        """Send what was said of jobs, and leave the group: :meth:`.Queue.close`. A poll that waits ends with
+        ``ClosedError``. You may call it again. A cancelled call leaves it to go on."""
+        await self._end(self.sync.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._end(partial(self.sync.__exit__, kind, error, trace))
+
+    def __repr__(self) -> str:
+        return f"<Async{repr(self.sync).removeprefix('<')}"
+
+
+class _OneByOne(AsyncIterator[Job]):
+    """The jobs of a queue. When it is dropped, those that were not given come again."""
+
+    def __init__(self, queue: AsyncQueue, timeout: float | None) -> None:
+        self._queue = queue
+        self._timeout = timeout
+        self._given: Iterator[Job] = iter(())
+
+    async def __anext__(self) -> Job:
+        while True:
+            for job in self._given:
+                return job
+            sync = self._queue.sync
+            found = await self._queue.poll(self._timeout, max_jobs=sync.pace)
+            if not found and self._timeout is not None:
+                raise StopAsyncIteration
+            self._given = sync.one_by_one(found)
