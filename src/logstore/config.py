@@ -78,6 +78,8 @@ _STORE_RANGES = (
     ("transaction_state_log_num_partitions", 1, 100_000),
     ("transaction_max_timeout_ms", 1, _MAX_INT32),
     ("transactional_id_expiration_ms", 1, _MAX_INT32),
+    ("share_coordinator_state_topic_num_partitions", 1, 100_000),
+    ("share_coordinator_snapshot_update_records_per_snapshot", 0, 500),
 )
 
 
@@ -419,6 +421,17 @@ class StoreConfig(Checked):
     who read committed records."""
     transactional_id_expiration_ms: int = 604_800_000
     """After a week without a transaction, a transactional id is forgotten."""
+
+    # Share groups
+
+    share_coordinator_state_topic_num_partitions: int = 1
+    """How many partitions ``__share_group_state`` gets when the first share group makes it. Of a topic that
+    is there, its own number counts.
+
+    Kafka: 50, to divide the share groups among brokers."""
+    share_coordinator_snapshot_update_records_per_snapshot: int = 500
+    """How many changes of a share-partition's state are stored before all of its state is. Fewer make opening
+    faster, and more of what is written a repetition."""
 
     def __post_init__(self) -> None:
         for setting, low, high in _STORE_RANGES:

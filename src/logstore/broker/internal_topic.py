@@ -1,7 +1,9 @@
-"""The topics in which a broker keeps its own state: compacted, with small segments."""
+"""The topics in which a broker keeps its own state: with small segments, and compacted or without limits."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Final
 
 from logstore.config import StoreConfig, TopicConfig
@@ -13,14 +15,37 @@ from logstore.partition.log import Log
 from logstore.partition.watching.read_only import ReadOnlyLog
 
 SEGMENT_BYTES: Final = 100 * 1024 * 1024
-"""Kafka's ``offsets.topic.segment.bytes`` and ``transaction.state.log.segment.bytes``. Compaction leaves
-little of each segment."""
+"""Kafka's ``offsets.topic.segment.bytes``, ``transaction.state.log.segment.bytes`` and
+``share.coordinator.state.topic.segment.bytes``. Compaction leaves little of each segment."""
+
+PART_BYTES: Final = 256 * 1024
+"""Rows that need not be in one batch are written in batches of about this size."""
+_ROW_OVERHEAD_BYTES: Final = 20
+
+Row = tuple[bytes, bytes | None]
+"""Key and value of a record."""
 
 
-def _config_in(config: StoreConfig) -> TopicConfig:
+def parts_of(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Rows in parts of about :data:`PART_BYTES`."""
+    part: list[Row] = []
+    size = 0
+    for row in rows:
+        key, value = row
+        size_of_row = len(key) + len(value or b"") + _ROW_OVERHEAD_BYTES
+        if part and size + size_of_row > PART_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(row)
+        size += size_of_row
+    if part:
+        yield part
+
+
+def _config_in(config: StoreConfig, *, is_compacted: bool) -> TopicConfig:
     """Kafka's settings for such a topic. When it is flushed without being asked for, and whether those who
     ask wait for it, is what the store says for all topics."""
-    return TopicConfig(
+    compacted = TopicConfig(
         cleanup_policy="compact",
         compression_type="producer",
         segment_bytes=SEGMENT_BYTES,
@@ -28,19 +53,30 @@ def _config_in(config: StoreConfig) -> TopicConfig:
         flush_messages=config.topic.flush_messages,
         acks_all_durable=config.topic.acks_all_durable,
     )
+    if is_compacted:
+        return compacted
+    return replace(compacted, cleanup_policy="delete", retention_ms=-1, retention_bytes=-1)
 
 
 class InternalTopic:
     """One such topic in one directory. It is made when it is first needed."""
 
     def __init__(
-        self, directory: LogDirectory | WatchedDirectory, name: str, new_count: int, holds: str
+        self,
+        directory: LogDirectory | WatchedDirectory,
+        name: str,
+        new_count: int,
+        holds: str,
+        *,
+        is_compacted: bool = True,
     ) -> None:
-        """``new_count``: how many partitions it gets; ``holds``: what is in it, for errors."""
+        """``new_count``: how many partitions it gets; ``holds``: what is in it, for errors. One that is not
+        compacted keeps its records until :meth:`.Log.delete_before`."""
         self._directory = directory
         self.name = name
         self._new_count = new_count
         self._holds = holds
+        self._is_compacted = is_compacted
         self._was_there = False
 
     @property
@@ -76,7 +112,8 @@ class InternalTopic:
         if self.is_there:
             return
         try:
-            directory.create_topic(self.name, self._new_count, _config_in(directory.config))
+            config = _config_in(directory.config, is_compacted=self._is_compacted)
+            directory.create_topic(self.name, self._new_count, config)
         except TopicExistsError:
             if not self.is_there:
                 raise  # the name clashes with another's; else another thread was faster

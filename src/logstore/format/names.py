@@ -34,6 +34,8 @@ OFFSETS_TOPIC = "__consumer_offsets"
 """The topic of committed offsets."""
 TRANSACTIONS_TOPIC = "__transaction_state"
 """The topic of transactions."""
+SHARE_STATE_TOPIC = "__share_group_state"
+"""The topic of share groups."""
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, TypeVar
+from typing import TypeVar
 
-from logstore.broker.internal_topic import InternalTopic
+from logstore.broker.internal_topic import InternalTopic, parts_of
 from logstore.broker.offsets.replay import replay
 from logstore.broker.offsets.table import OffsetTable, Row
 from logstore.clock import Clock
@@ -27,10 +27,6 @@ from logstore.partition.log import Log
 from logstore.partition.watching.read_only import ReadOnlyLog
 
 T = TypeVar("T")
-
-_PART_BYTES: Final = 256 * 1024
-"""Rows that need not be in one batch are written in batches of about this size."""
-_ROW_OVERHEAD_BYTES: Final = 20
 
 
 class OffsetsPartition:
@@ -108,7 +104,7 @@ class OffsetsPartition:
         with self._lock:
             self._follow_locked(log)
             rows = choose(self._table)
-            for part in _parts(rows):
+            for part in parts_of(rows):
                 self._append_locked(log, self._encode(log, part, "changes", None), part)
         if flush and rows:
             log.flush()
@@ -161,17 +157,3 @@ class OffsetsPartition:
         self._log = None  # until all went well
         self._next_offset = replay(log, self._table, self._next_offset, end)
         self._log, self._looked_ms = log, now_ms
-
-
-def _parts(rows: Sequence[Row]) -> Iterable[list[Row]]:
-    part: list[Row] = []
-    size = 0
-    for row in rows:
-        key, value = row
-        if part and size + len(key) > _PART_BYTES:
-            yield part
-            part, size = [], 0
-        part.append(row)
-        size += len(key) + len(value or b"") + _ROW_OVERHEAD_BYTES
-    if part:
-        yield part

@@ -1,21 +1,31 @@
-"""Brings a table up to where the log is: reads the batches of ``__consumer_offsets`` and applies them."""
+"""Brings a table up to where the log is: reads the batches of a broker's own topic, and applies them."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, Protocol
 
-from logstore.broker.offsets.table import OffsetTable
 from logstore.format.batch import decode_batch
 from logstore.format.control import ControlType, decode_control_record
 from logstore.format.header import BatchHeader
 from logstore.format.loops import scan_batches
-from logstore.model import Isolation
+from logstore.model import Isolation, Record
 from logstore.partition.reading.readable import ReadableLog
 
 _FETCH_BYTES: Final = 4 * 1024 * 1024
 
 
-def replay(log: ReadableLog, table: OffsetTable, start: int, stop: int) -> int:
+class Replayed(Protocol):
+    """What a log says, in memory."""
+
+    def apply_records(self, records: Iterable[Record], producer_id: int | None) -> None:
+        """Take over records that were read: those of an open transaction, if a producer is given."""
+
+    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
+        """A marker of the producer has come."""
+
+
+def replay(log: ReadableLog, table: Replayed, start: int, stop: int) -> int:
     """Apply what the log has from ``start`` to ``stop``, and maybe what was appended since. Returns the
     offset to go on from: no batch may be applied twice. A table that has met an error is to be thrown away.
 
@@ -40,7 +50,7 @@ def replay(log: ReadableLog, table: OffsetTable, start: int, stop: int) -> int:
     return start
 
 
-def _apply_batch(table: OffsetTable, data: bytes, position: int, header: BatchHeader, start: int) -> None:
+def _apply_batch(table: Replayed, data: bytes, position: int, header: BatchHeader, start: int) -> None:
     records = decode_batch(data, position, header)
     if header.base_offset < start:
         records = [record for record in records if record.offset >= start]
