@@ -35,7 +35,9 @@ _TIDY_EVERY: Final = 10_000
 """Records between two looks for what can be deleted. Kafka looks every five minutes
 (``share.coordinator.state.topic.prune.interval.ms``), however much was written."""
 _TIDY_EVERY_STATES: Final = 4
-"""The same for each share-partition, so that writing states again is at most a fifth of what is written."""
+"""The same for each share-partition, so that writing states again is at most a quarter of what is written."""
+
+_MOST_NUMBERS: Final = 10_000
 
 
 def coordinator_key(key: ShareKey) -> str:
@@ -60,10 +62,23 @@ class ShareStorage:
         self._lock = threading.Lock()
         """Guards the list of partitions."""
         self._partitions: list[StatePartition] = []
+        self._numbers: dict[tuple[ShareKey, int], int] = {}
+        """Where some share-partitions are, by the number of partitions."""
 
     def partition_for(self, key: ShareKey) -> int:
         """The partition of ``__share_group_state`` that has the records of a share-partition."""
-        return partition_of(coordinator_key(key), self._topic.partition_count)
+        return self._number_of(key, self._topic.partition_count)
+
+    def _number_of(self, key: ShareKey, partition_count: int) -> int:
+        if partition_count == 1:
+            return 0
+        number = self._numbers.get((key, partition_count))
+        if number is None:
+            if len(self._numbers) >= _MOST_NUMBERS:
+                self._numbers.clear()
+            number = partition_of(coordinator_key(key), partition_count)
+            self._numbers[key, partition_count] = number
+        return number
 
     def load(self) -> dict[ShareKey, ShareState]:
         """The state of each share-partition.
@@ -88,20 +103,22 @@ class ShareStorage:
 
         Raises:
             UsageError: a change of a share-partition whose state was never written; or a number does not fit.
-            RecordTooLargeError: a state has too many batches for a record: some 37,000.
+            RecordTooLargeError: a state has too many batches for a record: some 52,000.
             ReadOnlyError: the directory is open for reading only.
             CorruptionError, UnsupportedVersionError: what is there cannot be read.
             StorageError: the disk refused. Of some partitions of the topic, the changes may be stored.
         """
         by_partition: dict[int, list[tuple[ShareKey, Change]]] = {}
-        is_there = self._topic.is_there
+        has_more_than_deletes = False
+        count = self._topic.partition_count
         for key, change in changes:
-            if change is None and not is_there:
-                continue
-            by_partition.setdefault(self.partition_for(key), []).append((key, change))
-        if not by_partition:
+            has_more_than_deletes |= change is not None
+            by_partition.setdefault(self._number_of(key, count), []).append((key, change))
+        if has_more_than_deletes:
+            self._topic.require()
+        elif not by_partition or not self._topic.is_there:
             return
-        self._topic.require()
+        self._topic.writable()
         partitions = self._all()
         logs = [partitions[number].write(some) for number, some in by_partition.items()]
         if flush:

@@ -51,6 +51,7 @@ class _Known:
     __slots__ = (
         "batches",
         "changed_ms",
+        "has_changed",
         "leader_epoch",
         "snapshot_epoch",
         "snapshot_key",
@@ -71,6 +72,8 @@ class _Known:
         self.batches: tuple[ShareBatch, ...] = ()
         self.tail: list[ShareBatch] = []
         """What updates say, and ``batches`` does not yet."""
+        self.has_changed = False
+        """Whether ``batches`` is behind ``tail`` or ``start_offset``."""
         self.snapshot_epoch = 0
         self.snapshot_offset = offset
         """Of the last snapshot: records before it say nothing any more."""
@@ -79,7 +82,8 @@ class _Known:
         self.changed_ms = 0
 
     def state(self) -> ShareState:
-        if self.tail:
+        if self.has_changed:
+            self.has_changed = False
             self.batches = combine(self.start_offset, self.batches, self.tail)
             self.tail.clear()
         return ShareState(self.state_epoch, self.leader_epoch, self.start_offset, self.batches)
@@ -88,6 +92,7 @@ class _Known:
         self.state_epoch, self.leader_epoch, self.start_offset, batches = state
         self.batches = combine(self.start_offset, (), batches)
         self.tail.clear()
+        self.has_changed = False
         self.update_count = 0
 
     def change(self, start_offset: int, leader_epoch: int, batches: Iterable[ShareBatch]) -> None:
@@ -98,6 +103,7 @@ class _Known:
         if leader_epoch != UNCHANGED:
             self.leader_epoch = leader_epoch
         self.tail.extend(batches)
+        self.has_changed = True
         if len(self.tail) > _LONGEST_TAIL:
             self.state()
         self.update_count += 1

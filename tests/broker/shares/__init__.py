@@ -1,0 +1,1 @@
+"""The states of share-partitions, and the topic that has them."""

@@ -461,22 +461,34 @@ class _Encoder(_Writer):
         if not tags:
             self.line("append(b'\\0')")
             return
-        given, outer = self.new_name("tags"), self.new_name("outer")
-        self.line(f"{given} = []")
-        self.line(f"{outer} = append")
-        for field in sorted(tags, key=lambda field: field.tag or 0):
-            default = self.constant("default", field.default)
-            with self.indented(f"if {source}.{field.name} != {default}:"):
-                pieces = self.new_name("pieces")
-                self.line(f"{pieces} = []")
-                self.line(f"append = {pieces}.append")
-                self._write_field(field, f"{source}.{field.name}")
-                joined = self.new_name("joined")
-                self.line(f"{joined} = b''.join({pieces})")
-                self.line(
-                    f"{given}.append(write_varint({field.tag}) + write_varint(len({joined})) + {joined})"
-                )
-        self.line(f"append = {outer}")
-        self.line(f"append(write_varint(len({given})))")
-        with self.indented(f"for {given}_one in {given}:"):
-            self.line(f"append({given}_one)")
+        sources = {
+            f"{source}.{field.name}": field for field in sorted(tags, key=lambda field: field.tag or 0)
+        }
+        defaults = {value: self.constant("default", field.default) for value, field in sources.items()}
+        with self.indented(f"if {' and '.join(f'{value} == {same}' for value, same in defaults.items())}:"):
+            self.line("append(b'\\0')")
+        with self.indented("else:"):
+            given, outer = self.new_name("tags"), self.new_name("outer")
+            self.line(f"{given} = []")
+            self.line(f"{outer} = append")
+            for value, field in sources.items():
+                with self.indented(f"if {value} != {defaults[value]}:"):
+                    self._write_tag(field, value, given)
+            self.line(f"append = {outer}")
+            self.line(f"append(small[len({given})])")
+            with self.indented(f"for {given}_one in {given}:"):
+                self.line(f"append({given}_one)")
+
+    def _write_tag(self, field: _Field, value: str, given: str) -> None:
+        tag = encode_unsigned_varint(field.tag or 0)
+        if isinstance(field.type, Fixed) and field.type.name != "uuid":
+            layout = struct.Struct(">" + field.type.code)
+            start = self.constant("start", tag + encode_unsigned_varint(layout.size))
+            self.line(f"{given}.append({start} + {self.constant('pack', layout.pack)}({value}))")
+            return
+        pieces, joined = self.new_name("pieces"), self.new_name("joined")
+        self.line(f"{pieces} = []")
+        self.line(f"append = {pieces}.append")
+        self._write_field(field, value)
+        self.line(f"{joined} = b''.join({pieces})")
+        self.line(f"{given}.append({self.constant('tag', tag)} + write_varint(len({joined})) + {joined})")
