@@ -35,6 +35,18 @@ from logstore.broker.requests import (
     ProducePartition,
     ProduceRequest,
 )
+from logstore.broker.share.partition import Acknowledgement
+from logstore.broker.share.requests import (
+    JOINING,
+    LEAVING,
+    AcknowledgeBatch,
+    AcknowledgePartition,
+    ShareAcknowledgeRequest,
+    ShareFetchRequest,
+    ShareFetchResult,
+    ShareGroupConfig,
+    ShareGroupHeartbeat,
+)
 from logstore.model import Isolation, TopicPartition
 from logstore.testing.memory import MemoryFile
 from tests.broker.rig import T0, T1, Rig, Transactional, batch_of, values_of, wakes_of
@@ -437,3 +449,127 @@ def test_a_thread_waits_for_a_result():
 
 def test_requests_are_values():
     assert FetchRequest((FetchPartition(T0, 0),)) == FetchRequest((FetchPartition(T0, 0),))
+
+
+class TestShareGroups:
+    """KIP-932."""
+
+    def joined(self, rig, member, **config):
+        beat = ShareGroupHeartbeat("g", member, JOINING, ("t",), config=ShareGroupConfig(**config))
+        result = rig.now(rig.broker.share_group_heartbeat(beat))
+        assert (result.error, result.assignment) == (ErrorCode.NONE, (T0, T1))
+        return result.member_epoch
+
+    def take(self, rig, member, most=500, wait_ms=0):
+        request = ShareFetchRequest("g", member, (T0, T1), most, wait_ms)
+        return rig.broker.share_fetch(request)
+
+    def taken(self, rig, member, most=500):
+        result = rig.now(self.take(rig, member, most))
+        assert result.error is ErrorCode.NONE
+        return [(each.partition, *acquired) for each in result.partitions for acquired in each.acquired]
+
+    def say(self, rig, member, kind, first, last=None, to=T0, **fields):
+        batch = AcknowledgeBatch(first, first if last is None else last, kind, **fields)
+        request = ShareAcknowledgeRequest("g", member, (AcknowledgePartition(to, (batch,)),))
+        (outcome,) = rig.now(rig.broker.share_acknowledge(request)).partitions
+        assert outcome.refused == ((batch,) if outcome.error else ())
+        return outcome.error
+
+    def test_a_record_is_one_member_s_at_a_time(self, rig):
+        rig.produce(b"a", b"b", b"c")
+        rig.produce(b"d", to=T1)
+        self.joined(rig, "one")
+        self.joined(rig, "two")
+        assert self.taken(rig, "one", 2) == [(T0, 0, 1, 1)]
+        assert self.taken(rig, "two") == [(T0, 2, 2, 1), (T1, 0, 0, 1)]
+        assert self.taken(rig, "one") == []
+        assert self.say(rig, "two", Acknowledgement.ACCEPT, 0, 1) is ErrorCode.INVALID_RECORD_STATE
+        assert self.say(rig, "one", Acknowledgement.ACCEPT, 0, 1) is ErrorCode.NONE
+        assert self.say(rig, "one", Acknowledgement.ACCEPT, 0) is ErrorCode.INVALID_RECORD_STATE
+
+    def test_the_bytes_hold_what_was_acquired(self, rig):
+        rig.produce(b"a")
+        rig.produce(b"b", b"c")
+        self.joined(rig, "one")
+        (found,) = rig.now(self.take(rig, "one", 1)).partitions
+        assert values_of(found.data) == [b"a"]
+        (found,) = rig.now(self.take(rig, "one", 1)).partitions
+        assert (values_of(found.data), found.acquired) == ([b"b", b"c"], ((1, 1, 1),))
+
+    def test_each_kind_of_acknowledgement(self, rig):
+        rig.produce(*[b"%d" % number for number in range(5)])
+        self.joined(rig, "one", record_lock_duration_ms=1000)
+        self.taken(rig, "one")
+        assert not self.say(rig, "one", Acknowledgement.RELEASE, 0)
+        assert not self.say(rig, "one", Acknowledgement.RELEASE, 1, available_at_ms=rig.clock.now_ms() + 500)
+        assert not self.say(rig, "one", Acknowledgement.REJECT, 2)
+        assert not self.say(rig, "one", Acknowledgement.GAP, 3)
+        rig.pass_time(400)
+        assert not self.say(rig, "one", Acknowledgement.RENEW, 4)
+        assert self.taken(rig, "one") == [(T0, 0, 0, 2)]
+        rig.pass_time(999)
+        assert self.taken(rig, "one") == [(T0, 1, 1, 2)]
+        rig.pass_time(1)
+        assert self.taken(rig, "one") == [(T0, 0, 0, 3), (T0, 4, 4, 2)]
+
+    def test_a_fetch_waits_for_records_locks_delays_and_releases(self, rig):
+        self.joined(rig, "one", record_lock_duration_ms=1000)
+        pending = self.take(rig, "one", wait_ms=100_000)
+        wakes = wakes_of(pending)
+        assert pending.poll() is None
+        rig.produce(b"a")
+        assert wakes
+        assert rig.now(pending).partitions[0].acquired == ((0, 0, 1),)
+
+        waiting = self.take(rig, "one", wait_ms=100_000)
+        rig.pass_time(999)
+        assert waiting.poll() is None
+        rig.pass_time(1)
+        assert rig.now(waiting).partitions[0].acquired == ((0, 0, 2),)
+
+        waiting = self.take(rig, "one", wait_ms=100_000)
+        self.say(rig, "one", Acknowledgement.RELEASE, 0, available_at_ms=rig.clock.now_ms() + 50)
+        assert waiting.poll() is None
+        rig.pass_time(50)
+        assert rig.now(waiting).partitions[0].acquired == ((0, 0, 3),)
+
+        waiting = self.take(rig, "one", wait_ms=100_000)
+        wakes = wakes_of(waiting)
+        self.say(rig, "one", Acknowledgement.RELEASE, 0)
+        assert wakes
+        assert rig.now(waiting).partitions[0].acquired == ((0, 0, 4),)
+
+        waiting = self.take(rig, "one", wait_ms=300)
+        rig.pass_time(300)
+        assert rig.now(waiting) == ShareFetchResult(ErrorCode.NONE)
+        self.take(rig, "one", wait_ms=300).cancel()
+
+    def test_members_that_are_not_known(self, rig):
+        assert rig.now(self.take(rig, "one")).error is ErrorCode.UNKNOWN_MEMBER_ID
+        assert self.say(rig, "one", Acknowledgement.ACCEPT, 0) is ErrorCode.UNKNOWN_MEMBER_ID
+        for epoch in (LEAVING, 1):
+            beat = ShareGroupHeartbeat("g", "one", epoch, ("t",))
+            assert rig.now(rig.broker.share_group_heartbeat(beat)).error is ErrorCode.UNKNOWN_MEMBER_ID
+        beat = ShareGroupHeartbeat("g", "one", JOINING, ("nowhere",))
+        found = rig.now(rig.broker.share_group_heartbeat(beat))
+        assert found.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert found.message
+
+    def test_groups_are_listed_described_and_deleted(self, rig):
+        rig.produce(b"a", b"b")
+        epoch = self.joined(rig, "one")
+        self.taken(rig, "one", 1)
+        assert rig.now(rig.broker.list_share_groups()) == ("g",)
+        described, unknown = rig.now(rig.broker.describe_share_groups(("g", "h")))
+        assert (described.state, [each.member_id for each in described.members]) == ("Stable", ["one"])
+        assert described.partitions[0][1:] == (0, 1, 1, 0, 2)
+        assert unknown.error is ErrorCode.GROUP_ID_NOT_FOUND
+        assert rig.now(rig.broker.delete_share_groups(("g", "h"))) == {
+            "g": ErrorCode.NON_EMPTY_GROUP,
+            "h": ErrorCode.GROUP_ID_NOT_FOUND,
+        }
+        assert epoch > 0
+        rig.now(rig.broker.share_group_heartbeat(ShareGroupHeartbeat("g", "one", LEAVING)))
+        assert rig.now(rig.broker.delete_share_groups(("g",))) == {"g": ErrorCode.NONE}
+        assert rig.now(rig.broker.list_share_groups()) == ()

@@ -18,7 +18,7 @@ PAGES: dict[str, tuple[str, str, tuple[tuple[str, tuple[str, ...]], ...]]] = {
         (
             ("logstore.store", ("open_store", "Store")),
             ("logstore.clients.producer", ("Producer", "Partitioner")),
-            ("logstore.clients.settings", ("ProducerConfig", "ConsumerConfig")),
+            ("logstore.clients.settings", ("ProducerConfig", "ConsumerConfig", "QueueConfig")),
             ("logstore.clients.outgoing", ("Sent", "Delivered", "OnDelivery")),
             ("logstore.clients.consumer", ("Consumer", "OnRebalance")),
             ("logstore.clients.polling", ("Polling",)),
@@ -28,6 +28,10 @@ PAGES: dict[str, tuple[str, str, tuple[tuple[str, tuple[str, ...]], ...]]] = {
                 "logstore.clients.transform",
                 ("Transform", "TransformReport", "TransformFunction", "Result"),
             ),
+            ("logstore.clients.queue", ("Queue", "WorkReport")),
+            ("logstore.clients.job", ("Job", "Delay")),
+            ("logstore.clients.queues", ("QueueStatus",)),
+            ("logstore.broker.share.requests", ("SharePartitionState",)),
             (
                 "logstore.clients.interceptors",
                 ("ProducerRecord", "ProducerInterceptor", "ConsumerInterceptor"),
@@ -85,6 +89,7 @@ PAGES: dict[str, tuple[str, str, tuple[tuple[str, tuple[str, ...]], ...]]] = {
             ("logstore.aio.records", ("AsyncRecords",)),
             ("logstore.aio.producer", ("AsyncProducer", "AsyncSent")),
             ("logstore.aio.consumer", ("AsyncConsumer",)),
+            ("logstore.aio.queue", ("AsyncQueue",)),
         ),
     ),
     "records-and-values": (

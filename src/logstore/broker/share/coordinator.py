@@ -43,6 +43,8 @@ from logstore.logdir.catalogue import TopicEntry
 from logstore.logdir.directory import LogDirectory
 from logstore.model import Isolation, TopicPartition
 
+_NO_LIMIT: Final = 2**31
+
 MEMBER_SECONDS: Final = 3600
 """A member that was not heard of for so long is gone."""
 
@@ -318,7 +320,7 @@ class ShareCoordinator:
     def _held_as_stored(self, stored: Mapping[ShareKey, ShareState]) -> list[HeldPartition]:
         """Partitions that no member has asked for yet, to look at."""
         topics = {entry.topic_id: entry.name for entry in self._directory.topics()}
-        config = ShareGroupConfig()
+        config = ShareGroupConfig(delivery_count_limit=_NO_LIMIT)
         return [
             HeldPartition(
                 self._directory,
