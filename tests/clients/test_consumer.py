@@ -77,6 +77,25 @@ class TestReading:
         assert consumer.assignment == (T0, T1)
         assert consumer.lag() == {T0: 0, T1: 0}
 
+    def test_a_poll_ends_in_time_though_each_fetch_takes_longer_than_that(self, rig):
+        """With thousands of partitions, or on a slow disk."""
+        counted = []
+
+        class Slow:
+            def __getattr__(self, name):
+                return getattr(rig.broker, name)
+
+            def fetch(self, request):
+                pending = rig.broker.fetch(request)
+                counted.append(request.max_wait_ms)
+                assert len(counted) < 5
+                rig.pass_time(1_000)
+                return pending
+
+        consumer = Consumer(Slow(), ("t",), clock=rig.clock)
+        assert consumer.poll(timeout=0.2) == []
+        assert counted == [200, 0]
+
     def test_partitions_take_turns(self, rig):
         for partition in (T0, T1):
             fill(rig, 50, partition)

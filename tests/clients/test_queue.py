@@ -9,8 +9,10 @@ import pytest
 
 import logstore
 from logstore import Isolation, NewRecord
+from logstore.clients.queue import Queue
 from logstore.errors import ClosedError, InvalidRecordError, JobLostError, RetriableError, UsageError
 from logstore.testing import ManualClock, MemoryFiles
+from tests.broker.rig import Rig
 
 LOCK_MS = 30_000
 
@@ -112,6 +114,25 @@ class TestTaking:
                 if number >= 2_000:
                     clock.advance(30)
                     assert store.queues()[0].taken_count <= (500 if number < 2_600 else 2)
+
+    def test_a_poll_ends_in_time_though_each_fetch_takes_longer_than_that(self):
+        """With thousands of partitions, or on a slow disk."""
+        rig, counted = Rig(), []
+
+        class Slow:
+            def __getattr__(self, name):
+                return getattr(rig.broker, name)
+
+            def share_fetch(self, request):
+                pending = rig.broker.share_fetch(request)
+                counted.append(request.max_wait_ms)
+                assert len(counted) < 5
+                rig.pass_time(900)
+                return pending
+
+        with Queue(Slow(), ("t",), "g", clock=rig.clock) as queue:
+            assert queue.poll(timeout=0.2) == []
+            assert counted == [200, 0]
 
     def test_compacted_and_deleted_jobs_are_passed_over(self, store):
         table = store.create_topic("table", config=logstore.TopicConfig(cleanup_policy="compact,delete"))

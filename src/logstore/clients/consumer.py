@@ -265,6 +265,7 @@ class Consumer(BoundToProcess):
 
     def _poll_now(self, left_ms: int, most: int) -> list[Any] | None:
         """The next records that are there. None: it waits for something."""
+        until_ms = self._clock.monotonic_ms() + left_ms
         while True:
             self._check_usable()
             self._check_woken_up()
@@ -277,7 +278,7 @@ class Consumer(BoundToProcess):
                 if found:
                     self.counts.record_count += len(found)
                     return found
-            elif not self._fetches.step(left_ms):
+            elif not self._fetches.step(max(until_ms - self._clock.monotonic_ms(), 0)):
                 return None
 
     def _given(self, position: Position, taken: list[Record]) -> list[Any]:

@@ -187,6 +187,7 @@ class Queue(BoundToProcess):
         )
 
     def _poll_now(self, left_ms: int, most: int) -> list[Job] | None:
+        until_ms = self._clock.monotonic_ms() + left_ms
         while True:
             self._check_usable()
             if self._is_woken_up:
@@ -200,7 +201,7 @@ class Queue(BoundToProcess):
             if self._failure is not None:
                 failure, self._failure = self._failure, None
                 raise failure
-            if not self._fetch(left_ms, most):
+            if not self._fetch(max(until_ms - self._clock.monotonic_ms(), 0), most):
                 return None
 
     def _give(self, most: int) -> list[Job]:

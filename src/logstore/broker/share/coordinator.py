@@ -237,21 +237,19 @@ class ShareCoordinator:
             config = group.config
             held = [group.held[each] for each in request.partitions if each in group.held]
 
-        def attempt() -> ShareFetchResult | None:
-            found = _take(held, request)
+        def attempt(some: Iterable[HeldPartition]) -> ShareFetchResult | None:
+            found = _take(some, request)
             if not found:
                 return None
             return ShareFetchResult(ErrorCode.NONE, tuple(found), config.record_lock_duration_ms)
 
-        result = attempt()
+        result = attempt(held)
         if result is not None:
             return Answered(result)
         if request.max_wait_ms <= 0:
             return Answered(ShareFetchResult(ErrorCode.NONE))
         scheduler = self._directory.context.scheduler
-        return WaitingFetch(
-            attempt, lambda: ShareFetchResult(ErrorCode.NONE), held, scheduler, request.max_wait_ms
-        )
+        return WaitingFetch(attempt, ShareFetchResult(ErrorCode.NONE), held, scheduler, request.max_wait_ms)
 
     def acknowledge(self, request: ShareAcknowledgeRequest) -> Pending[ShareAcknowledgeResult]:
         """Take in what became of records."""
