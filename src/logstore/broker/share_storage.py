@@ -83,7 +83,8 @@ class ShareStorage:
     def load(self) -> dict[ShareKey, ShareState]:
         """The state of each share-partition.
 
-        Cost: 4 µs for each record that is there: at most some 20,000, and 8 for each share-partition.
+        Cost: 7 µs for each record that is there, 14 µs if each was a write of its own. There are at most some
+        20,000, and 8 for each share-partition, and what was written in the last seconds.
 
         Raises:
             CorruptionError, UnsupportedVersionError: a record cannot be read.
@@ -99,7 +100,8 @@ class ShareStorage:
         batch: after a crash all of them are there, or none. When the call returns they survive the death of
         the process; with ``flush`` also a power cut. The first change of all makes the topic.
 
-        Cost: 25 µs for each partition of the topic, and 6 µs for each change.
+        Cost: 25 µs for each partition of the topic, and 4 µs for each change
+        (``python -m benchmarks.shares``). A change costs the same however long the state is.
 
         Raises:
             UsageError: a change of a share-partition whose state was never written; or a number does not fit.
