@@ -10,7 +10,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from benchmarks import codecs, figures, goals, imports, large, maps, measure, one, plan, report, scans, wire
+from benchmarks import (
+    codecs,
+    figures,
+    goals,
+    imports,
+    large,
+    maps,
+    measure,
+    one,
+    plan,
+    report,
+    scans,
+    shares,
+    wire,
+)
 from benchmarks.__main__ import main
 from benchmarks.alone import ALONE, LARGE, measure_alone
 from benchmarks.contenders import (
@@ -579,3 +593,9 @@ def test_every_figure_and_contender_is_listed(capsys: pytest.CaptureFixture[str]
     main(["--list"])
     text = capsys.readouterr().out
     assert all(name in text for name in (*plan.RACED_FIGURES, *ALONE, LOGSTORE, *PEERS))
+
+
+def test_updates_of_share_partitions_are_stored_and_timed(tmp_path: Path) -> None:
+    costs = shares.measure(str(tmp_path / "s"), shares.Shape(10, 2), 200)
+    assert 0 < costs.update < 10_000
+    assert 0 < costs.loaded_record < 10_000

@@ -21,6 +21,7 @@ TABLES = {
     "producer-snapshot": (layout.SNAPSHOT_HEADER, layout.SNAPSHOT_ENTRY),
     "checkpoints": (),
     "committed-offsets": (),
+    "share-group-state": (),
     "metadata": (),
     "cluster-metadata": (
         cluster_records.TOPIC_RECORD,

@@ -7,6 +7,7 @@ states, and we with its.
 from __future__ import annotations
 
 import json
+import random
 import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -117,6 +118,41 @@ def shown(first: int, last: int, state: DeliveryState, count: int) -> dict[str, 
         "deliveryState": int(state),
         "deliveryCount": count,
     }
+
+
+def test_batches_are_combined_as_kafka_does() -> None:
+    """As long as offsets go on to higher delivery counts and states, by which Kafka decides. Takes 2 s."""
+    require_kafka()
+    rng = random.Random(1)
+    cases = [draw_case(rng) for _ in range(3_000)]
+    given = "".join(f"{start}|{written(old)}|{written(new)}\n" for start, old, new in cases)
+    printed = run_program("ShareCombiner.java", stdin=given).splitlines()
+    assert printed == [written(combine(*case)) for case in cases]
+
+
+Case = tuple[int, tuple[ShareBatch, ...], tuple[ShareBatch, ...]]
+
+
+def draw_case(rng: random.Random) -> Case:
+    """Some batches that are there, and some that come."""
+    known: dict[int, tuple[int, int]] = {}
+
+    def draw() -> ShareBatch:
+        first = rng.randrange(60)
+        offsets = range(first, first + rng.randint(1, 15))
+        least = max(known.get(offset, (1, 0)) for offset in offsets)
+        count = least[0] + rng.choice((0, 0, 1))
+        states = [state for state in (AVAILABLE, ACKNOWLEDGED, ARCHIVED) if (count, state) >= least]
+        state = rng.choice(states)
+        known.update(dict.fromkeys(offsets, (count, int(state))))
+        return ShareBatch(offsets[0], offsets[-1], int(state), count)
+
+    old = combine(-1, (), [draw() for _ in range(rng.randint(0, 8))])
+    return rng.choice((-1, 0, rng.randrange(70))), old, tuple(draw() for _ in range(rng.randint(0, 6)))
+
+
+def written(batches: Iterable[ShareBatch]) -> str:
+    return " ".join(",".join(str(int(number)) for number in each[:4]) for each in batches)
 
 
 def test_a_broker_goes_on_with_our_states_and_we_with_its(tmp_path: Path) -> None:

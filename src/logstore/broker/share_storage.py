@@ -19,7 +19,7 @@ from logstore.broker.offsets.replay import replay
 from logstore.broker.offsets.topic import partition_of
 from logstore.broker.share_state import ShareChange, ShareState
 from logstore.broker.share_table import Change, PlannedRow, ShareTable
-from logstore.errors import LogstoreError, RecordTooLargeError, RetriableError
+from logstore.errors import LogstoreError, OffsetOutOfRangeError, RecordTooLargeError, RetriableError
 from logstore.format.batch import encode_batch
 from logstore.format.messages.share_records import ShareKey
 from logstore.format.names import SHARE_STATE_TOPIC
@@ -83,7 +83,8 @@ class ShareStorage:
     def load(self) -> dict[ShareKey, ShareState]:
         """The state of each share-partition.
 
-        Cost: 4 µs for each record that is there: at most some 20,000, and 8 for each share-partition.
+        Cost: 7 µs for each record that is there, 14 µs if each was a write of its own. There are at most some
+        20,000, and 8 for each share-partition, and what was written in the last seconds.
 
         Raises:
             CorruptionError, UnsupportedVersionError: a record cannot be read.
@@ -99,7 +100,8 @@ class ShareStorage:
         batch: after a crash all of them are there, or none. When the call returns they survive the death of
         the process; with ``flush`` also a power cut. The first change of all makes the topic.
 
-        Cost: 25 µs for each partition of the topic, and 6 µs for each change.
+        Cost: 25 µs for each partition of the topic, and 4 µs for each change
+        (``python -m benchmarks.shares``). A change costs the same however long the state is.
 
         Raises:
             UsageError: a change of a share-partition whose state was never written; or a number does not fit.
@@ -204,15 +206,25 @@ class StatePartition:
         return log
 
     def _follow_locked(self, log: Log | ReadOnlyLog) -> None:
-        end = log.log_end_offset
-        if log is self._log and end == self._next_offset:
+        is_known = log is self._log
+        if is_known and log.log_end_offset == self._next_offset:
             return
-        start = log.log_start_offset
-        if log is not self._log or not start <= self._next_offset <= end:  # a tombstone may have gone unseen
-            self._table, self._next_offset = ShareTable(), start
-            self._tidied_offset, self._redundant = start, None
-        self._log = None
-        self._next_offset = replay(log, self._table, self._next_offset, end)
+        self._log = None  # until all went well
+        while True:
+            start, end = log.log_start_offset, log.log_end_offset  # in this order: see below
+            if not is_known or not start <= self._next_offset <= end:  # a tombstone may have gone unseen
+                self._table, self._next_offset = ShareTable(), start
+                self._tidied_offset, self._redundant = start, None
+            first = self._next_offset
+            try:
+                self._next_offset = replay(log, self._table, first, end)
+            except OffsetOutOfRangeError:
+                if log.log_start_offset <= first:
+                    raise
+            # If more was deleted meanwhile, the snapshots that replace it may lie above the end.
+            if log.log_start_offset <= first:
+                break
+            is_known = False
         self._log = log
 
     def _append_locked(self, log: Log, planned: list[PlannedRow], now_ms: int) -> None:

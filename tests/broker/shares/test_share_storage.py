@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ import logstore
 from logstore.broker import share_storage
 from logstore.broker.share_state import ShareChange, ShareState, apply_change
 from logstore.broker.share_storage import ShareStorage
-from logstore.config import StoreConfig
+from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import ReadOnlyError, RecordTooLargeError, StorageError, UsageError
 from logstore.format.loops import scan_batches
 from logstore.format.messages.share_records import (
@@ -215,6 +217,78 @@ def test_what_was_not_written_is_not_there(fault):
     world.reopen()
     assert world.storage.load() == {KEY: ShareState(0, 0, 6)}
     world.close()
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_what_is_deleted_while_it_is_read_is_read_anew(world, monkeypatch, is_new):
+    """The snapshots that replace it are newer than the end of the log that the reader has seen."""
+    monkeypatch.setattr(share_storage, "_TIDY_EVERY", 10)
+    world.storage.write([(KEY, START), (OTHER, START)])
+    offsets = iter(range(1, 1_000))
+
+    def write_some(*, flush):
+        for _ in range(30):
+            world.storage.write_update(KEY, ShareChange(next(offsets)), flush=flush)
+
+    replay = share_storage.replay
+
+    def replay_later(*args):
+        monkeypatch.setattr(share_storage, "replay", replay)
+        write_some(flush=True)
+        assert world.log().log_start_offset > args[3], "beyond what is to be read"
+        return replay(*args)
+
+    with logstore.open("/store", files=world.files, clock=world.clock, read_only=True) as reader:
+        beside = ShareStorage(reader._directory)
+        if not is_new:
+            beside.load()
+        world.storage.write_update(KEY, ShareChange(0))
+        monkeypatch.setattr(share_storage, "replay", replay_later)
+        found = beside.load()
+        assert share_storage.replay is replay
+        assert found == world.storage.load() == {KEY: ShareState(0, 0, 30), OTHER: START}
+
+
+def test_threads_write_side_by_side(tmp_path, monkeypatch):
+    """Each its own share-partitions, while the background flushes and what is redundant is deleted; a reader
+    beside them never sees a state that goes back. Takes 1 s."""
+    monkeypatch.setattr(share_storage, "_TIDY_EVERY", 50)
+    config = StoreConfig(topic=TopicConfig(flush_ms=5))
+    thread_count, update_count = 4, 250
+    keys = [ShareKey("g", TOPIC, number) for number in range(thread_count)]
+    with logstore.open(tmp_path / "store", config=config) as store:
+        storage = ShareStorage(store._directory)
+        storage.write([(key, START) for key in keys], flush=True)
+
+        def work(key):
+            for offset in range(1, update_count):
+                storage.write_update(key, ShareChange(offset, (ShareBatch(offset, offset, 2, 1),)))
+
+        with (
+            ThreadPoolExecutor(thread_count) as pool,
+            logstore.open(tmp_path / "store", read_only=True) as reader,
+        ):
+            running = [pool.submit(work, key) for key in keys]
+            beside = ShareStorage(reader._directory)
+            before = beside.load()
+            while not all(each.done() for each in running):
+                found = beside.load()
+                assert found.keys() == before.keys()
+                assert all(found[key].start_offset >= before[key].start_offset for key in keys)
+                before = found
+            for each in running:
+                each.result()
+        last = update_count - 1
+        expected = dict.fromkeys(keys, ShareState(0, 0, last, (ShareBatch(last, last, 2, 1),)))
+        assert storage.load() == expected
+        for _ in range(2_000):
+            if store[NAME][0].log_start_offset:
+                break
+            storage.write_update(keys[0], ShareChange(last), flush=True)
+            time.sleep(0.005)  # for the background, which deletes
+        assert store[NAME][0].log_start_offset > 0
+    with logstore.open(tmp_path / "store") as store:
+        assert ShareStorage(store._directory).load() == expected
 
 
 KEYS = st.builds(ShareKey, st.sampled_from(["a", "grüße"]), st.just(TOPIC), st.integers(0, 2))
