@@ -101,6 +101,8 @@ class SharePartition:
             end = spans[-1].last + 1 if spans else start_offset
             if span.first > end:
                 spans.append(Span(end, span.first - 1, _AVAILABLE))
+            if spans and spans[-1].is_like(span):
+                span = span._replace(first=spans.pop().first)
             spans.append(span)
         self._replace(0, 0, spans)
         self._advance()
@@ -191,6 +193,8 @@ class SharePartition:
                     )
                 )
                 most -= last - first + 1
+        if len(self._spans) >= MAX_SPANS:
+            return plan
         end = self.end_offset
         for batch in batches:
             if most <= 0 or batch.last < end:
@@ -323,13 +327,19 @@ class SharePartition:
         before, after = self._spans[low], self._spans[high - 1]
         fresh: list[Span] = []
         if before.first < span.first:
-            fresh.append(before._replace(last=span.first - 1))
+            if before.is_like(span):
+                span = span._replace(first=before.first)
+            else:
+                fresh.append(before._replace(last=span.first - 1))
         elif low and self._spans[low - 1].is_like(span):
             low -= 1
             span = span._replace(first=self._spans[low].first)
         rest: Span | None = None
         if after.last > span.last:
-            rest = after._replace(first=span.last + 1)
+            if after.is_like(span):
+                span = span._replace(last=after.last)
+            else:
+                rest = after._replace(first=span.last + 1)
         elif high < len(self._spans) and self._spans[high].is_like(span):
             span = span._replace(last=self._spans[high].last)
             high += 1
