@@ -155,6 +155,14 @@ class SharePartition:
                 due_ms = min(due_ms, span.available_at_ms - now_ms)
         return max(due_ms, 0) if due_ms < NEVER else NEVER
 
+    def parts(self, first: int, last: int) -> list[tuple[int, int]]:
+        """A range of offsets, cut where the state of records changes."""
+        ends = [each.last for each in self._spans if first <= each.last < last]
+        if first < self.start_offset <= last:
+            ends.insert(0, self.start_offset - 1)
+        firsts = [first, *(end + 1 for end in ends)]
+        return [pair for pair in zip(firsts, [*ends, last], strict=True) if pair[0] <= pair[1]]
+
     # Planning
 
     def plan_acquire(
@@ -172,7 +180,8 @@ class SharePartition:
 
         Args:
             batches: what the log has from ``read_from``, which is one of :meth:`next_to_read`, up to
-                ``read_to``. What lies between them is gone: compaction took it.
+                ``read_to``. What lies between them is gone: compaction took it. With :data:`MAX_SPANS` under
+                way, those behind the end offset are left alone.
         """
         plan: list[Span] = []
         for span in self._spans[self._index(read_from) :]:
