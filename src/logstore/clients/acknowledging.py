@@ -7,12 +7,14 @@ from collections.abc import Iterable
 from logstore.broker.broker import Broker
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import error_of
+from logstore.broker.pending import Pending
 from logstore.broker.share.partition import Acknowledgement
 from logstore.broker.share.requests import (
     AcknowledgeBatch,
     AcknowledgedPartition,
     AcknowledgePartition,
     ShareAcknowledgeRequest,
+    ShareAcknowledgeResult,
 )
 from logstore.clients.asking import ask
 from logstore.clients.job import Job
@@ -22,6 +24,7 @@ from logstore.errors import JobLostError, LogstoreError
 from logstore.model import TopicPartition
 
 _MOST_SHOWN = 4
+_Batches = dict[TopicPartition, list[AcknowledgeBatch]]
 
 
 class Acknowledgements:
@@ -34,7 +37,10 @@ class Acknowledgements:
         self._config = config
         self._clock = clock
         self._accepted: list[Job] = []
-        self._batches: dict[TopicPartition, list[AcknowledgeBatch]] = {}
+        self._batches: _Batches = {}
+        self._undurable: set[TopicPartition] = set()
+        """Where something was taken in that is to be durable, and is not."""
+        self._unanswered: tuple[Pending[ShareAcknowledgeResult], _Batches] | None = None
         self._sent_ms = -(2**62)
 
     def accept(self, job: Job, now_ms: int) -> None:
@@ -59,13 +65,18 @@ class Acknowledgements:
         Raises:
             JobLostError: the lock of a job had run out; what was said of the others counts.
             LogstoreError: the broker could not store it. It is kept, and sent with the next.
+            RetriableError: there was no answer in time. The next call goes on waiting for it.
         """
-        if not self._accepted and not self._batches:
+        if self._unanswered is not None:
+            self._receive()
+        if not self._accepted and not self._batches and not self._undurable:
             return
         accepted, self._accepted = self._accepted, []
         batches, self._batches = self._batches, {}
         for partition, offsets in _by_partition(accepted).items():
             batches.setdefault(partition, []).extend(_runs(offsets))
+        for partition in self._undurable:
+            batches.setdefault(partition, [])
         request = ShareAcknowledgeRequest(
             self._group,
             self._member_id,
@@ -73,26 +84,33 @@ class Acknowledgements:
             self._config.is_durable,
         )
         try:
-            result = ask(self._broker.share_acknowledge(request), "take in what became of jobs", self._config)
+            self._unanswered = self._broker.share_acknowledge(request), batches
         except LogstoreError:
             self._batches = batches
             raise
+        self._receive()
+
+    def _receive(self) -> None:
+        assert self._unanswered is not None
+        pending, batches = self._unanswered
+        result = ask(pending, "take in what became of jobs", self._config)
+        self._unanswered = None
         self._sent_ms = self._clock.monotonic_ms()
         self._check(result.partitions, batches)
 
-    def _check(
-        self,
-        outcomes: Iterable[AcknowledgedPartition],
-        batches: dict[TopicPartition, list[AcknowledgeBatch]],
-    ) -> None:
+    def _check(self, outcomes: Iterable[AcknowledgedPartition], batches: _Batches) -> None:
+        self._undurable.clear()
         lost: list[str] = []
         failure: LogstoreError | None = None
         for outcome in outcomes:
             refused = [each for each in outcome.refused if each.kind is not Acknowledgement.GAP]
             lost += [f"{outcome.partition} offset {_shown(each)}" for each in refused]
             is_stored = outcome.error in (ErrorCode.NONE, ErrorCode.INVALID_RECORD_STATE)
-            if not is_stored and not outcome.refused:
-                self._batches.setdefault(outcome.partition, []).extend(batches[outcome.partition])
+            if not is_stored and (outcome.was_stored or not outcome.refused):
+                if outcome.was_stored:
+                    self._undurable.add(outcome.partition)
+                else:
+                    self._batches.setdefault(outcome.partition, []).extend(batches[outcome.partition])
                 message = outcome.message or outcome.error.name
                 failure = failure or error_of(outcome.error, f"{outcome.partition}: {message}")
         if failure is not None:

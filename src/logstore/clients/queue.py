@@ -103,6 +103,8 @@ class Queue(BoundToProcess):
         self._taken: list[Job] = []
         """Jobs that this worker has, and has not been given."""
         self._under_way: Pending[ShareFetchResult] | None = None
+        self._asked_for = 0
+        """How many jobs."""
         self._failure: LogstoreError | None = None
         """Of a partition that could not be read, while others gave jobs."""
         self._acks = Acknowledgements(broker, self.group, self._member_id, self.config, self._clock)
@@ -216,7 +218,11 @@ class Queue(BoundToProcess):
     def _fetch(self, wait_ms: int, most: int) -> bool:
         """Begin a fetch, or take in what one has brought. Whether it is worth looking again at once."""
         asked_ms = self._clock.monotonic_ms()
+        if most < self._asked_for:
+            self._drop_fetch()
         if self._under_way is None:
+            self._asked_for = most
+            wait_ms = min(wait_ms, self.config.metadata_max_age_ms)  # topics may be made again meanwhile
             partitions = self._assignment
             if partitions:
                 self._turn = (self._turn + 1) % len(partitions)
@@ -235,6 +241,7 @@ class Queue(BoundToProcess):
         if result is None:
             return False
         self._under_way = None
+        self._asked_for = 0
         if result.error is ErrorCode.UNKNOWN_MEMBER_ID:
             self._epoch, self._heard_ms = JOINING, -(2**62)
             return True
@@ -260,6 +267,7 @@ class Queue(BoundToProcess):
         if self._under_way is not None:
             self._under_way.cancel()
             self._under_way = None
+            self._asked_for = 0
 
     def _due_ms(self) -> int:
         due_ms = self._heard_ms + self.config.metadata_max_age_ms - self._clock.monotonic_ms()

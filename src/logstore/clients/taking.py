@@ -47,7 +47,8 @@ def jobs_of(
 def _records(fetched: ShareFetchedPartition) -> list[Record]:
     if not fetched.data:
         return []
-    start = fetched.acquired[0].first
+    # Of aborted transactions the markers count, too, which may be in front of what was acquired.
+    start = 0 if fetched.aborted else fetched.acquired[0].first
     batches = FetchedPartition(fetched.partition, ErrorCode.NONE, fetched.data, aborted=fetched.aborted)
     received = ReceivedRecords(batches, start)
     records: list[Record] = []

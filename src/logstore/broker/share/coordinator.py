@@ -277,9 +277,10 @@ class ShareCoordinator:
         promise: Promise[ShareAcknowledgeResult] = Promise()
 
         def complete(code: ErrorCode) -> None:
+            taken_in = (ErrorCode.NONE, ErrorCode.INVALID_RECORD_STATE)
             found = [
-                each._replace(error=code)
-                if code is not ErrorCode.NONE and each.error is ErrorCode.NONE
+                each._replace(error=code, was_stored=True)
+                if code is not ErrorCode.NONE and each.error in taken_in
                 else each
                 for each in outcomes
             ]

@@ -32,6 +32,8 @@ def bury(
         LogstoreError: the records cannot be read, or the topic does not take them.
     """
     name = config.dead_letter_topic
+    if name is not None:
+        Topic(directory, name).extend(list(_letters(log, failed, group, config)), flush=True)
     for span in failed:
         warn(
             "queue %r: %s offset %s failed (delivery %d: %s); %s",
@@ -42,8 +44,6 @@ def bury(
             span.reason or "no reason given",
             "passed over, as there is no dead_letter_topic" if name is None else f"to topic {name!r}",
         )
-    if name is not None:
-        Topic(directory, name).extend(list(_letters(log, failed, group, config)), flush=True)
 
 
 def _letters(log: Log, failed: Iterable[Span], group: str, config: ShareGroupConfig) -> Iterable[NewRecord]:

@@ -26,7 +26,7 @@ from logstore.broker.share.requests import (
 from logstore.broker.share.states import RecordState
 from logstore.broker.share_state import ShareChange, ShareState
 from logstore.clock import Clock
-from logstore.errors import LogstoreError
+from logstore.errors import LogstoreError, RecordTooLargeError
 from logstore.format.header import decode_header
 from logstore.format.messages.share_records import NO_TIME, ShareBatch, ShareKey
 from logstore.logdir.directory import LogDirectory
@@ -108,11 +108,19 @@ class HeldPartition:
 
     @property
     def is_current(self) -> bool:
-        """Whether its topic was not deleted since, or made anew under the same name."""
+        """Whether its topic was not deleted since, or made again under the same name."""
         try:
-            return self._directory.topic(self.partition.topic).topic_id == self.key.topic_id
+            return not self._is_another()
         except LogstoreError:
             return False
+
+    def _is_another(self) -> bool:
+        """Whether its topic was made again under the same name: a worker's next heartbeat takes that up.
+
+        Raises:
+            UnknownTopicError: it was deleted.
+        """
+        return self._directory.topic(self.partition.topic).topic_id != self.key.topic_id
 
     # Taking
 
@@ -127,6 +135,8 @@ class HeldPartition:
         return Taken(fetched, count)
 
     def _take_locked(self, member_id: str, most: int, max_bytes: int) -> ShareFetchedPartition | None:
+        if self._is_another():
+            return None
         log, records = self._directory.log(self.partition), self._records
         self._settle_locked(log)
         most = min(most, self._config.partition_max_record_locks - records.acquired_count)
@@ -163,7 +173,8 @@ class HeldPartition:
         """The bytes of the batches that hold what was acquired."""
         first, last = acquired[0].first, acquired[-1].last
         held = [number for number, each in enumerate(batches) if first <= each.last and each.first <= last]
-        begin = ends[held[0] - 1] if held and held[0] else 0
+        # The markers in front of it say which aborted transactions end before it.
+        begin = ends[held[0] - 1] if held and held[0] and not fetched.aborted else 0
         end = ends[held[-1]] if held else 0
         data: Bytes = fetched.data if (begin, end) == (0, len(fetched.data)) else fetched.data[begin:end]
         return ShareFetchedPartition(
@@ -186,14 +197,24 @@ class HeldPartition:
         if not self._records.has_failed or self._clock.monotonic_ms() < self._bury_from_ms:
             return
         failed = self._records.failed()
+        if not self._try_to_bury_locked(failed, is_last_try=False):
+            for span in failed:  # one that is too large does not hold up the others
+                for offset in range(span.first, span.last + 1):
+                    self._try_to_bury_locked([span._replace(first=offset, last=offset)], is_last_try=True)
+
+    def _try_to_bury_locked(self, failed: Sequence[Span], *, is_last_try: bool) -> bool:
+        """Whether nothing else is to be tried now."""
         try:
             log = self._directory.log(self.partition)
             bury(self._directory, log, failed, self.key.group_id, self._config)
             self._change_locked([each for span in failed for each in self._records.plan_buried(span)])
         except LogstoreError as error:
+            if isinstance(error, RecordTooLargeError) and not is_last_try:
+                return False
             self._bury_from_ms = self._clock.monotonic_ms() + _BURY_AGAIN_MS
             topic = self._config.dead_letter_topic
             warn("queue %r: a failed job could not go to topic %r: %s", self.key.group_id, topic, error)
+        return True
 
     # What became of records
 
@@ -204,20 +225,11 @@ class HeldPartition:
             monotonic_ms = self._clock.monotonic_ms()
             plan: list[Span] = []
             for batch in batches:
-                planned = self._records.plan_acknowledge(
-                    member_id,
-                    batch.first,
-                    batch.last,
-                    batch.kind,
-                    monotonic_ms=monotonic_ms,
-                    deadline_ms=monotonic_ms + self._config.record_lock_duration_ms,
-                    available_at_ms=batch.available_at_ms,
-                    reason=batch.reason,
-                )
+                planned = self._plan_locked(member_id, batch, monotonic_ms)
                 if isinstance(planned, ErrorCode):
-                    refused.append(batch)
-                else:
-                    plan += planned
+                    planned, lost = self._plan_parts_locked(member_id, batch, monotonic_ms)
+                    refused += lost
+                plan += planned
             try:
                 self._change_locked(plan)
             except LogstoreError as error:
@@ -226,6 +238,44 @@ class HeldPartition:
         self.wake()
         code = ErrorCode.INVALID_RECORD_STATE if refused else ErrorCode.NONE
         return AcknowledgedPartition(self.partition, code, tuple(refused))
+
+    def _plan_locked(
+        self, member_id: str, batch: AcknowledgeBatch, monotonic_ms: int
+    ) -> list[Span] | ErrorCode:
+        return self._records.plan_acknowledge(
+            member_id,
+            batch.first,
+            batch.last,
+            batch.kind,
+            monotonic_ms=monotonic_ms,
+            deadline_ms=monotonic_ms + self._config.record_lock_duration_ms,
+            available_at_ms=batch.available_at_ms,
+            reason=batch.reason,
+        )
+
+    def _plan_parts_locked(
+        self, member_id: str, batch: AcknowledgeBatch, monotonic_ms: int
+    ) -> tuple[list[Span], list[AcknowledgeBatch]]:
+        """What holds of a batch that is refused as a whole, and what does not. Of records that were deleted
+        nothing is to be said."""
+        plan: list[Span] = []
+        refused: list[AcknowledgeBatch] = []
+        for first, last in self._records.parts(max(batch.first, self._log_start()), batch.last):
+            part = batch._replace(first=first, last=last)
+            planned = self._plan_locked(member_id, part, monotonic_ms)
+            if not isinstance(planned, ErrorCode):
+                plan += planned
+            elif refused and refused[-1].last == first - 1:
+                refused[-1] = refused[-1]._replace(last=last)
+            else:
+                refused.append(part)
+        return plan, refused
+
+    def _log_start(self) -> int:
+        try:
+            return self._directory.log(self.partition).log_start_offset
+        except LogstoreError:
+            return 0
 
     def release(self, member_id: str) -> None:
         """What a worker has goes back to the others."""
@@ -259,12 +309,11 @@ class HeldPartition:
         with self._lock:
             self._waiting[waiter] = note
             start = self._records.next_to_read(self._clock.now_ms(), self._config.partition_max_record_locks)
-            is_available = start is not None and start < self._records.end_offset
-        if is_available:
-            note()
-        if is_available or start is None:
+        if start is None:
             return []
         try:
+            if self._is_another():
+                return []
             log = self._directory.log(self.partition)
             return [log.when(start + 1, lambda _: note(), isolation=self._config.isolation)]
         except LogstoreError:  # the next try tells of it

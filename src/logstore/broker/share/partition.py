@@ -101,6 +101,8 @@ class SharePartition:
             end = spans[-1].last + 1 if spans else start_offset
             if span.first > end:
                 spans.append(Span(end, span.first - 1, _AVAILABLE))
+            if spans and spans[-1].is_like(span):
+                span = span._replace(first=spans.pop().first)
             spans.append(span)
         self._replace(0, 0, spans)
         self._advance()
@@ -153,6 +155,14 @@ class SharePartition:
                 due_ms = min(due_ms, span.available_at_ms - now_ms)
         return max(due_ms, 0) if due_ms < NEVER else NEVER
 
+    def parts(self, first: int, last: int) -> list[tuple[int, int]]:
+        """A range of offsets, cut where the state of records changes."""
+        ends = [each.last for each in self._spans if first <= each.last < last]
+        if first < self.start_offset <= last:
+            ends.insert(0, self.start_offset - 1)
+        firsts = [first, *(end + 1 for end in ends)]
+        return [pair for pair in zip(firsts, [*ends, last], strict=True) if pair[0] <= pair[1]]
+
     # Planning
 
     def plan_acquire(
@@ -170,7 +180,8 @@ class SharePartition:
 
         Args:
             batches: what the log has from ``read_from``, which is one of :meth:`next_to_read`, up to
-                ``read_to``. What lies between them is gone: compaction took it.
+                ``read_to``. What lies between them is gone: compaction took it. With :data:`MAX_SPANS` under
+                way, those behind the end offset are left alone.
         """
         plan: list[Span] = []
         for span in self._spans[self._index(read_from) :]:
@@ -191,6 +202,8 @@ class SharePartition:
                     )
                 )
                 most -= last - first + 1
+        if len(self._spans) >= MAX_SPANS:
+            return plan
         end = self.end_offset
         for batch in batches:
             if most <= 0 or batch.last < end:
@@ -323,13 +336,19 @@ class SharePartition:
         before, after = self._spans[low], self._spans[high - 1]
         fresh: list[Span] = []
         if before.first < span.first:
-            fresh.append(before._replace(last=span.first - 1))
+            if before.is_like(span):
+                span = span._replace(first=before.first)
+            else:
+                fresh.append(before._replace(last=span.first - 1))
         elif low and self._spans[low - 1].is_like(span):
             low -= 1
             span = span._replace(first=self._spans[low].first)
         rest: Span | None = None
         if after.last > span.last:
-            rest = after._replace(first=span.last + 1)
+            if after.is_like(span):
+                span = span._replace(last=after.last)
+            else:
+                rest = after._replace(first=span.last + 1)
         elif high < len(self._spans) and self._spans[high].is_like(span):
             span = span._replace(last=self._spans[high].last)
             high += 1

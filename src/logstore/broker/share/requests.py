@@ -98,6 +98,9 @@ class AcknowledgedPartition(NamedTuple):
     error: ErrorCode
     refused: tuple[AcknowledgeBatch, ...] = ()
     message: str | None = None
+    was_stored: bool = False
+    """With an error: the rest was taken in all the same, but a power cut can undo it. Not of the
+    protocol."""
 
 
 class ShareAcknowledgeResult(NamedTuple):
