@@ -190,6 +190,22 @@ class CommittedOffsets:
             found.update(partition.look(lambda table: list(table.groups_with_offsets())))
         return frozenset(found)
 
+    def all_groups(self) -> frozenset[str]:
+        """The same, and those for which an open transaction has offsets."""
+        found: set[str] = set()
+        for partition in self._all():
+            found.update(
+                partition.look(lambda table: {*table.groups_with_offsets(), *table.groups_with_pending()})
+            )
+        return frozenset(found)
+
+    def has_any(self, group: str) -> bool:
+        """Whether a group is one of :meth:`all_groups`. Cost: 5 µs."""
+        found = self._of(group)
+        return found is not None and found.look(
+            lambda table: bool(table.offsets_of(group)) or group in table.groups_with_pending()
+        )
+
     # Committing
 
     def commit(
@@ -265,6 +281,22 @@ class CommittedOffsets:
         if removed:
             inform("group %r: removed %d committed offsets", group, len(removed))
         return tuple(removed)
+
+    def delete_group(self, group: str) -> None:
+        """Remove a group's offsets and its metadata, in one batch unless there are thousands. What an open
+        transaction has of it counts when that is committed. Raises as :meth:`delete`."""
+        self.writable()
+        found = self._of(group)
+        if found is None:
+            return
+
+        def choose(table: OffsetTable) -> list[Row]:
+            rows: list[Row] = [(encode_offset_key(group, each), None) for each in table.offsets_of(group)]
+            if group in table.group_values():
+                rows.append((encode_group_key(group), None))
+            return rows
+
+        found.change(choose)
 
     def forget_topic(self, name: str) -> None:
         """Remove all groups' offsets of a topic that was deleted: one that is made anew under its name begins

@@ -58,6 +58,11 @@ class OffsetTable:
     def groups_with_offsets(self) -> Iterable[str]:
         return self._offsets.keys()
 
+    def groups_with_pending(self) -> frozenset[str]:
+        """The groups for which an open transaction has offsets."""
+        keys = [decode_key(row[0]) for records in self._pending.values() for _, row in records]
+        return frozenset(key.group for key in keys if isinstance(key, OffsetCommitKey))
+
     def group_values(self) -> Mapping[str, bytes]:
         """The metadata of each group that has any, as :func:`.decode_group_value` takes them."""
         return self._groups
