@@ -50,6 +50,8 @@ def plan_reset(
         if topics is not None or partitions is not None:
             raise UsageError("to is a mapping, which names its partitions; leave out topics and partitions")
         planned = check_values(to)
+        if not planned:
+            raise UsageError("to is empty: there is nothing to reset")
         for name, value in planned.items():
             check_known(directory, name)
             _check_in(directory.log(name), value.offset)
@@ -75,24 +77,35 @@ def _scope(
             check_known(directory, name)
         return sorted(set(names))
     if topics is not None:
-        if isinstance(topics, str):
-            raise UsageError(f"topics is {shown(topics)}; give a list of names such as [{shown(topics)}]")
-        entries = [directory.topic(name) for name in topics]
+        entries = [directory.topic(name) for name in _check_topics(topics)]
         return sorted(
             {TopicPartition(each.name, number) for each in entries for number in each.held_partitions}
         )
     return sorted(committed)
 
 
+def _check_topics(topics: Any) -> list[Any]:
+    """
+    Raises:
+        UsageError: it is no list.
+    """
+    if isinstance(topics, str):
+        raise UsageError(f"topics is {shown(topics)}; give a list of names such as [{shown(topics)}]")
+    try:
+        return list(topics)
+    except (TypeError, ValueError):  # a released memoryview's
+        raise UsageError(f"topics is {shown(topics)}; give a list of names such as ['orders']") from None
+
+
 def _check_to(to: Any, now_ms: int) -> str | int:
     """``earliest``, ``latest``, or milliseconds since the epoch."""
     if isinstance(to, datetime):
-        return milliseconds_of(to, "to")
+        return max(milliseconds_of(to, "to"), 0)
     if isinstance(to, timedelta):
         return max(now_ms - to // _MILLISECOND, 0)
     name: Any = plain_text(to)
-    if name in ("earliest", "latest"):
-        return str(name)
+    if type(name) is str and name in ("earliest", "latest"):
+        return name
     hint = "; for an offset give {('orders', 0): 17}" if type(to) is int else ""
     raise UsageError(
         f"to is {shown(to)}; it must be 'earliest', 'latest', a datetime, a timedelta, or a mapping from "
