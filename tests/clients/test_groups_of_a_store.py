@@ -203,6 +203,31 @@ def test_single_offsets_are_deleted(store, groups):
     assert list(groups) == []
 
 
+def test_static_members_are_removed(store, groups):
+    consumers = [store.consumer("orders", group="g", group_instance_id=name) for name in ("one", "two")]
+    while not all(each.assignment for each in consumers):
+        for consumer in consumers:
+            consumer.poll(timeout=0)
+    for wrong, said in (
+        (["tow"], "group 'g' has no static member 'tow'; did you mean 'two'?"),
+        (["three", "x"], "group 'g' has no static member 'three'; there are 'one', 'two'"),
+        ("one", "instance_ids is 'one'; give a list of texts such as ['worker-1']"),
+        ([1], "instance_ids is [1]; give a list of texts such as ['worker-1']"),
+        (None, "instance_ids is None; give a list of texts such as ['worker-1']"),
+    ):
+        with pytest.raises(UsageError) as failed:
+            groups.remove_members("g", wrong)
+        assert str(failed.value) == said
+    groups.remove_members("g", [])
+    assert len(groups["g"].members) == 2
+    groups.remove_members("g", ["one", "two", "one"])
+    assert groups["g"].members == ()
+    with pytest.raises(UnknownGroupError):
+        groups.remove_members("x", ["one"])
+    for consumer in consumers:
+        consumer.close()
+
+
 # Resetting --------------------------------------------------------------------------------------------------
 
 
@@ -450,6 +475,8 @@ def test_no_argument_raises_anything_but_our_errors(store, groups, kind):
     use(lambda value: groups.delete_offsets(value, [ORDERS[0]]))
     use(lambda value: groups.delete_offsets("g", value))
     use(lambda value: groups.delete_offsets("g", [("orders", value)]))
+    use(lambda value: groups.remove_members("g", value))
+    use(lambda value: groups.remove_members("g", [value]))
     use(lambda value: groups.reset(value, "latest"))
     use(lambda value: groups.reset("g", value, dry_run=True))
     use(lambda value: groups.reset("g", {ORDERS[0]: value}, dry_run=True))
@@ -473,6 +500,7 @@ def test_a_store_that_is_closed(tmp_path):
         groups.items,
         lambda: groups.delete("g"),
         lambda: groups.delete_offsets("g", [ORDERS[0]]),
+        lambda: groups.remove_members("g", ["x"]),
         lambda: groups.reset("g", "latest"),
     ]
     for call in calls:
@@ -544,6 +572,7 @@ def test_a_read_only_store_changes_nothing(tmp_path):
         for change in (
             lambda: groups.delete("g"),
             lambda: groups.delete_offsets("g", [ORDERS[0]]),
+            lambda: groups.remove_members("g", ["x"]),
             lambda: groups.reset("g", "latest"),
         ):
             with pytest.raises(ReadOnlyError) as failed:
@@ -594,10 +623,19 @@ def test_beside_a_process_and_after_it_was_killed(tmp_path):
                 reader.groups().reset("g", "latest", dry_run=True)
     with logstore.open(tmp_path) as again:
         groups = again.groups()
-        assert [each.instance_id for each in groups["g"].members] == ["static"]
+        (member,) = groups["g"].members
+        assert member.instance_id == "static"
         assert offsets_of(groups["g"]) == offsets_of(status)
-        with pytest.raises(RetriableError, match=r"\(in-process, static: 'static'\)"):
+        with pytest.raises(RetriableError) as failed:
             groups.delete("g")
+        assert str(failed.value) == (
+            f"group 'g' has 1 member, and it was not deleted: {member.member_id!r} (in-process, static: "
+            "'static'). Close the consumers, or wait until their session_timeout_ms is over, and try again; "
+            "remove_members() removes static members at once"
+        )
+        groups.remove_members("g", ["static"])
+        assert (groups["g"].state, groups["g"].members) == ("Empty", ())
+        groups.delete("g")
 
 
 # How it looks, and what it costs ----------------------------------------------------------------------------

@@ -34,6 +34,9 @@ PAGES: dict[str, tuple[str, str, tuple[tuple[str, tuple[str, ...]], ...]]] = {
             ),
             ("logstore.clients.assignors.assignor", ("Assignor", "Subscription", "RebalanceProtocol")),
             ("logstore.clients.offsets", ("Offsets", "PartitionName", "Committable")),
+            ("logstore.clients.groups", ("Groups",)),
+            ("logstore.clients.group_status", ("GroupStatus", "GroupMember")),
+            ("logstore.clients.resetting", ("ResetTo", "OffsetReset")),
             ("logstore.logdir.cleaner", ("LogCleaner",)),
             ("logstore.logdir.cleaning", ("CleanerStatus",)),
             ("logstore.logdir.directory", ("OpenProgress",)),
@@ -85,6 +88,7 @@ PAGES: dict[str, tuple[str, str, tuple[tuple[str, tuple[str, ...]], ...]]] = {
             ("logstore.aio.records", ("AsyncRecords",)),
             ("logstore.aio.producer", ("AsyncProducer", "AsyncSent")),
             ("logstore.aio.consumer", ("AsyncConsumer",)),
+            ("logstore.aio.groups", ("AsyncGroups",)),
         ),
     ),
     "records-and-values": (

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, ParamSpec, Self, TypeVar
 
 from logstore.aio.consumer import AsyncConsumer
+from logstore.aio.groups import AsyncGroups
 from logstore.aio.producer import AsyncProducer
 from logstore.aio.shell import Shell
 from logstore.aio.topic import AsyncTopic
@@ -273,6 +274,15 @@ class AsyncStore(BoundToProcess):
             **settings,
         )
         return AsyncConsumer(self._shell, consumer)
+
+    def groups(self) -> AsyncGroups:
+        """The consumer groups: :meth:`.Store.groups`.
+
+        Raises:
+            UsageError, ClosedError: another event loop; the store is closed.
+        """
+        self._shell.check_usable()
+        return AsyncGroups(self._shell, self.sync.groups())
 
     # The whole store
 

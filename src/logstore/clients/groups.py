@@ -11,7 +11,7 @@ from logstore.broker.codes import ErrorCode
 from logstore.broker.committing import as_committed
 from logstore.broker.failures import error_of
 from logstore.broker.group_storage import describe_stored, ends_with_process, stored_states
-from logstore.broker.groups.requests import DescribedGroup
+from logstore.broker.groups.requests import DescribedGroup, LeaveGroup, LeavingMember
 from logstore.broker.offsets.committed import CommittedOffsets
 from logstore.broker.pending import Pending, wait_for
 from logstore.broker.requests import OffsetCommitRequest, OffsetDeleteRequest
@@ -180,6 +180,30 @@ class Groups(BoundToProcess, Mapping[str, GroupStatus]):
             self._check(result.errors[refused[0]], group, names)
         return tuple(sorted(known))
 
+    def remove_members(self, name: str, instance_ids: Iterable[str]) -> None:
+        """Remove static members, whose programs are gone, without waiting for their session timeouts
+        (KIP-345). The others divide their partitions. One that still runs gets an error, and joins again.
+
+        Raises:
+            UnknownGroupError: there is no such group.
+            UsageError: it has no static member of that instance id; says which it has. The others were
+                removed.
+            ReadOnlyError: the store was opened read-only.
+        """
+        broker = self._writable()
+        wanted = _check_instance_ids(instance_ids)
+        described = self._describe_known(name)
+        group = described.group_id
+        leaving = tuple(LeavingMember(instance_id=each) for each in dict.fromkeys(wanted))
+        result = _answer_to(broker.leave_group(LeaveGroup(group, leaving)), f"remove members of {group!r}")
+        self._check(result.error, group, "no member was removed")
+        for each in result.members:
+            if each.error is ErrorCode.UNKNOWN_MEMBER_ID:
+                known = [member.instance_id for member in described.members if member.instance_id is not None]
+                hint = did_you_mean(each.instance_id, set(known) - set(wanted))
+                raise UsageError(f"group {group!r} has no static member {shown(each.instance_id)}{hint}")
+            self._check(each.error, group, f"static member {each.instance_id!r} was not removed")
+
     # Resetting
 
     def reset(
@@ -316,10 +340,26 @@ def _in_use(group: str, members: Sequence[GroupMember], what: str) -> RetriableE
         for each in members
     ]
     count = f"{len(members)} member{'s' * (len(members) > 1)}"
+    is_static = any(each.instance_id is not None for each in members)
+    removal = "; remove_members() removes static members at once" if is_static else ""
     return RetriableError(
         f"group {group!r} has {count}, and {what}: {_listed(texts)}. Close the consumers, or wait until "
-        "their session_timeout_ms is over, and try again"
+        "their session_timeout_ms is over, and try again" + removal
     )
+
+
+def _check_instance_ids(instance_ids: Any) -> list[str]:
+    """
+    Raises:
+        UsageError: it is no list of texts.
+    """
+    try:
+        found = [] if isinstance(instance_ids, str) else [plain_text(each) for each in instance_ids]
+    except (TypeError, ValueError):  # a released memoryview's
+        found = [None]
+    if isinstance(instance_ids, str) or not all(type(each) is str for each in found):
+        raise UsageError(f"instance_ids is {shown(instance_ids)}; give a list of texts such as ['worker-1']")
+    return found
 
 
 def _listed(texts: Sequence[str]) -> str:
