@@ -15,6 +15,7 @@ PAGES = [
     "docs/producers.md",
     "docs/transactions.md",
     "docs/consumers.md",
+    "docs/groups.md",
     "docs/metrics.md",
     "docs/aio.md",
     *sorted(f"docs/howto/{page.name}" for page in ROOT.glob("docs/howto/*.md")),

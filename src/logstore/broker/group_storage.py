@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from logstore.broker.codes import ErrorCode
@@ -122,13 +122,20 @@ def stored_states(committed: CommittedOffsets) -> dict[str, str]:
     return found
 
 
-def describe_stored(committed: CommittedOffsets, group_id: str) -> DescribedGroup:
-    """A group as it is stored, for those who have no coordinator; ``Dead`` if nothing is. Raises as
+def describe_stored(committed: CommittedOffsets, group_ids: Collection[str]) -> list[DescribedGroup]:
+    """Groups as they are stored, for those who have no coordinator; ``Dead`` if nothing is. Raises as
     :func:`open_coordinator`."""
-    value = committed.load_group(group_id)
+    if len(group_ids) == 1:
+        (group_id,) = group_ids
+        is_known = committed.has_any(group_id)
+        return [_describe(group_id, committed.load_group(group_id), is_known)]
+    with_offsets, stored = committed.all_groups(), committed.load_groups()
+    return [_describe(each, stored.get(each), each in with_offsets) for each in group_ids]
+
+
+def _describe(group_id: str, value: GroupMetadataValue | None, has_offsets: bool) -> DescribedGroup:
     if value is None or not value.members:
-        is_known = value is not None or committed.has_any(group_id)
-        state = State.EMPTY if is_known else State.DEAD
+        state = State.EMPTY if has_offsets or value is not None else State.DEAD
         return DescribedGroup(ErrorCode.NONE, group_id, state.value, value.protocol_type if value else "")
     members = tuple(
         DescribedMember(

@@ -19,6 +19,7 @@ from logstore.clients.group_status import GroupMember, GroupStatus, status_of
 from logstore.clients.offsets import PartitionName, check_commit, check_known, check_partitions
 from logstore.clients.resetting import OffsetReset, ResetTo, end_of, plan_reset
 from logstore.errors import LogstoreError, RetriableError, UnknownGroupError, UsageError
+from logstore.format.messages.group_records import OffsetCommitValue
 from logstore.logdir.directory import LogDirectory
 from logstore.logdir.watched import WatchedDirectory
 from logstore.model import BoundToProcess, OffsetAndMetadata, TopicPartition
@@ -42,6 +43,10 @@ class Groups(BoundToProcess, Mapping[str, GroupStatus]):
 
     A read-only store has no coordinator, and shows groups as they were last stored: with the members of
     their last complete generation, also if the process has died that those were in.
+
+    Cost: 40 µs for one group. All of them take 20 µs for each group, 6 µs for each offset, and 5 µs for each
+    partition that has one: 20 ms for 1,000 groups. On a read-only store 130 µs more, and 100 µs for each
+    partition, of which it looks at the files.
     """
 
     def __init__(
@@ -98,7 +103,7 @@ class Groups(BoundToProcess, Mapping[str, GroupStatus]):
     def _described(self, names: Sequence[str]) -> Sequence[DescribedGroup]:
         self._directory.check_open()
         if self._broker is None:
-            return [describe_stored(self._committed, name) for name in names]
+            return describe_stored(self._committed, names)
         found = _answer_to(self._broker.describe_groups(tuple(names)), "describe its groups")
         for each in found:
             if each.error is not ErrorCode.NONE:
@@ -117,15 +122,11 @@ class Groups(BoundToProcess, Mapping[str, GroupStatus]):
             raise UnknownGroupError(f"there is no group {shown(name)} in {self._directory.path}{hint}")
         return found
 
-    def _statuses(self, described: Iterable[DescribedGroup]) -> list[GroupStatus]:
-        offsets = {each: self._offsets_of(each.group_id) for each in described}
-        partitions = {name for committed in offsets.values() for name in committed}
+    def _statuses(self, described: Sequence[DescribedGroup]) -> list[GroupStatus]:
+        committed = self._committed.fetch_many([each.group_id for each in described])
+        partitions = {name for offsets in committed.values() for name in offsets}
         ends = {name: end_of(self._directory, name) for name in partitions}
-        return [status_of(each, committed, ends) for each, committed in offsets.items()]
-
-    def _offsets_of(self, name: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        found = self._committed.fetch(name)
-        return {each: as_committed(found[each]) for each in sorted(found)}
+        return [status_of(each, _in_order(committed[each.group_id]), ends) for each in described]
 
     # Deleting
 
@@ -238,7 +239,7 @@ class Groups(BoundToProcess, Mapping[str, GroupStatus]):
             ReadOnlyError: the store was opened read-only.
             StorageError: the disk refused. Nothing was committed.
 
-        Cost: for a time one search in each partition; 8 µs for each partition besides.
+        Cost: 40 µs, and 40 µs for each partition; for a time one search in each besides.
         """
         broker = self._broker
         if not check_flag(dry_run, "dry_run"):
@@ -328,6 +329,12 @@ class Groups(BoundToProcess, Mapping[str, GroupStatus]):
             for each in self._statuses(self._described(names[: MOST_ROWS + 1]))
         ]
         yield Table(("group", "state", "assignor", "members", "offsets", "lag"), rows, len(names))
+
+
+def _in_order(
+    offsets: Mapping[TopicPartition, OffsetCommitValue],
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    return {each: as_committed(offsets[each]) for each in sorted(offsets)}
 
 
 def _in_use(group: str, members: Sequence[GroupMember], what: str) -> RetriableError:

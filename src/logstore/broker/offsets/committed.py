@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Final
 
 from logstore.broker.codes import ErrorCode
@@ -176,6 +177,20 @@ class CommittedOffsets:
             }
 
         return {partition: decode_offset_value(value) for partition, value in found.look(choose).items()}
+
+    def fetch_many(self, groups: Iterable[str]) -> dict[str, dict[TopicPartition, OffsetCommitValue]]:
+        """All that several groups have committed, with one look at each partition of the topic. Raises as
+        :meth:`fetch`."""
+        by_partition: dict[OffsetsPartition | None, list[str]] = {}
+        for group in groups:
+            by_partition.setdefault(self._of(group), []).append(group)
+        found: dict[str, dict[TopicPartition, OffsetCommitValue]] = {}
+        for partition, names in by_partition.items():
+            values = {} if partition is None else partition.look(partial(_copy_offsets, names))
+            for name in names:
+                encoded = values.get(name, {})
+                found[name] = {each: decode_offset_value(value) for each, value in encoded.items()}
+        return found
 
     def unstable(self, group: str) -> frozenset[TopicPartition]:
         """The partitions for which a transaction that is still open has offsets of the group
@@ -420,3 +435,7 @@ class CommittedOffsets:
         """
         row = encode_group_key(group), None if value is None else encode_group_value(value)
         self._require(group).append([row], f"the metadata of group {group!r}", flush=flush)
+
+
+def _copy_offsets(groups: Iterable[str], table: OffsetTable) -> dict[str, dict[TopicPartition, bytes]]:
+    return {group: dict(table.offsets_of(group)) for group in groups}
