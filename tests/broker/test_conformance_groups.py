@@ -15,6 +15,7 @@ from logstore.broker.groups.requests import (
     SyncGroup,
 )
 from logstore.broker.requests import (
+    DeleteTopicsRequest,
     OffsetCommitRequest,
     OffsetDeleteRequest,
     OffsetDeleteResult,
@@ -164,14 +165,31 @@ class TestDeleteGroups:
         assert [record.value for record in records] == [None] * 4
         assert len(log.fetch(before, max_bytes=1).data) == len(log.fetch(before).data)
 
-    def test_a_transaction_that_ends_later_begins_the_group_again(self, rig):
+    def test_what_a_transaction_has_committed_before_goes_too(self, rig):
+        """Whether or not the group had an offset of the same partition."""
         producer = Transactional(rig)
         assert producer.start() is ErrorCode.NONE
-        commit(rig, "g", U0)
-        assert producer.commit_offsets("g", {T0: 0}) is ErrorCode.NONE
-        assert rig.soon(rig.broker.delete_groups(("g",))) == {"g": ErrorCode.NONE}
+        commit(rig, "g", T0)
+        assert producer.commit_offsets("g", {T0: 0, T1: 0}) is ErrorCode.NONE
+        assert producer.commit_offsets("pending only", {T0: 0}) is ErrorCode.NONE
+        assert rig.soon(rig.broker.delete_groups(("g", "pending only"))) == {
+            "g": ErrorCode.NONE,
+            "pending only": ErrorCode.NONE,
+        }
+        assert listed(rig) == {}
+        assert producer.commit_offsets("g", {U0: 0}) is ErrorCode.NONE  # later: the group begins again
         assert producer.end() is ErrorCode.NONE
-        assert (listed(rig), committed(rig, "g")) == ({"g": "Empty"}, {T0})
+        assert (listed(rig), committed(rig, "g")) == ({"g": "Empty"}, {U0})
+
+    def test_offsets_go_with_their_topic(self, rig):
+        producer = Transactional(rig)
+        assert producer.start() is ErrorCode.NONE
+        commit(rig, "g", T0, U0)
+        assert producer.commit_offsets("g", {T0: 0, T1: 0, U0: 0}) is ErrorCode.NONE
+        assert not rig.now(rig.broker.delete_topics(DeleteTopicsRequest(("t",)))).topics[0].error
+        assert committed(rig, "g") == {U0}
+        assert producer.end() is ErrorCode.NONE
+        assert committed(rig, "g") == {U0}
 
 
 class TestOffsetDelete:
@@ -235,13 +253,14 @@ class TestOffsetDelete:
         }
         assert committed(rig, "g") == {T0}
 
-    def test_what_a_transaction_is_about_to_commit_stays(self, rig):
+    def test_what_a_transaction_is_about_to_commit(self, rig):
+        """It stays for other partitions, and the group with it."""
         producer = Transactional(rig)
         assert producer.start() is ErrorCode.NONE
         commit(rig, "g", T0)
-        assert producer.commit_offsets("g", {T1: 0}) is ErrorCode.NONE
-        assert delete_offsets(rig, "g", T0) == {T0: ErrorCode.NONE}
-        assert listed(rig) == {"g": "Empty"}
+        assert producer.commit_offsets("g", {T0: 0, T1: 0, U0: 0}) is ErrorCode.NONE
+        assert delete_offsets(rig, "g", T0, U0) == {T0: ErrorCode.NONE, U0: ErrorCode.NONE}
+        assert (listed(rig), committed(rig, "g")) == ({"g": "Empty"}, set())
         assert producer.end() is ErrorCode.NONE
         assert committed(rig, "g") == {T1}
 

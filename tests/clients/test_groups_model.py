@@ -98,14 +98,17 @@ class GroupsModel(RuleBasedStateMachine):
 
     def set(self, group, offsets):
         self.number += 1
+        for each in offsets:
+            group.unstable.pop(each, None)
         group.offsets |= offsets
         group.number |= dict.fromkeys(offsets, self.number)
 
     def unset(self, group, partitions):
         self.number += 1
         for each in partitions:
-            if group.offsets.pop(each, None) is not None:
-                group.number[each] = self.number
+            group.offsets.pop(each, None)
+            group.unstable.pop(each, None)
+            group.number[each] = self.number
 
     # What happens
 
@@ -215,7 +218,7 @@ class GroupsModel(RuleBasedStateMachine):
                 self.groups.delete(name)
         else:
             self.groups.delete(name)
-            self.unset(group, list(group.offsets))
+            self.unset(group, PARTITIONS)
             group.had_members = False
 
     @rule(name=GROUPS, to=st.sampled_from(["earliest", "latest"]), dry_run=st.booleans())

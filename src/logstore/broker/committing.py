@@ -81,7 +81,7 @@ def offset_delete(
             else _find(directory, each)
             for each in request.partitions
         }
-        committed.delete(request.group, [each for each in known if errors[each] is ErrorCode.NONE])
+        committed.delete(request.group, [each for each, code in errors.items() if code is ErrorCode.NONE])
     except LogstoreError as error:
         return OffsetDeleteResult(code_of(error), message=str(error))
     return OffsetDeleteResult(ErrorCode.NONE, errors)

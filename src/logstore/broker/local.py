@@ -79,6 +79,7 @@ from logstore.broker.requests import (
     OffsetsForLeaderEpochResult,
     ProduceRequest,
     ProduceResult,
+    TopicOutcome,
     TopicsResult,
 )
 from logstore.broker.transaction_storage import open_transactions
@@ -96,9 +97,10 @@ from logstore.broker.transactions.requests import (
 )
 from logstore.broker.transactions.transaction import Producer
 from logstore.errors import LogstoreError
-from logstore.format.names import TRANSACTIONS_TOPIC
+from logstore.format.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from logstore.logdir.directory import LogDirectory
 from logstore.model import TopicPartition
+from logstore.warning import warn
 
 T = TypeVar("T")
 
@@ -255,7 +257,20 @@ class LocalBroker:
 
     @counted(of_topics)
     def delete_topics(self, request: DeleteTopicsRequest) -> Pending[TopicsResult]:
-        return Answered(delete_topics(self._directory, request))
+        has_offsets = OFFSETS_TOPIC in self._directory.topic_names()
+        result = delete_topics(self._directory, request)
+        if not has_offsets:
+            return Answered(result)
+        return Answered(TopicsResult(tuple(map(self._without_offsets, result.topics))))
+
+    def _without_offsets(self, outcome: TopicOutcome) -> TopicOutcome:
+        """The offsets that groups have committed for a topic go with it."""
+        if outcome.error is ErrorCode.NONE and outcome.name != OFFSETS_TOPIC:
+            try:
+                self.committed.forget_topic(outcome.name)
+            except LogstoreError as error:  # the topic is deleted all the same
+                warn("topic %r was deleted, but not its committed offsets: %s", outcome.name, error)
+        return outcome
 
     @counted(of_topics)
     def create_partitions(self, request: CreatePartitionsRequest) -> Pending[TopicsResult]:

@@ -131,8 +131,7 @@ class Groups(BoundToProcess, Mapping[str, GroupStatus]):
     # Deleting
 
     def delete(self, name: str) -> None:
-        """Delete a group that has no members, with its committed offsets. What an open transaction has
-        committed for it counts when that is committed: the group begins again then.
+        """Delete a group that has no members, with its committed offsets, those in open transactions too.
 
         When the call returns, the group stays deleted although the process dies; ``store.flush()`` makes that
         safe from a power cut, too.

@@ -209,16 +209,14 @@ class CommittedOffsets:
         """The same, and those for which an open transaction has offsets."""
         found: set[str] = set()
         for partition in self._all():
-            found.update(
-                partition.look(lambda table: {*table.groups_with_offsets(), *table.groups_with_pending()})
-            )
+            found.update(partition.look(lambda table: {*table.groups_with_offsets(), *table.pending()}))
         return frozenset(found)
 
     def has_any(self, group: str) -> bool:
         """Whether a group is one of :meth:`all_groups`. Cost: 5 µs."""
         found = self._of(group)
         return found is not None and found.look(
-            lambda table: bool(table.offsets_of(group)) or group in table.groups_with_pending()
+            lambda table: bool(table.offsets_of(group)) or group in table.pending()
         )
 
     # Committing
@@ -274,7 +272,8 @@ class CommittedOffsets:
     def delete(
         self, group: str, partitions: Iterable[TopicPartition] | None = None, *, flush: bool = False
     ) -> tuple[TopicPartition, ...]:
-        """Remove the group's offsets of these partitions, or all of them. Returns those that it had.
+        """Remove the group's offsets of these partitions, or all of them, and what open transactions have
+        committed for them. Returns those that it had.
 
         Raises:
             ReadOnlyError: the directory is open for reading only.
@@ -290,7 +289,8 @@ class CommittedOffsets:
 
         def choose(table: OffsetTable) -> list[Row]:
             removed.extend(each for each in table.offsets_of(group) if wanted is None or each in wanted)
-            return [(encode_offset_key(group, partition), None) for partition in removed]
+            found = [each for each in _all_of(table, group) if wanted is None or each in wanted]
+            return [(encode_offset_key(group, partition), None) for partition in found]
 
         found.change(choose, flush=flush)
         if removed:
@@ -298,15 +298,15 @@ class CommittedOffsets:
         return tuple(removed)
 
     def delete_group(self, group: str) -> None:
-        """Remove a group's offsets and its metadata, in one batch unless there are thousands. What an open
-        transaction has of it counts when that is committed. Raises as :meth:`delete`."""
+        """Remove a group's offsets, those in open transactions too, and its metadata, in one batch unless
+        there are thousands. Raises as :meth:`delete`."""
         self.writable()
         found = self._of(group)
         if found is None:
             return
 
         def choose(table: OffsetTable) -> list[Row]:
-            rows: list[Row] = [(encode_offset_key(group, each), None) for each in table.offsets_of(group)]
+            rows: list[Row] = [(encode_offset_key(group, each), None) for each in _all_of(table, group)]
             if group in table.group_values():
                 rows.append((encode_group_key(group), None))
             return rows
@@ -314,11 +314,11 @@ class CommittedOffsets:
         found.change(choose)
 
     def forget_topic(self, name: str) -> None:
-        """Remove all groups' offsets of a topic that was deleted: one that is made anew under its name begins
-        at offset 0. Raises as :meth:`delete`."""
+        """Remove all groups' offsets of a topic that was deleted, those in open transactions too: one that is
+        made anew under its name begins at offset 0. Raises as :meth:`delete`."""
         self.writable()
         self._remove_where(
-            lambda table, group: [each for each in table.offsets_of(group) if each.topic == name],
+            lambda table, group: [each for each in _all_of(table, group) if each.topic == name],
             f"topic {name!r} was deleted",
         )
 
@@ -354,7 +354,7 @@ class CommittedOffsets:
 
         def choose(table: OffsetTable) -> list[Row]:
             rows: list[Row] = []
-            for group in table.groups_with_offsets():
+            for group in {*table.groups_with_offsets(), *table.pending()}:
                 partitions = find(table, group)
                 if partitions:
                     removed[group] = tuple(partitions)
@@ -435,6 +435,11 @@ class CommittedOffsets:
         """
         row = encode_group_key(group), None if value is None else encode_group_value(value)
         self._require(group).append([row], f"the metadata of group {group!r}", flush=flush)
+
+
+def _all_of(table: OffsetTable, group: str) -> list[TopicPartition]:
+    """The partitions of which a group has offsets, also in open transactions."""
+    return list({**table.offsets_of(group), **dict.fromkeys(table.pending().get(group, ()), b"")})
 
 
 def _copy_offsets(groups: Iterable[str], table: OffsetTable) -> dict[str, dict[TopicPartition, bytes]]:
