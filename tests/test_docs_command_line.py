@@ -85,7 +85,7 @@ def test_the_page_is_what_the_commands_write(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_store()
     assert page(tmp_path).splitlines() == PAGE.splitlines()
-    assert len(BLOCK.findall(PAGE)) == 8
+    assert len(BLOCK.findall(PAGE)) == 9
 
 
 def test_no_two_shapes_have_the_same_title():

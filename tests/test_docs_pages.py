@@ -16,6 +16,7 @@ PAGES = [
     "docs/transactions.md",
     "docs/queues.md",
     "docs/consumers.md",
+    "docs/groups.md",
     "docs/metrics.md",
     "docs/aio.md",
     *sorted(f"docs/howto/{page.name}" for page in ROOT.glob("docs/howto/*.md")),

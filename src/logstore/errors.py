@@ -7,6 +7,7 @@
     │   ├── InvalidTopicError               a topic name that Kafka would refuse
     │   ├── UnknownTopicError               no such topic (also a KeyError)
     │   │   └── UnknownPartitionError         no partition of that number (also an IndexError)
+    │   ├── UnknownGroupError               no such consumer group (also a KeyError)
     │   ├── TopicExistsError                create_topic of a topic that exists
     │   ├── InvalidConfigError              an unknown or contradictory setting
     │   ├── InvalidRecordError              a record or batch that the validator refuses
@@ -62,6 +63,12 @@ class UnknownTopicError(UsageError, KeyError):
 
 class UnknownPartitionError(UnknownTopicError, IndexError):
     """A topic has no partition of that number."""
+
+
+class UnknownGroupError(UsageError, KeyError):
+    """No such consumer group."""
+
+    __str__ = Exception.__str__
 
 
 class TopicExistsError(UsageError):

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from logstore.clients.assignors import Assignor
     from logstore.clients.consumer import Consumer, OnRebalance
     from logstore.clients.counts import ClientCounts
+    from logstore.clients.groups import Groups
     from logstore.clients.interceptors import ConsumerInterceptor, ProducerInterceptor
     from logstore.clients.offsets import Offsets, PartitionName
     from logstore.clients.producer import Partitioner, Producer
@@ -626,6 +627,28 @@ class Store(BoundToProcess, Mapping[str, Topic]):
 
         self._directory.check_open()
         return Offsets(self._directory, self._committed_offsets(), group)
+
+    def groups(self) -> Groups:
+        """The consumer groups: a mapping from name to :class:`~logstore.clients.group_status.GroupStatus`,
+        with state, members, committed offsets and lag. Groups without members can be deleted, and set to
+        other offsets. ``docs/groups.md`` says more.
+
+        ::
+
+            for name, group in store.groups().items():
+                print(name, group.state, sum(group.lag.values()))
+
+        Works on read-only stores too, beside the writer: see :class:`.Groups`.
+
+        Raises:
+            ClosedError: the store is closed.
+        """
+        from logstore.clients.groups import Groups  # few programs get here
+
+        directory = self._directory
+        directory.check_open()
+        broker = self._open_broker(directory) if isinstance(directory, LogDirectory) else None
+        return Groups(directory, self._committed_offsets(), broker)
 
     def _committed_offsets(self) -> CommittedOffsets:
         if isinstance(self._directory, LogDirectory):

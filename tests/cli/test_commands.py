@@ -341,7 +341,7 @@ def test_commands_that_read_work_beside_a_writer_and_change_nothing(tmp_path):
         store["orders"][0].extend(numbered(3))
         store.flush()
         before = snapshot(path)
-        for command in (["ls"], ["info"], ["lag"], ["verify"], ["retain", "--dry-run"]):
+        for command in (["ls"], ["info"], ["lag"], ["groups"], ["verify"], ["retain", "--dry-run"]):
             answer(command[0], path, *command[1:])
         for command in ("ls", "info", "cat", "tail", "verify"):
             assert answer(command, path, "orders").out
@@ -490,6 +490,7 @@ def lines_for(path):
             yield "info", ["info", file]
             yield "info", ["info", file, "--all"]
     yield "lag", ["lag", path]
+    yield "groups", ["groups", path]
     yield "cat", ["cat", path, "t"]
     yield "tail", ["tail", path, "t"]
     yield "verify", ["verify", path]

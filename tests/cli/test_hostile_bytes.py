@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 import logstore
 from logstore import NewRecord
 from logstore.cli.escaping import escaped, escaped_bytes, json_text
+from logstore.format.messages.group_records import GroupMetadataValue, MemberMetadata
+from logstore.model import OffsetAndMetadata
 from tests.cli.helpers import PROGRAM, TIME_MS
 
 HOSTILE = [
@@ -76,7 +78,12 @@ def store(tmp_path_factory):
         log.extend([NewRecord(each, each, timestamp_ms=TIME_MS) for each in HOSTILE])
         headers = [("\x1b[31m\u202e" + "h", each) for each in HOSTILE]
         log.extend([NewRecord(b"v", None, tuple(headers), TIME_MS)], flush=True)
-        store.offsets("\x1b[31m\u202eg").commit({("orders", 0): 1})
+        note = OffsetAndMetadata(1, "\x1b[31m\u202enote")
+        store.offsets("\x1b[31m\u202eg").commit({("orders", 0): note})
+        instance_id, member_id = "\x9b31mi", "\u202em"
+        member = MemberMetadata(member_id, instance_id, "\x1b[31mc", "\x1b]0;h\x07", 1000, 60_000, b"", b"")
+        value = GroupMetadataValue("consumer", 1, "\x1b[31mrange", member_id, 0, (member,))
+        store._committed_offsets().store_group("\x1b[31m\u202em", value)
     with open(os.fsencode(path) + b"/orders-0/\x1b[31m\n\x9b.tmp", "wb"):
         pass
     return path
@@ -93,6 +100,14 @@ COMMANDS = [
     ["info", "DIR/orders-0/\x1b[31m"],
     ["lag", "DIR"],
     ["lag", "DIR", "\x1b[31m"],
+    ["groups", "DIR"],
+    ["groups", "DIR", "\x1b[31m"],
+    ["groups", "DIR", "\x1b[31m\u202eg"],
+    ["groups", "DIR", "\x1b[31m\u202eg", "--reset", "earliest", "--dry-run"],
+    ["groups", "DIR", "\x1b[31m\u202eg", "--reset", "\x1b[31m"],
+    ["groups", "DIR", "\x1b[31m\u202eg", "--reset", "latest", "--topic", "\x1b[31mt"],
+    ["groups", "DIR", "\x1b[31m\u202em"],
+    ["groups", "DIR", "\x1b[31m\u202em", "--delete"],
     ["cat", "DIR", "orders"],
     ["cat", "DIR", "orders", "--from", "\x1b[31m\u202e"],
     ["cat", "DIR", "orders", "--\x1b[31m"],

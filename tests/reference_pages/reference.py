@@ -38,6 +38,9 @@ PAGES: dict[str, tuple[str, str, tuple[tuple[str, tuple[str, ...]], ...]]] = {
             ),
             ("logstore.clients.assignors.assignor", ("Assignor", "Subscription", "RebalanceProtocol")),
             ("logstore.clients.offsets", ("Offsets", "PartitionName", "Committable")),
+            ("logstore.clients.groups", ("Groups",)),
+            ("logstore.clients.group_status", ("GroupStatus", "GroupMember")),
+            ("logstore.clients.resetting", ("ResetTo", "OffsetReset")),
             ("logstore.logdir.cleaner", ("LogCleaner",)),
             ("logstore.logdir.cleaning", ("CleanerStatus",)),
             ("logstore.logdir.directory", ("OpenProgress",)),
@@ -90,6 +93,7 @@ PAGES: dict[str, tuple[str, str, tuple[tuple[str, tuple[str, ...]], ...]]] = {
             ("logstore.aio.producer", ("AsyncProducer", "AsyncSent")),
             ("logstore.aio.consumer", ("AsyncConsumer",)),
             ("logstore.aio.queue", ("AsyncQueue",)),
+            ("logstore.aio.groups", ("AsyncGroups",)),
         ),
     ),
     "records-and-values": (

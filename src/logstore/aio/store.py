@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, ParamSpec, Self, TypeVar
 
 from logstore.aio.consumer import AsyncConsumer
+from logstore.aio.groups import AsyncGroups
 from logstore.aio.producer import AsyncProducer
 from logstore.aio.queue import AsyncQueue
 from logstore.aio.shell import Shell
@@ -313,6 +314,15 @@ class AsyncStore(BoundToProcess):
         except asyncio.CancelledError:
             job.add_done_callback(_leave_again)
             raise
+
+    def groups(self) -> AsyncGroups:
+        """The consumer groups: :meth:`.Store.groups`.
+
+        Raises:
+            UsageError, ClosedError: another event loop; the store is closed.
+        """
+        self._shell.check_usable()
+        return AsyncGroups(self._shell, self.sync.groups())
 
     # The whole store
 

@@ -12,7 +12,7 @@ from logstore.broker.groups.requests import (
     JoinGroupResult,
     LeaveGroup,
     LeaveGroupResult,
-    ListedGroup,
+    ListGroupsResult,
     SyncGroup,
     SyncGroupResult,
 )
@@ -36,6 +36,8 @@ from logstore.broker.requests import (
     MetadataResult,
     OffsetCommitRequest,
     OffsetCommitResult,
+    OffsetDeleteRequest,
+    OffsetDeleteResult,
     OffsetFetchRequest,
     OffsetFetchResult,
     OffsetsForLeaderEpochRequest,
@@ -162,6 +164,11 @@ class Broker(Protocol):
         """What a group has committed."""
         ...
 
+    def offset_delete(self, request: OffsetDeleteRequest) -> Pending[OffsetDeleteResult]:
+        """Delete offsets of a group, except of topics that its members subscribe to. A group without members
+        that has none left is deleted, too."""
+        ...
+
     def join_group(self, request: JoinGroup) -> Pending[JoinGroupResult]:
         """Join a group; answered when its next generation begins."""
         ...
@@ -178,8 +185,8 @@ class Broker(Protocol):
         """Members leave."""
         ...
 
-    def list_groups(self) -> Pending[tuple[ListedGroup, ...]]:
-        """All groups."""
+    def list_groups(self) -> Pending[ListGroupsResult]:
+        """All groups: those with members, and those with committed offsets."""
         ...
 
     def describe_groups(self, group_ids: tuple[str, ...]) -> Pending[tuple[DescribedGroup, ...]]:

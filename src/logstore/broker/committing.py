@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import code_of
 from logstore.broker.offsets.committed import CommittedOffsets
 from logstore.broker.requests import (
     OffsetCommitRequest,
     OffsetCommitResult,
+    OffsetDeleteRequest,
+    OffsetDeleteResult,
     OffsetFetchRequest,
     OffsetFetchResult,
 )
@@ -45,6 +49,11 @@ def _check(
 ) -> ErrorCode:
     if committed.is_metadata_too_large(value.metadata):
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    return _find(directory, partition)
+
+
+def _find(directory: LogDirectory, partition: TopicPartition) -> ErrorCode:
+    """Whether there is such a partition, here or in another directory."""
     try:
         count = directory.topic(partition.topic).partition_count
     except LogstoreError as error:
@@ -52,6 +61,30 @@ def _check(
     if 0 <= partition.partition < count:
         return ErrorCode.NONE
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def offset_delete(
+    directory: LogDirectory,
+    committed: CommittedOffsets,
+    request: OffsetDeleteRequest,
+    refused: Collection[str],
+) -> OffsetDeleteResult:
+    """Delete the group's offsets, but for the topics that are refused. A partition that is not there, as of
+    a topic that is gone, is an error only if the group has no offset of it."""
+    try:
+        known = committed.fetch(request.group, request.partitions)
+        errors = {
+            each: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            if each.topic in refused
+            else ErrorCode.NONE
+            if each in known
+            else _find(directory, each)
+            for each in request.partitions
+        }
+        committed.delete(request.group, [each for each, code in errors.items() if code is ErrorCode.NONE])
+    except LogstoreError as error:
+        return OffsetDeleteResult(code_of(error), message=str(error))
+    return OffsetDeleteResult(ErrorCode.NONE, errors)
 
 
 def offset_fetch(committed: CommittedOffsets, request: OffsetFetchRequest) -> OffsetFetchResult:

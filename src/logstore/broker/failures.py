@@ -25,6 +25,7 @@ from logstore.errors import (
     RetriableError,
     StorageError,
     TopicExistsError,
+    UnknownGroupError,
     UnknownLeaderEpochError,
     UnknownTopicError,
     UsageError,
@@ -32,6 +33,7 @@ from logstore.errors import (
 
 _CODES: Final[tuple[tuple[type[LogstoreError], ErrorCode], ...]] = (
     (UnknownTopicError, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    (UnknownGroupError, ErrorCode.GROUP_ID_NOT_FOUND),
     (InvalidTopicError, ErrorCode.INVALID_TOPIC_EXCEPTION),
     (TopicExistsError, ErrorCode.TOPIC_ALREADY_EXISTS),
     (InvalidConfigError, ErrorCode.INVALID_CONFIG),
@@ -69,6 +71,9 @@ _E = ErrorCode
 _KINDS: Final[dict[ErrorCode, type[LogstoreError]]] = {
     _E.OFFSET_OUT_OF_RANGE: OffsetOutOfRangeError,
     _E.UNKNOWN_TOPIC_OR_PARTITION: UnknownTopicError,
+    _E.GROUP_ID_NOT_FOUND: UnknownGroupError,
+    _E.NON_EMPTY_GROUP: RetriableError,  # by a person, when its members are gone
+    _E.GROUP_SUBSCRIBED_TO_TOPIC: RetriableError,
     _E.INVALID_TOPIC_EXCEPTION: InvalidTopicError,
     _E.TOPIC_ALREADY_EXISTS: TopicExistsError,
     _E.INVALID_CONFIG: InvalidConfigError,

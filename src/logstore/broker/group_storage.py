@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import code_of
 from logstore.broker.groups.coordinator import GroupCoordinator
-from logstore.broker.groups.requests import Done, LeaveGroup, LeavingMember
+from logstore.broker.groups.requests import (
+    DescribedGroup,
+    DescribedMember,
+    Done,
+    LeaveGroup,
+    LeavingMember,
+)
 from logstore.broker.groups.snapshots import GroupSnapshot, MemberSnapshot
 from logstore.broker.groups.states import State
 from logstore.broker.offsets.committed import CommittedOffsets
@@ -51,8 +57,9 @@ class TopicStorage:
         def write() -> None:
             try:
                 if value is None:
-                    self._committed.delete(group_id, None)
-                self._committed.store_group(group_id, value)
+                    self._committed.delete_group(group_id)
+                else:
+                    self._committed.store_group(group_id, value)
             except LogstoreError as error:
                 done(code_of(error))
             else:
@@ -85,27 +92,66 @@ def open_coordinator(committed: CommittedOffsets, storage: TopicStorage) -> Grou
     stored = committed.load_groups()
     known = [_snapshot_of(group_id, value) for group_id, value in stored.items()]
     known += [
-        GroupSnapshot(each, "", 0, None, None, -1, ()) for each in committed.groups() if each not in stored
+        GroupSnapshot(each, "", 0, None, None, -1, ())
+        for each in committed.all_groups()
+        if each not in stored
     ]
     coordinator.restore(known)
     for snapshot in known:
         gone = tuple(
             LeavingMember(each.member_id)
             for each in snapshot.members
-            if each.client_host == HERE and each.instance_id is None
+            if ends_with_process(each.client_host, each.instance_id)
         )
         if gone:
             coordinator.leave_group(LeaveGroup(snapshot.group_id, gone), lambda _: None)
     return coordinator
 
 
+def ends_with_process(client_host: str, instance_id: str | None) -> bool:
+    """Whether a stored member is gone when another process opens the directory."""
+    return client_host == HERE and instance_id is None
+
+
 def stored_states(committed: CommittedOffsets) -> dict[str, str]:
     """The groups that are stored: ``Stable`` if they had members, else ``Empty``. Raises as
     :func:`open_coordinator`."""
-    found = dict.fromkeys(committed.groups(), State.EMPTY.value)
+    found = dict.fromkeys(committed.all_groups(), State.EMPTY.value)
     for group_id, value in committed.load_groups().items():
         found[group_id] = State.STABLE.value if value.members else State.EMPTY.value
     return found
+
+
+def describe_stored(committed: CommittedOffsets, group_ids: Collection[str]) -> list[DescribedGroup]:
+    """Groups as they are stored, for those who have no coordinator; ``Dead`` if nothing is. Raises as
+    :func:`open_coordinator`."""
+    if len(group_ids) == 1:
+        (group_id,) = group_ids
+        is_known = committed.has_any(group_id)
+        return [_describe(group_id, committed.load_group(group_id), is_known)]
+    with_offsets, stored = committed.all_groups(), committed.load_groups()
+    return [_describe(each, stored.get(each), each in with_offsets) for each in group_ids]
+
+
+def _describe(group_id: str, value: GroupMetadataValue | None, has_offsets: bool) -> DescribedGroup:
+    if value is None or not value.members:
+        state = State.EMPTY if has_offsets or value is not None else State.DEAD
+        return DescribedGroup(ErrorCode.NONE, group_id, state.value, value.protocol_type if value else "")
+    members = tuple(
+        DescribedMember(
+            each.member_id,
+            each.group_instance_id,
+            each.client_id,
+            each.client_host,
+            each.subscription,
+            each.assignment,
+        )
+        for each in value.members
+    )
+    stable = State.STABLE.value
+    return DescribedGroup(
+        ErrorCode.NONE, group_id, stable, value.protocol_type, value.protocol or "", members
+    )
 
 
 def _value_of(snapshot: GroupSnapshot) -> GroupMetadataValue:

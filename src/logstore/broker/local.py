@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -20,7 +20,7 @@ from logstore.broker.administering import (
     delete_topics,
 )
 from logstore.broker.codes import ErrorCode
-from logstore.broker.committing import offset_commit, offset_fetch
+from logstore.broker.committing import offset_commit, offset_delete, offset_fetch
 from logstore.broker.counting import (
     RequestCounts,
     counted,
@@ -44,6 +44,7 @@ from logstore.broker.groups.requests import (
     LeaveGroup,
     LeaveGroupResult,
     ListedGroup,
+    ListGroupsResult,
     SyncGroup,
     SyncGroupResult,
 )
@@ -71,12 +72,15 @@ from logstore.broker.requests import (
     MetadataResult,
     OffsetCommitRequest,
     OffsetCommitResult,
+    OffsetDeleteRequest,
+    OffsetDeleteResult,
     OffsetFetchRequest,
     OffsetFetchResult,
     OffsetsForLeaderEpochRequest,
     OffsetsForLeaderEpochResult,
     ProduceRequest,
     ProduceResult,
+    TopicOutcome,
     TopicsResult,
 )
 from logstore.broker.share.coordinator import ShareCoordinator, refused
@@ -105,9 +109,10 @@ from logstore.broker.transactions.requests import (
 )
 from logstore.broker.transactions.transaction import Producer
 from logstore.errors import LogstoreError
-from logstore.format.names import TRANSACTIONS_TOPIC
+from logstore.format.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from logstore.logdir.directory import LogDirectory
 from logstore.model import TopicPartition
+from logstore.warning import warn
 
 T = TypeVar("T")
 
@@ -142,6 +147,7 @@ class LocalBroker:
         """
         if self._groups is None:
             return stored_states(self.committed)
+        self._groups.match_offsets(self.committed.all_groups())
         found: list[tuple[ListedGroup, ...]] = []
         self._groups.list_groups((), found.append)
         return {each.group_id: each.state for each in found[0]}
@@ -156,6 +162,20 @@ class LocalBroker:
                 if self._groups is None:
                     self._groups = open_coordinator(self.committed, self._storage)
         return self._groups
+
+    def _coordinator_of(self, group_ids: Collection[str] | None) -> GroupCoordinator:
+        """The coordinator, which knows then which of these groups, or of all, have committed offsets: those
+        who need no members commit and delete beside it.
+
+        Raises:
+            LogstoreError: the groups cannot be read.
+        """
+        coordinator, committed = self._coordinator(), self.committed
+        with_offsets = (
+            committed.all_groups() if group_ids is None else set(filter(committed.has_any, group_ids))
+        )
+        coordinator.match_offsets(with_offsets, group_ids)
+        return coordinator
 
     def _transaction_coordinator(self) -> TransactionCoordinator:
         """
@@ -271,7 +291,20 @@ class LocalBroker:
 
     @counted(of_topics)
     def delete_topics(self, request: DeleteTopicsRequest) -> Pending[TopicsResult]:
-        return Answered(delete_topics(self._directory, request))
+        has_offsets = OFFSETS_TOPIC in self._directory.topic_names()
+        result = delete_topics(self._directory, request)
+        if not has_offsets:
+            return Answered(result)
+        return Answered(TopicsResult(tuple(map(self._without_offsets, result.topics))))
+
+    def _without_offsets(self, outcome: TopicOutcome) -> TopicOutcome:
+        """The offsets that groups have committed for a topic go with it."""
+        if outcome.error is ErrorCode.NONE and outcome.name != OFFSETS_TOPIC:
+            try:
+                self.committed.forget_topic(outcome.name)
+            except LogstoreError as error:  # the topic is deleted all the same
+                warn("topic %r was deleted, but not its committed offsets: %s", outcome.name, error)
+        return outcome
 
     @counted(of_topics)
     def create_partitions(self, request: CreatePartitionsRequest) -> Pending[TopicsResult]:
@@ -356,6 +389,26 @@ class LocalBroker:
         return Answered(offset_fetch(self.committed, request))
 
     @counted(of_result)
+    def offset_delete(self, request: OffsetDeleteRequest) -> Pending[OffsetDeleteResult]:
+        topics = {each.topic for each in request.partitions}
+        try:
+            coordinator = self._coordinator_of((request.group,))
+        except LogstoreError as error:
+            return Answered(OffsetDeleteResult(code_of(error), message=str(error)))
+        code, refused = coordinator.check_offset_delete(request.group, topics)
+        if code is not ErrorCode.NONE:
+            return Answered(OffsetDeleteResult(code))
+        result = offset_delete(self._directory, self.committed, request, refused)
+        is_done = ErrorCode.NONE in result.errors.values()
+        if not is_done or refused or self.committed.has_any(request.group):
+            return Answered(result)
+        promise: Promise[OffsetDeleteResult] = Promise()
+        coordinator.delete_groups(
+            (request.group,), lambda _: promise.complete(result)
+        )  # unless it has members
+        return promise
+
+    @counted(of_result)
     def join_group(self, request: JoinGroup) -> Pending[JoinGroupResult]:
         return self._promise(lambda groups, done: groups.join_group(request, done), JoinGroupResult)
 
@@ -371,22 +424,33 @@ class LocalBroker:
     def leave_group(self, request: LeaveGroup) -> Pending[LeaveGroupResult]:
         return self._promise(lambda groups, done: groups.leave_group(request, done), LeaveGroupResult)
 
-    @counted(of_none)
-    def list_groups(self) -> Pending[tuple[ListedGroup, ...]]:
-        return self._promise(lambda groups, done: groups.list_groups((), done), lambda _: ())
+    @counted(of_result)
+    def list_groups(self) -> Pending[ListGroupsResult]:
+        try:
+            coordinator = self._coordinator_of(None)
+        except LogstoreError as error:
+            return Answered(ListGroupsResult(code_of(error), message=str(error)))
+        promise: Promise[ListGroupsResult] = Promise()
+        coordinator.list_groups((), lambda found: promise.complete(ListGroupsResult(ErrorCode.NONE, found)))
+        return promise
 
     @counted(of_each)
     def describe_groups(self, group_ids: tuple[str, ...]) -> Pending[tuple[DescribedGroup, ...]]:
-        return self._promise(
-            lambda groups, done: groups.describe_groups(group_ids, done),
-            lambda code: tuple(DescribedGroup(code, each, "") for each in group_ids),
-        )
+        try:
+            coordinator = self._coordinator_of(group_ids)
+        except LogstoreError as error:
+            code, message = code_of(error), str(error)
+            return Answered(tuple(DescribedGroup(code, each, "", message=message) for each in group_ids))
+        promise: Promise[tuple[DescribedGroup, ...]] = Promise()
+        coordinator.describe_groups(group_ids, promise.complete)
+        return promise
 
     @counted(of_codes)
     def delete_groups(self, group_ids: tuple[str, ...]) -> Pending[dict[str, ErrorCode]]:
         return self._promise(
             lambda groups, done: groups.delete_groups(group_ids, done),
             lambda code: dict.fromkeys(group_ids, code),
+            group_ids,
         )
 
     # Share groups
@@ -453,10 +517,11 @@ class LocalBroker:
         self,
         ask: Callable[[GroupCoordinator, Callable[[T], object]], None],
         refusal: Callable[[ErrorCode], T],
+        with_offsets_of: Collection[str] = (),
     ) -> Pending[T]:
         """What the coordinator answers, or its refusal if the groups cannot be read."""
         try:
-            coordinator = self._coordinator()
+            coordinator = self._coordinator_of(with_offsets_of) if with_offsets_of else self._coordinator()
         except LogstoreError as error:
             return Answered(refusal(code_of(error)))
         promise: Promise[T] = Promise()

@@ -390,6 +390,21 @@ class OffsetCommitResult(NamedTuple):
         return next((code for code in self.errors.values() if code is not ErrorCode.NONE), ErrorCode.NONE)
 
 
+class OffsetDeleteRequest(NamedTuple):
+    """Delete offsets of a group (KIP-496)."""
+
+    group: str
+    partitions: tuple[TopicPartition, ...]
+
+
+class OffsetDeleteResult(NamedTuple):
+    """What became of each partition's offset; the error is the group's, and then nothing was deleted."""
+
+    error: ErrorCode
+    errors: Mapping[TopicPartition, ErrorCode] = {}
+    message: str | None = None
+
+
 class OffsetFetchRequest(NamedTuple):
     """Look up what a group has committed."""
 

@@ -13,10 +13,10 @@ from typer.core import TyperGroup
 
 from logstore import _version
 from logstore.cli import streams
-from logstore.cli.commands import Command, backup, cat, clean, handover, info, lag, ls, verify
+from logstore.cli.commands import Command, backup, cat, clean, groups, handover, info, lag, ls, verify
 from logstore.cli.errors import FINE, INTERRUPTED, WRONG, explain, guarded
 
-MODULES: Final = (ls, info, lag, cat, verify, clean, backup, handover)
+MODULES: Final = (ls, info, lag, groups, cat, verify, clean, backup, handover)
 COMMANDS: Final[tuple[Command, ...]] = tuple(each for module in MODULES for each in module.COMMANDS)
 
 _USAGE_ERROR = cast("type[Exception]", typer.BadParameter.__mro__[1])

@@ -14,6 +14,7 @@ from logstore.errors import (
     LockedError,
     LogstoreError,
     ReadOnlyError,
+    UnknownGroupError,
     UnknownTopicError,
     UnsupportedVersionError,
     UsageError,
@@ -78,7 +79,9 @@ def explain(error: Exception) -> tuple[int, str]:
     if isinstance(error, CorruptionError):
         return FOUND, f"{error}. `logstore verify` shows all that is wrong"
     if isinstance(error, UsageError):
-        cannot = isinstance(error, UnknownTopicError | ReadOnlyError | UnsupportedVersionError)
+        cannot = isinstance(
+            error, UnknownTopicError | UnknownGroupError | ReadOnlyError | UnsupportedVersionError
+        )
         return CANNOT if cannot else WRONG, str(error)
     if isinstance(error, OSError) and error.strerror:
         return CANNOT, f"{error.strerror} ({error.filename or 'standard output'})"

@@ -51,6 +51,27 @@ def parse_place(text: str) -> Place:
     return Place(None, timestamp_ms)
 
 
+class Target(NamedTuple):
+    """Where a group is to go on."""
+
+    end: str | None
+    """``earliest`` or ``latest``."""
+    place: Place | None
+
+
+def parse_target(text: str) -> Target:
+    """
+    Raises:
+        BadParameter: it is neither an end of the log, nor an offset or a time.
+    """
+    if text in ("earliest", "latest"):
+        return Target(text, None)
+    try:
+        return Target(None, parse_place(text))
+    except typer.BadParameter as error:
+        raise typer.BadParameter(f"{error.message}, or earliest or latest") from None
+
+
 def format_time(timestamp_ms: int | None) -> str | None:
     """``2026-11-23T22:48:07.000Z``; None for no time, the number for one outside 1970 to 9999."""
     if timestamp_ms is None or timestamp_ms == NO_TIMESTAMP_MS:

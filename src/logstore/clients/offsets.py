@@ -112,12 +112,8 @@ class Offsets(BoundToProcess, Mapping[TopicPartition, OffsetAndMetadata]):
         """
         directory = self._committed.writable()
         flush = check_flag(flush, "flush")
-        if not isinstance(offsets, Mapping):
-            raise UsageError(f"offsets is {shown(offsets)}; give a mapping from (topic, partition) to offset")
-        checked = {check_partition(each): _check_value(value) for each, value in offsets.items()}
-        logs = {name: self._find_log(directory, name) for name in checked}
-        for name, value in checked.items():
-            _check_reached(logs[name], value.offset)
+        checked = check_values(offsets)
+        logs = check_commit(directory, checked)
         if flush:
             directory.flush([log for name, log in logs.items() if log.durable_offset < checked[name].offset])
         self._committed.commit(self._group, checked, flush=flush)
@@ -137,14 +133,6 @@ class Offsets(BoundToProcess, Mapping[TopicPartition, OffsetAndMetadata]):
         flush = check_flag(flush, "flush")
         wanted = None if partitions is None else check_partitions(partitions)
         return self._committed.delete(self._group, wanted, flush=flush)
-
-    def _find_log(self, directory: LogDirectory, name: TopicPartition) -> Log:
-        count = directory.topic(name.topic).partition_count
-        if name.partition >= count:
-            raise UnknownPartitionError(
-                f"topic {name.topic!r} has {count} partitions, numbered from 0; there is no {name.partition}"
-            )
-        return directory.log(name)
 
     def __repr__(self) -> str:
         try:
@@ -239,6 +227,46 @@ def _check_value(value: Any) -> OffsetAndMetadata:
     if leader_epoch is not None and (type(leader_epoch) is not int or not 0 <= leader_epoch <= _MAX_INT32):
         raise UsageError(f"leader_epoch is {shown(leader_epoch)}; it must be None or 0 to {_MAX_INT32}")
     return OffsetAndMetadata(offset, metadata, leader_epoch)
+
+
+def check_values(offsets: Any) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What is to be committed, as plain values.
+
+    Raises:
+        UsageError: it is no mapping from partitions to offsets.
+    """
+    if not isinstance(offsets, Mapping):
+        raise UsageError(f"offsets is {shown(offsets)}; give a mapping from (topic, partition) to offset")
+    return {check_partition(each): _check_value(value) for each, value in offsets.items()}
+
+
+def check_commit(
+    directory: LogDirectory, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+) -> dict[TopicPartition, Log]:
+    """The logs of the partitions, if each log has the offset.
+
+    Raises:
+        UnknownTopicError, UnknownPartitionError: there is no such topic or partition.
+        OffsetOutOfRangeError: an offset is below 0, or above the end of its log.
+    """
+    for name in offsets:
+        check_known(directory, name)
+    logs = {name: directory.log(name) for name in offsets}
+    for name, value in offsets.items():
+        _check_reached(logs[name], value.offset)
+    return logs
+
+
+def check_known(directory: LogDirectory | WatchedDirectory, name: TopicPartition) -> None:
+    """
+    Raises:
+        UnknownTopicError, UnknownPartitionError: there is no such topic or partition, in no directory.
+    """
+    count = directory.topic(name.topic).partition_count
+    if name.partition >= count:
+        raise UnknownPartitionError(
+            f"topic {name.topic!r} has {count} partitions, numbered from 0; there is no {name.partition}"
+        )
 
 
 def _check_reached(log: Log, offset: int) -> None:

@@ -67,9 +67,10 @@ class Committed(RuleBasedStateMachine):
         """When the key was last changed outside of this transaction."""
         return max(self.expected.get(key, (0, 0, 0))[2], self.removed.get(key, 0))
 
-    def remove(self, keys):
+    def remove(self, keys, pending=()):
+        """``pending``: what was removed of open transactions."""
         self.number += 1
-        self.removed |= dict.fromkeys(keys, self.number)
+        self.removed |= dict.fromkeys([*keys, *pending], self.number)
         for key in keys:
             del self.expected[key]
 
@@ -79,12 +80,25 @@ class Committed(RuleBasedStateMachine):
             key for key in self.expected if key[0] == group and (partitions is None or key[1] in partitions)
         ]
         assert set(self.world.committed.delete(group, partitions)) == {key[1] for key in keys}
-        self.remove(keys)
+        self.remove(
+            keys,
+            [
+                key
+                for key in self.all_pending()
+                if key[0] == group and (partitions is None or key[1] in partitions)
+            ],
+        )
+
+    def all_pending(self):
+        return {key for records in self.pending.values() for key in records}
 
     @rule(topic=st.sampled_from("xy"))
     def forget_topic(self, topic):
         self.world.committed.forget_topic(topic)
-        self.remove([key for key in self.expected if key[1].topic == topic])
+        self.remove(
+            [key for key in self.expected if key[1].topic == topic],
+            [key for key in self.all_pending() if key[1].topic == topic],
+        )
 
     @rule(days=st.integers(0, 8))
     def wait(self, days):

@@ -38,6 +38,7 @@ from logstore.broker.groups.requests import (
 from logstore.broker.groups.snapshots import GroupSnapshot, GroupStorage
 from logstore.broker.groups.states import ANSWERS, State
 from logstore.broker.timers import Timers
+from logstore.format.messages.consumer_protocol import PROTOCOL_TYPE as CONSUMER
 
 _DEFAULTS: Final = GroupConfig()
 
@@ -238,6 +239,35 @@ class GroupCoordinator:
             if active is None or active.group.state is State.EMPTY:
                 return frozenset()
             return None if active.group.state is State.PREPARING_REBALANCE else active.group.topics
+
+    def match_offsets(self, with_offsets: Collection[str], group_ids: Collection[str] | None = None) -> None:
+        """Know the groups that have committed offsets, whoever has committed them, and forget those of which
+        nothing else was known and that have none any more. ``group_ids``: look at these only."""
+        with self._lock:
+            if self._is_closed:
+                return
+            for group_id in with_offsets:
+                if group_id not in self._groups:
+                    self._add_locked(Group(group_id, self._timers.now_ms()))
+            for group_id in list(self._groups) if group_ids is None else group_ids:
+                active = self._groups.get(group_id)
+                if active is not None:
+                    active.has_commits = group_id in with_offsets
+                    active.change(lambda: None)
+
+    def check_offset_delete(self, group_id: str, topics: Collection[str]) -> tuple[ErrorCode, frozenset[str]]:
+        """Whether offsets of a group may be deleted, and for which of these topics not, because its consumers
+        subscribe to them (KIP-496). NON_EMPTY_GROUP if its members are no consumers."""
+        with self._lock:
+            active = self._groups.get(group_id)
+            if self._is_closed:
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE, frozenset()
+            if active is None or active.group.state is State.DEAD:
+                return ErrorCode.GROUP_ID_NOT_FOUND, frozenset()
+            if active.group.members and active.group.protocol_type != CONSUMER:
+                return ErrorCode.NON_EMPTY_GROUP, frozenset()
+        subscribed = self.subscribed_topics(group_id)
+        return ErrorCode.NONE, frozenset(topics) if subscribed is None else subscribed.intersection(topics)
 
     # Groups by id
 

@@ -154,6 +154,8 @@ class DescribedGroup(NamedTuple):
     protocol_type: str = ""
     protocol: str = ""
     members: tuple[DescribedMember, ...] = ()
+    message: str | None = None
+    """What the error is."""
 
 
 class ListedGroup(NamedTuple):
@@ -162,3 +164,11 @@ class ListedGroup(NamedTuple):
     group_id: str
     protocol_type: str
     state: str
+
+
+class ListGroupsResult(NamedTuple):
+    """All groups, or why they cannot be read."""
+
+    error: ErrorCode
+    groups: tuple[ListedGroup, ...] = ()
+    message: str | None = None

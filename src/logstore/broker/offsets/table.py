@@ -58,6 +58,17 @@ class OffsetTable:
     def groups_with_offsets(self) -> Iterable[str]:
         return self._offsets.keys()
 
+    def pending(self) -> Mapping[str, frozenset[TopicPartition]]:
+        """Of each group the partitions for which an open transaction has offsets that would count if it was
+        committed now: nothing of them stands later in the log."""
+        found: dict[str, set[TopicPartition]] = {}
+        for records in self._pending.values():
+            for offset, (data, _) in records:
+                key = decode_key(data)
+                if isinstance(key, OffsetCommitKey) and self._applied.get(data, -1) < offset:
+                    found.setdefault(key.group, set()).add(TopicPartition(key.topic, key.partition))
+        return {group: frozenset(partitions) for group, partitions in found.items()}
+
     def group_values(self) -> Mapping[str, bytes]:
         """The metadata of each group that has any, as :func:`.decode_group_value` takes them."""
         return self._groups
