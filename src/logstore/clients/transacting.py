@@ -67,6 +67,8 @@ class Transacting:
         self._retry_at_ms = -1
         self.is_in_doubt = False
         """Whether an end was asked for, and its outcome is not known."""
+        self.is_aborting = False
+        """Whether an abort was asked for: then nothing may ask for a commit any more."""
 
     @property
     def me(self) -> TransactionalProducer:
@@ -205,7 +207,7 @@ class Transacting:
             LogstoreError: the disk refused. The outcome is not known.
         """
         if self._added or self._has_offsets:
-            self.is_in_doubt = True
+            self.is_in_doubt, self.is_aborting = True, not committed
             request = EndTransaction(self.me, committed, takes_epoch=True)
             result = self._ask_again(
                 lambda: self._broker.end_transaction(request), lambda result: result.error, "end it"
@@ -219,7 +221,7 @@ class Transacting:
     def forget(self) -> None:
         """The transaction is over."""
         self._owner = None
-        self.is_in_doubt = False
+        self.is_in_doubt = self.is_aborting = False
         self._added.clear()
         self._has_offsets = False
         self._adding, self._retry_at_ms = None, -1
@@ -261,6 +263,8 @@ class Transacting:
 
     def _error_of(self, code: ErrorCode, what: str) -> LogstoreError:
         why = code.name
+        if code is ErrorCode.KAFKA_STORAGE_ERROR:
+            why = "a log cannot be written; a warning tells which, and why"
         if code in _FENCED:
             why = (
                 "another producer has taken the id, or the transaction was open for longer than "

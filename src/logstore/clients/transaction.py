@@ -107,10 +107,16 @@ class Transaction:
             ProducerFencedError: it was aborted, because its time was up, or another producer has the id.
             RetriableError, StorageError: there was no answer, or the disk refused: the outcome is not known.
                 Call it again; or :meth:`abort`, which says if it was too late for that.
-            InvalidTransactionStateError: the transaction is over.
+            InvalidTransactionStateError: the transaction is over; or it is being aborted, and only
+                :meth:`abort` can be called again.
         """
         self._check_open()
         transacting = self._transacting
+        if transacting.is_aborting:  # maybe because a record is missing
+            raise InvalidTransactionStateError(
+                f"the transaction of {transacting.name!r} is being aborted, and the outcome of that is not "
+                "known; call abort() again"
+            )
         if not transacting.is_in_doubt:
             try:
                 self._flush()
@@ -165,6 +171,12 @@ class Transaction:
     def is_in_doubt(self) -> bool:
         """Whether :meth:`commit` or :meth:`abort` has had no answer: call it again."""
         return not self._is_over and self._was_used and self._transacting.is_in_doubt
+
+    @property
+    def is_aborting(self) -> bool:
+        """Whether it is :meth:`abort` that has had no answer. A :meth:`commit` calls it too, if a record was
+        not delivered."""
+        return self.is_in_doubt and self._transacting.is_aborting
 
     def _check_open(self) -> None:
         if self._is_over or not self._was_used:

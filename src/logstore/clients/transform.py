@@ -155,41 +155,38 @@ class Transform:
     def _transform_batch(self, producer: Producer, consumer: Consumer, records: list[Record]) -> None:
         counts = Counter(transactions=1)
         transaction = producer.transaction()
+        asks_group = False
         try:
             with transaction:
                 for record in records:
                     counts.update(self._transform_one(producer, record))
+                asks_group = True
                 transaction.commit_offsets(consumer)
+                asks_group = False
         except (RetriableError, FencedError) as error:
-            self._settle(transaction, producer, consumer, records, error)
+            self._settle(transaction, error)
             if not transaction.was_committed:
+                if producer.is_fenced or not asks_group:
+                    raise  # shut out; or records could not be delivered
+                self._seek_back(consumer, records)
                 return
         with self._lock:
             self._counts.update(counts)
 
-    def _settle(
-        self,
-        transaction: Transaction,
-        producer: Producer,
-        consumer: Consumer,
-        records: list[Record],
-        error: RetriableError | FencedError,
-    ) -> None:
-        """After an error that passes: find out what became of the transaction; if it was aborted, go back.
-
-        Raises:
-            FencedError: this worker was shut out.
-        """
+    def _settle(self, transaction: Transaction, error: RetriableError | FencedError) -> None:
+        """Find out what became of the transaction, if that is not known."""
         while transaction.is_in_doubt and not self._stopping.is_set():
-            warn("a transaction of %s is asked for its outcome: %s", producer, error)
+            warn("%s is asked for its outcome: %s", transaction, error)
             try:
-                transaction.commit()
+                if transaction.is_aborting:
+                    transaction.abort()
+                else:
+                    transaction.commit()
             except RetriableError:
                 self._stopping.wait(self._retry_backoff_ms / 1000)
-        if transaction.was_committed:
-            return
-        if producer.is_fenced:
-            raise error
+
+    def _seek_back(self, consumer: Consumer, records: list[Record]) -> None:
+        """The group rebalances: what this worker still has is read again."""
         first: dict[TopicPartition, int] = {}
         for record in records:
             first.setdefault(TopicPartition(str(record.topic), int(record.partition or 0)), record.offset)

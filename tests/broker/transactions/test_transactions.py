@@ -16,6 +16,7 @@ from logstore.broker.transactions.states import TransactionState
 from logstore.config import TopicConfig
 from logstore.format.names import TRANSACTIONS_TOPIC
 from logstore.model import Isolation, TopicPartition
+from logstore.testing import FAULTS, FaultyFiles, MemoryFiles
 from tests.broker.rig import T0, T1, Rig, Transactional, batch_of
 
 OK = ErrorCode.NONE
@@ -234,3 +235,41 @@ def test_an_id_that_is_not_used_is_forgotten(rig, producer):
     first = producer.producer_id
     assert producer.start() is OK
     assert producer.producer_id != first
+
+
+class TestALogThatRefusesItsMarker:
+    """The decision stands. The marker is tried again, by a timer and by the next request of the id."""
+
+    @pytest.fixture
+    def disk(self):
+        return FaultyFiles(MemoryFiles())
+
+    @pytest.fixture
+    def producer(self, disk):
+        rig = Rig(files=disk)
+        made = Transactional(rig, takes_epoch=True)
+        assert made.start() is OK
+        assert made.send(b"a") is OK
+        disk.fail(FAULTS["ENOSPC"], kinds=["write"], path="t-0/", times=None)
+        assert made.end() is OK
+        assert committed(rig) == []
+        return made
+
+    def test_the_next_request_is_told(self, producer, disk):
+        successor = Transactional(producer.rig)
+        for _ in range(3):
+            assert producer.add(T1) is ErrorCode.KAFKA_STORAGE_ERROR
+            assert successor.start() is ErrorCode.KAFKA_STORAGE_ERROR
+        disk.heal()
+        assert producer.add(T1) is OK
+        assert committed(producer.rig) == [b"a"]
+
+    def test_it_is_tried_again_in_time(self, producer, disk):
+        rig = producer.rig
+        for _ in range(3):
+            tries = len(disk.failures)
+            rig.pass_time(500)
+            assert len(disk.failures) == tries + 1
+        disk.heal()
+        rig.pass_time(500)
+        assert committed(rig) == [b"a"]

@@ -92,7 +92,16 @@ class TransactionLogs(Protocol):
 class _Entry:
     """One transactional id. It stays when the id is forgotten: somebody may be about to use it."""
 
-    __slots__ = ("is_changing", "is_ending", "is_stuck", "lock", "transaction", "waiting", "writing")
+    __slots__ = (
+        "has_timer",
+        "is_changing",
+        "is_ending",
+        "lock",
+        "retry",
+        "transaction",
+        "waiting",
+        "writing",
+    )
 
     def __init__(self, transaction: Transaction | None = None) -> None:
         self.lock = threading.Lock()
@@ -102,8 +111,9 @@ class _Entry:
         """Whether something is being stored or marked, and others wait."""
         self.is_ending = False
         """Whether that is the end of the transaction: it takes no batch any more."""
-        self.is_stuck = False
-        """Whether a partition does not take its marker: nobody waits for that."""
+        self.retry: Callable[[], None] | None = None
+        """What is left of the end, if a log refuses it. A timer calls it, and the next request."""
+        self.has_timer = False
         self.waiting: deque[Callable[[], None]] = deque()
 
 
@@ -335,25 +345,33 @@ class TransactionCoordinator:
         entry: _Entry | None,
         decide: Callable[[Transaction | None], Step],
         answer: Callable[[ErrorCode, Transaction | None], None],
+        *,
+        has_tried: bool = False,
     ) -> None:
-        """Decide, store what changes, and answer. While something else of the id is under way, wait."""
+        """Decide, store what changes, and answer. While something else of the id is under way, wait; what a
+        log has refused is tried once more."""
         if entry is None:
             answer(decide(None).error, None)
             return
         with entry.lock:
+            step: Step | None
             if self._is_closed:
                 step = Step(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            elif entry.is_changing and not entry.is_stuck:
-                entry.waiting.append(lambda: self._ask(entry, decide, answer))
-                return
+            elif entry.is_changing and (entry.retry is None or not has_tried):
+                is_tried = has_tried or entry.retry is not None
+                entry.waiting.append(lambda: self._ask(entry, decide, answer, has_tried=is_tried))
+                step = None
             elif entry.is_changing:
-                step = Step(ErrorCode.CONCURRENT_TRANSACTIONS)
+                step = Step(ErrorCode.KAFKA_STORAGE_ERROR)
             else:
                 step = decide(entry.transaction)
                 if step.after is not None:
                     entry.is_changing = True
                     entry.is_ending = step.after.state.is_ending
             known = entry.transaction
+        if step is None:
+            self._retry(entry)
+            return
         if step.after is None:
             answer(step.error, known)
             return
@@ -436,7 +454,7 @@ class TransactionCoordinator:
                 return
             with entry.lock:
                 entry.transaction = after
-                entry.is_changing = entry.is_ending = entry.is_stuck = False
+                entry.is_changing = entry.is_ending = False
             self._run_waiting(entry)
 
         # Where two transactions have the same epoch, no record of the next may be durable before this is:
@@ -444,12 +462,25 @@ class TransactionCoordinator:
         self._storage.store(after, stored, durable=known.client_version < 2)
 
     def _stick(self, entry: _Entry, action: Callable[[], None]) -> None:
-        """Try again later. Those who wait are told to come back, too."""
+        """Try again later. Those who wait are told of it."""
         with entry.lock:
-            entry.is_stuck = True
+            entry.retry = action
+            needs_timer = not (entry.has_timer or self._is_closed)
+            entry.has_timer = entry.has_timer or needs_timer
         self._run_waiting(entry)
-        if not self._is_closed:
-            self._timers.after(self._config.marker_retry_ms, action)
+        if needs_timer:
+            self._timers.after(self._config.marker_retry_ms, lambda: self._on_timer(entry))
+
+    def _on_timer(self, entry: _Entry) -> None:
+        entry.has_timer = False
+        self._retry(entry)
+
+    def _retry(self, entry: _Entry) -> None:
+        """Go on with what a log has refused, if nobody does."""
+        with entry.lock:
+            action, entry.retry = entry.retry, None
+        if action is not None:
+            action()
 
     def _run_waiting(self, entry: _Entry) -> None:
         """Ask again for all that wait now; the first of them may make the others wait once more."""
