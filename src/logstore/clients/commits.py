@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from logstore.arguments import shown
 from logstore.broker.broker import Broker
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import RETRIABLE, error_of
@@ -15,6 +16,7 @@ from logstore.broker.requests import OffsetCommitRequest, OffsetFetchRequest
 from logstore.clients.asking import ask
 from logstore.clients.counts import ConsumerCounts
 from logstore.clients.membership import Membership
+from logstore.clients.offsets import check_committable
 from logstore.clients.positions import NO_POSITION, Positions, partition_of
 from logstore.clients.settings import ConsumerConfig
 from logstore.clock import Clock
@@ -86,8 +88,12 @@ class Commits:
             values = {partition_of(offsets): offsets.offset + 1}
         elif offsets is None:
             values = {each.partition: each.offset for each in self._positions if each.offset != NO_POSITION}
+        elif isinstance(offsets, Mapping):
+            values = offsets
         else:
-            values = dict(offsets)
+            raise UsageError(
+                f"offsets is {shown(offsets)}; give a record, or a mapping such as {{('orders', 0): 17}}"
+            )
         wanted = {self._positions.of(each).partition: as_offset(value) for each, value in values.items()}
         return self._as_member(OffsetCommitRequest(self._group, wanted))
 
@@ -183,9 +189,9 @@ def as_offset(value: Any) -> OffsetAndMetadata:
     """An offset to commit, with or without metadata.
 
     Raises:
-        UsageError: it is no offset.
+        UsageError: it is no offset, or its metadata is no text.
+        OffsetOutOfRangeError: it is below 0.
     """
-    if isinstance(value, OffsetAndMetadata):
-        return value
-    check_offset(value, "offset")
-    return OffsetAndMetadata(value)
+    committable = check_committable(value)
+    check_offset(committable.offset, "offset")
+    return committable
