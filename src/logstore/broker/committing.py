@@ -12,7 +12,7 @@ from logstore.broker.requests import (
     OffsetFetchResult,
 )
 from logstore.broker.transactions.requests import TransactionalProducer
-from logstore.errors import LogstoreError, UsageError
+from logstore.errors import LogstoreError
 from logstore.format.messages.group_records import OffsetCommitValue
 from logstore.logdir.directory import LogDirectory
 from logstore.model import OffsetAndMetadata, ProducerIdentity, TopicPartition
@@ -22,11 +22,7 @@ def offset_commit(
     directory: LogDirectory, committed: CommittedOffsets, request: OffsetCommitRequest
 ) -> OffsetCommitResult:
     """Commit the offsets of the partitions that there are, in one batch."""
-    errors = {}
-    message = None
-    for each, value in request.offsets.items():
-        errors[each], reason = _check(directory, committed, each, value)
-        message = message or reason
+    errors = {each: _check(directory, committed, each, value) for each, value in request.offsets.items()}
     good = {each: value for each, value in request.offsets.items() if errors[each] is ErrorCode.NONE}
     if good:
         try:
@@ -34,7 +30,25 @@ def offset_commit(
         except LogstoreError as error:
             code = code_of(error)
             return OffsetCommitResult({**errors, **dict.fromkeys(good, code)}, str(error))
-    return OffsetCommitResult(errors, message)
+    return OffsetCommitResult(errors, _why(directory, committed, request, errors))
+
+
+def _why(
+    directory: LogDirectory,
+    committed: CommittedOffsets,
+    request: OffsetCommitRequest,
+    errors: dict[TopicPartition, ErrorCode],
+) -> str | None:
+    """The first error in words."""
+    wrong = next((each for each, code in errors.items() if code is not ErrorCode.NONE), None)
+    if wrong is None:
+        return None
+    try:
+        committed.check_metadata(wrong, request.offsets[wrong].metadata)
+        count = directory.topic(wrong.topic).partition_count
+    except LogstoreError as error:
+        return str(error)
+    return f"topic {wrong.topic!r} has {count} partitions, from 0 on"
 
 
 def _identity(producer: TransactionalProducer | None) -> ProducerIdentity | None:
@@ -46,22 +60,16 @@ def _identity(producer: TransactionalProducer | None) -> ProducerIdentity | None
 
 def _check(
     directory: LogDirectory, committed: CommittedOffsets, partition: TopicPartition, value: OffsetAndMetadata
-) -> tuple[ErrorCode, str | None]:
-    """Why the offset of a partition cannot be committed: the code, and in words."""
-    try:
-        committed.check_metadata(partition, value.metadata)
-    except UsageError as error:
-        return ErrorCode.OFFSET_METADATA_TOO_LARGE, str(error)
+) -> ErrorCode:
+    if committed.is_metadata_too_large(value.metadata):
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
     try:
         count = directory.topic(partition.topic).partition_count
     except LogstoreError as error:
-        return code_of(error), str(error)
+        return code_of(error)
     if 0 <= partition.partition < count:
-        return ErrorCode.NONE, None
-    return (
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        f"topic {partition.topic!r} has {count} partitions, from 0 on",
-    )
+        return ErrorCode.NONE
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def offset_fetch(committed: CommittedOffsets, request: OffsetFetchRequest) -> OffsetFetchResult:

@@ -16,13 +16,12 @@ from logstore.broker.requests import OffsetCommitRequest, OffsetFetchRequest
 from logstore.clients.asking import ask
 from logstore.clients.counts import ConsumerCounts
 from logstore.clients.membership import Membership
-from logstore.clients.offsets import check_committable
 from logstore.clients.positions import NO_POSITION, Positions, partition_of
 from logstore.clients.settings import ConsumerConfig
 from logstore.clock import Clock
 from logstore.errors import RetriableError, UsageError
 from logstore.model import Isolation, OffsetAndMetadata, Record, TopicPartition
-from logstore.partition.arguments import check_offset
+from logstore.partition.arguments import check_epoch, check_offset
 from logstore.serializing import SerializedRecord
 
 _NO_MEMBER: Final = frozenset(
@@ -192,6 +191,10 @@ def as_offset(value: Any) -> OffsetAndMetadata:
         UsageError: it is no offset, or its metadata is no text.
         OffsetOutOfRangeError: it is below 0.
     """
-    committable = check_committable(value)
-    check_offset(committable.offset, "offset")
-    return committable
+    if not isinstance(value, OffsetAndMetadata):
+        return OffsetAndMetadata(check_offset(value, "offset"))
+    check_offset(value.offset, "offset")
+    if not isinstance(value.metadata, str):
+        raise UsageError(f"metadata is {shown(value.metadata)}; it must be text")
+    check_epoch(value.leader_epoch)
+    return value

@@ -114,7 +114,7 @@ class Offsets(BoundToProcess, Mapping[TopicPartition, OffsetAndMetadata]):
         flush = check_flag(flush, "flush")
         if not isinstance(offsets, Mapping):
             raise UsageError(f"offsets is {shown(offsets)}; give a mapping from (topic, partition) to offset")
-        checked = {check_partition(each): check_committable(value) for each, value in offsets.items()}
+        checked = {check_partition(each): _check_value(value) for each, value in offsets.items()}
         logs = {name: self._find_log(directory, name) for name in checked}
         for name, value in checked.items():
             _check_reached(logs[name], value.offset)
@@ -218,7 +218,7 @@ def _listed(partitions: Any) -> list[Any]:
     return found
 
 
-def check_committable(value: Any) -> OffsetAndMetadata:
+def _check_value(value: Any) -> OffsetAndMetadata:
     """
     Raises:
         UsageError: it is neither an offset nor an OffsetAndMetadata, or a field of it is of another type.

@@ -104,7 +104,8 @@ def test_a_commit_that_fits_no_batch_is_refused_whole(world):
 
 def test_metadata_is_bounded(world):
     world.committed.commit("billing", {ORDERS: OffsetAndMetadata(1, "é" * 2_048)})
-    world.committed.check_metadata(ORDERS, "x" * 4_096)
+    assert not world.committed.is_metadata_too_large("x" * 4_096)
+    assert world.committed.is_metadata_too_large("x" * 4_097)
     with pytest.raises(
         UsageError, match="orders-1 has 2049 characters; offset_metadata_max_bytes allows 4096"
     ):

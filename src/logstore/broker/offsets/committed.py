@@ -227,12 +227,16 @@ class CommittedOffsets:
             what = f"{len(rows)} offsets of group {group!r}"
             self._require(group).append(rows, what, producer=producer, flush=flush)
 
+    def is_metadata_too_large(self, metadata: str) -> bool:
+        """Whether a commit with it would be refused (``OFFSET_METADATA_TOO_LARGE``)."""
+        return len(metadata.encode("utf-8", "surrogatepass")) > self._config.offset_metadata_max_bytes
+
     def check_metadata(self, partition: TopicPartition, metadata: str) -> None:
         """
         Raises:
-            UsageError: it is longer than ``offset_metadata_max_bytes``.
+            UsageError: it is too large.
         """
-        if len(metadata.encode("utf-8", "surrogatepass")) > self._config.offset_metadata_max_bytes:
+        if self.is_metadata_too_large(metadata):
             raise UsageError(
                 f"the metadata for {partition} has {len(metadata)} characters; offset_metadata_max_bytes "
                 f"allows {self._config.offset_metadata_max_bytes} bytes"
