@@ -3,5 +3,5 @@
 ``python -m benchmarks`` runs everything and rewrites the results; ``python -m benchmarks.one`` measures one
 figure. The modules, from the bottom: ``records`` (the data), ``contenders`` (what is compared), ``figures``
 and ``large`` (the measurements, inside one process), ``measure`` and ``alone`` (fresh processes, rounds),
-``results``, ``report`` and ``plot``.
+``results``, ``report``, ``plot`` and ``curves``.
 """

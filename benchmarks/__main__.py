@@ -11,6 +11,7 @@ from pathlib import Path
 
 from benchmarks.alone import ALONE, measure_alone
 from benchmarks.contenders import NAMES, contender_class, why_missing
+from benchmarks.curves import plot_curves
 from benchmarks.measure import ROOT, Rounds, scratch_directory
 from benchmarks.plan import RACED_FIGURES
 from benchmarks.plot import plot
@@ -90,6 +91,7 @@ def write_outcome(results: Results, places: Places) -> None:
     """Tables, pictures, and the region in the documentation."""
     (places.results / "results.md").write_text(format_report(results))
     plot(results, places.images)
+    plot_curves(results, places.images)
     if places.document is not None:
         rewrite_region(places.document, format_summary(results))
     if places.readme is not None:

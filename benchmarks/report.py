@@ -168,6 +168,7 @@ def format_report(results: Results) -> str:
             parts.append(_format_section(section, summaries))
     for figure, title in ((ENCODE, "Encode rows"), (DECODE, "Decode rows")):
         parts.append(_format_matrix(results, figure, title))
+    parts.append(_format_events(results))
     parts.append(_format_alone(results, "## logstore alone\n"))
     return "\n".join(part for part in parts if part)
 
@@ -183,11 +184,12 @@ def format_summary(results: Results) -> str:
         f"{verdicts}.\n",
         format_goals(results),
         "### Speed compared with each contender\n",
+        "![Rates by the size of batches](images/batches.svg)\n",
         _format_ratios(results),
         "### Where a peer is faster\n",
         _format_losses(results),
         _format_codecs(results),
-        _format_events(results),
+        _format_events_picture(results),
         _format_alone(results, "### logstore alone\n"),
         "### Contenders\n",
         format_contenders(),
@@ -402,7 +404,18 @@ def _format_events(results: Results) -> str:
         for name, found in appended.items()
     ]
     titles = ["", "", "append", "read", "bytes on disk per record", "size vs SQLite"]
-    return f"### JSON events and codecs\n\n{format_table(titles, rows)}"
+    return f"## JSON events and codecs\n\n{format_table(titles, rows)}"
+
+
+def _format_events_picture(results: Results) -> str:
+    """The same as a picture."""
+    if not any(summary.case.data == JSON for summary in _of_section(results, APPEND)):
+        return ""
+    return (
+        "### JSON events and codecs\n\n"
+        "![Rates and bytes on disk of each codec](images/codecs.svg)\n\n"
+        "1,000 events a batch. `benchmarks/results/results.md` has the same as a table.\n"
+    )
 
 
 # The README -------------------------------------------------------------------------------------------------

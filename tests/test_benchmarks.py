@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from benchmarks import (
     codecs,
+    curves,
     figures,
     goals,
     imports,
@@ -25,7 +26,7 @@ from benchmarks import (
     shares,
     wire,
 )
-from benchmarks.__main__ import main
+from benchmarks.__main__ import PUBLISHED, main
 from benchmarks.alone import ALONE, LARGE, measure_alone
 from benchmarks.contenders import (
     AIOKAFKA,
@@ -48,6 +49,7 @@ from benchmarks.contenders import (
     why_missing,
 )
 from benchmarks.contenders.base import Contender
+from benchmarks.curves import plot_curves
 from benchmarks.figures import (
     APPEND,
     DURABLE,
@@ -72,7 +74,7 @@ from benchmarks.records import (
     digest_values,
     row_at,
 )
-from benchmarks.report import REGION_END, REGION_START
+from benchmarks.report import REGION_END, REGION_START, format_summary
 from benchmarks.results import Results, Spread, percentile_95
 from benchmarks.sizes import QUICK
 from benchmarks.text import format_bytes, format_rate, format_seconds
@@ -571,6 +573,21 @@ def test_a_tiny_run_writes_results_tables_and_pictures(
     assert "## Goals" in text
     assert (tmp_path / "out" / "images" / "benchmarks.png").stat().st_size > 10_000
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_the_pictures_show_everything_of_the_stored_results(tmp_path: Path) -> None:
+    """Costs 2 s: matplotlib draws."""
+    pytest.importorskip("matplotlib")
+    stored = Results.load(PUBLISHED.results / "results.json")
+    events = {case.contender for case in stored.rounds() if case.data == JSON and case.figure == APPEND}
+    assert events == set(curves.CODEC_NAMES)
+    plot_curves(replace(stored, measurements=[]), tmp_path / "none")
+    assert list((tmp_path / "none").iterdir()) == []
+    plot_curves(stored, tmp_path)
+    for name in ("batches", "codecs"):
+        assert (tmp_path / f"{name}.svg").stat().st_size > 10_000
+        assert f"images/{name}.svg" in format_summary(stored)
+        assert (PUBLISHED.images / f"{name}.svg").exists()
 
 
 @pytest.mark.parametrize("replicated", [False, True])

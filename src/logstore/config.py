@@ -106,15 +106,16 @@ def check_flag(config: object, setting: str) -> None:
         raise InvalidConfigError(f"{setting} is {shown(value)}; it must be True or False")
 
 
-def _check_names(cls: type[Any], settings: Iterable[str]) -> None:
-    """
+def _check_names(cls: type[Any], settings: Iterable[str], arguments: Iterable[str] = ()) -> None:
+    """``arguments``: other names that a caller may mean.
+
     Raises:
         InvalidConfigError: there is no setting of that name; suggests the one that is probably meant.
     """
     known = {field.name for field in fields(cls)}
     for name in settings:
         if name not in known:
-            hint = did_you_mean(name.replace(".", "_"), known)
+            hint = did_you_mean(name.replace(".", "_"), known.union(arguments))
             raise InvalidConfigError(f"unknown setting {name!r}{hint}")
 
 
@@ -472,17 +473,26 @@ def check_store_config(config: StoreConfig | None) -> StoreConfig | None:
 ConfigT = TypeVar("ConfigT")
 
 
-def choose_settings(cls: type[ConfigT], config: ConfigT | None, settings: Mapping[str, Any]) -> ConfigT:
-    """A whole configuration, with single settings changed.
+def choose_settings(
+    cls: type[ConfigT],
+    config: ConfigT | None,
+    settings: Mapping[str, Any],
+    *,
+    arguments: Iterable[str] = (),
+) -> ConfigT:
+    """A whole configuration, with single settings changed. ``arguments``: what the caller of the caller can
+    name besides settings.
 
     Raises:
         InvalidConfigError: ``config`` is something else, a name is unknown, or a value is bad.
     """
+    _check_names(cls, settings, arguments)
     if config is None:
         return cls(**settings)
     if not isinstance(config, cls):
-        raise InvalidConfigError(f"config is a {type(config).__name__}; it must be a {cls.__name__}")
-    _check_names(cls, settings)
+        raise InvalidConfigError(
+            f"config is a {type(config).__name__}; it must be a {cls.__name__}, or give settings by name"
+        )
     return replace(config, **settings)  # type: ignore[type-var]
 
 

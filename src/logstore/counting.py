@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from logstore.arguments import shown
+from logstore.errors import UsageError
+
 SECONDS: Final[tuple[float, ...]] = (
     *(0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005),
     *(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
@@ -44,7 +47,13 @@ class HistogramValue:
 
     def quantile(self, share: float) -> float:
         """A bound that ``share`` of the values do not exceed: with 0.99, 99 % of them are no larger. It is
-        the upper bound of a bucket: infinite if that is the last one; 0 without values."""
+        the upper bound of a bucket: infinite if that is the last one; 0 without values.
+
+        Raises:
+            UsageError: ``share`` is not a number from 0 to 1.
+        """
+        if type(share) not in (int, float) or not 0 <= share <= 1:
+            raise UsageError(f"share is {shown(share)}; it must be a number from 0 to 1, such as 0.99")
         wanted, seen = share * self.count, 0
         for number, count in enumerate(self.counts):
             seen += count

@@ -148,6 +148,10 @@ class CorruptionError(LogstoreError):
     it with ``position`` relative to their buffer; the reader of the file adds the rest with :meth:`located`.
     """
 
+    partition: tuple[str, int] | None = None
+    """Set by a consumer: the topic and partition. ``consumer.seek(error.partition, error.last_offset + 1)``
+    passes the damage, if ``last_offset`` is known."""
+
     def __init__(
         self,
         reason: str,

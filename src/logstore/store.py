@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import UUID
 
 from logstore.arguments import check_callable, check_callback, check_flag, check_least, plain_text, shown
@@ -70,6 +70,18 @@ if TYPE_CHECKING:
 
 _DELIVERY_SECONDS = 10
 """How long a store that is closed waits for its producers."""
+
+_PRODUCER_ARGUMENTS: Final = ("partitioner", "key_serializer", "value_serializer", "interceptors")
+_CONSUMER_ARGUMENTS: Final = (
+    "group",
+    "partitions",
+    "isolation",
+    "assignors",
+    "key_deserializer",
+    "value_deserializer",
+    "interceptors",
+)
+"""What an unknown setting is compared with, besides settings."""
 
 
 def open_store(
@@ -144,6 +156,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         self._broker: LocalBroker | None = None
         self._client_counts: ClientCounts | None = None
         self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
+        self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
         self._broker_lock = threading.Lock()
         """Guards its making."""
         if isinstance(directory, LogDirectory):
@@ -353,7 +366,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         scheduler = directory.context.scheduler
         producer = Producer(
             self._open_broker(directory),
-            config=choose_settings(ProducerConfig, config, settings),
+            config=choose_settings(ProducerConfig, config, settings, arguments=_PRODUCER_ARGUMENTS),
             clock=directory.context.clock,
             run_background=scheduler.run_due if scheduler.has_no_threads else None,
             partitioner=partitioner,
@@ -419,7 +432,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             partitions=partitions,
             group=group,
             isolation=isolation,
-            config=choose_settings(ConsumerConfig, config, settings),
+            config=choose_settings(ConsumerConfig, config, settings, arguments=_CONSUMER_ARGUMENTS),
             clock=directory.context.clock,
             assignors=assignors,
             on_assigned=on_assigned,
@@ -430,6 +443,8 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             interceptors=interceptors,
         )
         self._counted_clients().keep_consumer(consumer, group, consumer.counts)
+        with self._broker_lock:
+            self._consumers.add(consumer)
         return consumer
 
     def transform(
@@ -852,12 +867,14 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             StorageError: something could not be made durable.
         """
         with self._broker_lock:
-            producers = list(self._producers)
+            producers, consumers = list(self._producers), list(self._consumers)
         for producer in producers:
             try:
                 producer.close(_DELIVERY_SECONDS)
             except LogstoreError as error:
                 warn("a producer was closed with its store: %s", error)
+        for consumer in consumers:
+            consumer.note_closed_store()
         if self._broker is not None:
             self._broker.close()
         self._directory.close()

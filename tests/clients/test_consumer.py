@@ -148,6 +148,19 @@ class TestReading:
         assert consumer.position(T0) == 4
         assert values(consumer.poll(timeout=0)) == [b"%d" % number for number in range(4, 10)]
 
+    def test_a_poll_inside_an_iteration_does_not_pass_what_is_not_used_yet(self, rig):
+        """An empty fetch moved the position behind the whole poll, and a commit took it from there."""
+        fill(rig, 5)
+        consumer = consumer_of(rig, partitions=[T0], group="g")
+        found = []
+        for record in consumer.drain():
+            found.append(record.offset)
+            assert consumer.poll(timeout=0) == []
+            assert consumer.position(T0) == record.offset + 1
+            consumer.commit()
+            assert consumer.committed()[T0].offset == record.offset + 1
+        assert found == [0, 1, 2, 3, 4]
+
     def test_a_seek_inside_an_iteration_counts(self, rig):
         fill(rig, 5)
         consumer = consumer_of(rig, partitions=[T0])
@@ -255,7 +268,9 @@ class TestPositions:
             each.seek(T0, 2)
         log.delete_before(5)
         assert consumer.poll(timeout=0)[0].offset == 5
-        with pytest.raises(OffsetOutOfRangeError, match="t-0 at offset 2"):
+        with pytest.raises(
+            OffsetOutOfRangeError, match="t-0: offset 2 is outside of the log, which holds 5 to 10"
+        ):
             strict.poll(timeout=0)
 
     def test_partitions_that_it_does_not_read(self, rig):
@@ -362,10 +377,11 @@ class TestErrors:
             except CorruptionError as error:
                 errors.append(error)
         assert sorted(values(found)) == [b"0", b"a"]
-        assert errors[0].base_offset == 1
+        assert (errors[0].partition, errors[0].base_offset, errors[0].last_offset) == (T0, 1, 1)
         assert "t-0 at offset 1" in str(errors[0])
+        assert "seek() to offset 2 passes it" in str(errors[0])
         assert consumer.position(T0) == 1
-        consumer.seek(T0, 2)
+        consumer.seek(errors[0].partition, errors[0].last_offset + 1)
         assert values(consumer.poll(timeout=0)) == [b"c"]
 
     def test_topics_that_are_not_there(self, rig):

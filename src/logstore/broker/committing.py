@@ -34,7 +34,25 @@ def offset_commit(
         except LogstoreError as error:
             code = code_of(error)
             return OffsetCommitResult({**errors, **dict.fromkeys(good, code)}, str(error))
-    return OffsetCommitResult(errors)
+    return OffsetCommitResult(errors, _why(directory, committed, request, errors))
+
+
+def _why(
+    directory: LogDirectory,
+    committed: CommittedOffsets,
+    request: OffsetCommitRequest,
+    errors: dict[TopicPartition, ErrorCode],
+) -> str | None:
+    """The first error in words."""
+    wrong = next((each for each, code in errors.items() if code is not ErrorCode.NONE), None)
+    if wrong is None:
+        return None
+    try:
+        committed.check_metadata(wrong, request.offsets[wrong].metadata)
+        count = directory.topic(wrong.topic).partition_count
+    except LogstoreError as error:
+        return str(error)
+    return f"topic {wrong.topic!r} has {count} partitions, from 0 on"
 
 
 def _identity(producer: TransactionalProducer | None) -> ProducerIdentity | None:

@@ -12,15 +12,16 @@ from logstore.broker.failures import code_of
 from logstore.broker.pending import Answered, Pending, Wake, call_wake
 from logstore.broker.requests import (
     NO_EPOCH,
+    NO_OFFSET,
     AbortedProducer,
     FetchedPartition,
     FetchPartition,
     FetchRequest,
     FetchResult,
 )
-from logstore.errors import LogstoreError
+from logstore.errors import CorruptionError, LogstoreError, OffsetOutOfRangeError
 from logstore.logdir.directory import LogDirectory
-from logstore.model import Isolation
+from logstore.model import Isolation, TopicPartition
 from logstore.partition.log import Log
 from logstore.partition.reading.records import Fetched
 from logstore.partition.writing.waits import Wait
@@ -63,7 +64,7 @@ def _read(directory: LogDirectory, request: FetchRequest) -> _Read:
             )
             is_cut_short = fetched.data and fetched.next_offset < _limit(log, request.isolation, fetched)
         except LogstoreError as error:
-            found.append(FetchedPartition(wanted.partition, code_of(error), message=str(error)))
+            found.append(_refusal(wanted.partition, error))
             is_enough = True
             continue
         found.append(_answer(wanted, fetched))
@@ -71,6 +72,18 @@ def _read(directory: LogDirectory, request: FetchRequest) -> _Read:
         left_bytes = max(left_bytes - len(fetched.data), 0)
         is_enough = is_enough or bool(is_cut_short)
     return _Read(FetchResult(tuple(found)), is_enough or size_bytes >= request.min_bytes)
+
+
+def _refusal(partition: TopicPartition, error: LogstoreError) -> FetchedPartition:
+    """What an error says in words, and in numbers that tell a consumer where it may go on."""
+    refusal = FetchedPartition(partition, code_of(error), message=str(error))
+    if isinstance(error, CorruptionError) and error.last_offset is not None:
+        where = CorruptionError(error.reason, path=error.path, position=error.position)
+        return refusal._replace(message=str(where), next_offset=error.last_offset + 1)
+    if isinstance(error, OffsetOutOfRangeError) and error.log_end_offset is not None:
+        start_offset = NO_OFFSET if error.log_start_offset is None else error.log_start_offset
+        return refusal._replace(log_start_offset=start_offset, high_watermark=error.log_end_offset)
+    return refusal
 
 
 def _limit(log: Log, isolation: Isolation, fetched: Fetched) -> int:

@@ -110,8 +110,9 @@ class FetchedPartition(NamedTuple):
     aborted: tuple[AbortedProducer, ...] = ()
     """With :attr:`.Isolation.COMMITTED`: what the reader leaves out."""
     next_offset: int = NO_OFFSET
-    """Where to go on: behind ``data``, and behind a gap that compaction left. The protocol has no such field;
-    what comes through it goes on behind the last batch."""
+    """Where to go on: behind ``data``, and behind a gap that compaction left; after damage, behind what is
+    damaged, if that is known. The protocol has no such field; what comes through it goes on behind the last
+    batch."""
     message: str | None = None
 
 

@@ -69,15 +69,37 @@ class PartitionQueue:
 class TopicQueues:
     """The partitions of a topic, and the one that records without a key go to."""
 
-    __slots__ = ("_batch_size", "_sticky_bytes", "_sticky_number", "partitions", "sticky")
+    __slots__ = (
+        "_batch_size",
+        "_sticky_bytes",
+        "_sticky_number",
+        "config",
+        "look_ms",
+        "partitions",
+        "sticky",
+    )
 
-    def __init__(self, partitions: list[PartitionQueue | None], batch_size: int) -> None:
+    def __init__(
+        self, partitions: list[PartitionQueue | None], config: TopicConfig, batch_size: int, look_ms: int
+    ) -> None:
         self.partitions = partitions
         """By number; None for those that no broker has."""
+        self.config = config
+        """The topic's settings, as far as they are rules for records."""
+        self.look_ms = look_ms
+        """When to ask the broker again, by the monotonic clock."""
         self._batch_size = batch_size
         self._sticky_bytes = 0
         self._sticky_number = -1
         self.sticky: PartitionQueue = self._next_sticky()
+
+    def is_like(self, held: list[bool], config: TopicConfig) -> bool:
+        """Whether the topic has these partitions and settings."""
+        return [each is not None for each in self.partitions] == held and self.config == config
+
+    def at(self, number: int) -> PartitionQueue | None:
+        """The partition of that number; None if no broker has it."""
+        return self.partitions[number] if 0 <= number < len(self.partitions) else None
 
     def note_bytes(self, queue: PartitionQueue, size_bytes: int) -> None:
         """A batch of so many bytes was closed. After a whole batch's worth, records without a key go to the
@@ -117,6 +139,8 @@ class Accumulator:
         self._is_short = False
         """Whether somebody waits for memory: then nothing lingers."""
         self.topics: dict[str, TopicQueues] = {}
+        self.queues: dict[TopicPartition, PartitionQueue] = {}
+        """Of all topics, those among them that have lost partitions since."""
         self.ready: deque[PartitionQueue] = deque()
         """Partitions with closed batches."""
         self.undelivered_count = 0
@@ -125,21 +149,38 @@ class Accumulator:
     # Topics
 
     def add_topic(self, name: str, held: list[bool], config: TopicConfig) -> TopicQueues:
-        """A topic whose partitions are ``held`` by a broker, or not, by their numbers."""
-        encoder = _encoder_for(config, self._config)
+        """A topic whose partitions are ``held`` by a broker, or not, by their numbers: a new one, or one that
+        may have changed since it was added. Batches that are under way keep their place."""
+        look_ms = self._clock.monotonic_ms() + self._config.metadata_max_age_ms
         with self.lock:
             known = self.topics.get(name)
-            old = known.partitions if known is not None else []
-            partitions: list[PartitionQueue | None] = []
-            for number, is_held in enumerate(held):
-                queue = old[number] if number < len(old) else None
-                if queue is None and is_held:
-                    queue = PartitionQueue(TopicPartition(name, number), encoder)
-                elif queue is not None:
-                    queue.encoder = encoder
-                partitions.append(queue)
-            self.topics[name] = topic = TopicQueues(partitions, self._config.batch_size)
+            if known is not None and known.is_like(held, config):
+                known.look_ms = look_ms
+                return known
+            encoder = _encoder_for(config, self._config)
+            partitions = [
+                self._queue_locked(TopicPartition(name, number), encoder) if is_held else None
+                for number, is_held in enumerate(held)
+            ]
+            topic = TopicQueues(partitions, config, self._config.batch_size, look_ms)
+            self.topics[name] = topic
             return topic
+
+    def _queue_locked(self, partition: TopicPartition, encoder: RowEncoder) -> PartitionQueue:
+        queue = self.queues.get(partition)
+        if queue is None:
+            queue = self.queues[partition] = PartitionQueue(partition, encoder)
+        queue.encoder = encoder
+        return queue
+
+    def undelivered(self) -> list[OutgoingBatch]:
+        """The batches that are not delivered yet; of a partition, the oldest first."""
+        with self.lock:
+            return [
+                batch
+                for queue in self.queues.values()
+                for batch in (*queue.in_flight, *queue.closed, *([queue.open] if queue.open else ()))
+            ]
 
     # Records
 
@@ -155,7 +196,7 @@ class Accumulator:
             ClosedError: the producer is closed.
         """
         now_ms = self._now_ms()
-        value, key, headers = check_payload("value", value), check_payload("key", key), check_headers(headers)
+        value, key, headers = check_field("value", value), check_field("key", key), check_headers(headers)
         stamp_ms = now_ms
         config = queue.encoder.config
         if timestamp_ms is not None:
@@ -310,6 +351,15 @@ class Accumulator:
             for batch, queue in self._opened:
                 if queue.open is batch:
                     batch.rows.close_gate()
+
+
+def check_field(name: str, payload: Any) -> bytes | None:
+    """A key or value as bytes.
+
+    Raises:
+        InvalidRecordError: it is neither bytes-like nor None.
+    """
+    return check_payload(name, payload, serializing='store.producer({name}_serializer="{kind}")')
 
 
 def _encoder_for(topic: TopicConfig, config: ProducerConfig) -> RowEncoder:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from logstore.arguments import shown
 from logstore.broker.broker import Broker
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import RETRIABLE, error_of
@@ -20,7 +21,7 @@ from logstore.clients.settings import ConsumerConfig
 from logstore.clock import Clock
 from logstore.errors import RetriableError, UsageError
 from logstore.model import Isolation, OffsetAndMetadata, Record, TopicPartition
-from logstore.partition.arguments import check_offset
+from logstore.partition.arguments import check_epoch, check_offset
 from logstore.serializing import SerializedRecord
 
 _NO_MEMBER: Final = frozenset(
@@ -86,8 +87,12 @@ class Commits:
             values = {partition_of(offsets): offsets.offset + 1}
         elif offsets is None:
             values = {each.partition: each.offset for each in self._positions if each.offset != NO_POSITION}
+        elif isinstance(offsets, Mapping):
+            values = offsets
         else:
-            values = dict(offsets)
+            raise UsageError(
+                f"offsets is {shown(offsets)}; give a record, or a mapping such as {{('orders', 0): 17}}"
+            )
         wanted = {self._positions.of(each).partition: as_offset(value) for each, value in values.items()}
         return self._as_member(OffsetCommitRequest(self._group, wanted))
 
@@ -183,9 +188,13 @@ def as_offset(value: Any) -> OffsetAndMetadata:
     """An offset to commit, with or without metadata.
 
     Raises:
-        UsageError: it is no offset.
+        UsageError: it is no offset, or its metadata is no text.
+        OffsetOutOfRangeError: it is below 0.
     """
-    if isinstance(value, OffsetAndMetadata):
-        return value
-    check_offset(value, "offset")
-    return OffsetAndMetadata(value)
+    if not isinstance(value, OffsetAndMetadata):
+        return OffsetAndMetadata(check_offset(value, "offset"))
+    check_offset(value.offset, "offset")
+    if not isinstance(value.metadata, str):
+        raise UsageError(f"metadata is {shown(value.metadata)}; it must be text")
+    check_epoch(value.leader_epoch)
+    return value

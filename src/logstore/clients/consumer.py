@@ -29,9 +29,9 @@ from logstore.clients.polling import LONG_MS, Polling
 from logstore.clients.positions import NO_POSITION, Position, Positions, partition_of
 from logstore.clients.seeking import Seeking
 from logstore.clients.settings import ConsumerConfig
+from logstore.clients.usable import Usable
 from logstore.clock import Clock, SystemClock
-from logstore.errors import RetriableError, UsageError
-from logstore.files import ForkFlag
+from logstore.errors import InvalidConfigError, RetriableError, UsageError
 from logstore.model import BoundToProcess, Isolation, Moment, OffsetAndMetadata, Record, TopicPartition
 from logstore.partition.arguments import check_isolation, check_offset, check_timeout
 from logstore.serializing import DecoderChoice, SerializedRecord
@@ -49,7 +49,8 @@ _UNSTABLE_MS = 20
 class Consumer(BoundToProcess):
     """Reads records. Made by :meth:`.Store.consumer`. Use it in a ``with`` statement, or call :meth:`close`.
 
-    For one thread at a time; :meth:`wakeup` may be called from any.
+    For one thread at a time: while one polls, calls of another raise ``UsageError``. :meth:`wakeup` and
+    :meth:`close` may be called from any.
     """
 
     def __init__(
@@ -84,12 +85,16 @@ class Consumer(BoundToProcess):
         self.isolation = isolation
         """How far it sees."""
         self.group = None if group is None else check_group(group)
+        if self.group is None and self.config.enable_auto_commit:
+            raise InvalidConfigError(
+                "enable_auto_commit is True, and there is no group to commit for; group='billing' names one"
+            )
         """The group that its offsets are committed for."""
         self._broker = broker
         self._clock = clock or SystemClock()
         self._may_wait = isinstance(self._clock, SystemClock)
         """With a clock set by hand nothing would come while this thread waits."""
-        self._fork_flag = ForkFlag.watch()
+        self._usable = Usable()
         self._positions = Positions()
         self.counts = ConsumerCounts(self._positions)
         self._topics = _names(topics)
@@ -103,7 +108,6 @@ class Consumer(BoundToProcess):
         self._woken = threading.Event()
         self._wake: Wake | None = None
         self._is_woken_up = False
-        self._is_closed = False
         assigned = check_partitions(partitions)
         if assigned and self._topics:
             raise UsageError("a consumer has topics or partitions, not both")
@@ -233,7 +237,9 @@ class Consumer(BoundToProcess):
             InvalidRecordError: a deserializer refuses a record; names it. The records before it were given by
                 the poll before. The position stays, as with damage.
             RetriableError: :meth:`wakeup` was called.
-            ClosedError, ForkedError: the consumer cannot be used.
+            UsageError: there is nothing to read, or another thread polls.
+            ClosedError, ForkedError: the consumer cannot be used; it or its store was closed, also while this
+                call waits.
             Exception: what an interceptor raises. The records come again.
         """
         return self._wait_for(self.begin_poll(timeout, max_records=max_records))
@@ -249,6 +255,7 @@ class Consumer(BoundToProcess):
         committed offsets) a broker in this process answers at once; the calling thread waits for any other.
         """
         self._check_usable()
+        self._check_has_partitions()
         self.counts.poll_count += 1
         most = self.config.max_poll_records if max_records is None else max_records
         if type(most) is not int or most < 1:
@@ -316,11 +323,14 @@ class Consumer(BoundToProcess):
         pending = joins or self._fetches.waits_for
         if pending is not None:
             pending.on_wake(wake or _wake_nobody)
-        if self._is_woken_up:
+        if self._is_woken_up or self._usable.is_over:
             call_wake(wake)
 
     def _wait_for(self, polling: Polling[T]) -> T:
         """Wait in this thread."""
+        return self._usable.alone(lambda: self._wait_alone_for(polling))
+
+    def _wait_alone_for(self, polling: Polling[T]) -> T:
         while (found := polling.poll()) is None:
             self._woken.clear()
             polling.on_wake(self._woken.set)
@@ -348,6 +358,7 @@ class Consumer(BoundToProcess):
     def drain(self) -> Iterator[Any]:
         """Every record from here to the ends that the partitions have now, as the isolation shows them."""
         self._check_usable()
+        self._check_has_partitions()
         joining = self._polling(
             lambda _: self._take_part() or None, lambda: False, self.config.request_timeout_ms / 1000
         )
@@ -530,25 +541,36 @@ class Consumer(BoundToProcess):
         Raises:
             UsageError: the consumer has no group.
         """
+        self._check_usable()
         names = self.assignment if partitions is None else tuple(check_partitions(partitions))
         return self._commits.committed(names)
 
     # The end
 
     def close(self) -> None:
-        """Commit, if that is automatic, leave the group, and stop. You may call it again."""
-        if self._is_closed:
+        """Commit, if that is automatic, leave the group, and stop. A poll that waits in another thread ends
+        with ``ClosedError``. You may call it again."""
+        if self._usable.is_closed:
             return
+        self._usable.close(self._wake_poll)
         try:
             self._commits.commit_changed(self._positions.partitions)
         finally:
             self._stop()
 
+    def note_closed_store(self) -> None:
+        """Its store is closed: from now on calls raise ``ClosedError``, and so does a poll that waits. From
+        any thread."""
+        self._usable.is_store_closed = True
+        self._wake_poll()
+
+    def _wake_poll(self) -> None:
+        call_wake(self._wake)
+
     def _stop(self) -> None:
-        self._is_closed = True
         self.counts.positions = None
         self._fetches.drop()
-        if self._membership is not None:
+        if self._membership is not None and not self._usable.is_forked:
             self._membership.leave()
 
     def __enter__(self) -> Self:
@@ -558,13 +580,25 @@ class Consumer(BoundToProcess):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None:
-            if not self._is_closed:
+            if not self._usable.is_closed:
+                self._usable.close(self._wake_poll)
                 self._stop()  # what was being worked on when the error came is not committed
             return
         self.close()
 
     def _check_usable(self) -> None:
-        self._fork_flag.check_usable("the consumer", is_closed=self._is_closed)
+        self._usable.check()
+
+    def _check_has_partitions(self) -> None:
+        """
+        Raises:
+            UsageError: nothing would ever come.
+        """
+        if not self._topics and not len(self._positions):
+            raise UsageError(
+                "the consumer has no topics and no partitions to read: store.consumer('orders'), or "
+                "assign([('orders', 0)])"
+            )
 
     def __repr__(self) -> str:
         of = "" if self.group is None else f" of group {self.group!r}"
@@ -585,5 +619,7 @@ def _names(topics: Iterable[str]) -> tuple[str, ...]:
     names = tuple(plain_text(each) for each in topics)
     for name in names:
         if type(name) is not str:
-            raise UsageError(f"{shown(name)} is no name of a topic")
+            raise UsageError(
+                f"{shown(name)} is no name of a topic; give names, one after the other: 'orders', 'bills'"
+            )
     return tuple(dict.fromkeys(names))

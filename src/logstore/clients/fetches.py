@@ -11,12 +11,12 @@ from logstore.broker.broker import Broker
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import error_of
 from logstore.broker.pending import Pending
-from logstore.broker.requests import FetchedPartition, FetchPartition, FetchRequest, FetchResult
+from logstore.broker.requests import NO_OFFSET, FetchedPartition, FetchPartition, FetchRequest, FetchResult
 from logstore.clients.counts import ConsumerCounts
 from logstore.clients.positions import NO_POSITION, Position, Positions
 from logstore.clients.seeking import Seeking
 from logstore.clients.settings import ConsumerConfig
-from logstore.errors import CorruptionError, LogstoreError
+from logstore.errors import CorruptionError, LogstoreError, OffsetOutOfRangeError
 from logstore.model import Isolation
 
 
@@ -106,14 +106,29 @@ class Fetches:
             position.seek(NO_POSITION)
             self._seeking.reset([position])
             return True
-        message = fetched.message or fetched.error.name
-        error = error_of(fetched.error, f"{position.partition} at offset {position.fetch_offset}: {message}")
-        if isinstance(error, CorruptionError):
-            error.base_offset = position.fetch_offset
-        raise error
+        raise _error_at(position, fetched)
 
     def drop(self) -> None:
         """Want no answer any more: what is to be fetched has changed."""
         if self._under_way is not None:
             self._under_way[0].cancel()
             self._under_way = None
+
+
+def _error_at(position: Position, fetched: FetchedPartition) -> LogstoreError:
+    """Why a partition cannot be fetched where the consumer is, and how to go on."""
+    offset, message = position.fetch_offset, fetched.message or fetched.error.name
+    if fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+        has = fetched.high_watermark != NO_OFFSET
+        holds = f", which holds {fetched.log_start_offset} to {fetched.high_watermark}," if has else ""
+        return OffsetOutOfRangeError(
+            f"{position.partition}: offset {offset} is outside of the log{holds} and auto_offset_reset is "
+            "'none'; seek(), seek_to_beginning() or seek_to_end() goes on"
+        )
+    error = error_of(fetched.error, f"{position.partition} at offset {offset}: {message}")
+    if isinstance(error, CorruptionError):
+        error.partition, error.base_offset = position.partition, offset
+        if fetched.next_offset != NO_OFFSET:
+            error.last_offset = fetched.next_offset - 1
+            error.reason += f"; seek() to offset {fetched.next_offset} passes it"
+    return error

@@ -17,6 +17,7 @@ from logstore.serializing import (
     BYTES,
     DecoderChoice,
     EncoderChoice,
+    SerializedRecord,
     Serializer,
     check_one_way,
     decode_record,
@@ -123,16 +124,20 @@ class Arrival:
         """The records to give.
 
         Raises:
-            UsageError: an interceptor returns no list. What it raises itself is raised, too.
+            UsageError: an interceptor returns no list of records. What it raises itself is raised, too.
         """
         for interceptor in self._interceptors:
             records = interceptor(records)
-            if not isinstance(records, list):
+            if not isinstance(records, list) or not all(map(_is_record, records)):
                 raise UsageError(
                     f"the interceptor {_name_of(interceptor)} returned {shown(records)}; it must return the "
                     "list of records to give"
                 )
         return records
+
+
+def _is_record(value: object) -> bool:
+    return isinstance(value, Record | SerializedRecord)
 
 
 _SEEK = "seek() to the next offset passes it"

@@ -9,12 +9,14 @@ import threading
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from logstore.arguments import check_callable
 from logstore.errors import LogstoreError, RetriableError
 from logstore.format.batch import decode_batch, reseal_batch
 from logstore.format.gathered import RowRules
 from logstore.format.header import TRANSACTIONAL_BIT, BatchHeader, decode_header
 from logstore.format.loops import GatheredRows
 from logstore.model import ProducerIdentity, TopicPartition
+from logstore.partition.arguments import check_timeout
 from logstore.warning import warn
 
 OnDelivery = Callable[["Delivered | None", "LogstoreError | None"], object]
@@ -53,6 +55,7 @@ class OutgoingBatch:
         "number",
         "partition",
         "producer",
+        "refusal",
         "rows",
         "size_bytes",
         "was_reported",
@@ -75,6 +78,8 @@ class OutgoingBatch:
         self.producer: ProducerIdentity | None = None
         """With which it was stamped."""
         self.attempts = 0
+        self.refusal: str | None = None
+        """Why the last attempt failed."""
         self.is_done = False
         self.was_reported = False
         """Whether a caller was told of the error."""
@@ -196,9 +201,10 @@ class Sent:
 
         Raises:
             RetriableError: the time is over; the record is still on its way.
+            UsageError: ``timeout`` is no number of seconds, 0 or above.
             LogstoreError: it was not delivered.
         """
-        if not self._batch.wait(timeout):
+        if not self._batch.wait(None if timeout is None else check_timeout(timeout)):
             raise RetriableError(
                 f"a record for {self._batch.partition} is not delivered after {timeout:g} s; it is tried on"
             )
@@ -211,7 +217,12 @@ class Sent:
 
     def add_callback(self, callback: OnDelivery) -> None:
         """Call ``callback(delivered, error)`` when the record is delivered or has failed: one of the two is
-        None. It runs in the thread that learns of it, or in this one, and must be short."""
+        None. It runs in the thread that learns of it, or in this one, and must be short.
+
+        Raises:
+            UsageError: it is no function.
+        """
+        check_callable(callback, "callback")
         self._batch.call_when_done(self._number, callback)
 
     def __repr__(self) -> str:

@@ -59,7 +59,7 @@ class Position:
         has_moved = fetched.next_offset > self.fetch_offset
         if fetched.data:
             self._received = ReceivedRecords(fetched, self.fetch_offset)
-        elif not self._rest:
+        elif self.offset == self.fetch_offset:  # all was given out, and used
             self.offset = fetched.next_offset
         self.fetch_offset = fetched.next_offset
         return has_moved
@@ -88,7 +88,8 @@ class Position:
         assert self._received is not None
         try:
             return self._received.next()
-        except CorruptionError:
+        except CorruptionError as error:
+            error.partition = self.partition
             self.seek(self.offset)
             raise
 
@@ -130,7 +131,7 @@ class Positions:
         name = check_partition(partition)
         position = self._all.get(name)
         if position is None:
-            have = ", ".join(map(str, sorted(self._all)[:8])) or "none"
+            have = ", ".join(map(str, sorted(self._all)[:8])) or "none (poll() joins its group and gets some)"
             raise UsageError(f"the consumer does not read {name}; it reads {have}")
         return position
 

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Self
 
-from logstore.arguments import check_callable, plain_text, shown
+from logstore.arguments import check_callable, check_callback, plain_text, shown
 from logstore.broker.broker import Broker
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import error_of
 from logstore.broker.pending import wait_for
 from logstore.broker.requests import DescribeConfigsRequest, MetadataRequest
-from logstore.clients.accumulator import Accumulator, PartitionQueue, TopicQueues
+from logstore.clients.accumulator import Accumulator, PartitionQueue, TopicQueues, check_field
 from logstore.clients.counts import ProducerCounts
 from logstore.clients.interceptors import Departure, ProducerInterceptor, ProducerRecord
 from logstore.clients.outgoing import OnDelivery, Sent
@@ -29,6 +29,7 @@ from logstore.clients.transaction import Transaction
 from logstore.clock import Clock, SystemClock
 from logstore.config import TopicConfig
 from logstore.errors import (
+    InvalidRecordError,
     LogstoreError,
     RetriableError,
     UnknownPartitionError,
@@ -37,7 +38,7 @@ from logstore.errors import (
 from logstore.files import ForkFlag
 from logstore.format.loops import partition_for_key
 from logstore.model import BoundToProcess, Moment
-from logstore.partition.encoding.rows import check_payload
+from logstore.partition.arguments import check_timeout
 from logstore.serializing import EncoderChoice
 
 Partitioner = Callable[[str, bytes | None, bytes | None, int], int]
@@ -134,6 +135,7 @@ class Producer(BoundToProcess):
 
         Raises:
             UnknownTopicError: there is no such topic or partition.
+            UsageError: an argument is of another type.
             InvalidRecordError, InvalidTimestampError, RecordTooLargeError: the record is refused. Nothing was
                 sent.
             RetriableError: ``buffer_memory`` was used up for ``max_block_ms``.
@@ -147,17 +149,15 @@ class Producer(BoundToProcess):
             topic, value, key, partition, headers, timestamp_ms = self._departure.prepare(given)
         if self._transacting is not None:
             self._transacting.check_mine()
+        if on_delivery is not None:
+            check_callback(on_delivery, "on_delivery")
         queues = self._topics.get(topic)
         if queues is None or self._partitioner is not None or self._is_closed or self._fork_flag.is_forked:
             queues = self._queues_of(topic)
-        if partition is not None:
-            queue = self._queue_at(topic, queues, partition)
-        elif self._partitioner is not None:
-            queue = self._queue_at(topic, queues, self._choose(topic, key, value, len(queues.partitions)))
-        elif key is None:
-            queue = queues.sticky
+        if partition is None and self._partitioner is None:
+            queue = queues.sticky if key is None else self._queue_for(topic, queues, key)
         else:
-            queue = self._queue_for(topic, queues, key)
+            queue = self._queue_at(topic, queues, partition, key, value)
         batch = queue.open
         now_ms = self._given_now_ms
         number = (
@@ -166,7 +166,13 @@ class Producer(BoundToProcess):
             else batch.gather(value, key, headers, timestamp_ms, None if now_ms is None else now_ms())
         )
         if batch is None or number is None:
-            batch, number = self._accumulator.add(queue, value, key, headers, timestamp_ms)
+            if self._clock.monotonic_ms() >= queues.look_ms:
+                queue = self._look_again(topic, queues, queue, partition, key, value)
+            try:
+                batch, number = self._accumulator.add(queue, value, key, headers, timestamp_ms)
+            except InvalidRecordError as refused:
+                queue = self._look_again(topic, queues, queue, partition, key, value, refused)
+                batch, number = self._accumulator.add(queue, value, key, headers, timestamp_ms)
             if self._accumulator.ready:
                 self._sender.drive()
         if on_delivery is not None:
@@ -175,29 +181,61 @@ class Producer(BoundToProcess):
 
     def _queue_for(self, topic: str, queues: TopicQueues, key: Any) -> PartitionQueue:
         if type(key) is not bytes:
-            key = check_payload("key", key)
+            key = check_field("key", key)
         number = partition_for_key(key, len(queues.partitions))
-        return queues.partitions[number] or self._queue_at(topic, queues, number)
+        return queues.partitions[number] or self._queue_at(topic, queues, number, key, None)
 
-    def _queue_at(self, topic: str, queues: TopicQueues, number: Any) -> PartitionQueue:
-        """
+    def _queue_at(
+        self, topic: str, queues: TopicQueues, partition: Any, key: Any, value: Any
+    ) -> PartitionQueue:
+        """The partition of that number; if it is None, the one that the partitioner chooses.
+
         Raises:
             UnknownPartitionError: no broker has a partition of that number.
         """
-        if type(number) is int and 0 <= number < len(queues.partitions):
-            queue = queues.partitions[number]
-            if queue is not None:
-                return queue
-        elif type(number) is not int:
+        number = partition
+        if number is None:
+            assert self._partitioner is not None
+            number = self._partitioner(topic, key, value, len(queues.partitions))
+        if type(number) is not int:
             raise UsageError(f"partition is {shown(number)}; it must be a whole number")
-        raise UnknownPartitionError(
-            f"topic {topic!r} has no partition {number} here; it has {len(queues.partitions)}, from 0 on"
-        )
+        queue = queues.at(number)
+        if queue is None:  # it may be new
+            queues = self._ask_for(topic)
+            queue = queues.at(number)
+        if queue is None:
+            raise UnknownPartitionError(
+                f"topic {topic!r} has no partition {number} here; it has {len(queues.partitions)}, from 0 on"
+            )
+        return queue
 
-    def _choose(self, topic: str, key: Any, value: Any, count: int) -> Any:
-        partitioner = self._partitioner
-        assert partitioner is not None
-        return partitioner(topic, key, value, count)
+    def _look_again(
+        self,
+        topic: str,
+        known: TopicQueues,
+        queue: PartitionQueue,
+        partition: Any,
+        key: Any,
+        value: Any,
+        refused: InvalidRecordError | None = None,
+    ) -> PartitionQueue:
+        """Where a record goes by what the topic is like now: it may have other partitions and settings since.
+        ``refused`` is raised if it has not: then the record stays refused.
+
+        Raises:
+            UnknownTopicError: it is gone.
+        """
+        try:
+            queues = self._ask_for(topic)
+        except RetriableError:  # the broker does not answer: go on with what is known
+            queues = known
+        if queues is not known:
+            if partition is None and self._partitioner is None:
+                return queues.sticky if key is None else self._queue_for(topic, queues, key)
+            return self._queue_at(topic, queues, partition, key, value)
+        if refused is not None:
+            raise refused
+        return queue
 
     def _queues_of(self, topic: Any) -> TopicQueues:
         """The partitions of a topic; asks the broker for one that is new.
@@ -304,7 +342,8 @@ class Producer(BoundToProcess):
             LogstoreError: the first error of records that have failed since the last flush, unless
                 ``result()`` or a callback has reported it already.
             RetriableError: the time is over; they are still tried.
-            UsageError: called from a callback, which would wait for itself.
+            UsageError: called from a callback, which would wait for itself; or ``timeout`` is no number of
+                seconds, 0 or above.
         """
         self._fork_flag.check_usable("the producer", is_closed=False)
         if self._sender.is_driven_here:
@@ -315,8 +354,9 @@ class Producer(BoundToProcess):
             raise error
 
     def _flush(self, timeout: float | None) -> None:
+        timeout = None if timeout is None else check_timeout(timeout)
         deadline_ms = None if timeout is None else self._clock.monotonic_ms() + int(timeout * 1000)
-        waiting = self._undelivered()
+        waiting = self._accumulator.undelivered()
         self._sender.flush_count += 1
         try:
             for batch in waiting:
@@ -334,16 +374,6 @@ class Producer(BoundToProcess):
                     )
         finally:
             self._sender.flush_count -= 1
-
-    def _undelivered(self) -> list[Any]:
-        with self._accumulator.lock:
-            return [
-                batch
-                for topic in self._topics.values()
-                for queue in topic.partitions
-                if queue is not None
-                for batch in (*queue.in_flight, *queue.closed, *([queue.open] if queue.open else ()))
-            ]
 
     def close(self, timeout: float | None = None) -> None:
         """Deliver what was sent, and take no more. An open transaction is aborted. You may call it again.

@@ -204,6 +204,7 @@ class Sender:
             self._forget(batch)
         elif self._may_retry(batch, outcome.error, now_ms):
             queue.retry_at_ms = now_ms + self._config.retry_backoff_ms
+            batch.refusal = outcome.message or outcome.error.name
             with self._accumulator.lock:
                 _put_back(queue, batch)
             if outcome.error in _GAPS and not _has_earlier(queue, batch):
@@ -230,6 +231,7 @@ class Sender:
         return RetriableError(
             f"{batch.partition}: records were not delivered within delivery_timeout_ms "
             f"({self._config.delivery_timeout_ms}), after {batch.attempts} attempts"
+            + (f"; the last failed: {batch.refusal}" if batch.refusal else "")
         )
 
     def _fail(self, queue: PartitionQueue, batch: OutgoingBatch, error: LogstoreError) -> None:

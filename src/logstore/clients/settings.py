@@ -21,6 +21,7 @@ _RANGES = (
     ("retries", 0, 2**31 - 1),
     ("retry_backoff_ms", 0, 2**31 - 1),
     ("max_in_flight", 1, 5),
+    ("metadata_max_age_ms", 0, 2**31 - 1),
     ("transaction_timeout_ms", 1, 2**31 - 1),
 )
 _LONGEST_NAME = 32_767
@@ -75,6 +76,10 @@ class ProducerConfig(Checked):
     """How often a batch is sent again, within ``delivery_timeout_ms``."""
     retry_backoff_ms: int = 100
     """How long to wait before that."""
+    metadata_max_age_ms: int = 1_000
+    """How often to look for new partitions and changed settings of a topic that is sent to.
+
+    Kafka: 5 minutes. Here a look costs some microseconds."""
     transactional_id: str | None = None
     """Send in transactions, under this name. It stays the same when the program starts again, and of the
     producers that have it only the last one may send (KIP-98)."""
@@ -180,8 +185,11 @@ class ConsumerConfig(Checked):
         for setting, low, high in _CONSUMER_RANGES:
             check_range(self, setting, low, high)
         check_flag(self, "enable_auto_commit")
-        if self.group_instance_id is not None and type(self.group_instance_id) is not str:
-            raise InvalidConfigError(f"group_instance_id is {shown(self.group_instance_id)}; it must be text")
+        instance = self.group_instance_id
+        if instance is not None and (type(instance) is not str or not instance):
+            raise InvalidConfigError(
+                f"group_instance_id is {shown(instance)}; it must be text, and not empty"
+            )
         reset = self.auto_offset_reset
         if not (isinstance(reset, timedelta) or (isinstance(reset, str) and reset in _RESETS)):
             raise InvalidConfigError(

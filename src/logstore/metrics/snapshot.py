@@ -86,7 +86,8 @@ class Metrics(Mapping[str, Series]):
         labels given, it is that one's value.
 
         Raises:
-            UsageError: there is no such metric or label, or it is a histogram.
+            UsageError: there is no such metric or label, it is a histogram, or a label's value is of another
+                type: partitions are numbers, everything else is text.
         """
         metric = _metric_of(name)
         if metric.kind is Kind.HISTOGRAM:
@@ -98,7 +99,8 @@ class Metrics(Mapping[str, Series]):
         """The sum of a histogram over all series with these labels.
 
         Raises:
-            UsageError: there is no such metric or label, or it is no histogram.
+            UsageError: there is no such metric or label, it is no histogram, or a label's value is of another
+                type.
         """
         metric = _metric_of(name)
         if metric.kind is not Kind.HISTOGRAM:
@@ -110,10 +112,13 @@ class Metrics(Mapping[str, Series]):
         return found
 
     def _chosen(self, metric: Metric, labels: Mapping[str, Any]) -> Iterator[Any]:
-        for label in labels:
+        for label, value in labels.items():
             if label not in metric.labels:
                 have = ", ".join(metric.labels) or "none"
                 raise UsageError(f"{metric.name} has no label {shown(label)}; it has {have}")
+            kind, what = (int, "a number") if label == "partition" else (str, "text")
+            if not isinstance(value, kind):
+                raise UsageError(f"label {label} is {shown(value)}; it must be {what}")
         wanted = [(metric.labels.index(label), value) for label, value in labels.items()]
         for key, value in self._series[metric.name].items():
             if all(key[number] == one for number, one in wanted):

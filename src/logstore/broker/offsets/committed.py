@@ -248,7 +248,7 @@ class CommittedOffsets:
         now_ms = self._context.clock.now_ms()
         rows: list[Row] = []
         for partition, (offset, metadata, leader_epoch) in offsets.items():
-            self._check_metadata(partition, metadata)
+            self.check_metadata(partition, metadata)
             epoch = _NO_EPOCH if leader_epoch is None else leader_epoch
             value = OffsetCommitValue(offset, epoch, metadata, now_ms)
             rows.append((encode_offset_key(group, partition), encode_offset_value(value)))
@@ -260,7 +260,11 @@ class CommittedOffsets:
         """Whether a commit with it would be refused (``OFFSET_METADATA_TOO_LARGE``)."""
         return len(metadata.encode("utf-8", "surrogatepass")) > self._config.offset_metadata_max_bytes
 
-    def _check_metadata(self, partition: TopicPartition, metadata: str) -> None:
+    def check_metadata(self, partition: TopicPartition, metadata: str) -> None:
+        """
+        Raises:
+            UsageError: it is too large.
+        """
         if self.is_metadata_too_large(metadata):
             raise UsageError(
                 f"the metadata for {partition} has {len(metadata)} characters; offset_metadata_max_bytes "

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate
 from operator import add
-from typing import Any, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 from logstore.arguments import milliseconds_of, plain_text, shown
 from logstore.errors import InvalidRecordError, UsageError
@@ -168,12 +168,17 @@ def _whose(name: str, number: int | None) -> str:
     return name if number is None else f"{name} of record {number}"
 
 
-def check_payload(name: str, payload: Any, number: int | None = None) -> bytes | None:
+_OF_TOPICS: Final = 'topic.serialized({name}="{kind}")'
+
+
+def check_payload(
+    name: str, payload: Any, number: int | None = None, *, serializing: str = _OF_TOPICS
+) -> bytes | None:
     """A key, value or header value as bytes; other buffers are copied.
 
     Raises:
-        InvalidRecordError: it is neither bytes-like nor None; the message says whose. ``number`` is the
-            record's.
+        InvalidRecordError: it is neither bytes-like nor None; the message says whose, and how to serialize
+            all of them: ``serializing``, with the name and the kind filled in. ``number`` is the record's.
     """
     if payload is None or type(payload) is bytes:
         return payload
@@ -181,18 +186,19 @@ def check_payload(name: str, payload: Any, number: int | None = None) -> bytes |
         return copied(payload, _whose(name, number))
     raise InvalidRecordError(
         f"{_whose(name, number)} is a {type(payload).__name__}; it must be bytes or None"
-        + _how_to_make_bytes(name, payload)
+        + _how_to_make_bytes(name, payload, serializing)
     )
 
 
-def _how_to_make_bytes(name: str, payload: Any) -> str:
+def _how_to_make_bytes(name: str, payload: Any, serializing: str = _OF_TOPICS) -> str:
     """The hint in a message about a key or value for which there is a serializer."""
     if name not in ("key", "value"):
         return "; .encode() makes bytes of it" if isinstance(payload, str) else ""
     if isinstance(payload, str):
-        return f'; .encode() makes bytes of it, or topic.serialized({name}="text") of every {name}'
+        how = serializing.format(name=name, kind="text")
+        return f"; .encode() makes bytes of it, or {how} of every {name}"
     if isinstance(payload, int | float | list | dict):
-        return f'; topic.serialized({name}="json") stores every {name} as JSON'
+        return f"; {serializing.format(name=name, kind='json')} stores every {name} as JSON"
     return ""
 
 

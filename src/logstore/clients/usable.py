@@ -1,0 +1,92 @@
+"""Who may use a consumer now: one thread at a time, in the process that made it, until it or its store is
+closed. Knows nothing of what a consumer does.
+
+Lock: ``_taking`` is held by the thread that polls. Only the end of a consumer waits for it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from logstore.errors import ClosedError, UsageError
+from logstore.files import ForkFlag
+from logstore.turns import take_if_free
+
+T = TypeVar("T")
+
+_LONGEST_WAIT_SECONDS: Final = 10
+"""How long the end of a consumer waits for a call of another thread, which may be in a callback."""
+
+
+class Usable:
+    """Of one consumer."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+        self.is_store_closed = False
+        self._fork_flag = ForkFlag.watch()
+        self._taking = threading.Lock()
+        self._thread: int | None = None
+        """The thread that polls."""
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process is a child of the one that made the consumer."""
+        return self._fork_flag.is_forked
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no call may wait any longer."""
+        return self.is_closed or self.is_store_closed
+
+    def check(self) -> None:
+        """
+        Raises:
+            ClosedError: the consumer or its store is closed.
+            ForkedError: this process is a child of the one that made it.
+            UsageError: another thread polls.
+        """
+        self._fork_flag.check_usable("the consumer", is_closed=self.is_closed)
+        if self.is_store_closed:
+            raise ClosedError("the consumer's store is closed; open it again, and make another consumer")
+        if self._thread is not None and self._thread != threading.get_ident():
+            raise _other_thread()
+
+    def alone(self, call: Callable[[], T]) -> T:
+        """The result of a call that waits, during which no other thread uses the consumer. A callback of the
+        call may use it.
+
+        Raises:
+            UsageError: another thread is in such a call.
+        """
+        taken: list[bool] = []
+        try:
+            if take_if_free(self._taking.acquire, taken):
+                self._thread = threading.get_ident()
+            elif self._thread != threading.get_ident():
+                raise _other_thread()
+            return call()
+        finally:
+            if taken:
+                self._thread = None
+                taken.clear()
+                self._taking.release()
+
+    def close(self, wake: Callable[[], object]) -> None:
+        """No call may begin any more. ``wake`` ends a poll of another thread; returns when it is over."""
+        self.is_closed = True
+        wake()
+        if self.is_forked:
+            return  # the other thread is the parent's
+        is_elsewhere = self._thread is not None and self._thread != threading.get_ident()
+        if is_elsewhere and self._taking.acquire(timeout=_LONGEST_WAIT_SECONDS):
+            self._taking.release()
+
+
+def _other_thread() -> UsageError:
+    return UsageError(
+        "another thread polls this consumer, which is for one thread at a time; make a consumer for each "
+        "thread: those of one group share the partitions"
+    )
