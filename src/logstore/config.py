@@ -78,6 +78,8 @@ _STORE_RANGES = (
     ("transaction_state_log_num_partitions", 1, 100_000),
     ("transaction_max_timeout_ms", 1, _MAX_INT32),
     ("transactional_id_expiration_ms", 1, _MAX_INT32),
+    ("quota_window_num", 2, 1_000),
+    ("quota_window_size_seconds", 1, 3_600),
 )
 
 
@@ -419,6 +421,14 @@ class StoreConfig(Checked):
     who read committed records."""
     transactional_id_expiration_ms: int = 604_800_000
     """After a week without a transaction, a transactional id is forgotten."""
+
+    # Quotas
+
+    quota_window_num: int = 11
+    """Over how many windows the rates of clients are measured, the current one among them. What the whole
+    ones let through may come at once: ten seconds' worth, with the defaults. docs/quotas.md says more."""
+    quota_window_size_seconds: int = 1
+    """How long each window is. No delay of a ``request_percentage`` is longer."""
 
     def __post_init__(self) -> None:
         for setting, low, high in _STORE_RANGES:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from logstore.clients.interceptors import ConsumerInterceptor, ProducerInterceptor
     from logstore.clients.offsets import Offsets, PartitionName
     from logstore.clients.producer import Partitioner, Producer
+    from logstore.clients.quotas import StoreQuotas
     from logstore.clients.settings import ConsumerConfig, ProducerConfig
     from logstore.clients.transactions import TransactionStatus
     from logstore.clients.transform import Transform, TransformFunction
@@ -335,13 +336,14 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             ClosedError: it is closed.
         """
         from logstore.clients.producer import Producer  # many programs never get here
-        from logstore.clients.settings import ProducerConfig
+        from logstore.clients.settings import ProducerConfig, client_of
 
         directory = self._writable()
         scheduler = directory.context.scheduler
+        chosen = choose_settings(ProducerConfig, config, settings)
         producer = Producer(
-            self._open_broker(directory),
-            config=choose_settings(ProducerConfig, config, settings),
+            self._open_broker(directory).as_client(client_of(chosen)),
+            config=chosen,
             clock=directory.context.clock,
             run_background=scheduler.run_due if scheduler.has_no_threads else None,
             partitioner=partitioner,
@@ -398,16 +400,17 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             ClosedError: it is closed.
         """
         from logstore.clients.consumer import Consumer  # many programs never get here
-        from logstore.clients.settings import ConsumerConfig
+        from logstore.clients.settings import ConsumerConfig, client_of
 
         directory = self._writable()
+        chosen = choose_settings(ConsumerConfig, config, settings)
         consumer = Consumer(
-            self._open_broker(directory),
+            self._open_broker(directory).as_client(client_of(chosen)),
             topics,
             partitions=partitions,
             group=group,
             isolation=isolation,
-            config=choose_settings(ConsumerConfig, config, settings),
+            config=chosen,
             clock=directory.context.clock,
             assignors=assignors,
             on_assigned=on_assigned,
@@ -513,6 +516,25 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         if not isinstance(status, TransactionStatus):
             raise UsageError(f"status is {shown(status)}; it must be one of store.transactions()")
         abort_hanging(directory, self._open_broker(directory), status)
+
+    @property
+    def quotas(self) -> StoreQuotas:
+        """How much producers and consumers may use: bytes and time, by their ``user`` and ``client_id``.
+        ``docs/quotas.md`` says more. A read-only store shows them.
+
+        ::
+
+            store.quotas.set(client_id="import", producer_byte_rate=5_000_000)
+
+        Raises:
+            ClosedError: the store is closed.
+        """
+        from logstore.clients.quotas import StoreQuotas  # few programs get here
+
+        directory = self._directory
+        directory.check_open()
+        broker = self._open_broker(directory) if isinstance(directory, LogDirectory) else None
+        return StoreQuotas(directory, broker)
 
     # Committed offsets
 
