@@ -49,23 +49,24 @@ class ClientView:
         self.client = client
         self.limits = limits
         self.counts = counts
+        self._produce, self._fetch = broker.produce, broker.fetch
 
     def produce(self, request: ProduceRequest) -> Pending[ProduceResult]:
         """Append batches. Their bytes count, also of those that are refused."""
         if not self.limits.are_set:
-            return self.broker.produce(request)
+            return self._produce(request)
         size_bytes = sum([len(each.data) for each in request.partitions])
-        ask = self.broker.produce
+        ask = self._produce
         return Measured(self, "produce", lambda: ask(request), PRODUCER_BYTE_RATE, lambda _: size_bytes)
 
     def fetch(self, request: FetchRequest) -> Pending[FetchResult]:
         """Read batches: no more at once than the windows let through, but at least one."""
         if not self.limits.are_set:
-            return self.broker.fetch(request)
+            return self._fetch(request)
         most = self.limits.most(self.client, CONSUMER_BYTE_RATE)
         if most is not None and most < request.max_bytes:
             request = request._replace(max_bytes=most, min_bytes=min(request.min_bytes, most))
-        ask = self.broker.fetch
+        ask = self._fetch
         return Measured(self, "fetch", lambda: ask(request), CONSUMER_BYTE_RATE, _fetched_bytes)
 
     list_offsets = _measured(Broker.list_offsets)

@@ -11,7 +11,7 @@ import threading
 from typing import Final
 
 from logstore.broker.quotas.precedence import Applied, Client, find_quota
-from logstore.broker.quotas.rate import WindowedRate
+from logstore.broker.quotas.rate import LONGEST_DELAY_MS, WindowedRate
 from logstore.clock import Clock
 from logstore.logdir.quotas import REQUEST_PERCENTAGE, QuotaEntity, Quotas
 
@@ -50,9 +50,8 @@ class Limits:
                 return 0
             now_ms = self._clock.monotonic_ms()
             rate = self._rate_locked(key, applied.measured, now_ms)
-            rate.record(amount, now_ms)
-            delay_ms = rate.delay_ms(applied.value, now_ms)
-        return min(delay_ms, self._window_ms) if key == REQUEST_PERCENTAGE else delay_ms
+            most_ms = self._window_ms if key == REQUEST_PERCENTAGE else LONGEST_DELAY_MS
+            return rate.charge(amount, applied.value, now_ms, most_ms=most_ms)
 
     def most(self, client: Client, key: str) -> int | None:
         """The most that a client may use at once, so that a pause of all windows makes up for it; None if
