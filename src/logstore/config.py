@@ -80,6 +80,8 @@ _STORE_RANGES = (
     ("transactional_id_expiration_ms", 1, _MAX_INT32),
     ("share_coordinator_state_topic_num_partitions", 1, 100_000),
     ("share_coordinator_snapshot_update_records_per_snapshot", 0, 500),
+    ("quota_window_num", 2, 1_000),
+    ("quota_window_size_seconds", 1, 3_600),
 )
 
 
@@ -433,6 +435,14 @@ class StoreConfig(Checked):
     share_coordinator_snapshot_update_records_per_snapshot: int = 500
     """How many changes of a share-partition's state are stored before all of its state is. Fewer make opening
     faster, and more of what is written a repetition."""
+
+    # Quotas
+
+    quota_window_num: int = 11
+    """Over how many windows the rates of clients are measured, the current one among them. What the whole
+    ones let through may come at once: ten seconds' worth, with the defaults. docs/quotas.md says more."""
+    quota_window_size_seconds: int = 1
+    """How long each window is. No delay of a ``request_percentage`` is longer."""
 
     def __post_init__(self) -> None:
         for setting, low, high in _STORE_RANGES:

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from logstore.clients.producer import Partitioner, Producer
     from logstore.clients.queue import Queue
     from logstore.clients.queues import QueueStatus
+    from logstore.clients.quotas import StoreQuotas
     from logstore.clients.settings import ConsumerConfig, ProducerConfig, QueueConfig
     from logstore.clients.transactions import TransactionStatus
     from logstore.clients.transform import Transform, TransformFunction
@@ -360,13 +361,14 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             ClosedError: it is closed.
         """
         from logstore.clients.producer import Producer  # many programs never get here
-        from logstore.clients.settings import ProducerConfig
+        from logstore.clients.settings import ProducerConfig, client_of
 
         directory = self._writable()
         scheduler = directory.context.scheduler
+        chosen = choose_settings(ProducerConfig, config, settings, arguments=_PRODUCER_ARGUMENTS)
         producer = Producer(
-            self._open_broker(directory),
-            config=choose_settings(ProducerConfig, config, settings, arguments=_PRODUCER_ARGUMENTS),
+            self._open_broker(directory).as_client(client_of(chosen)),
+            config=chosen,
             clock=directory.context.clock,
             run_background=scheduler.run_due if scheduler.has_no_threads else None,
             partitioner=partitioner,
@@ -423,16 +425,17 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             ClosedError: it is closed.
         """
         from logstore.clients.consumer import Consumer  # many programs never get here
-        from logstore.clients.settings import ConsumerConfig
+        from logstore.clients.settings import ConsumerConfig, client_of
 
         directory = self._writable()
+        chosen = choose_settings(ConsumerConfig, config, settings, arguments=_CONSUMER_ARGUMENTS)
         consumer = Consumer(
-            self._open_broker(directory),
+            self._open_broker(directory).as_client(client_of(chosen)),
             topics,
             partitions=partitions,
             group=group,
             isolation=isolation,
-            config=choose_settings(ConsumerConfig, config, settings, arguments=_CONSUMER_ARGUMENTS),
+            config=chosen,
             clock=directory.context.clock,
             assignors=assignors,
             on_assigned=on_assigned,
@@ -542,14 +545,15 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             ClosedError: it is closed.
         """
         from logstore.clients.queue import Queue  # many programs never get here
-        from logstore.clients.settings import QueueConfig
+        from logstore.clients.settings import QueueConfig, client_of
 
         directory = self._writable()
+        chosen = choose_settings(QueueConfig, config, settings)
         return Queue(
-            self._open_broker(directory),
+            self._open_broker(directory).as_client(client_of(chosen)),
             topics,
             group,
-            config=choose_settings(QueueConfig, config, settings),
+            config=chosen,
             clock=directory.context.clock,
             key_deserializer=key_deserializer,
             value_deserializer=value_deserializer,
@@ -616,6 +620,25 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         if not isinstance(status, TransactionStatus):
             raise UsageError(f"status is {shown(status)}; it must be one of store.transactions()")
         abort_hanging(directory, self._open_broker(directory), status)
+
+    @property
+    def quotas(self) -> StoreQuotas:
+        """How much producers and consumers may use: bytes and time, by their ``user`` and ``client_id``.
+        ``docs/quotas.md`` says more. A read-only store shows them.
+
+        ::
+
+            store.quotas.set(client_id="import", producer_byte_rate=5_000_000)
+
+        Raises:
+            ClosedError: the store is closed.
+        """
+        from logstore.clients.quotas import StoreQuotas  # few programs get here
+
+        directory = self._directory
+        directory.check_open()
+        broker = self._open_broker(directory) if isinstance(directory, LogDirectory) else None
+        return StoreQuotas(directory, broker)
 
     # Committed offsets
 

@@ -83,6 +83,10 @@ def work(world):
             pass
         consumer.commit()
         world.look()
+    store.quotas.set(client_id="held", producer_byte_rate=1)
+    with store.producer(acks=1, client_id="held") as producer:
+        producer.send("t", b"v", partition=1)
+    store.quotas.remove(client_id="held")
     world.store.flush()
     world.look()
 

@@ -37,6 +37,7 @@ from logstore.partition.state.home import (
     LOCK_NAME,
     LOG_STARTS_NAME,
     META_PROPERTIES_NAME,
+    QUOTAS_NAME,
     RECOVERY_POINTS_NAME,
 )
 from logstore.partition.state.sidecars import EPOCHS_NAME, METADATA_NAME, ROLE_NAME
@@ -51,6 +52,7 @@ _STORE_FILES = frozenset(
         BACKUP_NAME,
         META_PROPERTIES_NAME,
         CATALOGUE_NAME,
+        QUOTAS_NAME,
         CLEAN_MARKER_NAME,
         RECOVERY_POINTS_NAME,
         LOG_STARTS_NAME,

@@ -13,7 +13,7 @@ from logstore.backup.copying import BackupSteps, BackupTask, PartitionCopy
 from logstore.backup.manifest import Manifest, StoredPartition, encode_manifest
 from logstore.backup.place import BackupPlace, identity_of
 from logstore.backup.report import BackedUpPartition, BackupReport, OnBackupProgress
-from logstore.errors import ClosedError, ForkedError, LogstoreError, UnknownTopicError
+from logstore.errors import ClosedError, CorruptionError, ForkedError, LogstoreError, UnknownTopicError
 from logstore.files import are_on_one_disk, copy_file, read_small_file, write_new_file
 from logstore.format.checkpoint import encode_offset_checkpoint
 from logstore.format.metadata import encode_base64_uuid, encode_clean_shutdown, encode_meta_properties
@@ -21,6 +21,7 @@ from logstore.format.names import partition_directory_name
 from logstore.logdir.catalogue import TopicEntry, encode_catalogue
 from logstore.logdir.directory import LogDirectory
 from logstore.logdir.identity import BACKUP_NAME, MAX_META_BYTES
+from logstore.logdir.quotas import MAX_QUOTAS_BYTES, decode_quotas
 from logstore.model import TopicPartition
 from logstore.partition.checking.findings import Finding, FindingKind
 from logstore.partition.state.home import (
@@ -30,6 +31,7 @@ from logstore.partition.state.home import (
     HIGH_WATERMARKS_NAME,
     LOG_STARTS_NAME,
     META_PROPERTIES_NAME,
+    QUOTAS_NAME,
     RECOVERY_POINTS_NAME,
 )
 from logstore.turns import flushed_at_a_time, take_turns
@@ -213,7 +215,7 @@ class _Backup:
     # Around the partitions
 
     def write_store_files(self, identity: str) -> None:
-        """Write catalogue, identity and checkpoints; and if possible the marker that nothing needs
+        """Write catalogue, identity, checkpoints and quotas; and if possible the marker that nothing needs
         recovery."""
         files, staging = self.task.files, self.task.staging
         contents = {
@@ -228,6 +230,7 @@ class _Backup:
                 )
             ),
             **self._checkpoints(),
+            **self._quotas(),
         }
         if not self._unread:
             contents[CLEAN_MARKER_NAME] = encode_clean_shutdown()
@@ -239,6 +242,24 @@ class _Backup:
         path = f"{self.directory.path}/{META_PROPERTIES_NAME}"
         data = read_small_file(self.task.files, path, MAX_META_BYTES)
         return encode_meta_properties(self.directory.identity) if data is None else data
+
+    def _quotas(self) -> dict[str, bytes]:
+        """The file of the quotas, if the store has any. A damaged one is copied as it is.
+
+        Raises:
+            CorruptionError: it is damaged, and damage is not accepted.
+        """
+        path = f"{self.directory.path}/{QUOTAS_NAME}"
+        data = read_small_file(self.task.files, path, MAX_QUOTAS_BYTES)
+        if data is None:
+            return {}
+        try:
+            decode_quotas(data)
+        except CorruptionError as error:
+            if not self.task.accept_damage:
+                raise error.located(path) from None
+            self.damaged.append(Finding(kind=FindingKind.METADATA, path=path, reason=error.reason))
+        return {QUOTAS_NAME: data}
 
     def _live_topics(self) -> Iterable[TopicEntry]:
         """The topics when the backup began, without partitions that were deleted since."""

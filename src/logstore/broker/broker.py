@@ -17,6 +17,12 @@ from logstore.broker.groups.requests import (
     SyncGroupResult,
 )
 from logstore.broker.pending import Pending
+from logstore.broker.quotas.requests import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResult,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResult,
+)
 from logstore.broker.requests import (
     AlterConfigsRequest,
     CreatePartitionsRequest,
@@ -126,6 +132,18 @@ class Broker(Protocol):
 
     def alter_configs(self, request: AlterConfigsRequest) -> Pending[TopicsResult]:
         """Change settings of topics."""
+        ...
+
+    # Quotas
+
+    def describe_client_quotas(
+        self, request: DescribeClientQuotasRequest
+    ) -> Pending[DescribeClientQuotasResult]:
+        """The quotas of clients."""
+        ...
+
+    def alter_client_quotas(self, request: AlterClientQuotasRequest) -> Pending[AlterClientQuotasResult]:
+        """Change quotas, durably."""
         ...
 
     # Transactions

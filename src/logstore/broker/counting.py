@@ -35,6 +35,7 @@ class RequestCounts:
         self._lock = threading.Lock()
         self._seconds: defaultdict[str, Histogram] = defaultdict(partial(Histogram, SECONDS))
         self._errors: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self._throttled: defaultdict[str, Histogram] = defaultdict(partial(Histogram, SECONDS))
 
     def note(self, api: str, error: ErrorCode, seconds: float) -> None:
         """A request was answered."""
@@ -42,6 +43,17 @@ class RequestCounts:
             self._seconds[api].observe(seconds)
             if error is not _NONE:
                 self._errors[api, error.name] += 1
+
+    def note_throttle(self, api: str, seconds: float) -> None:
+        """An answer told its client to wait."""
+        with self._lock:
+            self._throttled[api].observe(seconds)
+
+    @property
+    def throttle_seconds(self) -> dict[str, HistogramValue]:
+        """The delays that clients were told, by api."""
+        with self._lock:
+            return {api: histogram.value for api, histogram in self._throttled.items()}
 
     @property
     def seconds(self) -> dict[str, HistogramValue]:
@@ -95,6 +107,8 @@ class _Counted(Generic[R]):
 
     __slots__ = ("_api", "_counts", "_error_of", "_is_counted", "_pending", "_started")
 
+    throttle_time_ms = 0
+
     def __init__(
         self, pending: Pending[R], counts: RequestCounts, api: str, error_of: ErrorOf, started: float
     ) -> None:
@@ -133,6 +147,11 @@ def of_partitions(result: Any) -> ErrorCode:
 def of_topics(result: Any) -> ErrorCode:
     """The first error of the result's topics."""
     return of_each(result.topics)
+
+
+def of_entries(result: Any) -> ErrorCode:
+    """The first error of the result's entries."""
+    return of_each(result.entries)
 
 
 def of_each(results: Any) -> ErrorCode:

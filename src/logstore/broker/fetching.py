@@ -115,6 +115,8 @@ class _LongPoll:
     polls of several threads are the caller's to keep apart.
     """
 
+    throttle_time_ms = 0
+
     def __init__(self, directory: LogDirectory, request: FetchRequest, read: _Read) -> None:
         self._directory = directory
         self._request = request

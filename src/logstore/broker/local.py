@@ -19,6 +19,8 @@ from logstore.broker.administering import (
     delete_records,
     delete_topics,
 )
+from logstore.broker.broker import Broker
+from logstore.broker.client_view import ClientView
 from logstore.broker.codes import ErrorCode
 from logstore.broker.committing import offset_commit, offset_delete, offset_fetch
 from logstore.broker.counting import (
@@ -27,6 +29,7 @@ from logstore.broker.counting import (
     of_code,
     of_codes,
     of_each,
+    of_entries,
     of_none,
     of_partitions,
     of_result,
@@ -53,6 +56,14 @@ from logstore.broker.offsets.committed import CommittedOffsets
 from logstore.broker.offsets.expiry import NO_GROUP
 from logstore.broker.pending import Answered, Pending, Promise
 from logstore.broker.producing import produce
+from logstore.broker.quota_storage import StoredQuotas
+from logstore.broker.quotas.precedence import Client
+from logstore.broker.quotas.requests import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResult,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResult,
+)
 from logstore.broker.requests import (
     AlterConfigsRequest,
     CreatePartitionsRequest,
@@ -129,11 +140,17 @@ class LocalBroker:
         self._storage = TopicStorage(self.committed, directory.context.scheduler)
         self.requests = RequestCounts()
         """The requests that were answered."""
+        self._quotas = StoredQuotas(directory)
         self._groups: GroupCoordinator | None = None
         self._transactions: TransactionCoordinator | None = None
         self._share_groups: ShareCoordinator | None = None
         self._lock = threading.Lock()
         """Guards the making of the coordinators, which read what is stored."""
+
+    def as_client(self, client: Client) -> Broker:
+        """This broker, for what one client asks: it is held to its quotas, and answers say how long it is to
+        wait. What is asked of the broker itself is not measured."""
+        return ClientView(self, client, self._quotas.limits, self.requests)
 
     def _empty_since(self, group_id: str) -> int | None:
         return NO_GROUP if self._groups is None else self._groups.empty_since(group_id)
@@ -317,6 +334,18 @@ class LocalBroker:
     @counted(of_topics)
     def alter_configs(self, request: AlterConfigsRequest) -> Pending[TopicsResult]:
         return Answered(alter_configs(self._directory, request))
+
+    # Quotas
+
+    @counted(of_result)
+    def describe_client_quotas(
+        self, request: DescribeClientQuotasRequest
+    ) -> Pending[DescribeClientQuotasResult]:
+        return Answered(self._quotas.describe(request))
+
+    @counted(of_entries)
+    def alter_client_quotas(self, request: AlterClientQuotasRequest) -> Pending[AlterClientQuotasResult]:
+        return Answered(self._quotas.alter(request))
 
     # Transactions
 

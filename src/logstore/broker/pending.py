@@ -27,6 +27,12 @@ and not poll itself: set an event, or pass the news to a loop."""
 class Pending(Protocol[T_co]):
     """A request that was taken, and its result once there is one."""
 
+    @property
+    def throttle_time_ms(self) -> int:
+        """How long the caller is to ask for nothing, from when it has the result: a quota of its is exceeded
+        (KIP-219). 0 if none is, and while there is no result."""
+        ...
+
     def poll(self) -> T_co | None:
         """The result; None while there is none. Does what has become possible meanwhile, in this thread."""
         ...
@@ -45,6 +51,8 @@ class Promise(Generic[T]):
     """A :class:`Pending` whose result somebody else sets, once."""
 
     __slots__ = ("_lock", "_result", "_wake")
+
+    throttle_time_ms = 0
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -78,6 +86,8 @@ class Answered(Generic[T]):
     """A :class:`Pending` whose result was there at once."""
 
     __slots__ = ("_result",)
+
+    throttle_time_ms = 0
 
     def __init__(self, result: T) -> None:
         self._result = result

@@ -104,7 +104,9 @@ class Consumer(BoundToProcess):
         )
         commits = None if self.group is None else self._commits
         self._seeking = Seeking(broker, self._positions, commits, isolation, self.config, self._clock)
-        self._fetches = Fetches(broker, self._positions, self._seeking, isolation, self.config, self.counts)
+        self._fetches = Fetches(
+            broker, self._positions, self._seeking, isolation, self.config, self._clock, self.counts
+        )
         self._woken = threading.Event()
         self._wake: Wake | None = None
         self._is_woken_up = False
@@ -315,6 +317,8 @@ class Consumer(BoundToProcess):
     def _due_ms(self) -> int:
         """In how many milliseconds there is something to do, although nothing has come."""
         due_ms = LONG_MS if self._membership is None else self._membership.wait_ms()
+        if self._fetches.is_throttled:
+            due_ms = min(due_ms, self._fetches.throttle_ms)
         return min(due_ms, _UNSTABLE_MS) if self._seeking.is_waiting else due_ms
 
     def _on_wake(self, wake: Wake | None) -> None:
@@ -369,6 +373,8 @@ class Consumer(BoundToProcess):
             self._at(each) < ends.get(each.partition, 0) and not each.is_paused for each in self._positions
         ):
             found = self.poll(timeout=self.config.fetch_max_wait_ms / 1000)
+            if not found and self._fetches.is_throttled and not self._may_wait:
+                raise RetriableError("a quota is exceeded; let the clock go on, and drain again")
             if not found:
                 continue
             partition = partition_of(found[0])

@@ -16,6 +16,7 @@ from logstore.clients.counts import ConsumerCounts
 from logstore.clients.positions import NO_POSITION, Position, Positions
 from logstore.clients.seeking import Seeking
 from logstore.clients.settings import ConsumerConfig
+from logstore.clock import Clock
 from logstore.errors import CorruptionError, LogstoreError, OffsetOutOfRangeError
 from logstore.model import Isolation
 
@@ -30,6 +31,7 @@ class Fetches:
         seeking: Seeking,
         isolation: Isolation,
         config: ConsumerConfig,
+        clock: Clock,
         counts: ConsumerCounts,
     ) -> None:
         self._broker = broker
@@ -37,6 +39,9 @@ class Fetches:
         self._seeking = seeking
         self._isolation = isolation
         self._config = config
+        self._clock = clock
+        self._resume_ms = -1
+        """Fetch nothing before, by the monotonic clock: a quota is exceeded."""
         self._counts = counts
         self._under_way: tuple[Pending[FetchResult], list[tuple[Position, int]]] | None = None
 
@@ -60,6 +65,8 @@ class Fetches:
         if result is None:
             return False
         self._under_way = None
+        if pending.throttle_time_ms:
+            self._resume_ms = self._clock.monotonic_ms() + pending.throttle_time_ms
         has_moved = False
         failure: LogstoreError | None = None
         for (position, offset), fetched in zip(wanted_at, result.partitions, strict=True):
@@ -73,14 +80,24 @@ class Fetches:
         return has_moved or wait_ms > 0
 
     def begin(self, wait_ms: int) -> None:
-        """Begin a fetch, if none is under way and there is something to fetch."""
-        if self._under_way is not None:
+        """Begin a fetch, if none is under way, there is something to fetch, and no quota forbids it."""
+        if self._under_way is not None or self.is_throttled:
             return
         self._seeking.find()
         wanted = self._positions.to_fetch()
         if wanted:
             request = self._request(wanted, wait_ms)
             self._under_way = self._broker.fetch(request), [(each, each.fetch_offset) for each in wanted]
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether a quota forbids to fetch now."""
+        return self._resume_ms >= 0 and self.throttle_ms > 0
+
+    @property
+    def throttle_ms(self) -> int:
+        """For how many milliseconds more."""
+        return max(self._resume_ms - self._clock.monotonic_ms(), 0)
 
     def _request(self, wanted: list[Position], wait_ms: int) -> FetchRequest:
         config = self._config

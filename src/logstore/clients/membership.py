@@ -174,7 +174,7 @@ class Membership:
             self._config.max_poll_interval_ms,
             self.member_id,
             self._instance_id,
-            client_id=_CLIENT_ID,
+            client_id=self._config.client_id or _CLIENT_ID,
             client_host=HERE,
             can_skip_assignment=True,
         )

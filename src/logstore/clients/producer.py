@@ -175,6 +175,8 @@ class Producer(BoundToProcess):
                 batch, number = self._accumulator.add(queue, value, key, headers, timestamp_ms)
             if self._accumulator.ready:
                 self._sender.drive()
+                if self._sender.is_held_back:
+                    self._changed.set()  # the thread has to know when
         if on_delivery is not None:
             batch.call_when_done(number, on_delivery)
         return Sent(batch, number)
@@ -378,12 +380,16 @@ class Producer(BoundToProcess):
     def close(self, timeout: float | None = None) -> None:
         """Deliver what was sent, and take no more. An open transaction is aborted. You may call it again.
 
+        A producer that waits because of a quota sends what is left at once. It counts: the client's next
+        producer waits for longer.
+
         Raises:
             LogstoreError, RetriableError, UsageError: as :meth:`flush`. The producer is closed all the same.
                 After a time-out, records are tried on until ``delivery_timeout_ms`` is over.
         """
         if self._is_closed:
             return
+        self._sender.send_the_rest()
         try:
             self.flush(timeout)
             if self._transacting is not None and self._transacting.is_open:

@@ -99,6 +99,8 @@ class Queue(BoundToProcess):
         self._epoch = JOINING
         self._assignment: tuple[TopicPartition, ...] = ()
         self._heard_ms = -(2**62)
+        self._resume_ms = -(2**62)
+        """Until when a quota forbids to take more."""
         self._turn = 0
         self._taken: list[Job] = []
         """Jobs that this worker has, and has not been given."""
@@ -126,7 +128,12 @@ class Queue(BoundToProcess):
             LogstoreError: the group refuses.
         """
         beat = ShareGroupHeartbeat(
-            self.group, self._member_id, self._epoch, self.topics, config=_shared(self.config)
+            self.group,
+            self._member_id,
+            self._epoch,
+            self.topics,
+            self.config.client_id,
+            _shared(self.config),
         )
         result = ask(self._broker.share_group_heartbeat(beat), "answer the worker's heartbeat", self.config)
         if result.error is ErrorCode.UNKNOWN_MEMBER_ID and self._epoch != JOINING:
@@ -270,7 +277,10 @@ class Queue(BoundToProcess):
             self._asked_for = 0
 
     def _due_ms(self) -> int:
-        due_ms = self._heard_ms + self.config.metadata_max_age_ms - self._clock.monotonic_ms()
+        now_ms = self._clock.monotonic_ms()
+        due_ms = self._heard_ms + self.config.metadata_max_age_ms - now_ms
+        if self._resume_ms > now_ms:
+            due_ms = min(due_ms, self._resume_ms - now_ms)
         return max(min(due_ms, LONG_MS), 0)
 
     def _on_wake(self, wake: Wake | None) -> None:

@@ -82,6 +82,9 @@ class Sender:
         """How many calls wait for everything to be sent: then nothing lingers."""
         self._in_flight: list[_InFlight] = []
         self._retrying: list[PartitionQueue] = []
+        self._resume_ms = -1
+        """Send nothing before, by the monotonic clock: a quota is exceeded."""
+        self._is_closing = False
         self._first_identity: tuple[int, int] | None = None
         self._asked: Pending[InitProducerIdResult] | None = None
         self._failed: list[OutgoingBatch] = []
@@ -128,8 +131,30 @@ class Sender:
         for queue in queues:
             self._send(queue, now_ms)
         for queue in self._retrying:
-            next_ms = min(next_ms, max(queue.retry_at_ms, now_ms + 1))
+            next_ms = min(next_ms, self._due_ms(queue, now_ms))
         return next_ms
+
+    def _due_ms(self, queue: PartitionQueue, now_ms: int) -> int:
+        """When to look at a partition again: it may send then, or its oldest batch is late."""
+        due_ms = max(queue.retry_at_ms, self._resume_ms, now_ms + 1)
+        if queue.closed:
+            late_ms = queue.closed[0].created_ms + self._config.delivery_timeout_ms + 1
+            return min(due_ms, max(late_ms, now_ms + 1))
+        return due_ms
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether batches wait for their time to be sent, or sent again."""
+        return bool(self._retrying)
+
+    def send_the_rest(self) -> None:
+        """The producer closes: no quota holds back what is left. It counts for the client's next producer."""
+        self._is_closing = True
+        self._resume_ms = -1
+
+    def _note_throttle(self, pending: Pending[ProduceResult], now_ms: int) -> None:
+        if pending.throttle_time_ms and not self._is_closing:
+            self._resume_ms = max(self._resume_ms, now_ms + pending.throttle_time_ms)
 
     # Sending
 
@@ -142,6 +167,7 @@ class Sender:
                 continue
             is_blocked = (
                 now_ms < queue.retry_at_ms
+                or now_ms < self._resume_ms
                 or len(queue.in_flight) >= self._config.max_in_flight
                 or (queue.retry_at_ms >= 0 and queue.in_flight)
             )
@@ -178,6 +204,7 @@ class Sender:
             self._in_flight.append(_InFlight(pending, queue, batch))
             pending.on_wake(self._wake)
         else:
+            self._note_throttle(pending, now_ms)
             self._take(queue, batch, result.partitions[0], now_ms)
 
     # Results
@@ -190,6 +217,7 @@ class Sender:
                 self._in_flight.append(sent)
                 sent.pending.on_wake(self._wake)
             else:
+                self._note_throttle(sent.pending, now_ms)
                 self._take(sent.queue, sent.batch, result.partitions[0], now_ms)
 
     def _take(

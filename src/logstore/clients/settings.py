@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from logstore.arguments import shown
+from logstore.broker.quotas.precedence import ANONYMOUS, Client
 from logstore.broker.requests import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 from logstore.config import Checked, check_choice, check_flag, check_range
-from logstore.errors import InvalidConfigError
+from logstore.errors import InvalidConfigError, UsageError
+from logstore.logdir.quotas import check_client_name
 from logstore.model import Isolation
 
 _RANGES = (
@@ -86,11 +88,18 @@ class ProducerConfig(Checked):
     transaction_timeout_ms: int = 60_000
     """After so long an open transaction is aborted. It holds up those who read committed records; the store's
     ``transaction_max_timeout_ms`` bounds it."""
+    client_id: str = ""
+    """Which program, or part of one, the producer is: :attr:`.Store.quotas` may hold for it."""
+    user: str = ANONYMOUS
+    """Who uses it: the same. Your program vouches for the name.
+
+    Kafka: the user that a connection has authenticated."""
 
     def __post_init__(self) -> None:
         for setting, low, high in _RANGES:
             check_range(self, setting, low, high)
         self._check_transactional_id()
+        client_of(self)
         check_choice(self, "compression", _CODECS)
         check_flag(self, "enable_idempotence")
         if type(self.acks) not in (int, str) or self.acks not in _ACKS:
@@ -118,6 +127,19 @@ class ProducerConfig(Checked):
     def required_acks(self) -> int:
         """``acks`` as the protocol has it."""
         return _ACKS[self.acks]
+
+
+def client_of(config: ProducerConfig | ConsumerConfig | QueueConfig) -> Client:
+    """Who asks the broker.
+
+    Raises:
+        InvalidConfigError: ``user`` or ``client_id`` is no name.
+    """
+    try:
+        user = check_client_name("user", config.user, least=1)
+        return Client(user, check_client_name("client_id", config.client_id, least=0))
+    except UsageError as error:
+        raise InvalidConfigError(str(error)) from None
 
 
 _RESETS = {"earliest", "latest", "none"}
@@ -180,11 +202,17 @@ class ConsumerConfig(Checked):
     group_instance_id: str | None = None
     """Makes the member static (KIP-345): when it is closed, its partitions wait for it, for
     ``max_poll_interval_ms``, and it gets them again without a rebalance."""
+    client_id: str = ""
+    """Which program, or part of one, the consumer is: :attr:`.Store.quotas` may hold for it, and groups show
+    it."""
+    user: str = ANONYMOUS
+    """Who uses it: the same. Your program vouches for the name."""
 
     def __post_init__(self) -> None:
         for setting, low, high in _CONSUMER_RANGES:
             check_range(self, setting, low, high)
         check_flag(self, "enable_auto_commit")
+        client_of(self)
         instance = self.group_instance_id
         if instance is not None and (type(instance) is not str or not instance):
             raise InvalidConfigError(
@@ -253,10 +281,15 @@ class QueueConfig(Checked):
     """How often a worker looks for new partitions."""
     max_partition_fetch_bytes: int = 1024 * 1024
     """The most bytes that one fetch brings of a partition. A single batch may be larger."""
+    client_id: str = ""
+    """Which program, or part of one, the worker is: :attr:`.Store.quotas` may hold for it."""
+    user: str = ANONYMOUS
+    """Who uses it: the same. Your program vouches for the name."""
 
     def __post_init__(self) -> None:
         for setting, low, high in _QUEUE_RANGES:
             check_range(self, setting, low, high)
+        client_of(self)
         check_choice(self, "auto_offset_reset", {"earliest", "latest"})
         if not isinstance(self.isolation, Isolation):
             raise InvalidConfigError(f"isolation is {shown(self.isolation)}; it must be an Isolation")

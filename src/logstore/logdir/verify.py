@@ -19,6 +19,7 @@ from logstore.files import Files
 from logstore.format.names import partition_directory_name
 from logstore.logdir.catalogue import TopicEntry, read_catalogue
 from logstore.logdir.identity import foreign_topic_id, read_identity, wrong_topic_id
+from logstore.logdir.quotas import read_quotas
 from logstore.model import TopicPartition
 from logstore.partition.checking.facts import LogFacts
 from logstore.partition.checking.facts_of_files import facts_of_files
@@ -33,7 +34,7 @@ from logstore.partition.checking.findings import (
 )
 from logstore.partition.checking.verify import ProgressSteps, verify_log
 from logstore.partition.state.context import LogContext
-from logstore.partition.state.home import CATALOGUE_NAME, META_PROPERTIES_NAME
+from logstore.partition.state.home import CATALOGUE_NAME, META_PROPERTIES_NAME, QUOTAS_NAME
 from logstore.partition.state.sidecars import METADATA_NAME
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def verify_partition(directory: LogDirectory | WatchedDirectory, partition: Topi
 
 
 def verify_store_files(directory: LogDirectory | WatchedDirectory) -> VerifyReport:
-    """Check the files that belong to no log: catalogue, identity, checkpoints."""
+    """Check the files that belong to no log: catalogue, identity, quotas, checkpoints."""
     context = directory.context
     return _own_report(context, StoredCheckpoints(context.files, context.home.path), with_store=True)
 
@@ -166,7 +167,7 @@ def _wrong_topic_id(files: Files, path: str, topic: TopicEntry) -> list[Finding]
 
 
 def _check_store_files(context: LogContext, findings: Findings) -> None:
-    """Check the catalogue and the identity."""
+    """Check the catalogue, the identity and the quotas."""
     files, path = context.files, context.home.path
 
     def check(name: str, kind: FindingKind, read: Callable[[], object]) -> None:
@@ -180,3 +181,4 @@ def _check_store_files(context: LogContext, findings: Findings) -> None:
 
     check(CATALOGUE_NAME, FindingKind.METADATA, lambda: read_catalogue(files, path))
     check(META_PROPERTIES_NAME, FindingKind.METADATA, lambda: read_identity(files, path))
+    check(QUOTAS_NAME, FindingKind.METADATA, lambda: read_quotas(files, path))

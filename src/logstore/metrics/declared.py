@@ -111,6 +111,12 @@ TABLE: Final[tuple[Metric, ...]] = (
     _counter(
         "request_errors", "{request}", "Requests with an error, by Kafka's name for it.", ("api", "error")
     ),
+    _histogram(
+        "throttle_seconds",
+        "s",
+        "The delays that answers told their clients, because a [quota](quotas.md) was exceeded.",
+        ("api",),
+    ),
     # Producers
     _counter("producer_delivered_records", "{record}", "Records that producers have delivered."),
     _counter("producer_delivered_bytes", "By", "Bytes of the batches delivered."),

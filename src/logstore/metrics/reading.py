@@ -169,6 +169,8 @@ class _Reader:
             self._put("request_seconds", seconds, api)
         for (api, error), count in broker.requests.errors.items():
             self._put("request_errors", count, api, error)
+        for api, seconds in broker.requests.throttle_seconds.items():
+            self._put("throttle_seconds", seconds, api)
 
     def read_clients(self, clients: ClientCounts) -> None:
         producers, buffered_bytes = clients.producers()

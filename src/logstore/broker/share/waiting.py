@@ -25,6 +25,8 @@ class WaitingFetch:
     and polls of several threads are the caller's to keep apart.
     """
 
+    throttle_time_ms = 0
+
     def __init__(
         self,
         attempt: Attempt,

@@ -31,6 +31,7 @@ from logstore.warning import warn
 
 META_PROPERTIES_NAME = "meta.properties"
 CATALOGUE_NAME = "topics.json"
+QUOTAS_NAME = "quotas.json"
 STORE_NAMES = frozenset({META_PROPERTIES_NAME, CATALOGUE_NAME})
 """Files of a store's or a broker's directory, not of a partition's. Both have a lock and checkpoints."""
 LOCK_NAME = ".lock"

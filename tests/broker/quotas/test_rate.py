@@ -1,0 +1,130 @@
+"""Rates over windows, beside a plain model that keeps every amount and does exact sums."""
+
+from fractions import Fraction
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logstore.broker.quotas.limits import Limits
+from logstore.broker.quotas.precedence import Client
+from logstore.broker.quotas.rate import LONGEST_DELAY_MS, WindowedRate
+from logstore.logdir.quotas import DEFAULT, REQUEST_PERCENTAGE, QuotaEntity
+from logstore.testing import ManualClock
+
+
+class PlainRate:
+    """By the words of the module: nothing is forgotten, and everything is added up again, exactly."""
+
+    def __init__(self, count, size_ms):
+        self.count, self.size_ms, self.events = count, size_ms, []
+
+    def windows(self, now_ms):
+        """(start, amount) of those that count now."""
+        windows = []
+        for at_ms, amount, delay_ms in self.events:
+            if not windows or at_ms - windows[-1][0] >= self.size_ms:
+                windows.append((at_ms, []))
+            windows[-1][1].append((amount, at_ms + delay_ms))
+        while (
+            windows and now_ms - max(until_ms for _, until_ms in windows[0][1]) >= self.count * self.size_ms
+        ):
+            del windows[0]
+        return [(start_ms, sum(amount for amount, _ in events)) for start_ms, events in windows]
+
+    def charge(self, amount, quota, now_ms):
+        """The delay, by Kafka's formula."""
+        self.events.append((now_ms, amount, 0))
+        windows = self.windows(now_ms)
+        span_ms = now_ms - windows[0][0]
+        while span_ms < (self.count - 1) * self.size_ms:
+            span_ms += self.size_ms
+        rate = Fraction(sum(amount for _, amount in windows) * 1000, span_ms)
+        delay_ms = (rate - quota) / quota * span_ms
+        return min(max(round(delay_ms), 0), LONGEST_DELAY_MS)
+
+    def note_delay(self, delay_ms):
+        """The delay that was told for the last amount."""
+        self.events[-1] = (*self.events[-1][:2], delay_ms)
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.one_of(st.integers(0, 30), st.integers(0, 1_200), st.integers(0, 20_000)),
+        st.one_of(st.just(0), st.integers(0, 10_000), st.integers(0, 10**12)),
+        st.sampled_from((1, 7, 1_000, 123_456, 10**12)),
+    ),
+    max_size=60,
+)
+
+
+@given(count=st.integers(2, 12), size_ms=st.sampled_from((1_000, 3_000)), steps=STEPS)
+def test_delays_are_those_of_the_plain_model(count, size_ms, steps):
+    rate, plain, now_ms = WindowedRate(count, size_ms), PlainRate(count, size_ms), 0
+    for passed_ms, amount, quota in steps:
+        now_ms += passed_ms
+        assert rate.is_idle(now_ms) == (not plain.windows(now_ms))
+        delay_ms = rate.charge(amount, quota, now_ms)
+        assert abs(delay_ms - plain.charge(amount, quota, now_ms)) <= 1  # floating point
+        plain.note_delay(delay_ms)
+
+
+def test_what_the_whole_windows_let_through_comes_at_once_and_no_more():
+    rate = WindowedRate(11, 1_000)
+    assert rate.charge(10_000, 1_000, 0) == 0
+    assert rate.charge(1, 1_000, 0) == 1
+    assert rate.charge(4_999, 1_000, 0) == 5_000
+
+
+@given(
+    quota=st.integers(1_000, 100_000),
+    sizes=st.lists(st.integers(1, 50_000), min_size=1, max_size=30),
+    count=st.integers(2, 12),
+)
+def test_who_waits_as_told_stays_below_the_quota_and_what_the_windows_let_through(quota, sizes, count):
+    """By any moment: what the windows let through, the quota for the time that has passed, and the last
+    amount; and not much less."""
+    rate, now_ms, sent = WindowedRate(count, 1_000), 0, 0
+    for size in sizes * 10:
+        sent += size
+        assert sent <= quota * (count * 1_000 + now_ms) / 1_000 + size
+        now_ms += rate.charge(size, quota, now_ms)
+    assert sent >= 0.9 * quota * now_ms / 1_000
+
+
+class TestLimits:
+    def limits(self, **values):
+        self.clock = ManualClock()
+        limits = Limits(self.clock, window_count=11, window_ms=1_000)
+        limits.put({QuotaEntity(None, DEFAULT): values})
+        return limits
+
+    def test_a_delay_for_time_is_one_window_at_most(self):
+        limits = self.limits(request_percentage=10.0, producer_byte_rate=10)
+        assert limits.charge(Client(), REQUEST_PERCENTAGE, 100.0) == 0  # a second of a thread, in ten
+        assert limits.charge(Client(), REQUEST_PERCENTAGE, 5.0) == 500
+        assert limits.charge(Client(), REQUEST_PERCENTAGE, 100.0) == 1_000
+        assert limits.charge(Client(), "producer_byte_rate", 300) == 20_000
+
+    def test_without_a_quota_nothing_is_measured(self):
+        limits = self.limits(producer_byte_rate=1)
+        assert limits.are_set
+        assert limits.charge(Client(), "consumer_byte_rate", 10**9) == 0
+        limits.put({})
+        assert not limits.are_set
+        assert limits.charge(Client(), "producer_byte_rate", 10**9) == 0
+
+    def test_rates_of_clients_that_are_gone_are_forgotten(self):
+        limits = self.limits(producer_byte_rate=10)
+        for number in range(20_000):
+            limits.charge(Client("u", str(number)), "producer_byte_rate", 200)
+            self.clock.advance(11)
+        assert len(limits._rates) <= 4_000  # 1,909 count at a time
+        assert len(limits._applied) <= 4_000
+        assert limits.charge(Client("u", "19999"), "producer_byte_rate", 0) > 0
+
+    def test_clients_share_what_is_set_for_their_user(self):
+        limits = self.limits()
+        limits.put({QuotaEntity("alice"): {"producer_byte_rate": 10}})
+        assert limits.charge(Client("alice", "a"), "producer_byte_rate", 100) == 0
+        assert limits.charge(Client("alice", "b"), "producer_byte_rate", 10) == 1_000
+        assert limits.charge(Client("bob", "b"), "producer_byte_rate", 1_000) == 0
