@@ -200,14 +200,16 @@ def format_summary(results: Results) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def rewrite_region(document: Path, text: str) -> None:
-    """Replace what is between the two marks of a document.
+def rewrite_region(document: Path, text: str, *, program: str = "benchmarks") -> None:
+    """Replace what is between the two marks of a document. ``program``: who writes it, for pages with more
+    than one region.
 
     Raises:
         ValueError: the marks are not there, once each and in order.
     """
+    start, end = (mark.replace("-m benchmarks`", f"-m {program}`") for mark in (REGION_START, REGION_END))
     old = document.read_text()
-    pattern = re.compile(f"({re.escape(REGION_START)}\n).*?({re.escape(REGION_END)})", re.DOTALL)
+    pattern = re.compile(f"({re.escape(start)}\n).*?({re.escape(end)})", re.DOTALL)
     new, count = pattern.subn(lambda found: f"{found[1]}\n{text}\n{found[2]}", old)
     if count != 1:
         raise ValueError(f"{document} has {count} regions for results; it must have one")

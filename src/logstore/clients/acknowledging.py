@@ -129,6 +129,8 @@ def _shown(batch: AcknowledgeBatch) -> str:
 
 def _by_partition(jobs: list[Job]) -> dict[TopicPartition, list[int]]:
     """The offsets of jobs; most often they are of one partition."""
+    if len(jobs) == 1:
+        return {jobs[0].partition: [jobs[0].offset]}
     found: dict[TopicPartition, list[int]] = {}
     topic: str | None = None
     number: int | None = None

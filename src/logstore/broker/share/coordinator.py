@@ -258,18 +258,17 @@ class ShareCoordinator:
             if group is None or request.member_id not in group.members:
                 return Answered(refused(request, ErrorCode.UNKNOWN_MEMBER_ID))
             group.members[request.member_id].heard_ms = self._clock.monotonic_ms()
-            held = dict(group.held)
+            held = [group.held.get(each.partition) for each in request.partitions]
         outcomes: list[AcknowledgedPartition] = []
-        for partition, batches in request.partitions:
-            if partition in held:
-                outcomes.append(held[partition].acknowledge(request.member_id, batches))
+        for each, (partition, batches) in zip(held, request.partitions, strict=True):
+            if each is not None:
+                outcomes.append(each.acknowledge(request.member_id, batches))
             else:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 outcomes.append(AcknowledgedPartition(partition, code, batches))
         if not request.durable:
             return Answered(ShareAcknowledgeResult(tuple(outcomes)))
-        keys = [held[each.partition].key for each in outcomes if each.partition in held]
-        return self._answer_durable(keys, outcomes)
+        return self._answer_durable([each.key for each in held if each is not None], outcomes)
 
     def _answer_durable(
         self, keys: Sequence[ShareKey], outcomes: Sequence[AcknowledgedPartition]

@@ -12,9 +12,8 @@ from typing import Final, NamedTuple, Protocol
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import code_of
-from logstore.broker.requests import AbortedProducer
 from logstore.broker.share.dead_letters import bury
-from logstore.broker.share.partition import NEVER, Batch, SharePartition, Span
+from logstore.broker.share.partition import NEVER, SharePartition, Span
 from logstore.broker.share.requests import (
     AcknowledgeBatch,
     AcknowledgedPartition,
@@ -24,19 +23,19 @@ from logstore.broker.share.requests import (
     SharePartitionState,
 )
 from logstore.broker.share.states import RecordState
+from logstore.broker.share.stretch import Stretch
 from logstore.broker.share_state import ShareChange, ShareState
 from logstore.clock import Clock
 from logstore.errors import LogstoreError, RecordTooLargeError
-from logstore.format.header import decode_header
 from logstore.format.messages.share_records import NO_TIME, ShareBatch, ShareKey
 from logstore.logdir.directory import LogDirectory
-from logstore.model import Bytes, TopicPartition
+from logstore.model import TopicPartition
 from logstore.partition.log import Log
-from logstore.partition.reading.records import Fetched
 from logstore.partition.writing.waits import Wait
 from logstore.warning import warn
 
-_BYTES_PER_RECORD: Final = 1024
+_RECORD_BYTES: Final = 1024
+"""What a record is taken to need before any was read."""
 _LEAST_BYTES: Final = 16 * 1024
 _BURY_AGAIN_MS: Final = 1_000
 """How long to wait after the dead-letter topic could not be written."""
@@ -95,6 +94,10 @@ class HeldPartition:
         self._config = config
         self._lock = threading.Lock()
         self._bury_from_ms = -NEVER
+        self._stretch: Stretch | None = None
+        """What was read last, and not all of it taken."""
+        self._record_bytes = _RECORD_BYTES
+        """What each record needed that was read last, about."""
         self._waiting: dict[object, Callable[[], object]] = {}
         """Who wants to know when something may have become available."""
         records.apply(records.plan_exhausted())
@@ -140,16 +143,15 @@ class HeldPartition:
         log, records = self._directory.log(self.partition), self._records
         self._settle_locked(log)
         most = min(most, self._config.partition_max_record_locks - records.acquired_count)
-        limit_bytes = min(max_bytes, max(_LEAST_BYTES, most * _BYTES_PER_RECORD))
         while most > 0:
             now_ms = self._clock.now_ms()
             start = records.next_to_read(now_ms, self._config.partition_max_record_locks)
             if start is None:
                 return None
-            fetched = log.fetch(start, max_bytes=limit_bytes, isolation=self._config.isolation)
-            if fetched.next_offset <= start:
+            stretch = self._read_locked(log, start, most, max_bytes)
+            if stretch.next_offset <= start:
                 return None
-            batches, ends, read_to = _walk(fetched, start, most)
+            batches, read_to = stretch.piece(start, most)
             plan = records.plan_acquire(
                 member_id,
                 batches,
@@ -164,26 +166,27 @@ class HeldPartition:
             self._change_locked(plan)
             acquired = [span for span in plan if span.state is RecordState.ACQUIRED]
             if acquired:
-                return self._fetched(fetched, batches, ends, acquired)
+                first, last = acquired[0].first, acquired[-1].last
+                self._stretch = stretch if stretch.is_worth_keeping(last + 1) else None
+                return ShareFetchedPartition(
+                    self.partition,
+                    ErrorCode.NONE,
+                    stretch.data(first, last),
+                    tuple(AcquiredRecords(span.first, span.last, span.delivery_count) for span in acquired),
+                    stretch.aborted,
+                )
         return None
 
-    def _fetched(
-        self, fetched: Fetched, batches: Sequence[Batch], ends: Sequence[int], acquired: Sequence[Span]
-    ) -> ShareFetchedPartition:
-        """The bytes of the batches that hold what was acquired."""
-        first, last = acquired[0].first, acquired[-1].last
-        held = [number for number, each in enumerate(batches) if first <= each.last and each.first <= last]
-        # The markers in front of it say which aborted transactions end before it.
-        begin = ends[held[0] - 1] if held and held[0] and not fetched.aborted else 0
-        end = ends[held[-1]] if held else 0
-        data: Bytes = fetched.data if (begin, end) == (0, len(fetched.data)) else fetched.data[begin:end]
-        return ShareFetchedPartition(
-            self.partition,
-            ErrorCode.NONE,
-            data,
-            tuple(AcquiredRecords(span.first, span.last, span.delivery_count) for span in acquired),
-            tuple(AbortedProducer(each.producer_id, each.first_offset) for each in fetched.aborted),
-        )
+    def _read_locked(self, log: Log, start: int, most: int, max_bytes: int) -> Stretch:
+        """Batches from ``start`` on, of which one is enough."""
+        isolation = self._config.isolation
+        kept = self._stretch
+        if kept is not None and kept.covers(log, start, most, max_bytes=max_bytes, isolation=isolation):
+            return kept
+        limit_bytes = min(max_bytes, max(_LEAST_BYTES, most * self._record_bytes))
+        stretch = Stretch(log, start, max_bytes=limit_bytes, isolation=isolation)
+        self._record_bytes = stretch.record_bytes or self._record_bytes
+        return stretch
 
     def _settle_locked(self, log: Log) -> None:
         """Do what time and the log have brought: locks run out, records were deleted, others are to be
@@ -385,22 +388,3 @@ def _is_stored(span: Span) -> bool:
 def _stored(span: Span) -> ShareBatch:
     available_at_ms = span.available_at_ms or NO_TIME
     return ShareBatch(span.first, span.last, _STORED_AS[span.state], span.delivery_count, available_at_ms)
-
-
-def _walk(fetched: Fetched, start: int, most: int) -> tuple[list[Batch], list[int], int]:
-    """The batches of what was fetched, up to those that hold ``most`` offsets from ``start`` on; where each
-    ends in the bytes; and the offset behind them."""
-    found: list[Batch] = []
-    ends: list[int] = []
-    at, count = 0, 0
-    while at < len(fetched.data):
-        header = decode_header(fetched.data, at)
-        at += header.size_bytes
-        is_hidden = header.is_control or not header.record_count
-        found.append(Batch(header.base_offset, header.last_offset, is_hidden))
-        ends.append(at)
-        if not is_hidden:
-            count += header.last_offset - max(header.base_offset, start) + 1
-        if count >= most:
-            return found, ends, header.last_offset + 1
-    return found, ends, fetched.next_offset

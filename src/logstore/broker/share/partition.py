@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
+from itertools import islice
 from typing import Final, NamedTuple
 
 from logstore.broker.codes import ErrorCode
@@ -93,6 +94,10 @@ class SharePartition:
         self._next_deadline_ms = NEVER
         """No lock runs out earlier."""
         self._failed_count = 0
+        self._looked_to = start_offset
+        """Spans in front of it are not available, but for those that are put off."""
+        self._put_off_ms = NEVER
+        """None of those is available earlier."""
         spans: list[Span] = []
         for span in stored:
             if span.last < start_offset:
@@ -137,20 +142,39 @@ class SharePartition:
         """Where to read what a worker may get: the lowest available offset; behind all that was looked at, if
         none is. None if as many as ``limit`` offsets are taken, or too many are under way.
 
-        Cost: 0.05 µs for each span in front of it.
+        Cost: 0.5 µs; 0.05 µs for each span in front of it after one that was put off is due.
         """
         if self._acquired_count >= limit:
             return None
-        for span in self._spans:
-            if span.state is _AVAILABLE and span.available_at_ms <= now_ms:
-                return span.first
-        return self.end_offset if len(self._spans) < MAX_SPANS else None
+        number = self._find_available(now_ms)
+        if number < len(self._spans):
+            return self._spans[number].first
+        return self.end_offset if number < MAX_SPANS else None
+
+    def _find_available(self, now_ms: int) -> int:
+        """The number of the first span that is available; how many there are, if none is. Looks at those only
+        that were not looked at before."""
+        if self._put_off_ms <= now_ms:
+            self._looked_to, self._put_off_ms = self.start_offset, NEVER
+        for number in range(self._index(self._looked_to), len(self._spans)):
+            span = self._spans[number]
+            if span.state is not _AVAILABLE:
+                continue
+            if span.available_at_ms <= now_ms:
+                self._looked_to = span.first
+                return number
+            self._put_off_ms = min(self._put_off_ms, span.available_at_ms)
+        self._looked_to = self.end_offset
+        return len(self._spans)
 
     def next_due_ms(self, monotonic_ms: int, now_ms: int) -> int:
         """In how many milliseconds a lock runs out, or a record is available that was put off, at the
         earliest; may be too early, never too late. :data:`NEVER` if that is not to come."""
         due_ms = self._next_deadline_ms - monotonic_ms if self._acquired_count else NEVER
-        for span in self._spans:
+        number = self._find_available(now_ms)
+        if self._put_off_ms < NEVER:
+            due_ms = min(due_ms, self._put_off_ms - now_ms)
+        for span in islice(self._spans, number, None):
             if span.state is _AVAILABLE and span.available_at_ms > now_ms:
                 due_ms = min(due_ms, span.available_at_ms - now_ms)
         return max(due_ms, 0) if due_ms < NEVER else NEVER
@@ -184,7 +208,7 @@ class SharePartition:
                 way, those behind the end offset are left alone.
         """
         plan: list[Span] = []
-        for span in self._spans[self._index(read_from) :]:
+        for span in islice(self._spans, self._index(read_from), None):
             if most <= 0 or span.first >= read_to:
                 break
             if span.state is _AVAILABLE and span.available_at_ms <= now_ms:
@@ -373,13 +397,20 @@ class SharePartition:
         return bisect_right(self._firsts, offset) - 1 if self._firsts and offset >= self._firsts[0] else 0
 
     def _replace(self, low: int, high: int, fresh: list[Span]) -> None:
-        """The only place where spans change, and with them what is counted."""
+        """The only place where spans change, and with them what is counted and noted of them."""
         for sign, spans in ((-1, self._spans[low:high]), (1, fresh)):
             for span in spans:
                 if span.state is _ACQUIRED:
                     self._acquired_count += sign * (span.last - span.first + 1)
                 elif span.state is _FAILED:
                     self._failed_count += sign
+        for span in fresh:
+            if span.state is not _AVAILABLE or span.first >= self._looked_to:
+                continue
+            if span.available_at_ms:
+                self._put_off_ms = min(self._put_off_ms, span.available_at_ms)
+            else:
+                self._looked_to = span.first
         self._spans[low:high] = fresh
         self._firsts[low:high] = [span.first for span in fresh]
 

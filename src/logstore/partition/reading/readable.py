@@ -718,5 +718,14 @@ def known_view(log: ReadableLog) -> LogView:
     return log._known_view()
 
 
+def published_view(log: ReadableLog) -> LogView:
+    """What of a log is written. Changes nothing.
+
+    Raises:
+        ClosedError, ForkedError: the log cannot be used.
+    """
+    return log._published_view()
+
+
 _HIGH_WATERMARK = Isolation.HIGH_WATERMARK  # Python 3.11 takes 70 ns to find a member of an enum
 _MAX_WAIT_MS = 1_000  # a follower looks up from its wait at least this often
