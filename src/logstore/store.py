@@ -157,7 +157,8 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         self._broker: LocalBroker | None = None
         self._client_counts: ClientCounts | None = None
         self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
-        self._consumers: weakref.WeakSet[Consumer] = weakref.WeakSet()
+        self._consumers: weakref.WeakSet[Consumer | Queue] = weakref.WeakSet()
+        """And workers of queues."""
         self._broker_lock = threading.Lock()
         """Guards its making."""
         if isinstance(directory, LogDirectory):
@@ -549,7 +550,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
 
         directory = self._writable()
         chosen = choose_settings(QueueConfig, config, settings)
-        return Queue(
+        queue = Queue(
             self._open_broker(directory).as_client(client_of(chosen)),
             topics,
             group,
@@ -558,6 +559,9 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             key_deserializer=key_deserializer,
             value_deserializer=value_deserializer,
         )
+        with self._broker_lock:
+            self._consumers.add(queue)
+        return queue
 
     def queues(self) -> list[QueueStatus]:
         """The groups that share jobs, who works in each, and how far it is: jobs that wait, that workers

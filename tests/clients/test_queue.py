@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -423,3 +424,38 @@ class TestWaiting:
             for thread in threads:
                 thread.join()
             assert sorted(done) == sorted(b"%d" % number for number in range(2_000))
+
+    def test_jobs_are_accepted_by_a_pool_while_the_queue_is_polled(self, tmp_path):
+        """0.3 s."""
+        with logstore.open(tmp_path) as store, ThreadPoolExecutor(4) as pool:
+            store.create_topic("jobs")
+            store["jobs"].extend([NewRecord(b"%d" % number) for number in range(500)])
+            with store.queue("jobs", group="g", partition_max_record_locks=7) as queue:
+                done = []
+                while jobs := queue.poll(0.3):
+                    done += [pool.submit(job.accept) for job in jobs]
+                assert [each.result() for each in done] == [None] * 500
+            assert store.queues()[0].partitions[0].start_offset == 500
+
+    def test_a_worker_ends_with_its_store_and_refuses_a_second_thread(self, tmp_path):
+        store = logstore.open(tmp_path)
+        store.create_topic("jobs")
+        queue = store.queue("jobs", group="g")
+        raised = []
+
+        def poll():
+            try:
+                queue.poll()
+            except ClosedError as error:
+                raised.append(str(error))
+
+        thread = threading.Thread(target=poll)
+        thread.start()
+        while not queue._usable.is_polled:
+            pass
+        with pytest.raises(UsageError, match="another thread polls this queue"):
+            queue.poll(0)
+        store.close()
+        thread.join(5)
+        assert raised == ["the queue's store is closed; open it again, and make another queue"]
+        queue.close()

@@ -1,7 +1,12 @@
-"""What a worker says of its jobs, on its way to the broker."""
+"""What a worker says of its jobs, on its way to the broker. It may say it in any thread.
+
+Locks: ``_sending`` is held by the thread that sends, also while it waits for the answer. ``_lock`` guards
+what gathers; nothing is called with it held.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 
 from logstore.broker.broker import Broker
@@ -36,6 +41,8 @@ class Acknowledgements:
         self._member_id = member_id
         self._config = config
         self._clock = clock
+        self._sending = threading.Lock()
+        self._lock = threading.Lock()
         self._accepted: list[Job] = []
         self._batches: _Batches = {}
         self._undurable: set[TopicPartition] = set()
@@ -43,21 +50,23 @@ class Acknowledgements:
         self._unanswered: tuple[Pending[ShareAcknowledgeResult], _Batches] | None = None
         self._sent_ms = -(2**62)
 
-    def accept(self, job: Job, now_ms: int) -> None:
-        """The job is done. Sent at once, unless others were just before it.
+    def accept(self, job: Job, now_ms: int, *, may_gather: bool) -> None:
+        """The job is done. Sent at once, unless it may gather and others were sent just before it.
 
         Raises:
             LogstoreError: as :meth:`send`.
         """
-        self._accepted.append(job)
-        if now_ms - self._sent_ms >= self._config.linger_ms:
+        with self._lock:
+            self._accepted.append(job)
+        if not may_gather or now_ms - self._sent_ms >= self._config.linger_ms:
             self.send()
 
     def add(self, partition: TopicPartition, batches: Iterable[AcknowledgeBatch]) -> None:
         """Something else to be sent with the next."""
         fresh = list(batches)
         if fresh:
-            self._batches.setdefault(partition, []).extend(fresh)
+            with self._lock:
+                self._batches.setdefault(partition, []).extend(fresh)
 
     def send(self) -> None:
         """Send all, and wait for the answer.
@@ -67,12 +76,16 @@ class Acknowledgements:
             LogstoreError: the broker could not store it. It is kept, and sent with the next.
             RetriableError: there was no answer in time. The next call goes on waiting for it.
         """
-        if self._unanswered is not None:
-            self._receive()
-        if not self._accepted and not self._batches and not self._undurable:
-            return
-        accepted, self._accepted = self._accepted, []
-        batches, self._batches = self._batches, {}
+        with self._sending:
+            if self._unanswered is not None:
+                self._receive()
+            if self._accepted or self._batches or self._undurable:
+                self._send()
+
+    def _send(self) -> None:
+        with self._lock:
+            accepted, self._accepted = self._accepted, []
+            batches, self._batches = self._batches, {}
         for partition, offsets in _by_partition(accepted).items():
             batches.setdefault(partition, []).extend(_runs(offsets))
         for partition in self._undurable:
@@ -83,11 +96,7 @@ class Acknowledgements:
             tuple(AcknowledgePartition(each, tuple(said)) for each, said in batches.items()),
             self._config.is_durable,
         )
-        try:
-            self._unanswered = self._broker.share_acknowledge(request), batches
-        except LogstoreError:
-            self._batches = batches
-            raise
+        self._unanswered = self._broker.share_acknowledge(request), batches
         self._receive()
 
     def _receive(self) -> None:
@@ -110,7 +119,7 @@ class Acknowledgements:
                 if outcome.was_stored:
                     self._undurable.add(outcome.partition)
                 else:
-                    self._batches.setdefault(outcome.partition, []).extend(batches[outcome.partition])
+                    self.add(outcome.partition, batches[outcome.partition])
                 message = outcome.message or outcome.error.name
                 failure = failure or error_of(outcome.error, f"{outcome.partition}: {message}")
         if failure is not None:

@@ -94,7 +94,7 @@ class Consumer(BoundToProcess):
         self._clock = clock or SystemClock()
         self._may_wait = isinstance(self._clock, SystemClock)
         """With a clock set by hand nothing would come while this thread waits."""
-        self._usable = Usable()
+        self._usable = Usable("consumer")
         self._positions = Positions()
         self.counts = ConsumerCounts(self._positions)
         self._topics = _names(topics)

@@ -34,9 +34,9 @@ from logstore.clients.offsets import check_group
 from logstore.clients.polling import LONG_MS, Polling
 from logstore.clients.settings import QueueConfig
 from logstore.clients.taking import jobs_of
+from logstore.clients.usable import Usable
 from logstore.clock import Clock, SystemClock
 from logstore.errors import JobLostError, LogstoreError, RetriableError, UsageError
-from logstore.files import ForkFlag
 from logstore.model import BoundToProcess, Record, TopicPartition
 from logstore.partition.arguments import check_timeout
 from logstore.serializing import BYTES, DecoderChoice, check_one_way, decode_field
@@ -62,8 +62,8 @@ class Queue(BoundToProcess):
     """A worker of a queue. Made by :meth:`.Store.queue`. Use it in a ``with`` statement, or call
     :meth:`close`.
 
-    For one thread at a time: each worker has a queue object of its own. :meth:`wakeup` and :meth:`stop` may
-    be called from any thread.
+    One thread polls at a time: each worker has a queue object of its own. What becomes of jobs may be said in
+    any thread, also while another polls; :meth:`wakeup` and :meth:`stop` may be called in any, too.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Queue(BoundToProcess):
         self._broker = broker
         self._clock = clock or SystemClock()
         self._may_wait = isinstance(self._clock, SystemClock)
-        self._fork_flag = ForkFlag.watch()
+        self._usable = Usable("queue")
         self._key = BYTES if key_deserializer is None else check_one_way(key_deserializer, "key_deserializer")
         self._value = (
             BYTES if value_deserializer is None else check_one_way(value_deserializer, "value_deserializer")
@@ -116,7 +116,6 @@ class Queue(BoundToProcess):
         self._wake: Wake | None = None
         self._is_woken_up = False
         self._is_stopping = False
-        self._is_closed = False
         self._join()
 
     # Its group
@@ -166,9 +165,14 @@ class Queue(BoundToProcess):
             UnknownTopicError: a topic is gone.
             JobLostError: the lock of a job that was accepted had run out before that was sent.
             RetriableError: :meth:`wakeup` was called.
-            ClosedError, ForkedError: the queue cannot be used.
+            UsageError: another thread polls.
+            ClosedError, ForkedError: the queue cannot be used; it or its store was closed, also while this
+                call waits.
         """
         polling = self.begin_poll(timeout, max_jobs=max_jobs)
+        return self._usable.alone(lambda: self._wait_for(polling))
+
+    def _wait_for(self, polling: Polling[list[Job]]) -> list[Job]:
         while (found := polling.poll()) is None:
             self._woken.clear()
             polling.on_wake(self._woken.set)
@@ -287,7 +291,7 @@ class Queue(BoundToProcess):
         self._wake = wake
         if self._under_way is not None:
             self._under_way.on_wake(wake or _wake_none)
-        if self._is_woken_up:
+        if self._is_woken_up or self._usable.is_over:
             call_wake(wake)
 
     def __iter__(self) -> Iterator[Job]:
@@ -385,13 +389,13 @@ class Queue(BoundToProcess):
 
     def accept(self, job: Job) -> None:
         """What :meth:`.Job.accept` does."""
-        if self._is_closed or self._fork_flag.is_forked or job.is_over:
+        if job.is_over or self._usable.is_over or self._usable.is_forked:
             self._check_open_job(job)
         now_ms = self._clock.monotonic_ms()
         if job.deadline_ms <= now_ms:
             raise self._lost(job)
         job.is_over = True
-        self._acks.accept(job, now_ms)
+        self._acks.accept(job, now_ms, may_gather=not self._usable.is_polled)
 
     def _check_open_job(self, job: Job) -> int:
         """What time it is.
@@ -400,7 +404,7 @@ class Queue(BoundToProcess):
             UsageError: the job is over, or the queue is closed.
             JobLostError: the lock has run out.
         """
-        self._check_usable()
+        self._usable.check_open()
         if job.is_over:
             raise UsageError(f"{job} was accepted, released or rejected before")
         now_ms = self._clock.monotonic_ms()
@@ -447,7 +451,7 @@ class Queue(BoundToProcess):
             JobLostError: the lock of a job had run out; names it.
             StorageError: the disk refused. What was said is kept for another call.
         """
-        self._check_usable()
+        self._usable.check_open()
         self._acks.send()
 
     def _lost(self, job: Job) -> JobLostError:
@@ -492,18 +496,28 @@ class Queue(BoundToProcess):
         Raises:
             LogstoreError: as :meth:`flush`.
         """
-        if self._is_closed:
+        if self._usable.is_closed:
+            return
+        self._usable.close(self._wake_poll)
+        if self._usable.is_forked:
             return
         try:
-            if not self._fork_flag.is_forked:
+            if not self._usable.is_store_closed:
                 self._acks.send()
         finally:
-            self._is_closed = True
             self._drop_fetch()
             self._taken.clear()
             beat = ShareGroupHeartbeat(self.group, self._member_id, LEAVING)
-            if not self._fork_flag.is_forked:
-                wait_for(self._broker.share_group_heartbeat(beat), self.config.request_timeout_ms / 1000)
+            wait_for(self._broker.share_group_heartbeat(beat), self.config.request_timeout_ms / 1000)
+
+    def note_closed_store(self) -> None:
+        """Its store is closed: from now on calls raise ``ClosedError``, and so does a poll that waits. From
+        any thread."""
+        self._usable.is_store_closed = True
+        self._wake_poll()
+
+    def _wake_poll(self) -> None:
+        call_wake(self._wake)
 
     def __enter__(self) -> Self:
         return self
@@ -520,7 +534,7 @@ class Queue(BoundToProcess):
             warn("queue %r: %s", self.group, second)
 
     def _check_usable(self) -> None:
-        self._fork_flag.check_usable("the queue", is_closed=self._is_closed)
+        self._usable.check()
 
     def __repr__(self) -> str:
         return f"<Queue {', '.join(self.topics)} of group {self.group!r}>"

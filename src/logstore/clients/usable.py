@@ -1,7 +1,7 @@
-"""Who may use a consumer now: one thread at a time, in the process that made it, until it or its store is
-closed. Knows nothing of what a consumer does.
+"""Who may use a consumer or a queue now: one thread polls at a time, in the process that made it, until it or
+its store is closed. Knows nothing of what they do.
 
-Lock: ``_taking`` is held by the thread that polls. Only the end of a consumer waits for it.
+Lock: ``_taking`` is held by the thread that polls. Only the end waits for it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from logstore.turns import take_if_free
 T = TypeVar("T")
 
 _LONGEST_WAIT_SECONDS: Final = 10
-"""How long the end of a consumer waits for a call of another thread, which may be in a callback."""
+"""How long the end waits for a call of another thread, which may be in a callback."""
 
 
 class Usable:
-    """Of one consumer."""
+    """Of one consumer or queue."""
 
-    def __init__(self) -> None:
+    def __init__(self, what: str) -> None:
+        """``what`` names it in errors."""
+        self._what = what
         self.is_closed = False
         self.is_store_closed = False
         self._fork_flag = ForkFlag.watch()
@@ -33,8 +35,13 @@ class Usable:
 
     @property
     def is_forked(self) -> bool:
-        """Whether this process is a child of the one that made the consumer."""
+        """Whether this process is a child of the one that made it."""
         return self._fork_flag.is_forked
+
+    @property
+    def is_polled(self) -> bool:
+        """Whether a thread polls now."""
+        return self._thread is not None
 
     @property
     def is_over(self) -> bool:
@@ -44,18 +51,28 @@ class Usable:
     def check(self) -> None:
         """
         Raises:
-            ClosedError: the consumer or its store is closed.
+            ClosedError: it or its store is closed.
             ForkedError: this process is a child of the one that made it.
             UsageError: another thread polls.
         """
-        self._fork_flag.check_usable("the consumer", is_closed=self.is_closed)
-        if self.is_store_closed:
-            raise ClosedError("the consumer's store is closed; open it again, and make another consumer")
+        self.check_open()
         if self._thread is not None and self._thread != threading.get_ident():
-            raise _other_thread()
+            raise self._other_thread()
+
+    def check_open(self) -> None:
+        """For calls that any thread may make.
+
+        Raises:
+            ClosedError, ForkedError: as :meth:`check`.
+        """
+        self._fork_flag.check_usable(f"the {self._what}", is_closed=self.is_closed)
+        if self.is_store_closed:
+            raise ClosedError(
+                f"the {self._what}'s store is closed; open it again, and make another {self._what}"
+            )
 
     def alone(self, call: Callable[[], T]) -> T:
-        """The result of a call that waits, during which no other thread uses the consumer. A callback of the
+        """The result of a call that waits, during which no other thread polls. A callback of the
         call may use it.
 
         Raises:
@@ -66,7 +83,7 @@ class Usable:
             if take_if_free(self._taking.acquire, taken):
                 self._thread = threading.get_ident()
             elif self._thread != threading.get_ident():
-                raise _other_thread()
+                raise self._other_thread()
             return call()
         finally:
             if taken:
@@ -84,9 +101,8 @@ class Usable:
         if is_elsewhere and self._taking.acquire(timeout=_LONGEST_WAIT_SECONDS):
             self._taking.release()
 
-
-def _other_thread() -> UsageError:
-    return UsageError(
-        "another thread polls this consumer, which is for one thread at a time; make a consumer for each "
-        "thread: those of one group share the partitions"
-    )
+    def _other_thread(self) -> UsageError:
+        return UsageError(
+            f"another thread polls this {self._what}, which is for one thread at a time; make a {self._what} "
+            "for each thread: those of one group share the work"
+        )
