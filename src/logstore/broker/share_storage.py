@@ -110,17 +110,19 @@ class ShareStorage:
             CorruptionError, UnsupportedVersionError: what is there cannot be read.
             StorageError: the disk refused. Of some partitions of the topic, the changes may be stored.
         """
+        count = self._topic.find_count()
+        new_count = count or self._topic.partition_count
         by_partition: dict[int, list[tuple[ShareKey, Change]]] = {}
         has_more_than_deletes = False
-        count = self._topic.partition_count
         for key, change in changes:
             has_more_than_deletes |= change is not None
-            by_partition.setdefault(self._number_of(key, count), []).append((key, change))
-        if has_more_than_deletes:
+            by_partition.setdefault(self._number_of(key, new_count), []).append((key, change))
+        if count is not None:
+            self._topic.writable()
+        elif has_more_than_deletes:
             self._topic.require()
-        elif not by_partition or not self._topic.is_there:
+        else:
             return
-        self._topic.writable()
         partitions = self._all()
         logs = [partitions[number].write(some) for number, some in by_partition.items()]
         if flush:

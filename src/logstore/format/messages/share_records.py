@@ -51,7 +51,7 @@ class ShareBatch(NamedTuple):
     delivery_count: Int16 = 0
     available_at_ms: Annotated[Int64, tagged(AVAILABLE_AT_TAG)] = NO_TIME
     """When they may be delivered again, in milliseconds since the epoch; -1 if at once. Not Kafka's: a broker
-    that takes the directory over delivers them at once."""
+    delivers them at once."""
 
 
 class ShareSnapshot(NamedTuple):
