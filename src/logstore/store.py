@@ -582,7 +582,8 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         """Forget a group of workers, and what is done of its jobs. The records stay in their topics.
 
         Raises:
-            UsageError: there is no such group, or it has workers.
+            UnknownGroupError: there is no such group.
+            UsageError: it has workers.
             ReadOnlyError: the store was opened read-only.
             StorageError: the disk refused.
         """

@@ -11,7 +11,7 @@ from logstore.broker.failures import error_of
 from logstore.broker.pending import wait_for
 from logstore.broker.share.requests import DescribedShareGroup, SharePartitionState
 from logstore.clients.offsets import check_group
-from logstore.errors import RetriableError, UsageError
+from logstore.errors import RetriableError, UnknownGroupError, UsageError
 
 _SECONDS: Final = 30.0
 
@@ -69,6 +69,6 @@ def delete(broker: Broker, group: str) -> None:
         raise UsageError(f"queue {name!r} has workers; close them first")
     if code is ErrorCode.GROUP_ID_NOT_FOUND:
         known = wait_for(broker.list_share_groups(), _SECONDS) or ()
-        raise UsageError(f"there is no queue {name!r}{did_you_mean(name, known)}")
+        raise UnknownGroupError(f"there is no queue {name!r}{did_you_mean(name, known)}")
     if code is not ErrorCode.NONE:
         raise error_of(code, f"queue {name!r}: {code.name}")
