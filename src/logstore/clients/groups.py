@@ -350,7 +350,7 @@ def _in_use(group: str, members: Sequence[GroupMember], what: str) -> RetriableE
     removal = "; remove_members() removes static members at once" if is_static else ""
     return RetriableError(
         f"group {group!r} has {count}, and {what}: {_listed(texts)}. Close the consumers, or wait until "
-        "their session_timeout_ms is over, and try again" + removal
+        f"their session timeouts (max_poll_interval_ms) are over, and try again{removal}"
     )
 
 
