@@ -226,14 +226,26 @@ class TestOffsetDelete:
         beat = Heartbeat("g", member.generation, member.id)
         assert rig.now(rig.broker.heartbeat(beat)) is ErrorCode.NONE  # its members notice nothing
 
-    def test_not_of_any_topic_during_a_rebalance(self, rig):
+    def test_during_a_rebalance_as_in_the_last_generation(self, rig):
         member = Member(rig)
         member.commit(T0, U0)
         joins = JoinGroup("g", "consumer", (GroupProtocol("range", b""),), SESSION_MS, SESSION_MS)
         rig.broker.join_group(joins)
         assert state(rig, "g") == "PreparingRebalance"
-        assert delete_offsets(rig, "g", U0) == {U0: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC}
-        assert committed(rig, "g") == {T0, U0}
+        assert delete_offsets(rig, "g", T0, U0) == {
+            T0: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+            U0: ErrorCode.NONE,
+        }
+        assert committed(rig, "g") == {T0}
+
+    def test_before_members_have_an_assignment(self, rig):
+        commit(rig, "g", T0, U0)
+        Member(rig, syncs=False)
+        assert state(rig, "g") == "CompletingRebalance"
+        assert delete_offsets(rig, "g", T0, U0) == {
+            T0: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+            U0: ErrorCode.NONE,
+        }
 
     def test_not_of_members_that_are_no_consumers(self, rig):
         Member(rig, protocol_type="connect").commit(T0)

@@ -160,7 +160,7 @@ def test_groups_without_members_are_deleted(store, groups):
         groups.delete("g")
     assert str(failed.value) == (
         f"group 'g' has 1 member, and it was not deleted: {member.member_id!r} (in-process). Close the "
-        "consumers, or wait until their session_timeout_ms is over, and try again"
+        "consumers, or wait until their session timeouts (max_poll_interval_ms) are over, and try again"
     )
     consumer.close()
     store.offsets("other").commit({ORDERS[0]: 4})
@@ -630,8 +630,8 @@ def test_beside_a_process_and_after_it_was_killed(tmp_path):
             groups.delete("g")
         assert str(failed.value) == (
             f"group 'g' has 1 member, and it was not deleted: {member.member_id!r} (in-process, static: "
-            "'static'). Close the consumers, or wait until their session_timeout_ms is over, and try again; "
-            "remove_members() removes static members at once"
+            "'static'). Close the consumers, or wait until their session timeouts (max_poll_interval_ms) are "
+            "over, and try again; remove_members() removes static members at once"
         )
         groups.remove_members("g", ["static"])
         assert (groups["g"].state, groups["g"].members) == ("Empty", ())

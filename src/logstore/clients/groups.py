@@ -158,8 +158,8 @@ class Groups(BoundToProcess, Mapping[str, GroupStatus]):
             UnknownGroupError: there is no such group.
             UnknownTopicError, UnknownPartitionError: there is no such partition, and no offset of it. Nothing
                 was deleted.
-            RetriableError: members subscribe to a topic; during a rebalance, to all of them. The offsets of
-                other topics were deleted, as in Kafka.
+            RetriableError: members subscribe to a topic, or did so before a rebalance that goes on. The
+                offsets of other topics were deleted, as in Kafka.
             UsageError: ``partitions`` is not a list of partitions.
             ReadOnlyError: the store was opened read-only.
             StorageError: the disk refused.
@@ -350,7 +350,7 @@ def _in_use(group: str, members: Sequence[GroupMember], what: str) -> RetriableE
     removal = "; remove_members() removes static members at once" if is_static else ""
     return RetriableError(
         f"group {group!r} has {count}, and {what}: {_listed(texts)}. Close the consumers, or wait until "
-        "their session_timeout_ms is over, and try again" + removal
+        f"their session timeouts (max_poll_interval_ms) are over, and try again{removal}"
     )
 
 

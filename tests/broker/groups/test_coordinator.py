@@ -378,6 +378,28 @@ def test_settings_that_make_no_sense_are_refused(config, message):
         GroupConfig(**config)
 
 
+def test_the_last_member_to_leave_does_not_wait_for_the_storage(stage):
+    """Others wait for theirs: an assignment is given when it is stored."""
+    joined = join(stage)
+    stage.storage.is_holding = True
+    synced = []
+    request = SyncGroup("g", joined.generation, joined.member_id, assignments={joined.member_id: b"part"})
+    stage.coordinator.sync_group(request, stage.once(synced.append))
+    assert synced == []
+    stage.storage.release()
+    assert synced[0].assignment == b"part"
+    stage.storage.is_holding = True
+    assert leave(stage, joined.member_id).members[0].error is ErrorCode.NONE  # while the storage is busy
+    stage.storage.release()
+    assert stage.storage.snapshots["g"].members == ()
+
+
+def test_commits_of_members_where_there_is_no_group(stage):
+    assert stage.coordinator.check_commit("never", 3, "m") is ErrorCode.ILLEGAL_GENERATION
+    beat = Heartbeat("never", 3, "m")
+    assert call(stage, "heartbeat", beat) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
 def test_a_storage_that_answers_and_then_raises_has_answered(stage):
     def store_and_fail(_snapshot, done):
         done(ErrorCode.NONE)

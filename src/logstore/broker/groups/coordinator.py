@@ -257,17 +257,21 @@ class GroupCoordinator:
 
     def check_offset_delete(self, group_id: str, topics: Collection[str]) -> tuple[ErrorCode, frozenset[str]]:
         """Whether offsets of a group may be deleted, and for which of these topics not, because its consumers
-        subscribe to them (KIP-496). NON_EMPTY_GROUP if its members are no consumers."""
+        subscribe to them (KIP-496): in a rebalance those of the last generation, as in Kafka. NON_EMPTY_GROUP
+        if its members are no consumers."""
         with self._lock:
             active = self._groups.get(group_id)
             if self._is_closed:
                 return ErrorCode.COORDINATOR_NOT_AVAILABLE, frozenset()
             if active is None or active.group.state is State.DEAD:
                 return ErrorCode.GROUP_ID_NOT_FOUND, frozenset()
-            if active.group.members and active.group.protocol_type != CONSUMER:
+            group = active.group
+            if not group.members:
+                return ErrorCode.NONE, frozenset()
+            if group.protocol_type != CONSUMER:
                 return ErrorCode.NON_EMPTY_GROUP, frozenset()
-        subscribed = self.subscribed_topics(group_id)
-        return ErrorCode.NONE, frozenset(topics) if subscribed is None else subscribed.intersection(topics)
+            subscribed = frozenset(topics) if group.topics is None else group.topics
+            return ErrorCode.NONE, subscribed.intersection(topics)
 
     # Groups by id
 
