@@ -33,6 +33,11 @@ from logstore.partition.encoding.rows import (
 NEVER_MS: Final = 2**62
 """By any clock."""
 
+_FIRST_BYTES: Final = 2_048
+_GROWTH: Final = 4
+"""A batch first takes as much of ``buffer_memory`` as the last one of its partition needed, at least the
+first bytes, and then some times more: thousands of partitions have batches open that stay small."""
+
 
 class PartitionQueue:
     """The batches of one partition that are not delivered yet, oldest first."""
@@ -43,6 +48,7 @@ class PartitionQueue:
         "encoder",
         "identity",
         "in_flight",
+        "last_bytes",
         "next_sequence",
         "open",
         "partition",
@@ -59,6 +65,8 @@ class PartitionQueue:
         self.in_flight: deque[OutgoingBatch] = deque()
         """Sent, and waiting for the result."""
         self.batch_count = 0
+        self.last_bytes = 0
+        """How large the last batch became."""
         self.identity: tuple[int, int] | None = None
         """The producer id and epoch that its batches are stamped with."""
         self.next_sequence = 0
@@ -195,20 +203,45 @@ class Accumulator:
     def _batch_for_locked(self, queue: PartitionQueue, size_bytes: int) -> OutgoingBatch:
         """The open batch, with room for a record."""
         self._check_open_locked()
-        reserved_bytes = max(self._config.batch_size, size_bytes)
         while True:
             batch = queue.open
             if batch is not None and not batch.rows.must_drain_before(size_bytes):
                 return batch
+            if batch is not None and not batch.is_full_for(size_bytes, queue.encoder.rules):
+                more_bytes = self._growth_of(batch, size_bytes)
+                if not self._wait_for_room_locked(more_bytes):  # else it may have been closed
+                    self._reserve_locked(batch, queue, more_bytes)
+                continue
             if batch is not None:
                 self.close_open_locked(queue)
                 self.topics[queue.partition.topic].note_bytes(queue, self._config.batch_size)
+            reserved_bytes = self._first_bytes_of(queue, size_bytes)
             if self._wait_for_room_locked(reserved_bytes):
                 continue  # another thread may have opened a batch meanwhile
-            queue.open = batch = self._new_batch_locked(queue, reserved_bytes)
+            queue.open = batch = self._new_batch_locked(queue, 0)
+            self._reserve_locked(batch, queue, reserved_bytes)
             self._opened.append((batch, queue))
             self._tell_sender()
             return batch
+
+    def _first_bytes_of(self, queue: PartitionQueue, size_bytes: int) -> int:
+        least = max(min(_FIRST_BYTES, self._config.batch_size), size_bytes)
+        wanted = max(min(queue.last_bytes, self._config.batch_size), least)
+        return wanted if self._has_room_for(wanted) else least
+
+    def _growth_of(self, batch: OutgoingBatch, size_bytes: int) -> int:
+        needed = batch.rows.size_bytes + size_bytes - batch.size_bytes
+        wanted = min(batch.size_bytes * _GROWTH, self._config.batch_size) - batch.size_bytes
+        return wanted if wanted > needed and self._has_room_for(wanted) else needed
+
+    def _reserve_locked(self, batch: OutgoingBatch, queue: PartitionQueue, more_bytes: int) -> None:
+        """Let a batch take more of ``buffer_memory``."""
+        self._used_bytes += more_bytes
+        batch.size_bytes += more_bytes
+        rules = queue.encoder.rules
+        if batch.size_bytes < rules.limit_bytes:
+            rules = rules._replace(limit_bytes=batch.size_bytes)
+        batch.rows.use_rules(rules, queue.encoder.max_record_bytes)
 
     def _let_others_follow_locked(self, batch: OutgoingBatch) -> None:
         """Until the batch is closed, other records may be added without the lock."""
@@ -262,7 +295,7 @@ class Accumulator:
         queue.open = None
         (data,) = queue.encoder.encode_gathered(batch.rows, self._now_ms())
         self._used_bytes += batch.rows.size_bytes - batch.size_bytes
-        batch.size_bytes = batch.rows.size_bytes
+        batch.size_bytes = queue.last_bytes = batch.rows.size_bytes
         self._append_closed_locked(queue, batch, data)
         batch.rows.clear()
 
