@@ -117,6 +117,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.stages
 	$(BIN)/python -m benchmarks.tables
 	$(BIN)/python -m benchmarks.compaction
+	$(BIN)/python -m benchmarks.clients
 	$(BIN)/python -m benchmarks.spark
 
 # What guides the fuzzer is not there for every Python and machine: without it those tests are skipped.

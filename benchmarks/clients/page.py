@@ -25,6 +25,7 @@ from benchmarks.clients.parts import (
     KILLED,
     OPEN,
     OPEN_FLUSHED,
+    OPEN_PRODUCERS,
     POLL_ARROW,
     READ_ARROW,
 )
@@ -187,6 +188,9 @@ def goals_of(lines: Lines) -> list[tuple[Goal, Spread | None]]:
     for title, part, case, value, ceiling, show in _CEILINGS:
         add(Goal(title, ceiling, None, _unmeasured, show, is_ceiling=True), lines.spread(part, case, value))
     many = lines.spread("transactions", OURS, each("plain_seconds", "many_seconds"))
+    producers = lines.spread("open", OPEN_PRODUCERS, value_of("memory_bytes"))
+    title = "The same with a producer each: memory"
+    add(Goal(title, 50.0 * _MIB, None, _unmeasured, format_bytes, is_ceiling=True), producers)
     add(Goal("1,000 records in a transaction, vs without", 0.8, None, _unmeasured), many)
     return found
 
@@ -289,7 +293,7 @@ def _transaction_table(lines: Lines) -> str:
 
 def _open_table(lines: Lines) -> str:
     rows = []
-    for case in (OPEN, OPEN_FLUSHED):
+    for case in (OPEN, OPEN_FLUSHED, OPEN_PRODUCERS):
         found = lines.of("open", case)
         if found:
             memory = median(line["memory_bytes"] for line in found)
@@ -345,8 +349,8 @@ def format_page(results: dict[str, Any]) -> str:
             _open_table(lines),
             "### Machine\n",
             facts,
-            f"Measured by `python -m benchmarks.clients`: medians of {rounds} rounds (partitions and open "
-            "transactions: 3), in brackets the lowest and the highest; each measurement in a process of its "
+            f"Measured by `python -m benchmarks.clients`: medians of {rounds} rounds (partitions: 2, open "
+            "transactions: 1), in brackets the lowest and the highest; each measurement in a process of its "
             "own, contenders in turns.",
         ]
     )

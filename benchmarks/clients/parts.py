@@ -35,6 +35,7 @@ from benchmarks.clients.rates import (
 )
 from benchmarks.clients.transactions import (
     measure_mock_transactions,
+    measure_open_producers,
     measure_open_transactions,
     measure_sqlite_transactions,
     measure_transactions,
@@ -50,6 +51,7 @@ POLL_ARROW = "poll_arrow"
 READ_ARROW = "read_arrow"
 OPEN = "open transactions"
 OPEN_FLUSHED = "open transactions, flushed"
+OPEN_PRODUCERS = "open transactions, with a producer each"
 
 
 def _rounds(sizes: Sizes) -> int:
@@ -125,7 +127,8 @@ PARTS: dict[str, Part] = {
         {
             OPEN: measure_open_transactions,
             OPEN_FLUSHED: partial(measure_open_transactions, flushes=True),
+            OPEN_PRODUCERS: measure_open_producers,
         },
-        _partition_rounds,
+        lambda _: 1,
     ),
 }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import time
 from collections.abc import Callable
 from contextlib import closing
 from time import perf_counter
@@ -13,9 +15,15 @@ from benchmarks.clients.offsets import median_seconds
 from benchmarks.clients.rates import check_count, mock_producer, open_sqlite
 from benchmarks.process import resident_memory_bytes
 from logstore import Isolation, StoreConfig, TopicConfig
+from logstore.broker.codes import ErrorCode
+from logstore.broker.pending import wait_for
+from logstore.broker.requests import ACKS_ALL, InitProducerIdRequest, ProducePartition, ProduceRequest
+from logstore.broker.transactions.requests import AddPartitionsToTransaction, TransactionalProducer
+from logstore.format.batch import encode_batch
 
 _MANY = 1_000
 _WARM_UP = 5
+_REST_SECONDS = 2.0
 
 
 def _open(directory: str, *, flushes: bool) -> logstore.Store:
@@ -129,28 +137,69 @@ def measure_sqlite_transactions(directory: str, sizes: Sizes, *, flushes: bool =
 
 
 def measure_open_transactions(directory: str, sizes: Sizes, *, flushes: bool = False) -> Found:
-    """Producers that have one each, with a record in it; then all are aborted."""
-    count = sizes.open_transactions
+    """Open so many, with a record in each, by the requests that a client sends to the broker."""
     with _open(directory, flushes=flushes) as store:
-        with store.producer(transactional_id="first") as producer, producer.transaction():
-            producer.send("t", VALUE)
-        before = resident_memory_bytes()
-        started = perf_counter()
+        broker = store._open_broker(store._writable())
+        partition = store["t"][0].partition
+
+        def begin(name: str) -> None:
+            asked = wait_for(broker.init_producer_id(InitProducerIdRequest(name, 600_000)))
+            assert asked is not None
+            producer = TransactionalProducer(name, asked.producer_id, asked.producer_epoch)
+            added = wait_for(
+                broker.add_partitions_to_transaction(AddPartitionsToTransaction(producer, (partition,)))
+            )
+            assert added is not None
+            assert added.error is ErrorCode.NONE
+            batch = encode_batch(
+                [None],
+                [VALUE],
+                int(time.time() * 1000),
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                base_sequence=0,
+                transactional=True,
+            )
+            request = ProduceRequest(ACKS_ALL, 30_000, (ProducePartition(partition, batch),), name)
+            produced = wait_for(broker.produce(request))
+            assert produced is not None
+            assert produced.partitions[0].error is ErrorCode.NONE
+
+        return _figures_of(begin, sizes.open_transactions)
+
+
+def measure_open_producers(directory: str, sizes: Sizes) -> Found:
+    """The same with a producer of ours for each, which stays, too."""
+    with _open(directory, flushes=False) as store:
         kept = []
-        for number in range(count):
-            producer = store.producer(transactional_id=f"open-{number}", linger_ms=0)
+
+        def begin(name: str) -> None:
+            producer = store.producer(transactional_id=name, linger_ms=0, transaction_timeout_ms=600_000)
             transaction = producer.transaction()
             transaction.__enter__()
             producer.send("t", VALUE).result()
             kept.append((producer, transaction))
-        seconds = perf_counter() - started
-        found: Found = {
-            "open": count,
-            "seconds": seconds / count,
-            "memory_bytes": resident_memory_bytes() - before,
-            "threads": threading.active_count(),
-        }
+
+        found = _figures_of(begin, sizes.open_transactions)
         for producer, transaction in kept:
             transaction.abort()
             producer.close()
     return found
+
+
+def _figures_of(begin: Callable[[str], None], count: int) -> Found:
+    """Of so many; the first one, which makes what all share, is not counted."""
+    begin("first")
+    gc.collect()
+    before = resident_memory_bytes()
+    started = perf_counter()
+    for number in range(count):
+        begin(f"open-{number}")
+    seconds = (perf_counter() - started) / count
+    time.sleep(_REST_SECONDS)  # the threads of producers that have nothing more to send end
+    return {
+        "open": count,
+        "seconds": seconds,
+        "memory_bytes": resident_memory_bytes() - before,
+        "threads": threading.active_count(),
+    }

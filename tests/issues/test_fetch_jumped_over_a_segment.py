@@ -1,7 +1,7 @@
 """A fetch that had no room for the first batch of a segment went on with the next segment, whose batches are
 smaller, and the consumer never saw the records between. That happens when one fetch asks for many partitions:
-those in front use up ``fetch_max_bytes``, and only the first that has anything gets a batch that does not fit.
-A fetch without room brings nothing, and is asked again.
+those in front use up ``fetch_max_bytes``, and only the first that has anything gets a batch that does not
+fit. A fetch without room brings nothing, and is asked again.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import random
 
 import pytest
+from tests.broker.rig import T0, T1, Rig
 
 from logstore.clients.consumer import Consumer
 from logstore.clients.settings import ConsumerConfig
-from tests.broker.rig import T0, T1, Rig
 
 
 def test_a_batch_that_does_not_fit_is_not_jumped_over() -> None:
