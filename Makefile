@@ -117,6 +117,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.stages
 	$(BIN)/python -m benchmarks.tables
 	$(BIN)/python -m benchmarks.compaction
+	$(BIN)/python -m benchmarks.clients
 	$(BIN)/python -m benchmarks.queues
 	$(BIN)/python -m benchmarks.spark
 

@@ -9,7 +9,6 @@ Lock: :attr:`Accumulator.lock` guards which batch is open, the closed ones, and 
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
@@ -33,6 +32,11 @@ from logstore.partition.encoding.rows import (
 NEVER_MS: Final = 2**62
 """By any clock."""
 
+_FIRST_BYTES: Final = 2_048
+_GROWTH: Final = 4
+"""A batch first takes as much of ``buffer_memory`` as the last one of its partition needed, at least the
+first bytes, and then some times more: thousands of partitions have batches open that stay small."""
+
 
 class PartitionQueue:
     """The batches of one partition that are not delivered yet, oldest first."""
@@ -43,6 +47,7 @@ class PartitionQueue:
         "encoder",
         "identity",
         "in_flight",
+        "last_bytes",
         "next_sequence",
         "open",
         "partition",
@@ -54,11 +59,13 @@ class PartitionQueue:
         self.encoder = encoder
         self.open: OutgoingBatch | None = None
         """What records gather in."""
-        self.closed: deque[OutgoingBatch] = deque()
+        self.closed: list[OutgoingBatch] = []  # a few; an empty list takes a tenth of a deque's memory
         """Encoded, and waiting to be sent."""
-        self.in_flight: deque[OutgoingBatch] = deque()
+        self.in_flight: list[OutgoingBatch] = []
         """Sent, and waiting for the result."""
         self.batch_count = 0
+        self.last_bytes = 0
+        """How large the last batch became."""
         self.identity: tuple[int, int] | None = None
         """The producer id and epoch that its batches are stamped with."""
         self.next_sequence = 0
@@ -131,17 +138,18 @@ class Accumulator:
         """None: the compiled code asks the machine's clock by itself."""
         self._tell_sender = tell_sender
         self.lock = threading.RLock()
-        self._has_room = threading.Condition(self.lock)
+        self._has_room: threading.Condition | None = None
+        """Made when somebody waits for memory."""
         self._used_bytes = 0
         self._is_closed = False
-        self._opened: deque[tuple[OutgoingBatch, PartitionQueue]] = deque()
+        self._opened: list[tuple[OutgoingBatch, PartitionQueue]] = []
         """The open batches, oldest first, and some that were closed since."""
         self._is_short = False
         """Whether somebody waits for memory: then nothing lingers."""
         self.topics: dict[str, TopicQueues] = {}
         self.queues: dict[TopicPartition, PartitionQueue] = {}
         """Of all topics, those among them that have lost partitions since."""
-        self.ready: deque[PartitionQueue] = deque()
+        self.ready: list[PartitionQueue] = []
         """Partitions with closed batches."""
         self.undelivered_count = 0
         """Batches, open ones among them."""
@@ -236,20 +244,45 @@ class Accumulator:
     def _batch_for_locked(self, queue: PartitionQueue, size_bytes: int) -> OutgoingBatch:
         """The open batch, with room for a record."""
         self._check_open_locked()
-        reserved_bytes = max(self._config.batch_size, size_bytes)
         while True:
             batch = queue.open
             if batch is not None and not batch.rows.must_drain_before(size_bytes):
                 return batch
+            if batch is not None and not batch.is_full_for(size_bytes, queue.encoder.rules):
+                more_bytes = self._growth_of(batch, size_bytes)
+                if not self._wait_for_room_locked(more_bytes):  # else it may have been closed
+                    self._reserve_locked(batch, queue, more_bytes)
+                continue
             if batch is not None:
                 self.close_open_locked(queue)
                 self.topics[queue.partition.topic].note_bytes(queue, self._config.batch_size)
+            reserved_bytes = self._first_bytes_of(queue, size_bytes)
             if self._wait_for_room_locked(reserved_bytes):
                 continue  # another thread may have opened a batch meanwhile
-            queue.open = batch = self._new_batch_locked(queue, reserved_bytes)
+            queue.open = batch = self._new_batch_locked(queue, 0)
+            self._reserve_locked(batch, queue, reserved_bytes)
             self._opened.append((batch, queue))
             self._tell_sender()
             return batch
+
+    def _first_bytes_of(self, queue: PartitionQueue, size_bytes: int) -> int:
+        least = max(min(_FIRST_BYTES, self._config.batch_size), size_bytes)
+        wanted = max(min(queue.last_bytes, self._config.batch_size), least)
+        return wanted if self._has_room_for(wanted) else least
+
+    def _growth_of(self, batch: OutgoingBatch, size_bytes: int) -> int:
+        needed = batch.rows.size_bytes + size_bytes - batch.size_bytes
+        wanted = min(batch.size_bytes * _GROWTH, self._config.batch_size) - batch.size_bytes
+        return wanted if wanted > needed and self._has_room_for(wanted) else needed
+
+    def _reserve_locked(self, batch: OutgoingBatch, queue: PartitionQueue, more_bytes: int) -> None:
+        """Let a batch take more of ``buffer_memory``."""
+        self._used_bytes += more_bytes
+        batch.size_bytes += more_bytes
+        rules = queue.encoder.rules
+        if batch.size_bytes < rules.limit_bytes:
+            rules = rules._replace(limit_bytes=batch.size_bytes)
+        batch.rows.use_rules(rules, queue.encoder.max_record_bytes)
 
     def _let_others_follow_locked(self, batch: OutgoingBatch) -> None:
         """Until the batch is closed, other records may be added without the lock."""
@@ -274,6 +307,8 @@ class Accumulator:
             return False
         self._is_short = True
         self._tell_sender()
+        if self._has_room is None:
+            self._has_room = threading.Condition(self.lock)
         if not self._has_room.wait_for(
             lambda: self._is_closed or self._has_room_for(size_bytes), self._config.max_block_ms / 1000
         ):
@@ -303,7 +338,7 @@ class Accumulator:
         queue.open = None
         (data,) = queue.encoder.encode_gathered(batch.rows, self._now_ms())
         self._used_bytes += batch.rows.size_bytes - batch.size_bytes
-        batch.size_bytes = batch.rows.size_bytes
+        batch.size_bytes = queue.last_bytes = batch.rows.size_bytes
         self._append_closed_locked(queue, batch, data)
         batch.rows.clear()
 
@@ -319,25 +354,27 @@ class Accumulator:
     def close_due_locked(self, now_ms: int, *, is_flushing: bool) -> int:
         """Close the batches that have lingered for their time; all, if records are to be flushed or somebody
         waits for memory. Returns when the next is due, by the monotonic clock."""
-        opened = self._opened
         closes_all = is_flushing or self._is_short
         self._is_short = False
-        while opened:
-            batch, queue = opened[0]
+        done_count, next_ms = 0, NEVER_MS
+        for batch, queue in self._opened:
             if queue.open is batch:
                 due_ms = batch.created_ms + self._config.linger_ms
                 if due_ms > now_ms and not closes_all:
-                    return due_ms
+                    next_ms = due_ms
+                    break
                 self.close_open_locked(queue)
                 self.topics[queue.partition.topic].note_bytes(queue, batch.size_bytes)
-            opened.popleft()
-        return NEVER_MS
+            done_count += 1
+        del self._opened[:done_count]
+        return next_ms
 
     def forget_locked(self, batch: OutgoingBatch) -> None:
         """A batch is delivered, or has failed: its memory may be used again."""
         self._used_bytes -= batch.size_bytes
         self.undelivered_count -= 1
-        self._has_room.notify_all()
+        if self._has_room is not None:
+            self._has_room.notify_all()
 
     def used_bytes(self) -> int:
         """How much of ``buffer_memory`` is in use."""
@@ -347,7 +384,8 @@ class Accumulator:
         """Take no more records."""
         with self.lock:
             self._is_closed = True
-            self._has_room.notify_all()
+            if self._has_room is not None:
+                self._has_room.notify_all()
             for batch, queue in self._opened:
                 if queue.open is batch:
                     batch.rows.close_gate()

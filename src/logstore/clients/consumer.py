@@ -6,12 +6,12 @@ It has no thread. A call fetches what is there, and waits in the calling thread 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from logstore.arguments import check_callback, milliseconds_of, plain_text, shown
+from logstore.arguments import check_callback, milliseconds_of, shown
 from logstore.broker.broker import Broker
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import error_of
@@ -24,7 +24,7 @@ from logstore.clients.counts import ConsumerCounts
 from logstore.clients.fetches import Fetches
 from logstore.clients.interceptors import Arrival, ConsumerInterceptor
 from logstore.clients.membership import Membership
-from logstore.clients.offsets import PartitionName, check_group, check_partitions
+from logstore.clients.offsets import PartitionName, check_group, check_partitions, check_topics
 from logstore.clients.polling import LONG_MS, Polling
 from logstore.clients.positions import NO_POSITION, Position, Positions, partition_of
 from logstore.clients.seeking import Seeking
@@ -36,11 +36,14 @@ from logstore.model import BoundToProcess, Isolation, Moment, OffsetAndMetadata,
 from logstore.partition.arguments import check_isolation, check_offset, check_timeout
 from logstore.serializing import DecoderChoice, SerializedRecord
 
+if TYPE_CHECKING:
+    import pyarrow
+
 OnRebalance = Callable[[tuple[TopicPartition, ...]], object]
 """Called in :meth:`Consumer.poll` with partitions that the consumer got, or has to give up."""
 
 T = TypeVar("T")
-
+F = TypeVar("F", bound=Sized)
 
 _UNSTABLE_MS = 20
 """How often to look whether a transaction that commits offsets is over."""
@@ -97,7 +100,7 @@ class Consumer(BoundToProcess):
         self._usable = Usable("consumer")
         self._positions = Positions()
         self.counts = ConsumerCounts(self._positions)
-        self._topics = _names(topics)
+        self._topics = check_topics(topics)
         self._looked_ms = -(2**62)
         self._commits = Commits(
             broker, self.group, self._positions, isolation, self.config, self._clock, self.counts
@@ -257,14 +260,38 @@ class Consumer(BoundToProcess):
         committed offsets) a broker in this process answers at once; the calling thread waits for any other.
         """
         self._check_usable()
-        self._check_has_partitions()
-        self.counts.poll_count += 1
         most = self.config.max_poll_records if max_records is None else max_records
         if type(most) is not int or most < 1:
             raise UsageError(f"max_records is {shown(most)}; it must be a whole number, 1 or above")
+        return self._begin(lambda position: self._given(position, position.take(most)), list, timeout)
+
+    def poll_arrow(
+        self, timeout: float | None = None, *, columns: Iterable[str] | None = None
+    ) -> pyarrow.RecordBatch:
+        """Like :meth:`poll`, as columns: a batch of up to ``max_partition_fetch_bytes`` of one partition, of
+        which its schema's metadata have the ``topic`` and ``partition``; no rows when the time is over.
+        ``columns``: as :meth:`.Log.read_arrow`. Needs pyarrow. Cost: 0.04 µs per record of 100 bytes.
+
+        Raises:
+            UsageError: an unknown column; or the consumer has deserializers or interceptors.
+            LogstoreError: as :meth:`poll`. What comes before damage was given by the poll before.
+        """
+        from logstore.clients.columns import ColumnTaker  # pyarrow is optional, and slow to import
+
+        self._check_usable()
+        if self._arrival.is_needed:
+            raise UsageError("poll_arrow() gives bytes: use it without deserializers and interceptors")
+        taker = ColumnTaker(columns)
+        return self._wait_for(self._begin(taker.take, taker.nothing, timeout))
+
+    def _begin(
+        self, take: Callable[[Position], F], nothing: Callable[[], F], timeout: float | None
+    ) -> Polling[F]:
+        self._check_has_partitions()
+        self.counts.poll_count += 1
         timeout = None if timeout is None else check_timeout(timeout)
         self._commits.commit_if_due()
-        return self._polling(lambda left_ms: self._poll_now(left_ms, most), list, timeout)
+        return self._polling(lambda left_ms: self._poll_now(left_ms, take), nothing, timeout)
 
     def _polling(
         self, step: Callable[[int], T | None], nothing: Callable[[], T], timeout: float | None
@@ -272,7 +299,7 @@ class Consumer(BoundToProcess):
         timeout_ms = None if timeout is None else int(timeout * 1000)
         return Polling(step, nothing, self._clock, timeout_ms, self._on_wake, self._due_ms)
 
-    def _poll_now(self, left_ms: int, most: int) -> list[Any] | None:
+    def _poll_now(self, left_ms: int, take: Callable[[Position], F]) -> F | None:
         """The next records that are there. None: it waits for something."""
         until_ms = self._clock.monotonic_ms() + left_ms
         while True:
@@ -283,8 +310,12 @@ class Consumer(BoundToProcess):
             self._look_for_partitions()
             position = self._positions.with_records()
             if position is not None:
-                found = self._given(position, self._take(position, most))
-                if found:
+                try:
+                    found = take(position)
+                finally:
+                    if not position.has_records:
+                        self._positions.move_last(position)
+                if len(found):
                     self.counts.record_count += len(found)
                     return found
             elif not self._fetches.step(max(until_ms - self._clock.monotonic_ms(), 0)):
@@ -306,13 +337,6 @@ class Consumer(BoundToProcess):
         if error is not None:
             position.give_back(taken[len(found)].offset)
         return given
-
-    def _take(self, position: Position, most: int) -> list[Record]:
-        try:
-            return position.take(most)
-        finally:
-            if not position.has_records:
-                self._positions.move_last(position)
 
     def _due_ms(self) -> int:
         """In how many milliseconds there is something to do, although nothing has come."""
@@ -613,19 +637,3 @@ class Consumer(BoundToProcess):
 
 def _wake_nobody() -> None:
     """Takes the place of one who was to be woken."""
-
-
-def _names(topics: Iterable[str]) -> tuple[str, ...]:
-    """
-    Raises:
-        UsageError: these are no names of topics.
-    """
-    if isinstance(topics, str):
-        topics = (topics,)
-    names = tuple(plain_text(each) for each in topics)
-    for name in names:
-        if type(name) is not str:
-            raise UsageError(
-                f"{shown(name)} is no name of a topic; give names, one after the other: 'orders', 'bills'"
-            )
-    return tuple(dict.fromkeys(names))

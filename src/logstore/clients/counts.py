@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Final, Generic, Protocol, Self, TypeVar
 
 from logstore.clients.positions import NO_POSITION, Positions
 from logstore.counting import BYTES, SECONDS, Histogram
@@ -94,6 +94,8 @@ class _Adds(Protocol):
 
 C = TypeVar("C", bound=_Adds)
 
+_FEW: Final = 16
+
 
 class _Kept(Generic[C]):
     """The counts of clients of one kind, and the sum of those that are gone."""
@@ -102,9 +104,11 @@ class _Kept(Generic[C]):
         self._zero = zero
         self._gone = zero()
         self._there: list[tuple[weakref.ref[object], C]] = []
+        self._look_at_count = _FEW
 
     def keep(self, client: object, counts: C) -> None:
-        self.there()
+        if len(self._there) >= self._look_at_count:  # seldom: thousands of clients may be kept
+            self._look_at_count = max(2 * len(self.there()), _FEW)
         self._there.append((weakref.ref(client), counts))
 
     def there(self) -> list[C]:

@@ -285,3 +285,20 @@ def _check_reached(log: Log, offset: int) -> None:
             f"offset {shown(offset)} cannot be committed for {log.partition}: its log ends at {end}, and the "
             "next offset to read is between 0 and that"
         ).of_log(log.log_start_offset, end)
+
+
+def check_topics(topics: Iterable[str]) -> tuple[str, ...]:
+    """The names of topics, each once.
+
+    Raises:
+        UsageError: these are no names of topics.
+    """
+    if isinstance(topics, str):
+        topics = (topics,)
+    names = tuple(plain_text(each) for each in topics)
+    for name in names:
+        if type(name) is not str:
+            raise UsageError(
+                f"{shown(name)} is no name of a topic; give names, one after the other: 'orders', 'bills'"
+            )
+    return tuple(dict.fromkeys(names))

@@ -91,6 +91,10 @@ class OutgoingBatch:
         self._stamps: list[int] | None = None
         self._callbacks: list[tuple[int, OnDelivery]] = []
 
+    def is_full_for(self, size_bytes: int, rules: RowRules) -> bool:
+        """Whether a record of so many bytes belongs into the next batch, whatever memory there is."""
+        return bool(self.rows.row_count) and self.rows.size_bytes + size_bytes > rules.limit_bytes
+
     @property
     def record_count(self) -> int:
         """How many records a closed batch has."""

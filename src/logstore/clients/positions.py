@@ -11,6 +11,7 @@ from logstore.broker.requests import FetchedPartition
 from logstore.clients.offsets import PartitionName, check_partition
 from logstore.clients.received import ReceivedRecords
 from logstore.errors import CorruptionError, UsageError
+from logstore.format.loops import Columns
 from logstore.model import Record, TopicPartition
 from logstore.serializing import SerializedRecord
 
@@ -83,6 +84,28 @@ class Position:
         self._taken = found
         self.offset = found[-1].offset + 1 if self.has_records else self.fetch_offset
         return found
+
+    def take_columns(self, columns: Columns, row_limit: int, byte_limit: int) -> None:
+        """Append the next records to columns, about so many and so many bytes. They count as given out.
+
+        Raises:
+            CorruptionError: as :meth:`take`.
+        """
+        rest, self._rest, self._taken = self._rest, [], []
+        if rest:
+            for record in rest:
+                columns.append_row(*record, int(record.timestamp_type))
+            next_offset = rest[-1].offset + 1
+        else:
+            assert self._received is not None
+            try:
+                next_offset = self._received.fill(columns, row_limit, byte_limit)
+            except CorruptionError:
+                self.seek(self.offset)
+                raise
+        if self._received is not None and self._received.is_over:
+            self._received = None
+        self.offset = next_offset if self.has_records else self.fetch_offset
 
     def _decoded(self) -> list[Record]:
         assert self._received is not None

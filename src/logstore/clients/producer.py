@@ -1,7 +1,8 @@
 """The producer: sends records to topics, gathered in batches, and tells what became of each.
 
-A thread of its own sends what has lingered, and what has to be tried again; it starts with the first record.
-Full batches are sent by the thread that fills them. With a clock set by hand there is no thread: a test calls
+A thread of its own sends what has lingered, and what has to be tried again. It starts with a record, and ends
+when nothing was sent for a second. Full batches are sent by the thread that fills them. With a clock set by
+hand there is no thread: a test calls
 :meth:`Producer.run_due`.
 """
 
@@ -45,6 +46,8 @@ Partitioner = Callable[[str, bytes | None, bytes | None, int], int]
 """Topic, key, value and the number of partitions -> a partition."""
 
 _LONGEST_WAIT_SECONDS = 3600
+_REST_SECONDS = 1.0
+"""So long without a record, and the thread ends: thousands of producers may have an open transaction each."""
 
 
 class Producer(BoundToProcess):
@@ -79,6 +82,7 @@ class Producer(BoundToProcess):
         """The settings."""
         self._broker = broker
         self._clock = clock or SystemClock()
+        self._has_thread = isinstance(self._clock, SystemClock)
         self._partitioner = partitioner
         self._fork_flag = ForkFlag.watch()
         self._accumulator = Accumulator(self.config, self._clock, self._tell_sender)
@@ -304,14 +308,14 @@ class Producer(BoundToProcess):
     def _deliver(self) -> None:
         """Flush. With a clock set by hand, what is not delivered at once is an error."""
         self.flush()
-        if self._accumulator.undelivered_count and self._thread is None:
+        if self._accumulator.undelivered_count and not self._has_thread:
             raise RetriableError("records of the transaction are not delivered yet; call run_due()")
 
     # The thread
 
     def _tell_sender(self) -> None:
         """There is something to send, now or soon."""
-        if not isinstance(self._clock, SystemClock):
+        if not self._has_thread:
             return
         if self._thread is None:
             with self._starting:
@@ -328,7 +332,22 @@ class Producer(BoundToProcess):
             if self._is_closed and not self._accumulator.undelivered_count:
                 return
             left_ms = max(next_ms - self._clock.monotonic_ms(), 0)
-            self._changed.wait(min(left_ms / 1000, _LONGEST_WAIT_SECONDS))
+            if self._accumulator.undelivered_count:
+                self._changed.wait(min(left_ms / 1000, _LONGEST_WAIT_SECONDS))
+            elif not self._changed.wait(_REST_SECONDS) and not self._stays():
+                return
+
+    def _stays(self) -> bool:
+        """Whether the thread has more to do. First it is gone, and then it looks: whoever adds a record first
+        counts it, and then looks for a thread, so that one of the two sees the other."""
+        thread, self._thread = self._thread, None
+        if not self._accumulator.undelivered_count and not self._is_closed:
+            return False
+        with self._starting:
+            if self._thread is not None:
+                return False  # another was started meanwhile
+            self._thread = thread
+            return True
 
     def run_due(self) -> int:
         """Send what is due, in this thread. For a producer with a clock set by hand, which has no thread.
@@ -367,7 +386,7 @@ class Producer(BoundToProcess):
                 left = None
                 if deadline_ms is not None:
                     left = max(deadline_ms - self._clock.monotonic_ms(), 0) / 1000
-                if self._thread is None and not batch.is_done:
+                if not self._has_thread and not batch.is_done:
                     break  # a clock set by hand: run_due() goes on
                 if not batch.wait(left):
                     raise RetriableError(

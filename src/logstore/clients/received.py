@@ -12,8 +12,9 @@ from typing import Final
 
 from logstore.broker.requests import FetchedPartition
 from logstore.errors import CorruptionError
+from logstore.format.column_buffers import Ended
 from logstore.format.header import BatchHeader, check_batch, decode_header
-from logstore.format.loops import read_run
+from logstore.format.loops import Columns, read_run
 from logstore.model import Record
 from logstore.partition.reading.records import RUN_BYTES, AbortedFilter, FoundBatch
 
@@ -106,6 +107,42 @@ class ReceivedRecords:
         records = self._next()
         self._batches.skip_hidden()
         return records
+
+    def fill(self, columns: Columns, row_limit: int, byte_limit: int) -> int:
+        """Append the next records to columns until they have about so much: at least one, or none if it is
+        over. Returns the offset to go on from. Damage behind the first record is left to the next call.
+
+        Raises:
+            CorruptionError: the next batch is damaged; names the partition and the batch's offsets.
+        """
+        batches = self._batches
+        try:
+            while not batches.is_over and columns.row_count < row_limit:
+                ended, batches.at, batches.previous_last = columns.take_batches(
+                    batches.data,
+                    batches.at,
+                    len(batches.data),
+                    len(batches.data),
+                    NO_END,
+                    batches.previous_last,
+                    batches.start,
+                    NO_END,
+                    row_limit,
+                    byte_limit,
+                    batches.aborted.has_any,
+                )
+                if ended == Ended.IS_FULL:
+                    break
+                batch = batches.next_batch()
+                if batch is not None:
+                    kind = int(batch.header.timestamp_type)
+                    for record in batch.decode_within(batches.start, NO_END):
+                        columns.append_row(*record, kind)
+        except CorruptionError:
+            if not columns.row_count:
+                raise
+        batches.skip_hidden()
+        return batches.previous_last + 1
 
     def _next(self) -> list[Record]:
         batches = self._batches

@@ -14,7 +14,6 @@ Lock: ``_driving`` is held by the one thread that drives. It is never waited for
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -125,7 +124,7 @@ class Sender:
         accumulator = self._accumulator
         with accumulator.lock:
             next_ms = accumulator.close_due_locked(now_ms, is_flushing=self.flush_count > 0)
-            queues, accumulator.ready = list(accumulator.ready), deque()
+            queues, accumulator.ready = accumulator.ready, []
         queues += [queue for queue in self._retrying if queue not in queues]
         self._retrying = []
         for queue in queues:
@@ -175,7 +174,7 @@ class Sender:
                 self._look_again(queue)
                 return
             with self._accumulator.lock:
-                queue.closed.popleft()
+                queue.closed.pop(0)
             queue.in_flight.append(batch)
             self._produce(queue, batch, now_ms)
 

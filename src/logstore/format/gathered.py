@@ -76,8 +76,8 @@ class GatheredRows:
         self.clear()
 
     def use_rules(self, rules: RowRules, max_record_bytes: int) -> None:
-        """Check rows against these rules from now on. Call it only while there are no rows: those were
-        checked against other rules."""
+        """Check rows against these rules from now on. While there are rows, which were checked against the
+        old ones, only the limit may change, and only upwards."""
         self.rules = rules
         self.max_record_bytes = max_record_bytes
         """A record that may take more bytes than this is not gathered: it might not fit into any batch."""

@@ -504,6 +504,11 @@ def record_batch(finished: tuple[Any, ...], schema: Any) -> Any:
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
+def empty_batch(schema: Any) -> Any:
+    """A record batch without rows."""
+    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+
+
 def _arrays_of_buffers(finished: FinishedBuffers) -> list[Any]:
     rows = finished.row_count
     return [

@@ -458,7 +458,7 @@ def _collect_batches(
                 if found.header.last_offset >= limit:
                     break  # part of this batch is not visible yet
                 if size + batch_bytes > max_bytes and (parts or not min_one_batch):
-                    break
+                    return b"".join(parts), next_offset  # and not what comes behind it, in another segment
                 parts.append(memoryview(found.buffer)[found.position : found.position + batch_bytes])
                 size += batch_bytes
                 next_offset = found.header.next_offset

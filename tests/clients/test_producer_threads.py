@@ -1,0 +1,80 @@
+"""The thread of a producer ends when there is nothing to send, and no record is lost between its end and the
+next one's start.
+
+Costs some seconds: threads end after real time."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+import logstore
+
+
+@pytest.fixture
+def rests(monkeypatch):
+    """How long a thread stays without a record; shorter than in life."""
+
+    def rest(seconds):
+        monkeypatch.setattr("logstore.clients.producer._REST_SECONDS", seconds)
+
+    return rest
+
+
+def producer_threads():
+    return [each for each in threading.enumerate() if each.name == "logstore-producer"]
+
+
+def test_producers_that_rest_have_no_threads_and_send_again(tmp_path, rests):
+    rests(0.05)
+    with logstore.open(tmp_path) as store:
+        store.create_topic("t")
+        before = len(producer_threads())
+        producers = [store.producer(acks=1, linger_ms=0) for _ in range(20)]
+        for round_number in range(2):
+            sent = [producer.send("t", b"%d" % round_number) for producer in producers]
+            assert len({each.result(10).offset for each in sent}) == 20
+            deadline = time.monotonic() + 10
+            while len(producer_threads()) > before and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert len(producer_threads()) == before
+        for producer in producers:
+            producer.close()
+        assert store["t"][0].log_end_offset == 40
+
+
+@pytest.mark.parametrize("pause_seconds", [0.0, 0.0005])
+def test_a_record_that_comes_while_the_thread_ends_is_sent(tmp_path, rests, pause_seconds):
+    rests(0.0)
+    with logstore.open(tmp_path) as store:
+        store.create_topic("t")
+        with store.producer(acks=1, linger_ms=0) as producer:
+            for number in range(400):
+                assert producer.send("t", b"x").result(10).offset == number
+                time.sleep(pause_seconds)
+
+
+def test_open_transactions_need_no_threads(tmp_path, rests):
+    rests(0.05)
+    with logstore.open(tmp_path) as store:
+        store.create_topic("t")
+        before = len(producer_threads())
+        kept = []
+        for number in range(10):
+            producer = store.producer(transactional_id=f"id-{number}", linger_ms=0)
+            transaction = producer.transaction()
+            transaction.__enter__()
+            producer.send("t", b"%d" % number).result(10)
+            kept.append((producer, transaction))
+        deadline = time.monotonic() + 10
+        while len(producer_threads()) > before and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert len(producer_threads()) == before
+        for producer, transaction in kept:
+            producer.send("t", b"more")
+            transaction.commit()
+            producer.close()
+        read = store["t"][0].read(isolation=logstore.Isolation.COMMITTED)
+        assert sum(1 for _ in read) == 20
