@@ -16,6 +16,7 @@ PAGES = [
     "docs/transactions.md",
     "docs/consumers.md",
     "docs/metrics.md",
+    "docs/quotas.md",
     "docs/aio.md",
     *sorted(f"docs/howto/{page.name}" for page in ROOT.glob("docs/howto/*.md")),
 ]

@@ -420,7 +420,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             value_deserializer=value_deserializer,
             interceptors=interceptors,
         )
-        self._counted_clients().keep_consumer(consumer, group, consumer.counts)
+        self._counted_clients().keep_consumer(consumer, consumer.group, consumer.counts)
         return consumer
 
     def transform(

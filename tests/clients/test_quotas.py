@@ -219,7 +219,7 @@ class TestClose:
                 with pytest.raises(RetriableError, match="wakeup"):
                     consumer.poll()
 
-    def test_a_drain_on_a_clock_set_by_hand_does_not_turn_for_ever(self, world):
+    def test_a_drain_on_a_clock_set_by_hand_does_not_loop(self, world):
         world.fill(3)
         world.store.quotas.set(client_id="etl", consumer_byte_rate=1)
         with world.store.consumer("t", client_id="etl", max_partition_fetch_bytes=1) as consumer:
