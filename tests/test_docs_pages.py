@@ -18,6 +18,7 @@ PAGES = [
     "docs/consumers.md",
     "docs/groups.md",
     "docs/metrics.md",
+    "docs/quotas.md",
     "docs/aio.md",
     *sorted(f"docs/howto/{page.name}" for page in ROOT.glob("docs/howto/*.md")),
 ]

@@ -15,6 +15,7 @@ import itertools
 import pytest
 
 import logstore
+from logstore.clients.quotas import StoreQuotas
 from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import LogstoreError
 from logstore.logdir.cleaner import LogCleaner
@@ -193,6 +194,7 @@ class World:
             Log: lambda: self.store["t"][0],
             ReadOnlyLog: lambda: self.reader["t"][0],
             LogCleaner: lambda: self.store.cleaner,
+            StoreQuotas: lambda: self.store.quotas,
         }[kind]()
 
     def check(self, said):
@@ -215,7 +217,7 @@ class World:
 
 
 def methods():
-    for kind in (Store, Topic, Log, ReadOnlyLog, LogCleaner):
+    for kind in (Store, Topic, Log, ReadOnlyLog, LogCleaner, StoreQuotas):
         for name, _ in inspect.getmembers(kind, callable):
             is_public = not name.startswith("_") or name in ("__getitem__", "__contains__")
             if not is_public or name in LEFT_OUT | ENDS:

@@ -440,7 +440,7 @@ class StoreConfig(Checked):
 
     quota_window_num: int = 11
     """Over how many windows the rates of clients are measured, the current one among them. What the whole
-    ones let through may come at once: ten seconds' worth, with the defaults. docs/quotas.md says more."""
+    ones let through may come at once: ten seconds' worth, with the defaults. ``docs/quotas.md`` says more."""
     quota_window_size_seconds: int = 1
     """How long each window is. No delay of a ``request_percentage`` is longer."""
 

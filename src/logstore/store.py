@@ -446,7 +446,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             value_deserializer=value_deserializer,
             interceptors=interceptors,
         )
-        self._counted_clients().keep_consumer(consumer, group, consumer.counts)
+        self._counted_clients().keep_consumer(consumer, consumer.group, consumer.counts)
         with self._broker_lock:
             self._consumers.add(consumer)
         return consumer
@@ -483,7 +483,8 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             retries: how often the function is called again for such a record.
             retry_backoff_ms: how long to wait before that.
             workers: threads. They share the partitions of the topic.
-            settings: of the consumer: ``max_poll_records`` is the size of a transaction.
+            settings: of the consumer: ``max_poll_records`` is the size of a transaction. ``client_id`` and
+                ``user`` are the producers', too.
 
         Raises:
             UnknownTopicError: there is no such topic.
@@ -499,9 +500,10 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         check_least("workers", workers, 1)
         for name in (source, target, *([] if dead_letter_topic is None else [dead_letter_topic])):
             self[name]
+        names = {name: settings[name] for name in ("client_id", "user") if name in settings}
         return Transform(
             lambda: self.consumer(source, group=group, isolation=Isolation.COMMITTED, **settings),
-            lambda number: self.producer(transactional_id=f"{group}-{number}"),
+            lambda number: self.producer(transactional_id=f"{group}-{number}", **names),
             target,
             function,
             dead_letter_topic=dead_letter_topic,

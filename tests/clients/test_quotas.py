@@ -170,6 +170,17 @@ def test_a_transaction_waits_and_is_whole(world):
     producer.close()
 
 
+def test_a_transform_is_one_client(tmp_path):
+    with logstore.open(tmp_path / "s") as store:
+        store.create_topic("t")[0].extend([VALUE] * 100)
+        store.create_topic("out")
+        store.quotas.set(client_id="etl", producer_byte_rate=1_000_000, consumer_byte_rate=1_000_000)
+        store.transform("t", "out", lambda record: record.value, group="g", client_id="etl").run(
+            until_end=True
+        )
+        assert {client.client_id for _, client in store._broker._quotas.limits._applied} == {"etl"}
+
+
 class TestClose:
     def test_a_producer_sends_the_rest_at_once(self, world):
         world.store.quotas.set(client_id="etl", producer_byte_rate=1)
@@ -219,7 +230,7 @@ class TestClose:
                 with pytest.raises(RetriableError, match="wakeup"):
                     consumer.poll()
 
-    def test_a_drain_on_a_clock_set_by_hand_does_not_turn_for_ever(self, world):
+    def test_a_drain_on_a_clock_set_by_hand_does_not_loop(self, world):
         world.fill(3)
         world.store.quotas.set(client_id="etl", consumer_byte_rate=1)
         with world.store.consumer("t", client_id="etl", max_partition_fetch_bytes=1) as consumer:
@@ -396,8 +407,8 @@ class TestDamage:
             found = store.verify()
             assert [finding.path for finding in found.problems] == [str(path / "quotas.json")]
             (path / "quotas.json").unlink()
-        with logstore.open(path) as store:
-            assert store.quotas.list() == {}
+            store.quotas.set(user="a", producer_byte_rate=1)  # it is looked at again
+            assert list(store.quotas.list()) == [QuotaEntity("a")]
 
     def test_a_backup_has_the_quotas_and_tells_of_damage(self, path, tmp_path):
         with logstore.open(path) as store:

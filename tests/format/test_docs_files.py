@@ -96,6 +96,7 @@ def test_the_directory_page_shows_every_kind_of_file():
         ".kafka_cleanshutdown",
         "partition.metadata",
         "topics.json",
+        "quotas.json",
     ]:
         assert name in page
     for name in ("recovery-point", "log-start", "replication", "cleaner"):

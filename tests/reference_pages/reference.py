@@ -22,6 +22,9 @@ PAGES: dict[str, tuple[str, str, tuple[tuple[str, tuple[str, ...]], ...]]] = {
             ("logstore.clients.outgoing", ("Sent", "Delivered", "OnDelivery")),
             ("logstore.clients.consumer", ("Consumer", "OnRebalance")),
             ("logstore.clients.polling", ("Polling",)),
+            ("logstore.clients.quotas", ("StoreQuotas",)),
+            ("logstore.logdir.quotas", ("QuotaEntity", "QuotaName", "DEFAULT")),
+            ("logstore.broker.quotas.precedence", ("Applied",)),
             ("logstore.clients.transaction", ("Transaction",)),
             ("logstore.clients.transactions", ("TransactionStatus",)),
             (

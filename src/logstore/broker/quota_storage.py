@@ -19,7 +19,7 @@ from logstore.broker.quotas.requests import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResult,
 )
-from logstore.errors import LogstoreError, without_frames
+from logstore.errors import LogstoreError
 from logstore.logdir.directory import LogDirectory
 from logstore.logdir.quotas import Quotas, read_quotas, write_quotas
 from logstore.warning import warn
@@ -27,7 +27,7 @@ from logstore.warning import warn
 
 class StoredQuotas:
     """Of one broker. A damaged file does not keep records from being used: then there are no limits, a
-    warning says so, and requests about quotas are refused with what is wrong."""
+    warning says so, and requests about quotas are refused with what is wrong. Each of them looks again."""
 
     def __init__(self, directory: LogDirectory) -> None:
         self._directory = directory
@@ -40,19 +40,29 @@ class StoredQuotas:
         """What clients are held to."""
         self._lock = threading.Lock()
         self._quotas: Quotas = {}
-        self._damage: LogstoreError | None = None
+        self._must_read = False
+        """Whether the file could not be read so far."""
         try:
-            self._quotas = read_quotas(context.files, directory.path)
+            self._read_locked()
         except LogstoreError as error:
             warn("no client is held to a quota: %s", error)
-            self._damage = without_frames(error)
+            self._must_read = True
+
+    def _read_locked(self) -> None:
+        """
+        Raises:
+            CorruptionError, UnsupportedVersionError: the file cannot be read.
+        """
+        self._quotas = read_quotas(self._directory.context.files, self._directory.path)
+        self._must_read = False
         self.limits.put(self._quotas)
 
     def describe(self, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResult:
         """The quotas that are set."""
         try:
-            if self._damage is not None:
-                raise self._damage
+            with self._lock:
+                if self._must_read:
+                    self._read_locked()
             return DescribeClientQuotasResult(ErrorCode.NONE, describe(self._quotas, request))
         except LogstoreError as error:
             return DescribeClientQuotasResult(code_of(error), message=str(error))
@@ -62,8 +72,8 @@ class StoredQuotas:
         request, or none."""
         with self._lock:
             try:
-                if self._damage is not None:
-                    raise self._damage
+                if self._must_read:
+                    self._read_locked()
                 altered, outcomes = alter(self._quotas, request)
                 if altered != self._quotas and not request.validate_only:
                     self._store_locked(altered)

@@ -2,7 +2,7 @@
 
 from fractions import Fraction
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from logstore.broker.quotas.limits import Limits
@@ -47,6 +47,8 @@ class PlainRate:
         self.events[-1] = (*self.events[-1][:2], delay_ms)
 
 
+some = settings(deadline=None, suppress_health_check=list(HealthCheck))
+
 STEPS = st.lists(
     st.tuples(
         st.one_of(st.integers(0, 30), st.integers(0, 1_200), st.integers(0, 20_000)),
@@ -57,6 +59,7 @@ STEPS = st.lists(
 )
 
 
+@some
 @given(count=st.integers(2, 12), size_ms=st.sampled_from((1_000, 3_000)), steps=STEPS)
 def test_delays_are_those_of_the_plain_model(count, size_ms, steps):
     rate, plain, now_ms = WindowedRate(count, size_ms), PlainRate(count, size_ms), 0
@@ -75,6 +78,7 @@ def test_what_the_whole_windows_let_through_comes_at_once_and_no_more():
     assert rate.charge(4_999, 1_000, 0) == 5_000
 
 
+@some
 @given(
     quota=st.integers(1_000, 100_000),
     sizes=st.lists(st.integers(1, 50_000), min_size=1, max_size=30),

@@ -8,7 +8,7 @@ through.
 A window counts until its last amount, and the delay after that, are older than all windows together are long.
 Kafka does not count the delay. An amount for which the delay is longer than the windows is then forgotten as
 soon as it is paid for, and the next one gets the idle time for free: such clients reach 1.5 times their quota
-(measured, with amounts of 12 to 30 seconds' worth).
+(measured, with amounts of 12 or 30 seconds' worth).
 """
 
 from __future__ import annotations
