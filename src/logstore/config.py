@@ -407,7 +407,7 @@ class StoreConfig(Checked):
     that were committed without a group, as by :meth:`.Store.offsets`, are kept for this long after each
     commit. -1 keeps them until they are deleted.
 
-    Kafka: 10080, a week. A reader that pauses for longer would begin anew, and a library deletes nothing
+    Kafka: 10080, a week. A reader that pauses for longer would start over, and a library deletes nothing
     unless told to."""
     offset_metadata_max_bytes: int = 4_096
     """The longest metadata that a committed offset may have, in UTF-8."""

@@ -596,7 +596,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
     def transactions(self) -> list[TransactionStatus]:
         """The transactional ids that are known, and how far the last transaction of each has come; then what
         hangs: records without a marker that no transactional id will end. They hold up readers of committed
-        records for ever; a broker that has lost its state can leave them.
+        records until :meth:`abort_hanging` ends them; a broker that has lost its state can leave them.
 
         Cost: 2 µs for each partition, and one read for each that hangs.
 

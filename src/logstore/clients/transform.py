@@ -125,12 +125,16 @@ class Transform:
         try:
             for thread in threads:
                 thread.join()
-        finally:  # an interrupt
+        except BaseException:  # an interrupt
             self.stop()
             for thread in threads:
                 thread.join()
+            raise
         if errors:
             raise errors[0]
+        if until_end and not self._stopping.is_set():
+            self._some_are_done.clear()
+            self._work(0, until_end)  # partitions that had no worker while they changed hands
 
     def _work(self, number: int, until_end: bool) -> None:
         with self._make_producer(number) as producer, self._make_consumer() as consumer:
