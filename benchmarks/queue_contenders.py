@@ -263,11 +263,11 @@ class Contender(NamedTuple):
 
 CONTENDERS = {
     OURS_LOOP: Contender(logstore_loop, OURS_LOOP, 200_000, 200_000),
-    OURS_SINGLE: Contender(logstore_single, OURS_SINGLE, 3_000, 10_000),
-    "persist-queue": Contender(persist_queue, OURS_SINGLE, 1_000, 4_000, "persistqueue"),
-    "litequeue": Contender(lite_queue, OURS_SINGLE, 1_000, 4_000, "litequeue"),
-    "huey, SQLite": Contender(huey, OURS_SINGLE, 2_000, 10_000, "huey"),
-    "PostgreSQL, one at a time": Contender(postgres(1), OURS_SINGLE, 2_000, 5_000, "psycopg"),
+    OURS_SINGLE: Contender(logstore_single, OURS_SINGLE, 1_500, 10_000),
+    "persist-queue": Contender(persist_queue, OURS_SINGLE, 500, 4_000, "persistqueue"),
+    "litequeue": Contender(lite_queue, OURS_SINGLE, 500, 4_000, "litequeue"),
+    "huey, SQLite": Contender(huey, OURS_SINGLE, 1_000, 10_000, "huey"),
+    "PostgreSQL, one at a time": Contender(postgres(1), OURS_SINGLE, 1_000, 5_000, "psycopg"),
     f"PostgreSQL, LIMIT {_PG_LIMIT}": Contender(postgres(_PG_LIMIT), OURS_LOOP, 100_000, 100_000, "psycopg"),
 }
 """In the order of the tables."""
