@@ -401,7 +401,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         from logstore.clients.consumer import Consumer  # many programs never get here
         from logstore.clients.settings import ConsumerConfig
 
-        directory = self._writable()
+        directory, group = self._writable(), plain_text(group)
         consumer = Consumer(
             self._open_broker(directory),
             topics,
