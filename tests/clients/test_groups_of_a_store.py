@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import signal
 import subprocess
 import sys
+import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -169,6 +172,49 @@ def test_groups_without_members_are_deleted(store, groups):
     assert (list(groups), dict(store.offsets("g"))) == (["other"], {})
     with joined(store, "g"):  # it begins again
         assert groups["g"].offsets == {}
+
+
+def test_deletions_are_logged(store, groups, caplog):
+    store.offsets("g").commit({ORDERS[0]: 4, ORDERS[1]: 4})
+    store.offsets("h").commit({ORDERS[0]: 4, ORDERS[1]: 4})
+    with caplog.at_level(logging.INFO, "logstore"):
+        groups.delete("g")
+        groups.delete_offsets("h", [ORDERS[0]])
+    assert [record.getMessage() for record in caplog.records if "group" in record.getMessage()] == [
+        "group 'g': deleted, with 2 committed offsets",
+        "group 'h': removed 1 committed offsets",
+    ]
+
+
+def test_many_threads_look_and_change(store, groups):
+    """Each has a group of its own, and one that all of them change."""
+    faults = []
+
+    def work(number):
+        name = f"own {number}"
+        try:
+            for turn in range(20):
+                store.offsets(name).commit({ORDERS[0]: turn % 10})
+                assert groups[name].lag == {ORDERS[0]: 10 - turn % 10}
+                assert groups.reset(name, "earliest") == {ORDERS[0]: (turn % 10, 0)}
+                assert name in list(groups)
+                store.offsets("shared").commit({ORDERS[0]: 1})
+                with contextlib.suppress(UnknownGroupError, RetriableError):
+                    groups.delete("shared")
+                groups.delete(name)
+                assert name not in groups
+        except BaseException as error:
+            faults.append(error)
+
+    threads = [threading.Thread(target=work, args=[number]) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert faults == []
+    with contextlib.suppress(UnknownGroupError):
+        groups.delete("shared")
+    assert list(groups) == []
 
 
 def test_many_members_are_named_in_part(store, groups):
