@@ -428,7 +428,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         from logstore.clients.consumer import Consumer  # many programs never get here
         from logstore.clients.settings import ConsumerConfig, client_of
 
-        directory = self._writable()
+        directory, group = self._writable(), plain_text(group)
         chosen = choose_settings(ConsumerConfig, config, settings, arguments=_CONSUMER_ARGUMENTS)
         consumer = Consumer(
             self._open_broker(directory).as_client(client_of(chosen)),
