@@ -13,6 +13,8 @@ from logstore import Isolation
 from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import Answered, Promise
 from logstore.broker.requests import ProducedPartition, ProduceResult
+from logstore.broker.transaction_storage import LocalLogs
+from logstore.broker.transactions.coordinator import TransactionCoordinator
 from logstore.broker.transactions.requests import AddPartitionsResult, EndTransactionResult
 from logstore.clients.producer import Producer
 from logstore.clients.settings import ProducerConfig
@@ -316,6 +318,44 @@ def test_a_clock_set_by_hand(tmp_path):
         with store.producer(transactional_id="x") as producer, producer.transaction():
             producer.send("a", b"1")
         assert committed(store) == [b"1"]
+
+
+class TestStatuses:
+    """They are what readers see."""
+
+    @pytest.mark.parametrize("committed", [True, False])
+    def test_right_after_an_end_it_is_over(self, store, monkeypatch, committed):
+        """The coordinator has not stored yet that all markers are durable."""
+        monkeypatch.setattr(TransactionCoordinator, "_complete", lambda self, *arguments: None)
+        with store.producer(transactional_id="x") as producer, producer.transaction() as transaction:
+            for number in range(2):
+                producer.send("a", b"1", partition=number).result()
+            transaction.commit_offsets("g", {("a", 0): 0})
+            if not committed:
+                transaction.abort()
+        (status,) = store.transactions()
+        assert status.state == ("CompleteCommit" if committed else "CompleteAbort")
+        assert status.partitions == ()
+        broker = store._open_broker(store._directory)
+        (described,) = broker.describe_transactions(("x",)).poll()
+        assert described.state.is_ending
+
+    def test_partitions_without_a_marker_are_left(self, store):
+        marker = LocalLogs._append_marker
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                LocalLogs,
+                "_append_marker",
+                lambda self, transaction, partition: (
+                    partition.partition == 0 and marker(self, transaction, partition)
+                ),
+            )
+            producer = store.producer(transactional_id="x")
+            with producer.transaction():
+                for number in range(2):
+                    producer.send("a", b"1", partition=number)
+            (status,) = store.transactions()
+            assert (status.state, status.partitions) == ("PrepareCommit", (store["a"][1].partition,))
 
 
 class TestHanging:
