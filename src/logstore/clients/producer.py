@@ -137,7 +137,8 @@ class Producer(BoundToProcess):
             InvalidRecordError, InvalidTimestampError, RecordTooLargeError: the record is refused. Nothing was
                 sent.
             RetriableError: ``buffer_memory`` was used up for ``max_block_ms``.
-            InvalidTransactionStateError: the producer has a transactional id, and no transaction is open.
+            InvalidTransactionStateError: the producer has a transactional id, and no transaction is open, or
+                the outcome of its end is not known.
             ClosedError, ForkedError: the producer cannot be used.
             Exception: what an interceptor raises. Nothing was sent.
         """
@@ -146,7 +147,7 @@ class Producer(BoundToProcess):
             given = ProducerRecord(topic, value, key, partition, headers, timestamp_ms)
             topic, value, key, partition, headers, timestamp_ms = self._departure.prepare(given)
         if self._transacting is not None:
-            self._transacting.check_mine()
+            self._transacting.check_may_send()
         queues = self._topics.get(topic)
         if queues is None or self._partitioner is not None or self._is_closed or self._fork_flag.is_forked:
             queues = self._queues_of(topic)
@@ -346,7 +347,8 @@ class Producer(BoundToProcess):
             ]
 
     def close(self, timeout: float | None = None) -> None:
-        """Deliver what was sent, and take no more. An open transaction is aborted. You may call it again.
+        """Deliver what was sent, and take no more. An open transaction is aborted, unless a commit without an
+        answer has come through. You may call it again.
 
         Raises:
             LogstoreError, RetriableError, UsageError: as :meth:`flush`. The producer is closed all the same.
@@ -372,11 +374,17 @@ class Producer(BoundToProcess):
         if kind is None:
             self.close()
             return
+        transacting = self._transacting
+        was_in_doubt = transacting is not None and transacting.is_in_doubt
         try:
             self.close()
         except LogstoreError as failure:
             if error is not None:
                 error.add_note(f"and the producer: {failure}")
+        else:
+            if was_in_doubt and transacting is not None and error is not None:
+                outcome = "is committed" if transacting.was_committed else "was aborted"
+                error.add_note(f"and the producer was closed: the transaction {outcome}")
 
     def __repr__(self) -> str:
         return f"<Producer, {'closed' if self._is_closed else 'open'}>"
