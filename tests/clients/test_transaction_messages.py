@@ -257,7 +257,25 @@ def test_an_abort_after_a_commit_that_was_lost(store, silent, doubtful):
     doubtful.close()
 
 
-@pytest.mark.parametrize(("loses", "outcome"), [("lost", "was aborted"), ("done", "is committed")])
+@pytest.mark.parametrize("loses", ["lost", "done"])
+@pytest.mark.parametrize("asks", ["commit", "abort"])
+def test_the_outcome_is_not_guessed_after_another_producer_has_taken_the_id(
+    store, silent, doubtful, loses, asks
+):
+    """It cannot be known any more: the coordinator answers the same, whether the commit has come through."""
+    transaction = leave_without_an_answer(silent, doubtful, loses)
+    silent.loses = ""
+    store.producer(transactional_id="x").close()
+    assert committed(store) == ([b"1"] if loses == "done" else [])
+    kind, message = FENCED
+    message = message.format("committing" if asks == "commit" else "aborting")
+    unknown = "it is not known whether it was committed"
+    assert told(getattr(transaction, asks)) == (kind, message.replace("it was aborted", unknown))
+    assert told(transaction.commit) == (STATE, ABORTED[1].replace("it was aborted", unknown))
+    doubtful.close()
+
+
+@pytest.mark.parametrize(("loses", "outcome"), [("lost", "it was aborted"), ("done", "it was committed")])
 def test_a_producer_that_is_left_with_it_tells_the_outcome(store, silent, doubtful, loses, outcome):
     def leave():
         with doubtful:
@@ -271,5 +289,5 @@ def test_a_producer_that_is_left_with_it_tells_the_outcome(store, silent, doubtf
 
     with pytest.raises(RetriableError) as caught:
         leave()
-    assert caught.value.__notes__ == [f"and the producer was closed: the transaction {outcome}"]
-    assert bool(committed(store)) == (outcome == "is committed")
+    assert caught.value.__notes__ == [f"and the producer was closed with its transaction: {outcome}"]
+    assert bool(committed(store)) == (outcome == "it was committed")

@@ -28,6 +28,7 @@ from logstore.format.messages.transaction_records import (
     decode_transaction_value,
 )
 from logstore.format.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from logstore.model import TopicPartition
 from tests.interop import clients
 from tests.interop.clients import NewRecord
 from tests.interop.dump import dump_log
@@ -45,6 +46,7 @@ from tests.interop.kafka import (
 )
 from tests.interop.plan import Plan
 from tests.interop.transaction_histories import (
+    IDS,
     PARTITION_COUNT,
     TIME_MS,
     TOPIC,
@@ -178,8 +180,10 @@ def test_a_broker_and_we_end_what_the_other_has_decided_and_do_the_same(
         for_broker(steps, plan)
         write_theirs(plan)
         plan.run(broker.bootstrap)
-        check_the_same_is_seen(steps, broker, tmp_path / "replayed")
+        offsets = check_the_same_is_seen(steps, broker, tmp_path / "replayed")
         assert broker.stop()
+        with logstore.open(broker.log_dir, read_only=True) as store:
+            assert {name: offsets_of(store, name) for name in IDS} == offsets
         for name in THEIRS:
             check_we_complete(name, Path(shutil.copytree(broker.log_dir, tmp_path / name)))
         for directory in ours.glob("*-[0-9]"):
@@ -192,9 +196,13 @@ def test_a_broker_and_we_end_what_the_other_has_decided_and_do_the_same(
     check_we_take_them_back(broker, ours)
 
 
-def check_the_same_is_seen(steps: list[Step], broker: KafkaBroker, path: Path) -> None:
+Offsets = dict[TopicPartition, int]
+
+
+def check_the_same_is_seen(steps: list[Step], broker: KafkaBroker, path: Path) -> dict[str, Offsets]:
     """In each partition: the same records in the same order, of them the same committed ones, and as many
-    markers. A broker answers an end before the markers are there, so their places differ."""
+    markers. A broker answers an end before the markers are there, so their places differ. Returns what the
+    group of each id has committed."""
     store = logstore.open(path)
     topic = store.create_topic(TOPIC, partitions=PARTITION_COUNT)
     for_us(steps, store)
@@ -212,7 +220,13 @@ def check_the_same_is_seen(steps: list[Step], broker: KafkaBroker, path: Path) -
             assert [(record.key, record.value) for record in seen] == found, theirs
             counts.append(len(found))
         assert counts[1] < counts[0], "nothing was aborted, and nothing is open"
+    offsets = {name: offsets_of(store, name) for name in IDS}
     store._directory.abandon()  # type: ignore[union-attr]
+    return offsets
+
+
+def offsets_of(store: logstore.Store, group: str) -> Offsets:
+    return {partition: value.offset for partition, value in store.offsets(group).items()}
 
 
 # --- what a broker has decided --------------------------------------------------------------------

@@ -383,8 +383,9 @@ class Producer(BoundToProcess):
                 error.add_note(f"and the producer: {failure}")
         else:
             if was_in_doubt and transacting is not None and error is not None:
-                outcome = "is committed" if transacting.was_committed else "was aborted"
-                error.add_note(f"and the producer was closed: the transaction {outcome}")
+                error.add_note(
+                    f"and the producer was closed with its transaction: {transacting.outcome.value}"
+                )
 
     def __repr__(self) -> str:
         return f"<Producer, {'closed' if self._is_closed else 'open'}>"

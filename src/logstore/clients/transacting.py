@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from enum import Enum
 from typing import Final, TypeVar
 
 from logstore.broker.broker import Broker
@@ -36,6 +37,14 @@ RunBackground = Callable[[], int]
 """Does what is due in the background; returns how much that was."""
 
 _FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
+
+
+class Outcome(Enum):
+    """What is known of a transaction that is over."""
+
+    COMMITTED = "it was committed"
+    ABORTED = "it was aborted"
+    UNKNOWN = "it is not known whether it was committed"
 
 
 class Transacting:
@@ -70,9 +79,10 @@ class Transacting:
         """Whether an end was asked for, and its outcome is not known."""
         self.is_aborting = False
         """Whether an abort was asked for: then nothing may ask for a commit any more."""
-        self._was_commit_asked = False
-        self.was_committed = False
-        """Whether the last transaction is."""
+        self._commit_asks = 0
+        """How often the commit was asked for: an answer to the first may be lost."""
+        self.outcome = Outcome.ABORTED
+        """Of the last transaction."""
 
     @property
     def me(self) -> TransactionalProducer:
@@ -114,7 +124,7 @@ class Transacting:
                 f"transactional id {self.name!r} has an open transaction; commit or abort it first"
             )
         self._error = None
-        self.was_committed = False
+        self.outcome = Outcome.ABORTED
         self._owner = threading.get_ident()
 
     def check_mine(self) -> None:
@@ -229,24 +239,31 @@ class Transacting:
         """
         if self._added or self._has_offsets:
             self.is_in_doubt, self.is_aborting = True, not committed
-            self._was_commit_asked |= committed
             result = self._ask_for_end(committed)
-            if result.error is ErrorCode.INVALID_TXN_STATE and self._was_commit_asked and not committed:
+            if result.error is ErrorCode.INVALID_TXN_STATE and self._commit_asks and not committed:
                 committed, self.is_aborting = True, False
                 result = self._ask_for_end(committed)  # for the epoch of the next one
+            doubt = _DOUBTS[committed]
             if result.error in _FENCED or result.error is ErrorCode.INVALID_TXN_STATE:
+                if self._commit_asks > committed:  # an earlier one may have come through
+                    self.outcome = Outcome.UNKNOWN
+                doubt = ""
                 self.forget()
-            what = "committing" if committed else "aborting"
-            self._check(result.error, what, _DOUBTS[committed] if self.is_in_doubt else "")
+            self._check(result.error, "committing" if committed else "aborting", doubt)
             self.identity = result.producer_id, result.producer_epoch
         self.forget()
-        self.was_committed = committed
+        self.outcome = Outcome.COMMITTED if committed else Outcome.ABORTED
         return committed
 
     def _ask_for_end(self, committed: bool) -> EndTransactionResult:
         request = EndTransaction(self.me, committed, takes_epoch=True)
+
+        def ask() -> Pending[EndTransactionResult]:
+            self._commit_asks += committed
+            return self._broker.end_transaction(request)
+
         return self._ask_again(
-            lambda: self._broker.end_transaction(request),
+            ask,
             lambda result: result.error,
             "answer the commit" if committed else "answer the abort",
             _DOUBTS[committed],
@@ -255,7 +272,8 @@ class Transacting:
     def forget(self) -> None:
         """The transaction is over."""
         self._owner = None
-        self.is_in_doubt = self.is_aborting = self._was_commit_asked = False
+        self.is_in_doubt = self.is_aborting = False
+        self._commit_asks = 0
         self._added.clear()
         self._has_offsets = False
         self._adding, self._retry_at_ms = None, -1
@@ -309,8 +327,8 @@ class Transacting:
         elif code in _FENCED:
             why = (
                 "another producer has taken the id, or the transaction was open for longer than "
-                f"transaction_timeout_ms ({self._config.transaction_timeout_ms}); it was aborted. Make a new "
-                "producer"
+                f"transaction_timeout_ms ({self._config.transaction_timeout_ms}); {self.outcome.value}. "
+                "Make a new producer"
             )
         return error_of(code, f"transactional id {self.name!r}: {what}: {why}" + (then and f"; {then}"))
 

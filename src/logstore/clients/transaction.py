@@ -10,7 +10,7 @@ from logstore.arguments import shown
 from logstore.broker.requests import OffsetCommitRequest
 from logstore.clients.commits import as_offset
 from logstore.clients.offsets import check_partition
-from logstore.clients.transacting import Transacting
+from logstore.clients.transacting import Outcome, Transacting
 from logstore.errors import InvalidTransactionStateError, LogstoreError, UsageError
 from logstore.model import OffsetAndMetadata
 
@@ -36,8 +36,7 @@ class Transaction:
         self._flush = flush
         self._was_used = False
         self._is_over = False
-        self.was_committed = False
-        """Whether it was committed, as far as is known."""
+        self._outcome = Outcome.ABORTED
 
     def __enter__(self) -> Self:
         """
@@ -170,10 +169,18 @@ class Transaction:
 
     def _end(self, *, committed: bool) -> bool:
         try:
-            self.was_committed = self._transacting.end(committed=committed)
-            return self.was_committed
+            return self._transacting.end(committed=committed)
         finally:
-            self._is_over = not self._transacting.is_open
+            if not self._transacting.is_open:
+                self._note_end()
+
+    def _note_end(self) -> None:
+        self._is_over, self._outcome = True, self._transacting.outcome
+
+    @property
+    def was_committed(self) -> bool:
+        """Whether it was committed, as far as is known."""
+        return self._outcome is Outcome.COMMITTED
 
     @property
     def is_in_doubt(self) -> bool:
@@ -189,11 +196,10 @@ class Transaction:
     def _check_open(self) -> None:
         name = self._transacting.name
         if self._was_used and not self._is_over and not self._transacting.is_open:  # the producer was closed
-            self._is_over, self.was_committed = True, self._transacting.was_committed
+            self._note_end()
         if self._is_over:
-            outcome = "committed" if self.was_committed else "aborted"
             raise InvalidTransactionStateError(
-                f"the transaction of {name!r} is over: it was {outcome}; begin another: with "
+                f"the transaction of {name!r} is over: {self._outcome.value}; begin another: with "
                 "producer.transaction(): ..."
             )
         if not self._was_used:
