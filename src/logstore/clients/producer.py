@@ -143,7 +143,8 @@ class Producer(BoundToProcess):
             InvalidRecordError, InvalidTimestampError, RecordTooLargeError: the record is refused. Nothing was
                 sent.
             RetriableError: ``buffer_memory`` was used up for ``max_block_ms``.
-            InvalidTransactionStateError: the producer has a transactional id, and no transaction is open.
+            InvalidTransactionStateError: the producer has a transactional id, and no transaction is open, or
+                the outcome of its end is not known.
             ClosedError, ForkedError: the producer cannot be used.
             Exception: what an interceptor raises. Nothing was sent.
         """
@@ -152,7 +153,7 @@ class Producer(BoundToProcess):
             given = ProducerRecord(topic, value, key, partition, headers, timestamp_ms)
             topic, value, key, partition, headers, timestamp_ms = self._departure.prepare(given)
         if self._transacting is not None:
-            self._transacting.check_mine()
+            self._transacting.check_may_send()
         if on_delivery is not None:
             check_callback(on_delivery, "on_delivery")
         queues = self._topics.get(topic)
@@ -397,7 +398,8 @@ class Producer(BoundToProcess):
             self._sender.flush_count -= 1
 
     def close(self, timeout: float | None = None) -> None:
-        """Deliver what was sent, and take no more. An open transaction is aborted. You may call it again.
+        """Deliver what was sent, and take no more. An open transaction is aborted, unless a commit without an
+        answer has come through. You may call it again.
 
         A producer that waits because of a quota sends what is left at once. It counts: the client's next
         producer waits for longer.
@@ -427,11 +429,18 @@ class Producer(BoundToProcess):
         if kind is None:
             self.close()
             return
+        transacting = self._transacting
+        was_in_doubt = transacting is not None and transacting.is_in_doubt
         try:
             self.close()
         except LogstoreError as failure:
             if error is not None:
                 error.add_note(f"and the producer: {failure}")
+        else:
+            if was_in_doubt and transacting is not None and error is not None:
+                error.add_note(
+                    f"and the producer was closed with its transaction: {transacting.outcome.value}"
+                )
 
     def __repr__(self) -> str:
         return f"<Producer, {'closed' if self._is_closed else 'open'}>"
