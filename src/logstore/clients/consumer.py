@@ -193,14 +193,16 @@ class Consumer(BoundToProcess):
 
     def _give_up(self, partitions: Sequence[TopicPartition], is_lost: bool) -> None:
         """Partitions are no longer its own."""
-        if not is_lost:
-            self._commits.commit_changed(partitions)
         tell = self._on_lost if is_lost else self._on_revoked
-        if tell is not None:
-            tell(tuple(partitions))
-        self._fetches.drop()
-        gone = set(partitions)
-        self._positions.assign([each for each in self._positions.partitions if each not in gone])
+        try:
+            if not is_lost:
+                self._commits.commit_changed(partitions)
+            if tell is not None:
+                tell(tuple(partitions))
+        finally:  # whatever it raises, others may have them now
+            self._fetches.drop()
+            gone = set(partitions)
+            self._positions.assign([each for each in self._positions.partitions if each not in gone])
 
     def _take_over(self, partitions: Sequence[TopicPartition]) -> None:
         self._fetches.drop()
