@@ -145,6 +145,10 @@ OF_CONSUMERS = [
         lambda s: (c := committing(s), c.close(), c.committed()),
         "ClosedError: the consumer is closed; open it again",
     ),
+    (
+        lambda s: (c := committing(s), c.close(), c.pause()),
+        "ClosedError: the consumer is closed; open it again",
+    ),
 ]
 
 OF_METRICS = [

@@ -475,11 +475,13 @@ class Consumer(BoundToProcess):
 
     def pause(self, *partitions: PartitionName) -> None:
         """Return no records of these partitions for now; of all, if none is named."""
+        self._check_usable()
         for each in self._positions.named(partitions):
             each.is_paused = True
 
     def resume(self, *partitions: PartitionName) -> None:
         """Return records of these partitions again; of all, if none is named."""
+        self._check_usable()
         for each in self._positions.named(partitions):
             each.is_paused = False
         self._fetches.drop()
