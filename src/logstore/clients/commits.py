@@ -115,6 +115,11 @@ class Commits:
                 f"group {group!r} rebalances, and nothing was committed; what was read since the last "
                 "commit comes again, here or to another member"
             )
+        if result.error in _NO_MEMBER:
+            raise UsageError(
+                f"group {group!r} has members, which commit for it; a consumer of partitions that you name "
+                "needs a group of its own"
+            )
         if result.error is not ErrorCode.NONE:
             failed = [str(each) for each, code in result.errors.items() if code is not ErrorCode.NONE]
             what = result.message or result.error.name
