@@ -284,6 +284,7 @@ class HeldPartition:
         """What a worker has goes back to the others."""
         with self._lock:
             self._records.apply(self._records.plan_release(member_id))
+            self._stretch = None
             self._bury_locked()
         self.wake()
 
