@@ -8,11 +8,10 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime, timedelta
-from types import TracebackType
+from types import AsyncGeneratorType, CoroutineType, GeneratorType, TracebackType
 from typing import Any, Final, NamedTuple, Self
 
-from logstore.arguments import check_callable, milliseconds_of, plain_text, shown
+from logstore.arguments import check_callable, plain_text, shown
 from logstore.broker.broker import Broker
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import error_of
@@ -29,7 +28,7 @@ from logstore.broker.share.requests import (
 )
 from logstore.clients.acknowledging import Acknowledgements
 from logstore.clients.asking import ask
-from logstore.clients.job import Delay, Job
+from logstore.clients.job import Delay, Job, time_of
 from logstore.clients.offsets import check_group
 from logstore.clients.polling import LONG_MS, Polling
 from logstore.clients.settings import QueueConfig
@@ -42,9 +41,12 @@ from logstore.partition.arguments import check_timeout
 from logstore.serializing import BYTES, DecoderChoice, check_one_way, decode_field
 from logstore.warning import warn
 
+_EXAMPLE: Final = 'store.queue("jobs", group="workers")'
 _PACE_MS: Final = 50
 """A loop takes as many jobs at a time as it does in so long."""
 _MOST_DOUBLINGS: Final = 20
+_NOT_BEGUN: Final = (CoroutineType, GeneratorType, AsyncGeneratorType)
+"""What functions give that have done nothing yet."""
 
 
 class WorkReport(NamedTuple):
@@ -101,6 +103,8 @@ class Queue(BoundToProcess):
         self._heard_ms = -(2**62)
         self._resume_ms = -(2**62)
         """Until when a quota forbids to take more."""
+        self.was_throttled = False
+        """Whether the last poll took nothing because of a quota: more may be available."""
         self._turn = 0
         self._taken: list[Job] = []
         """Jobs that this worker has, and has not been given."""
@@ -115,6 +119,7 @@ class Queue(BoundToProcess):
         self._woken = threading.Event()
         self._wake: Wake | None = None
         self._is_woken_up = False
+        self._is_working = False
         self._is_stopping = False
         self._join()
 
@@ -203,6 +208,8 @@ class Queue(BoundToProcess):
         until_ms = self._clock.monotonic_ms() + left_ms
         while True:
             self._check_usable()
+            if self._is_working and self._is_stopping:
+                raise _StoppedError
             if self._is_woken_up:
                 self._is_woken_up = False
                 raise RetriableError("wakeup() was called; poll again to go on")
@@ -231,6 +238,9 @@ class Queue(BoundToProcess):
         asked_ms = self._clock.monotonic_ms()
         if most < self._asked_for:
             self._drop_fetch()
+        self.was_throttled = asked_ms < self._resume_ms
+        if self.was_throttled:
+            return False
         if self._under_way is None:
             self._asked_for = most
             wait_ms = min(wait_ms, self.config.metadata_max_age_ms)  # topics may be made again meanwhile
@@ -251,6 +261,8 @@ class Queue(BoundToProcess):
         result = self._under_way.poll()
         if result is None:
             return False
+        if self._under_way.throttle_time_ms:
+            self._resume_ms = self._clock.monotonic_ms() + self._under_way.throttle_time_ms
         self._under_way = None
         self._asked_for = 0
         if result.error is ErrorCode.UNKNOWN_MEMBER_ID:
@@ -291,7 +303,7 @@ class Queue(BoundToProcess):
         self._wake = wake
         if self._under_way is not None:
             self._under_way.on_wake(wake or _wake_none)
-        if self._is_woken_up or self._usable.is_over:
+        if self._is_woken_up or self._usable.is_over or (self._is_working and self._is_stopping):
             call_wake(wake)
 
     def __iter__(self) -> Iterator[Job]:
@@ -302,9 +314,25 @@ class Queue(BoundToProcess):
 
     def drain(self) -> Iterator[Job]:
         """Every job that is available, until none is: those of other workers, and those that were put off,
-        are not waited for."""
-        while found := self.poll(0, max_jobs=self.pace):
+        are not waited for. While a quota forbids to take more, it waits."""
+        while found := self._poll_available():
             yield from self.one_by_one(found)
+
+    def _poll_available(self) -> list[Job]:
+        """
+        Raises:
+            RetriableError: a quota is exceeded, and the clock is set by hand.
+            LogstoreError: as :meth:`poll`.
+        """
+        while not (found := self.poll(self.throttle_seconds, max_jobs=self.pace)) and self.was_throttled:
+            if not self._may_wait:
+                raise RetriableError("a quota is exceeded; let the clock go on, and drain again")
+        return found
+
+    @property
+    def throttle_seconds(self) -> float:
+        """For how long a quota still forbids to take more; 0 if none does."""
+        return self.seconds_until(self._resume_ms)
 
     def give_back(self, jobs: list[Job]) -> None:
         """Jobs that the caller of a poll has not used come with the next."""
@@ -337,19 +365,31 @@ class Queue(BoundToProcess):
             until_empty: end when nothing is available.
 
         Raises:
+            UsageError: ``function`` is an async function or a generator.
             LogstoreError: the log or the disk failed.
         """
         check_callable(function, "function")
+        self._is_working = True
+        try:
+            return self._work(function, until_empty)
+        finally:
+            self._is_working = self._is_stopping = False
+
+    def _work(self, function: Callable[[Job], object], until_empty: bool) -> WorkReport:
         accepted = released = lost = 0
-        self._is_stopping = False
         for job in self._until_stopped(until_empty):
             try:
-                function(job)
+                result = function(job)
             except Exception as error:
                 warn("queue %r: %s: %s: %s", self.group, job, type(error).__name__, error)
                 released += 1
                 self.release_after(job, error)
                 continue
+            if isinstance(result, _NOT_BEGUN):
+                raise UsageError(
+                    f"function gave {shown(result)}, and has done nothing; it must be a plain function. "
+                    "Async functions are for the work() of logstore.aio"
+                )
             try:
                 if not job.is_over:
                     job.accept()
@@ -363,11 +403,9 @@ class Queue(BoundToProcess):
     def _until_stopped(self, until_empty: bool) -> Iterator[Job]:
         while not self._is_stopping:
             try:
-                found = self.poll(0 if until_empty else None, max_jobs=self.pace)
-            except RetriableError:
-                if self._is_stopping:
-                    return
-                raise
+                found = self._poll_available() if until_empty else self.poll(max_jobs=self.pace)
+            except _StoppedError:
+                return
             if until_empty and not found:
                 return
             for job in self.one_by_one(found):
@@ -376,9 +414,10 @@ class Queue(BoundToProcess):
                     return
 
     def stop(self) -> None:
-        """End :meth:`work` after the present job. From any thread, and from a signal handler."""
+        """End :meth:`work` after the present job; the next one, if none is going on. From any thread, and
+        from a signal handler."""
         self._is_stopping = True
-        self.wakeup()
+        self._wake_poll()
 
     def wakeup(self) -> None:
         """Let a waiting :meth:`poll`, or the next one, end with ``RetriableError``. From any thread."""
@@ -417,9 +456,9 @@ class Queue(BoundToProcess):
     ) -> None:
         """What :meth:`.Job.release` and :meth:`.Job.reject` do."""
         self._check_open_job(job)
-        available_at_ms = 0 if delay is None else self._time_of(delay)
+        available_at_ms = 0 if delay is None else time_of(delay, self._clock.now_ms())
         if type(reason) is not str:
-            raise UsageError(f"reason is {shown(reason)}; it must be text")
+            raise UsageError(f"reason is {shown(reason)}; it must be text, such as str(error)")
         job.is_over = True
         batch = AcknowledgeBatch(job.offset, job.offset, kind, available_at_ms, reason)
         self._acks.add(job.partition, [batch])
@@ -460,18 +499,6 @@ class Queue(BoundToProcess):
             f"({self.config.record_lock_duration_ms} ms), and another worker may have it; renew() in time "
             "keeps it"
         )
-
-    def _time_of(self, delay: Delay) -> int:
-        """
-        Raises:
-            UsageError: it is no delay.
-        """
-        if isinstance(delay, datetime):
-            return milliseconds_of(delay, "delay")
-        seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
-        if type(seconds) not in (int, float) or not 0 <= seconds < 2**32:
-            raise UsageError(f"delay is {shown(delay)}; it must be seconds, a timedelta, or a datetime")
-        return self._clock.now_ms() + int(seconds * 1000) if seconds else 0
 
     # Values
 
@@ -540,6 +567,10 @@ class Queue(BoundToProcess):
         return f"<Queue {', '.join(self.topics)} of group {self.group!r}>"
 
 
+class _StoppedError(Exception):
+    """:meth:`Queue.stop` ends the work."""
+
+
 def _wake_none() -> None:
     """Takes the place of one who was to be woken."""
 
@@ -549,13 +580,13 @@ def _names(topics: Iterable[str]) -> tuple[str, ...]:
     Raises:
         UsageError: these are no names of topics, or none.
     """
-    names = tuple(dict.fromkeys(plain_text(each) for each in topics))
+    names = [plain_text(each) for each in topics]
     for name in names:
         if type(name) is not str:
-            raise UsageError(f"{shown(name)} is no name of a topic")
+            raise UsageError(f"{shown(name)} is no name of a topic; give names: {_EXAMPLE}")
     if not names:
-        raise UsageError('a queue needs a topic: store.queue("jobs", group="workers")')
-    return names
+        raise UsageError(f"a queue needs a topic: {_EXAMPLE}")
+    return tuple(dict.fromkeys(names))
 
 
 def _shared(config: QueueConfig) -> ShareGroupConfig:

@@ -66,7 +66,7 @@ def delete(broker: Broker, group: str) -> None:
         raise RetriableError(f"the broker did not delete queue {name!r}")
     code = result[name]
     if code is ErrorCode.NON_EMPTY_GROUP:
-        raise UsageError(f"queue {name!r} has workers; close them first")
+        raise UsageError(f"queue {name!r} has workers; close them first, each with its close() or `with`")
     if code is ErrorCode.GROUP_ID_NOT_FOUND:
         known = wait_for(broker.list_share_groups(), _SECONDS) or ()
         raise UnknownGroupError(f"there is no queue {name!r}{did_you_mean(name, known)}")

@@ -165,7 +165,9 @@ class ShareCoordinator:
             for name, have, want in zip(joins.config._fields, group.config, joins.config, strict=True)
             if have != want
         )
-        raise UsageError(f"the workers of group {group.name!r} have other settings: {differences}")
+        raise UsageError(
+            f"the group has workers with other settings: {differences}; take those, or close its workers"
+        )
 
     def _leave(self, beat: ShareGroupHeartbeat) -> ShareGroupHeartbeatResult:
         with self._lock:
