@@ -530,6 +530,7 @@ class Queue(BoundToProcess):
             return
         try:
             if not self._usable.is_store_closed:
+                self._acks.give_back(self._taken)
                 self._acks.send()
         finally:
             self._drop_fetch()
