@@ -82,3 +82,30 @@ def test_messages_name_the_next_step(store):
             call()
     job.accept()
     queue.close()
+
+
+def test_a_worker_that_is_dropped_does_not_hold_its_group(store, caplog):
+    """Without close() and without ``with``: as in a notebook, whose cell is run again."""
+    store.queue("jobs", group="g").poll(0, max_jobs=1)
+    queue = store.queue("jobs", group="g", delivery_count_limit=3)
+    assert [job.value for job in queue.poll(0)] == [b"0", b"1", b"2"]
+    assert "dropped without close()" in caplog.text
+    queue.close()
+    caplog.clear()
+    del queue
+    store.delete_queue("g")
+    store.queue("jobs", group="g")
+    assert store.queues()[0].workers == 0
+    store.delete_queue("g")
+
+
+def test_what_was_said_is_sent_when_the_store_is_closed():
+    files = MemoryFiles()
+    with logstore.open("/store", files=files) as store:
+        store.create_topic("jobs").extend([b"0", b"1", b"2"])
+        queue = store.queue("jobs", group="g", linger_ms=60_000)
+        first, second, _ = queue.poll(0)
+        first.accept()
+        second.accept()
+    with logstore.open("/store", files=files) as store:
+        assert waiting(store) == (1, 0)

@@ -8,7 +8,7 @@ from typing import Any, Protocol, Self
 
 from logstore.arguments import milliseconds_of, shown
 from logstore.broker.share.partition import Acknowledgement
-from logstore.errors import UsageError
+from logstore.errors import JobLostError, UsageError
 from logstore.model import Record, TopicPartition
 
 Delay = float | timedelta | datetime
@@ -29,6 +29,14 @@ def time_of(delay: Delay, now_ms: int) -> int:
             f"delay is {shown(delay)}; it must be seconds or a timedelta, 0 or above, or a datetime"
         )
     return now_ms + int(seconds * 1000) if seconds else 0
+
+
+def lost(job: Job, lock_ms: int) -> JobLostError:
+    """What is raised when something is said of a job too late."""
+    return JobLostError(
+        f"{job.partition} offset {job.offset}: its lock has run out after record_lock_duration_ms "
+        f"({lock_ms} ms), and another worker may have it; renew() in time keeps it"
+    )
 
 
 class Worker(Protocol):

@@ -28,7 +28,7 @@ from logstore.broker.share.requests import (
 )
 from logstore.clients.acknowledging import Acknowledgements
 from logstore.clients.asking import ask
-from logstore.clients.job import Delay, Job, time_of
+from logstore.clients.job import Delay, Job, lost, time_of
 from logstore.clients.offsets import check_group
 from logstore.clients.polling import LONG_MS, Polling
 from logstore.clients.settings import QueueConfig
@@ -97,7 +97,8 @@ class Queue(BoundToProcess):
         self._value = (
             BYTES if value_deserializer is None else check_one_way(value_deserializer, "value_deserializer")
         )
-        self._member_id = str(uuid.uuid4())
+        self.member_id = str(uuid.uuid4())
+        """Its name in the group."""
         self._epoch = JOINING
         self._assignment: tuple[TopicPartition, ...] = ()
         self._heard_ms = -(2**62)
@@ -113,7 +114,7 @@ class Queue(BoundToProcess):
         """How many jobs."""
         self._failure: LogstoreError | None = None
         """Of a partition that could not be read, while others gave jobs."""
-        self._acks = Acknowledgements(broker, self.group, self._member_id, self.config, self._clock)
+        self._acks = Acknowledgements(broker, self.group, self.member_id, self.config, self._clock)
         self.pace = 1
         """How many jobs a loop takes at a time."""
         self._woken = threading.Event()
@@ -133,7 +134,7 @@ class Queue(BoundToProcess):
         """
         beat = ShareGroupHeartbeat(
             self.group,
-            self._member_id,
+            self.member_id,
             self._epoch,
             self.topics,
             self.config.client_id,
@@ -251,7 +252,7 @@ class Queue(BoundToProcess):
             self._under_way = self._broker.share_fetch(
                 ShareFetchRequest(
                     self.group,
-                    self._member_id,
+                    self.member_id,
                     partitions,
                     most,
                     wait_ms,
@@ -376,7 +377,7 @@ class Queue(BoundToProcess):
             self._is_working = self._is_stopping = False
 
     def _work(self, function: Callable[[Job], object], until_empty: bool) -> WorkReport:
-        accepted = released = lost = 0
+        accepted = released = late = 0
         for job in self._until_stopped(until_empty):
             try:
                 result = function(job)
@@ -396,9 +397,9 @@ class Queue(BoundToProcess):
                 accepted += 1
             except JobLostError as error:
                 warn("queue %r: %s", self.group, error)
-                lost += 1
+                late += 1
         self.flush()
-        return WorkReport(accepted, released, lost)
+        return WorkReport(accepted, released, late)
 
     def _until_stopped(self, until_empty: bool) -> Iterator[Job]:
         while not self._is_stopping:
@@ -432,7 +433,7 @@ class Queue(BoundToProcess):
             self._check_open_job(job)
         now_ms = self._clock.monotonic_ms()
         if job.deadline_ms <= now_ms:
-            raise self._lost(job)
+            raise lost(job, self.config.record_lock_duration_ms)
         job.is_over = True
         self._acks.accept(job, now_ms, may_gather=not self._usable.is_polled)
 
@@ -448,7 +449,7 @@ class Queue(BoundToProcess):
             raise UsageError(f"{job} was accepted, released or rejected before")
         now_ms = self._clock.monotonic_ms()
         if job.deadline_ms <= now_ms:
-            raise self._lost(job)
+            raise lost(job, self.config.record_lock_duration_ms)
         return now_ms
 
     def settle(
@@ -472,8 +473,8 @@ class Queue(BoundToProcess):
         try:
             if not job.is_over:
                 self.settle(job, Acknowledgement.RELEASE, delay=backoff_ms / 1000, reason=reason)
-        except JobLostError as lost:
-            warn("queue %r: %s", self.group, lost)
+        except JobLostError as late:
+            warn("queue %r: %s", self.group, late)
 
     def renew(self, job: Job) -> None:
         """What :meth:`.Job.renew` does."""
@@ -492,13 +493,6 @@ class Queue(BoundToProcess):
         """
         self._usable.check_open()
         self._acks.send()
-
-    def _lost(self, job: Job) -> JobLostError:
-        return JobLostError(
-            f"{job.partition} offset {job.offset}: its lock has run out after record_lock_duration_ms "
-            f"({self.config.record_lock_duration_ms} ms), and another worker may have it; renew() in time "
-            "keeps it"
-        )
 
     # Values
 
@@ -535,14 +529,20 @@ class Queue(BoundToProcess):
         finally:
             self._drop_fetch()
             self._taken.clear()
-            beat = ShareGroupHeartbeat(self.group, self._member_id, LEAVING)
+            beat = ShareGroupHeartbeat(self.group, self.member_id, LEAVING)
             wait_for(self._broker.share_group_heartbeat(beat), self.config.request_timeout_ms / 1000)
 
     def note_closed_store(self) -> None:
-        """Its store is closed: from now on calls raise ``ClosedError``, and so does a poll that waits. From
-        any thread."""
+        """Its store is closed: from now on calls raise ``ClosedError``, and so does a poll that waits. What
+        was said of jobs is sent. From any thread."""
         self._usable.is_store_closed = True
         self._wake_poll()
+        if self._usable.is_closed or self._usable.is_forked:
+            return
+        try:
+            self._acks.send()
+        except LogstoreError as error:
+            warn("queue %r: %s", self.group, error)
 
     def _wake_poll(self) -> None:
         call_wake(self._wake)
