@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 import logstore
-from logstore import Isolation
-from logstore.errors import JobLostError, RetriableError, StorageError
+from logstore import Isolation, TopicConfig
+from logstore.errors import JobLostError, RetriableError, StorageError, UsageError
 from logstore.model import ProducerIdentity
 from logstore.testing import FAULTS, FaultyFiles, ManualClock, MemoryFiles
 
@@ -180,6 +180,27 @@ def test_a_dead_letter_that_is_too_large_does_not_hold_up_the_others(world):
     with world.queue(dead_letter_topic="dead", delivery_count_limit=1) as queue:
         assert queue.poll(0) == []
     assert len(world.dead()) == 3
+
+
+def test_a_compacted_topic_takes_no_dead_letters(world):
+    """It keeps one of those with the same key. If it becomes compacted later, those without a key wait, and
+    hold up no others."""
+    world.store.create_topic("latest", config=TopicConfig(cleanup_policy="compact"))
+    with pytest.raises(UsageError, match=r"'latest' is compacted.*cleanup_policy='delete'"):
+        world.queue(dead_letter_topic="latest")
+    world.log.extend([(b"k", b"keyed"), b"keyless", (b"l", b"keyed too")])
+    with world.queue(dead_letter_topic="dead") as queue:
+        jobs = queue.poll(0)
+        world.store["dead"].configure(cleanup_policy="compact")
+        for job in jobs:
+            job.reject("no")
+        world.clock.advance(1_000)
+        assert queue.poll(0) == []
+        assert world.dead() == [b"keyed", b"keyed too"]
+        world.store["dead"].configure(cleanup_policy="delete")
+        world.clock.advance(1_000)
+        assert queue.poll(0) == []
+    assert world.dead() == [b"keyed", b"keyed too", b"keyless"]
 
 
 # The disk

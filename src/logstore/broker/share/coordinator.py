@@ -145,7 +145,7 @@ class ShareCoordinator:
         """Members that are gone do not count, and the settings of the others hold.
 
         Raises:
-            UsageError: the member wants others.
+            UsageError: the member wants others, or a dead-letter topic that would lose records.
             UnknownTopicError: there is no such dead-letter topic.
         """
         for name, member in list(group.members.items()):
@@ -155,7 +155,11 @@ class ShareCoordinator:
             group.config = None
         dead_letter_topic = joins.config.dead_letter_topic
         if dead_letter_topic is not None:
-            self._directory.topic(dead_letter_topic)
+            if self._directory.topic(dead_letter_topic).config.compacts:
+                raise UsageError(
+                    f"dead_letter_topic {dead_letter_topic!r} is compacted, which keeps one record for each "
+                    "key: failed jobs would be lost; choose a topic with cleanup_policy='delete'"
+                )
             if dead_letter_topic in joins.topics:
                 raise UsageError(f"{dead_letter_topic!r} cannot be its own dead-letter topic")
         if group.config is None or group.config == joins.config:

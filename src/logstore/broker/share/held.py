@@ -26,7 +26,7 @@ from logstore.broker.share.states import RecordState
 from logstore.broker.share.stretch import Stretch
 from logstore.broker.share_state import ShareChange, ShareState
 from logstore.clock import Clock
-from logstore.errors import LogstoreError, RecordTooLargeError
+from logstore.errors import InvalidRecordError, LogstoreError
 from logstore.format.messages.share_records import NO_TIME, ShareBatch, ShareKey
 from logstore.logdir.directory import LogDirectory
 from logstore.model import TopicPartition
@@ -201,7 +201,7 @@ class HeldPartition:
             return
         failed = self._records.failed()
         if not self._try_to_bury_locked(failed, is_last_try=False):
-            for span in failed:  # one that is too large does not hold up the others
+            for span in failed:  # one that the topic refuses does not hold up the others
                 for offset in range(span.first, span.last + 1):
                     self._try_to_bury_locked([span._replace(first=offset, last=offset)], is_last_try=True)
 
@@ -212,7 +212,7 @@ class HeldPartition:
             bury(self._directory, log, failed, self.key.group_id, self._config)
             self._change_locked([each for span in failed for each in self._records.plan_buried(span)])
         except LogstoreError as error:
-            if isinstance(error, RecordTooLargeError) and not is_last_try:
+            if isinstance(error, InvalidRecordError) and not is_last_try:
                 return False
             self._bury_from_ms = self._clock.monotonic_ms() + _BURY_AGAIN_MS
             topic = self._config.dead_letter_topic
