@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -159,6 +160,9 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
         self._consumers: weakref.WeakSet[Consumer | Queue] = weakref.WeakSet()
         """And workers of queues."""
+        self._dropped: deque[tuple[str, str]] = deque()
+        """Workers that their program has dropped: group and member. Appended to at any time, without a
+        lock."""
         self._broker_lock = threading.Lock()
         """Guards its making."""
         if isinstance(directory, LogDirectory):
@@ -548,12 +552,15 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             ClosedError: it is closed.
         """
         from logstore.clients.queue import Queue  # many programs never get here
+        from logstore.clients.queues import leave_for
         from logstore.clients.settings import QueueConfig, client_of
 
         directory = self._writable()
         chosen = choose_settings(QueueConfig, config, settings)
+        broker = self._open_broker(directory)
+        leave_for(broker, self._dropped)
         queue = Queue(
-            self._open_broker(directory).as_client(client_of(chosen)),
+            broker.as_client(client_of(chosen)),
             topics,
             group,
             config=chosen,
@@ -563,6 +570,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         )
         with self._broker_lock:
             self._consumers.add(queue)
+        weakref.finalize(queue, self._dropped.append, (queue.group, queue.member_id)).atexit = False
         return queue
 
     def queues(self) -> list[QueueStatus]:
@@ -576,9 +584,11 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             CorruptionError: ``__share_group_state`` cannot be read.
             ClosedError: the store is closed.
         """
-        from logstore.clients.queues import statuses  # few programs get here
+        from logstore.clients.queues import leave_for, statuses  # few programs get here
 
-        return statuses(self._open_broker(self._writable()))
+        broker = self._open_broker(self._writable())
+        leave_for(broker, self._dropped)
+        return statuses(broker)
 
     def delete_queue(self, group: str) -> None:
         """Forget a group of workers, and what is done of its jobs. The records stay in their topics.
@@ -589,9 +599,11 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             ReadOnlyError: the store was opened read-only.
             StorageError: the disk refused.
         """
-        from logstore.clients.queues import delete  # few programs get here
+        from logstore.clients.queues import delete, leave_for  # few programs get here
 
-        delete(self._open_broker(self._writable()), group)
+        broker = self._open_broker(self._writable())
+        leave_for(broker, self._dropped)
+        delete(broker, group)
 
     def transactions(self) -> list[TransactionStatus]:
         """The transactional ids that are known, and how far the last transaction of each has come; then what

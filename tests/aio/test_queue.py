@@ -28,7 +28,7 @@ def test_tasks_share_jobs_and_each_is_done_once(tmp_path):
                 await asyncio.sleep(0)
 
             async def work():
-                async with await store.queue("jobs", group="g") as queue:
+                async with store.queue("jobs", group="g") as queue:
                     return await queue.work(do, until_empty=True)
 
             reports = await asyncio.gather(*[work() for _ in range(5)])
@@ -43,7 +43,7 @@ def test_what_is_said_of_jobs(tmp_path):
         async with aio.open(tmp_path) as store:
             await filled(store, 4)
             dead = await store.require_topic("dead")
-            async with await store.queue("jobs", group="g", dead_letter_topic="dead") as queue:
+            async with store.queue("jobs", group="g", dead_letter_topic="dead") as queue:
                 one, two, three, four = await queue.poll(1)
                 await queue.accept(one)
                 await queue.release(two)
@@ -62,7 +62,7 @@ def test_a_cancelled_poll_gives_its_jobs_to_the_next(tmp_path):
     async def main():
         async with aio.open(tmp_path) as store:
             jobs = await filled(store, 0)
-            async with await store.queue("jobs", group="g") as queue:
+            async with store.queue("jobs", group="g") as queue:
                 for number in range(50):
                     polling = asyncio.create_task(queue.poll())
                     await asyncio.sleep(0.0005 * (number % 4))
@@ -96,7 +96,7 @@ def test_a_cancelled_worker_gives_its_job_back_and_a_closed_one_ends(tmp_path):
             working.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await working
-            async with await store.queue(
+            async with store.queue(
                 "jobs", group="g", record_lock_duration_ms=600_000, retry_backoff_ms=0
             ) as other:
                 (job,) = await other.poll(5)
@@ -114,7 +114,7 @@ def test_a_job_that_is_late_is_lost(tmp_path):
     async def main():
         async with aio.open(tmp_path) as store:
             await filled(store, 1)
-            async with await store.queue("jobs", group="g", record_lock_duration_ms=1) as queue:
+            async with store.queue("jobs", group="g", record_lock_duration_ms=1) as queue:
                 (job,) = await queue.poll(1)
                 await asyncio.sleep(0.01)
                 with pytest.raises(JobLostError):

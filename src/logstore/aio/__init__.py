@@ -17,7 +17,7 @@ records, deliveries or rebalances takes none. ``docs/aio.md`` says more.
 from logstore.aio.consumer import AsyncConsumer
 from logstore.aio.log import AsyncLog
 from logstore.aio.producer import AsyncProducer, AsyncSent
-from logstore.aio.queue import AsyncQueue
+from logstore.aio.queue import AsyncQueue, Joining
 from logstore.aio.records import AsyncRecords
 from logstore.aio.store import AsyncStore, Opening
 from logstore.aio.store import open_store as open
@@ -32,6 +32,7 @@ __all__ = [
     "AsyncSent",
     "AsyncStore",
     "AsyncTopic",
+    "Joining",
     "Opening",
     "open",
 ]

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from functools import partial
+from inspect import isawaitable
 from types import TracebackType
 from typing import Any, Self
 
 from logstore.aio.polled import Polled
 from logstore.aio.shell import Shell
-from logstore.arguments import check_callable
+from logstore.arguments import check_callable, shown
 from logstore.clients.job import Delay, Job
 from logstore.clients.queue import Queue, WorkReport
 from logstore.clients.settings import QueueConfig
-from logstore.errors import JobLostError
+from logstore.errors import JobLostError, UsageError
 from logstore.model import BoundToProcess
 from logstore.warning import warn
 
@@ -59,22 +62,29 @@ class AsyncQueue(Polled, BoundToProcess):
 
     def __aiter__(self) -> AsyncIterator[Job]:
         """Every job from here on, without end."""
-        return _OneByOne(self, None)
+        return _OneByOne(self, until_empty=False)
 
     def drain(self) -> AsyncIterator[Job]:
         """Every job that is available, until none is: :meth:`.Queue.drain`."""
-        return _OneByOne(self, 0)
+        return _OneByOne(self, until_empty=True)
 
     async def work(
         self, function: Callable[[Job], Awaitable[Any]], *, until_empty: bool = False
     ) -> WorkReport:
         """Await ``function`` with each job, and accept it: :meth:`.Queue.work`. Ends when the task is
-        cancelled: the job that it is at goes back to the others then."""
+        cancelled: the job that it is at goes back to the others then.
+
+        Raises:
+            UsageError: ``function`` gives nothing to await.
+            LogstoreError: as :meth:`.Queue.work`.
+        """
         check_callable(function, "function")
         accepted = released = lost = 0
         async for job in self.drain() if until_empty else self:
             try:
-                await function(job)
+                doing = function(job)
+                if isawaitable(doing):
+                    await doing
             except Exception as error:
                 warn("queue %r: %s: %s: %s", self.group, job, type(error).__name__, error)
                 released += 1
@@ -83,6 +93,11 @@ class AsyncQueue(Polled, BoundToProcess):
             except BaseException as error:
                 await self._in_turn(partial(self.sync.release_after, job, error))
                 raise
+            if not isawaitable(doing):
+                raise UsageError(
+                    f"function gave {shown(doing)}, and nothing to await; it must be an async function. The "
+                    "work() of a synchronous store takes the others, each worker in a thread"
+                )
             try:
                 if not job.is_over:
                     await self.accept(job)
@@ -134,12 +149,49 @@ class AsyncQueue(Polled, BoundToProcess):
         return f"<Async{repr(self.sync).removeprefix('<')}"
 
 
+class Joining:
+    """A worker that is to join its group: ``async with store.queue(...) as queue``, or
+    ``queue = await store.queue(...)``."""
+
+    def __init__(self, shell: Shell, join: Callable[[], Queue]) -> None:
+        self._shell = shell
+        self._join = join
+        self._queue: AsyncQueue | None = None
+
+    def __await__(self) -> Generator[Any, None, AsyncQueue]:
+        return self._joined().__await__()
+
+    async def _joined(self) -> AsyncQueue:
+        job = self._shell.begin(self._join)
+        try:
+            return AsyncQueue(self._shell, await asyncio.shield(job))
+        except asyncio.CancelledError:
+            job.add_done_callback(_leave_again)
+            raise
+
+    async def __aenter__(self) -> AsyncQueue:
+        self._queue = await self._joined()
+        return self._queue
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._queue is not None
+        await self._queue.__aexit__(kind, error, trace)
+
+
+def _leave_again(job: asyncio.Future[Queue]) -> None:
+    """Close a worker whose caller was cancelled."""
+    if not job.cancelled() and job.exception() is None:
+        threading.Thread(target=job.result().close, name="logstore-aio-close").start()
+
+
 class _OneByOne(AsyncIterator[Job]):
     """The jobs of a queue. When it is dropped, those that were not given come again."""
 
-    def __init__(self, queue: AsyncQueue, timeout: float | None) -> None:
+    def __init__(self, queue: AsyncQueue, *, until_empty: bool) -> None:
         self._queue = queue
-        self._timeout = timeout
+        self._until_empty = until_empty
         self._given: Iterator[Job] = iter(())
 
     async def __anext__(self) -> Job:
@@ -147,7 +199,8 @@ class _OneByOne(AsyncIterator[Job]):
             for job in self._given:
                 return job
             sync = self._queue.sync
-            found = await self._queue.poll(self._timeout, max_jobs=sync.pace)
-            if not found and self._timeout is not None:
+            timeout = sync.throttle_seconds if self._until_empty else None
+            found = await self._queue.poll(timeout, max_jobs=sync.pace)
+            if not found and self._until_empty and not sync.was_throttled:
                 raise StopAsyncIteration
             self._given = sync.one_by_one(found)

@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 from logstore.aio.consumer import AsyncConsumer
 from logstore.aio.groups import AsyncGroups
 from logstore.aio.producer import AsyncProducer
-from logstore.aio.queue import AsyncQueue
+from logstore.aio.queue import Joining
 from logstore.aio.shell import Shell
 from logstore.aio.topic import AsyncTopic
 from logstore.clients.assignors import Assignor
@@ -19,7 +19,6 @@ from logstore.clients.consumer import OnRebalance
 from logstore.clients.interceptors import ConsumerInterceptor, ProducerInterceptor
 from logstore.clients.offsets import PartitionName
 from logstore.clients.producer import Partitioner
-from logstore.clients.queue import Queue
 from logstore.clients.settings import ConsumerConfig, ProducerConfig, QueueConfig
 from logstore.clock import Clock
 from logstore.config import StoreConfig, TopicConfig
@@ -113,12 +112,6 @@ def _open_if_wanted(begin: Callable[[], Store], is_unwanted: threading.Event) ->
 
 def _close_again(job: asyncio.Future[Store]) -> None:
     """Close a store that was open just before its caller was cancelled."""
-    if not job.cancelled() and job.exception() is None:
-        threading.Thread(target=job.result().close, name="logstore-aio-close").start()
-
-
-def _leave_again(job: asyncio.Future[Queue]) -> None:
-    """Close a worker whose caller was cancelled."""
     if not job.cancelled() and job.exception() is None:
         threading.Thread(target=job.result().close, name="logstore-aio-close").start()
 
@@ -283,7 +276,7 @@ class AsyncStore(BoundToProcess):
         )
         return AsyncConsumer(self._shell, consumer)
 
-    async def queue(
+    def queue(
         self,
         *topics: str,
         group: str,
@@ -291,29 +284,27 @@ class AsyncStore(BoundToProcess):
         value_deserializer: DecoderChoice | None = None,
         config: QueueConfig | None = None,
         **settings: Any,
-    ) -> AsyncQueue:
-        """A worker of a queue: :meth:`.Store.queue`, with its arguments and errors. ::
+    ) -> Joining:
+        """A worker of a queue: :meth:`.Store.queue`, with its arguments and errors. Use it in ``async with``,
+        or ``await`` it. ::
 
-            async with await store.queue("jobs", group="workers") as queue:
+            async with store.queue("jobs", group="workers") as queue:
                 await queue.work(send_mail)
 
         The worker that a cancelled call would have made leaves at once.
         """
-        make = partial(
-            self.sync.queue,
-            *topics,
-            group=group,
-            key_deserializer=key_deserializer,
-            value_deserializer=value_deserializer,
-            config=config,
-            **settings,
+        return Joining(
+            self._shell,
+            partial(
+                self.sync.queue,
+                *topics,
+                group=group,
+                key_deserializer=key_deserializer,
+                value_deserializer=value_deserializer,
+                config=config,
+                **settings,
+            ),
         )
-        job = self._shell.begin(make)
-        try:
-            return AsyncQueue(self._shell, await asyncio.shield(job))
-        except asyncio.CancelledError:
-            job.add_done_callback(_leave_again)
-            raise
 
     def groups(self) -> AsyncGroups:
         """The consumer groups: :meth:`.Store.groups`.

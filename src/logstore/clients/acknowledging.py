@@ -29,6 +29,8 @@ from logstore.errors import JobLostError, LogstoreError
 from logstore.model import TopicPartition
 
 _MOST_SHOWN = 4
+_NOT_TOLD = (Acknowledgement.GAP, Acknowledgement.UNUSED)
+"""The caller never had these."""
 _Batches = dict[TopicPartition, list[AcknowledgeBatch]]
 
 
@@ -68,6 +70,11 @@ class Acknowledgements:
             with self._lock:
                 self._batches.setdefault(partition, []).extend(fresh)
 
+    def give_back(self, jobs: list[Job]) -> None:
+        """These were taken, and nothing was done with them."""
+        for partition, offsets in _by_partition(jobs).items():
+            self.add(partition, _runs(offsets, Acknowledgement.UNUSED))
+
     def send(self) -> None:
         """Send all, and wait for the answer.
 
@@ -87,7 +94,7 @@ class Acknowledgements:
             accepted, self._accepted = self._accepted, []
             batches, self._batches = self._batches, {}
         for partition, offsets in _by_partition(accepted).items():
-            batches.setdefault(partition, []).extend(_runs(offsets))
+            batches.setdefault(partition, []).extend(_runs(offsets, Acknowledgement.ACCEPT))
         for partition in self._undurable:
             batches.setdefault(partition, [])
         request = ShareAcknowledgeRequest(
@@ -112,7 +119,7 @@ class Acknowledgements:
         lost: list[str] = []
         failure: LogstoreError | None = None
         for outcome in outcomes:
-            refused = [each for each in outcome.refused if each.kind is not Acknowledgement.GAP]
+            refused = [each for each in outcome.refused if each.kind not in _NOT_TOLD]
             lost += [f"{outcome.partition} offset {_shown(each)}" for each in refused]
             is_stored = outcome.error in (ErrorCode.NONE, ErrorCode.INVALID_RECORD_STATE)
             if not is_stored and (outcome.was_stored or not outcome.refused):
@@ -153,13 +160,13 @@ def _by_partition(jobs: list[Job]) -> dict[TopicPartition, list[int]]:
     return found
 
 
-def _runs(offsets: list[int]) -> Iterable[AcknowledgeBatch]:
+def _runs(offsets: list[int], kind: Acknowledgement) -> Iterable[AcknowledgeBatch]:
     """Offsets as runs of offsets that follow each other."""
     offsets.sort()
     first = last = offsets[0]
     for offset in offsets[1:]:
         if offset != last + 1:
-            yield AcknowledgeBatch(first, last, Acknowledgement.ACCEPT)
+            yield AcknowledgeBatch(first, last, kind)
             first = offset
         last = offset
-    yield AcknowledgeBatch(first, last, Acknowledgement.ACCEPT)
+    yield AcknowledgeBatch(first, last, kind)

@@ -6,11 +6,37 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from logstore.arguments import milliseconds_of, shown
 from logstore.broker.share.partition import Acknowledgement
+from logstore.errors import JobLostError, UsageError
 from logstore.model import Record, TopicPartition
 
 Delay = float | timedelta | datetime
 """Seconds, a duration, or a time with its time zone."""
+
+
+def time_of(delay: Delay, now_ms: int) -> int:
+    """When a delay that begins now is over, in milliseconds since the epoch; 0 if there is none.
+
+    Raises:
+        UsageError: it is no delay.
+    """
+    if isinstance(delay, datetime):
+        return milliseconds_of(delay, "delay")
+    seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+    if type(seconds) not in (int, float) or not 0 <= seconds < 2**32:
+        raise UsageError(
+            f"delay is {shown(delay)}; it must be seconds or a timedelta, 0 or above, or a datetime"
+        )
+    return now_ms + int(seconds * 1000) if seconds else 0
+
+
+def lost(job: Job, lock_ms: int) -> JobLostError:
+    """What is raised when something is said of a job too late."""
+    return JobLostError(
+        f"{job.partition} offset {job.offset}: its lock has run out after record_lock_duration_ms "
+        f"({lock_ms} ms), and another worker may have it; renew() in time keeps it"
+    )
 
 
 class Worker(Protocol):

@@ -8,11 +8,10 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime, timedelta
-from types import TracebackType
+from types import AsyncGeneratorType, CoroutineType, GeneratorType, TracebackType
 from typing import Any, Final, NamedTuple, Self
 
-from logstore.arguments import check_callable, milliseconds_of, plain_text, shown
+from logstore.arguments import check_callable, plain_text, shown
 from logstore.broker.broker import Broker
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import error_of
@@ -29,7 +28,7 @@ from logstore.broker.share.requests import (
 )
 from logstore.clients.acknowledging import Acknowledgements
 from logstore.clients.asking import ask
-from logstore.clients.job import Delay, Job
+from logstore.clients.job import Delay, Job, lost, time_of
 from logstore.clients.offsets import check_group
 from logstore.clients.polling import LONG_MS, Polling
 from logstore.clients.settings import QueueConfig
@@ -42,9 +41,12 @@ from logstore.partition.arguments import check_timeout
 from logstore.serializing import BYTES, DecoderChoice, check_one_way, decode_field
 from logstore.warning import warn
 
+_EXAMPLE: Final = 'store.queue("jobs", group="workers")'
 _PACE_MS: Final = 50
 """A loop takes as many jobs at a time as it does in so long."""
 _MOST_DOUBLINGS: Final = 20
+_NOT_BEGUN: Final = (CoroutineType, GeneratorType, AsyncGeneratorType)
+"""What functions give that have done nothing yet."""
 
 
 class WorkReport(NamedTuple):
@@ -95,12 +97,15 @@ class Queue(BoundToProcess):
         self._value = (
             BYTES if value_deserializer is None else check_one_way(value_deserializer, "value_deserializer")
         )
-        self._member_id = str(uuid.uuid4())
+        self.member_id = str(uuid.uuid4())
+        """Its name in the group."""
         self._epoch = JOINING
         self._assignment: tuple[TopicPartition, ...] = ()
         self._heard_ms = -(2**62)
         self._resume_ms = -(2**62)
         """Until when a quota forbids to take more."""
+        self.was_throttled = False
+        """Whether the last poll took nothing because of a quota: more may be available."""
         self._turn = 0
         self._taken: list[Job] = []
         """Jobs that this worker has, and has not been given."""
@@ -109,12 +114,13 @@ class Queue(BoundToProcess):
         """How many jobs."""
         self._failure: LogstoreError | None = None
         """Of a partition that could not be read, while others gave jobs."""
-        self._acks = Acknowledgements(broker, self.group, self._member_id, self.config, self._clock)
+        self._acks = Acknowledgements(broker, self.group, self.member_id, self.config, self._clock)
         self.pace = 1
         """How many jobs a loop takes at a time."""
         self._woken = threading.Event()
         self._wake: Wake | None = None
         self._is_woken_up = False
+        self._is_working = False
         self._is_stopping = False
         self._join()
 
@@ -128,7 +134,7 @@ class Queue(BoundToProcess):
         """
         beat = ShareGroupHeartbeat(
             self.group,
-            self._member_id,
+            self.member_id,
             self._epoch,
             self.topics,
             self.config.client_id,
@@ -203,6 +209,8 @@ class Queue(BoundToProcess):
         until_ms = self._clock.monotonic_ms() + left_ms
         while True:
             self._check_usable()
+            if self._is_working and self._is_stopping:
+                raise _StoppedError
             if self._is_woken_up:
                 self._is_woken_up = False
                 raise RetriableError("wakeup() was called; poll again to go on")
@@ -231,6 +239,9 @@ class Queue(BoundToProcess):
         asked_ms = self._clock.monotonic_ms()
         if most < self._asked_for:
             self._drop_fetch()
+        self.was_throttled = asked_ms < self._resume_ms
+        if self.was_throttled:
+            return False
         if self._under_way is None:
             self._asked_for = most
             wait_ms = min(wait_ms, self.config.metadata_max_age_ms)  # topics may be made again meanwhile
@@ -241,7 +252,7 @@ class Queue(BoundToProcess):
             self._under_way = self._broker.share_fetch(
                 ShareFetchRequest(
                     self.group,
-                    self._member_id,
+                    self.member_id,
                     partitions,
                     most,
                     wait_ms,
@@ -251,6 +262,8 @@ class Queue(BoundToProcess):
         result = self._under_way.poll()
         if result is None:
             return False
+        if self._under_way.throttle_time_ms:
+            self._resume_ms = self._clock.monotonic_ms() + self._under_way.throttle_time_ms
         self._under_way = None
         self._asked_for = 0
         if result.error is ErrorCode.UNKNOWN_MEMBER_ID:
@@ -291,7 +304,7 @@ class Queue(BoundToProcess):
         self._wake = wake
         if self._under_way is not None:
             self._under_way.on_wake(wake or _wake_none)
-        if self._is_woken_up or self._usable.is_over:
+        if self._is_woken_up or self._usable.is_over or (self._is_working and self._is_stopping):
             call_wake(wake)
 
     def __iter__(self) -> Iterator[Job]:
@@ -302,9 +315,25 @@ class Queue(BoundToProcess):
 
     def drain(self) -> Iterator[Job]:
         """Every job that is available, until none is: those of other workers, and those that were put off,
-        are not waited for."""
-        while found := self.poll(0, max_jobs=self.pace):
+        are not waited for. While a quota forbids to take more, it waits."""
+        while found := self._poll_available():
             yield from self.one_by_one(found)
+
+    def _poll_available(self) -> list[Job]:
+        """
+        Raises:
+            RetriableError: a quota is exceeded, and the clock is set by hand.
+            LogstoreError: as :meth:`poll`.
+        """
+        while not (found := self.poll(self.throttle_seconds, max_jobs=self.pace)) and self.was_throttled:
+            if not self._may_wait:
+                raise RetriableError("a quota is exceeded; let the clock go on, and drain again")
+        return found
+
+    @property
+    def throttle_seconds(self) -> float:
+        """For how long a quota still forbids to take more; 0 if none does."""
+        return self.seconds_until(self._resume_ms)
 
     def give_back(self, jobs: list[Job]) -> None:
         """Jobs that the caller of a poll has not used come with the next."""
@@ -337,37 +366,47 @@ class Queue(BoundToProcess):
             until_empty: end when nothing is available.
 
         Raises:
+            UsageError: ``function`` is an async function or a generator.
             LogstoreError: the log or the disk failed.
         """
         check_callable(function, "function")
-        accepted = released = lost = 0
-        self._is_stopping = False
+        self._is_working = True
+        try:
+            return self._work(function, until_empty)
+        finally:
+            self._is_working = self._is_stopping = False
+
+    def _work(self, function: Callable[[Job], object], until_empty: bool) -> WorkReport:
+        accepted = released = late = 0
         for job in self._until_stopped(until_empty):
             try:
-                function(job)
+                result = function(job)
             except Exception as error:
                 warn("queue %r: %s: %s: %s", self.group, job, type(error).__name__, error)
                 released += 1
                 self.release_after(job, error)
                 continue
+            if isinstance(result, _NOT_BEGUN):
+                raise UsageError(
+                    f"function gave {shown(result)}, and has done nothing; it must be a plain function. "
+                    "Async functions are for the work() of logstore.aio"
+                )
             try:
                 if not job.is_over:
                     job.accept()
                 accepted += 1
             except JobLostError as error:
                 warn("queue %r: %s", self.group, error)
-                lost += 1
+                late += 1
         self.flush()
-        return WorkReport(accepted, released, lost)
+        return WorkReport(accepted, released, late)
 
     def _until_stopped(self, until_empty: bool) -> Iterator[Job]:
         while not self._is_stopping:
             try:
-                found = self.poll(0 if until_empty else None, max_jobs=self.pace)
-            except RetriableError:
-                if self._is_stopping:
-                    return
-                raise
+                found = self._poll_available() if until_empty else self.poll(max_jobs=self.pace)
+            except _StoppedError:
+                return
             if until_empty and not found:
                 return
             for job in self.one_by_one(found):
@@ -376,9 +415,10 @@ class Queue(BoundToProcess):
                     return
 
     def stop(self) -> None:
-        """End :meth:`work` after the present job. From any thread, and from a signal handler."""
+        """End :meth:`work` after the present job; the next one, if none is going on. From any thread, and
+        from a signal handler."""
         self._is_stopping = True
-        self.wakeup()
+        self._wake_poll()
 
     def wakeup(self) -> None:
         """Let a waiting :meth:`poll`, or the next one, end with ``RetriableError``. From any thread."""
@@ -393,7 +433,7 @@ class Queue(BoundToProcess):
             self._check_open_job(job)
         now_ms = self._clock.monotonic_ms()
         if job.deadline_ms <= now_ms:
-            raise self._lost(job)
+            raise lost(job, self.config.record_lock_duration_ms)
         job.is_over = True
         self._acks.accept(job, now_ms, may_gather=not self._usable.is_polled)
 
@@ -409,7 +449,7 @@ class Queue(BoundToProcess):
             raise UsageError(f"{job} was accepted, released or rejected before")
         now_ms = self._clock.monotonic_ms()
         if job.deadline_ms <= now_ms:
-            raise self._lost(job)
+            raise lost(job, self.config.record_lock_duration_ms)
         return now_ms
 
     def settle(
@@ -417,7 +457,7 @@ class Queue(BoundToProcess):
     ) -> None:
         """What :meth:`.Job.release` and :meth:`.Job.reject` do."""
         self._check_open_job(job)
-        available_at_ms = 0 if delay is None else self._time_of(delay)
+        available_at_ms = 0 if delay is None else time_of(delay, self._clock.now_ms())
         if type(reason) is not str:
             raise UsageError(f"reason is {shown(reason)}; it must be text; str() makes text of an exception")
         job.is_over = True
@@ -433,8 +473,8 @@ class Queue(BoundToProcess):
         try:
             if not job.is_over:
                 self.settle(job, Acknowledgement.RELEASE, delay=backoff_ms / 1000, reason=reason)
-        except JobLostError as lost:
-            warn("queue %r: %s", self.group, lost)
+        except JobLostError as late:
+            warn("queue %r: %s", self.group, late)
 
     def renew(self, job: Job) -> None:
         """What :meth:`.Job.renew` does."""
@@ -453,27 +493,6 @@ class Queue(BoundToProcess):
         """
         self._usable.check_open()
         self._acks.send()
-
-    def _lost(self, job: Job) -> JobLostError:
-        return JobLostError(
-            f"{job.partition} offset {job.offset}: its lock has run out after record_lock_duration_ms "
-            f"({self.config.record_lock_duration_ms} ms), and another worker may have it; renew() in time "
-            "keeps it"
-        )
-
-    def _time_of(self, delay: Delay) -> int:
-        """
-        Raises:
-            UsageError: it is no delay.
-        """
-        if isinstance(delay, datetime):
-            return milliseconds_of(delay, "delay")
-        seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
-        if type(seconds) not in (int, float) or not 0 <= seconds < 2**32:
-            raise UsageError(
-                f"delay is {shown(delay)}; it must be seconds or a timedelta, 0 or above, or a datetime"
-            )
-        return self._clock.now_ms() + int(seconds * 1000) if seconds else 0
 
     # Values
 
@@ -505,18 +524,25 @@ class Queue(BoundToProcess):
             return
         try:
             if not self._usable.is_store_closed:
+                self._acks.give_back(self._taken)
                 self._acks.send()
         finally:
             self._drop_fetch()
             self._taken.clear()
-            beat = ShareGroupHeartbeat(self.group, self._member_id, LEAVING)
+            beat = ShareGroupHeartbeat(self.group, self.member_id, LEAVING)
             wait_for(self._broker.share_group_heartbeat(beat), self.config.request_timeout_ms / 1000)
 
     def note_closed_store(self) -> None:
-        """Its store is closed: from now on calls raise ``ClosedError``, and so does a poll that waits. From
-        any thread."""
+        """Its store is closed: from now on calls raise ``ClosedError``, and so does a poll that waits. What
+        was said of jobs is sent. From any thread."""
         self._usable.is_store_closed = True
         self._wake_poll()
+        if self._usable.is_closed or self._usable.is_forked:
+            return
+        try:
+            self._acks.send()
+        except LogstoreError as error:
+            warn("queue %r: %s", self.group, error)
 
     def _wake_poll(self) -> None:
         call_wake(self._wake)
@@ -540,6 +566,10 @@ class Queue(BoundToProcess):
 
     def __repr__(self) -> str:
         return f"<Queue {', '.join(self.topics)} of group {self.group!r}>"
+
+
+class _StoppedError(Exception):
+    """:meth:`Queue.stop` ends the work."""
 
 
 def _wake_none() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final, NamedTuple
 
 from logstore.arguments import did_you_mean
@@ -9,9 +10,15 @@ from logstore.broker.broker import Broker
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import error_of
 from logstore.broker.pending import wait_for
-from logstore.broker.share.requests import DescribedShareGroup, SharePartitionState
+from logstore.broker.share.requests import (
+    LEAVING,
+    DescribedShareGroup,
+    ShareGroupHeartbeat,
+    SharePartitionState,
+)
 from logstore.clients.offsets import check_group
 from logstore.errors import RetriableError, UnknownGroupError, UsageError
+from logstore.warning import warn
 
 _SECONDS: Final = 30.0
 
@@ -36,6 +43,22 @@ class QueueStatus(NamedTuple):
     def taken_count(self) -> int:
         """Jobs that workers have now."""
         return sum(each.acquired_count for each in self.partitions)
+
+
+def leave_for(broker: Broker, dropped: deque[tuple[str, str]]) -> None:
+    """Let workers leave their groups that were dropped without :meth:`.Queue.close`: they would count for an
+    hour. Those that were closed have left already.
+
+    Args:
+        dropped: group and member of each; emptied.
+    """
+    while dropped:
+        group, member_id = dropped.popleft()
+        left = wait_for(
+            broker.share_group_heartbeat(ShareGroupHeartbeat(group, member_id, LEAVING)), _SECONDS
+        )
+        if left is not None and left.error is ErrorCode.NONE:
+            warn("queue %r: a worker was dropped without close(); what it had goes back to the others", group)
 
 
 def statuses(broker: Broker) -> list[QueueStatus]:
@@ -66,7 +89,7 @@ def delete(broker: Broker, group: str) -> None:
         raise RetriableError(f"the broker did not delete queue {name!r}")
     code = result[name]
     if code is ErrorCode.NON_EMPTY_GROUP:
-        raise UsageError(f"queue {name!r} has workers; close them first")
+        raise UsageError(f"queue {name!r} has workers; close them first, each with its close() or `with`")
     if code is ErrorCode.GROUP_ID_NOT_FOUND:
         known = wait_for(broker.list_share_groups(), _SECONDS) or ()
         raise UnknownGroupError(f"there is no queue {name!r}{did_you_mean(name, known)}")

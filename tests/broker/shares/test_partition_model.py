@@ -153,6 +153,9 @@ class Partition(RuleBasedStateMachine):
                 self.put(offset, ACQUIRED, deadline_ms=self.now_ms + LOCK_MS)
             elif kind is Acknowledgement.RELEASE:
                 self.release(offset, at_ms, reason)
+            elif kind is Acknowledgement.UNUSED:
+                count = self.known[offset].delivery_count - 1
+                self.put(offset, AVAILABLE, member_id="", deadline_ms=0, delivery_count=count)
             elif kind is Acknowledgement.REJECT:
                 self.end_of(offset, FAILED)
                 self.put(offset, FAILED, reason=reason)
@@ -169,7 +172,7 @@ class Partition(RuleBasedStateMachine):
     def leave(self, member):
         for offset, each in list(self.known.items()):
             if each.state is ACQUIRED and each.member_id == member:
-                self.release(offset, 0, each.reason)
+                self.release(offset, 0, each.reason or "its worker left without saying what became of it")
         self.apply(self.records.plan_release(member))
 
     @rule()

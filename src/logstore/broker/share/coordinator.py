@@ -145,7 +145,7 @@ class ShareCoordinator:
         """Members that are gone do not count, and the settings of the others hold.
 
         Raises:
-            UsageError: the member wants others.
+            UsageError: the member wants others, or a dead-letter topic that would lose records.
             UnknownTopicError: there is no such dead-letter topic.
         """
         for name, member in list(group.members.items()):
@@ -175,9 +175,14 @@ class ShareCoordinator:
                 "name another topic"
             )
         try:
-            self._directory.topic(name)
+            topic = self._directory.topic(name)
         except UnknownTopicError as error:
             raise UnknownTopicError(f"dead_letter_topic: {error}") from None
+        if topic.config.compacts:
+            raise UsageError(
+                f"dead_letter_topic {name!r} is compacted, which keeps one record for each key: failed jobs "
+                "would be lost; choose a topic with cleanup_policy='delete'"
+            )
 
     def _leave(self, beat: ShareGroupHeartbeat) -> ShareGroupHeartbeatResult:
         with self._lock:

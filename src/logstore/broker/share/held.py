@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import code_of
 from logstore.broker.share.dead_letters import bury
-from logstore.broker.share.partition import NEVER, SharePartition, Span
+from logstore.broker.share.partition import NEVER, Acknowledgement, SharePartition, Span
 from logstore.broker.share.requests import (
     AcknowledgeBatch,
     AcknowledgedPartition,
@@ -26,7 +26,7 @@ from logstore.broker.share.states import RecordState
 from logstore.broker.share.stretch import Stretch
 from logstore.broker.share_state import ShareChange, ShareState
 from logstore.clock import Clock
-from logstore.errors import LogstoreError, RecordTooLargeError
+from logstore.errors import InvalidRecordError, LogstoreError
 from logstore.format.messages.share_records import NO_TIME, ShareBatch, ShareKey
 from logstore.logdir.directory import LogDirectory
 from logstore.model import TopicPartition
@@ -203,7 +203,7 @@ class HeldPartition:
             return
         failed = self._records.failed()
         if not self._try_to_bury_locked(failed, is_last_try=False):
-            for span in failed:  # one that is too large does not hold up the others
+            for span in failed:  # one that the topic refuses does not hold up the others
                 for offset in range(span.first, span.last + 1):
                     self._try_to_bury_locked([span._replace(first=offset, last=offset)], is_last_try=True)
 
@@ -214,7 +214,7 @@ class HeldPartition:
             bury(self._directory, log, failed, self.key.group_id, self._config)
             self._change_locked([each for span in failed for each in self._records.plan_buried(span)])
         except LogstoreError as error:
-            if isinstance(error, RecordTooLargeError) and not is_last_try:
+            if isinstance(error, InvalidRecordError) and not is_last_try:
                 return False
             self._bury_from_ms = self._clock.monotonic_ms() + _BURY_AGAIN_MS
             topic = self._config.dead_letter_topic
@@ -229,16 +229,18 @@ class HeldPartition:
         with self._lock:
             monotonic_ms = self._clock.monotonic_ms()
             plan: list[Span] = []
+            unused: list[Span] = []
             for batch in batches:
                 planned = self._plan_locked(member_id, batch, monotonic_ms)
                 if isinstance(planned, ErrorCode):
                     planned, lost = self._plan_parts_locked(member_id, batch, monotonic_ms)
                     refused += lost
-                plan += planned
+                (unused if batch.kind is Acknowledgement.UNUSED else plan).extend(planned)
             try:
                 self._change_locked(plan)
             except LogstoreError as error:
                 return AcknowledgedPartition(self.partition, code_of(error), message=str(error))
+            self._take_back_locked(unused)
             self._bury_locked()
         self.wake()
         code = ErrorCode.INVALID_RECORD_STATE if refused else ErrorCode.NONE
@@ -307,6 +309,18 @@ class HeldPartition:
             self._storage.write([(self.key, ShareChange(self._records.start_offset, batches))])
         self._records.apply(plan)
 
+    def _take_back_locked(self, unused: Sequence[Span]) -> None:
+        """What was taken and not used counts as it did before. If that cannot be stored, it counts as one
+        delivery more after a restart."""
+        if not unused:
+            return
+        change = ShareChange(self._records.start_offset, tuple(_stored(span) for span in unused))
+        try:
+            self._storage.write([(self.key, change)])
+        except LogstoreError as error:
+            warn("queue %r: %s: %s", self.key.group_id, self.partition, error)
+        self._records.apply(unused)
+
     # Waiting
 
     def wait(self, waiter: object, note: Callable[[], object]) -> list[Wait]:
@@ -352,6 +366,7 @@ class HeldPartition:
         """How far the group is."""
         with self._lock:
             log, records = self._directory.log(self.partition), self._records
+            records.apply(records.plan_deleted(log.log_start_offset))
             records.apply(records.plan_expire(self._clock.monotonic_ms()))
             available = sum(
                 span.last - span.first + 1 for span in records.spans if span.state is RecordState.AVAILABLE

@@ -37,6 +37,9 @@ class Acknowledgement(IntEnum):
     REJECT = 3
     RENEW = 4
     """Give me more time (KIP-1222)."""
+    UNUSED = -1
+    """As RELEASE, but it does not count as a delivery. Not of the protocol: a broker elsewhere does so when a
+    member leaves."""
 
 
 _EVENTS: Final = {
@@ -271,6 +274,9 @@ class SharePartition:
                 plan.append(part._replace(deadline_ms=deadline_ms))
             elif kind is Acknowledgement.RELEASE:
                 plan.append(self._released(part, available_at_ms, reason))
+            elif kind is Acknowledgement.UNUSED:
+                part = part._replace(delivery_count=part.delivery_count - 1)
+                plan.append(_after(part, Event.RELEASED, reason=part.reason))
             else:
                 plan.append(_after(part, _EVENTS[kind], reason=reason))
         return plan
@@ -278,7 +284,7 @@ class SharePartition:
     def plan_release(self, member_id: str) -> list[Span]:
         """What a worker has goes back to the others: it leaves."""
         return [
-            self._released(span, 0, span.reason)
+            self._released(span, 0, span.reason or "its worker left without saying what became of it")
             for span in self._spans
             if span.state is _ACQUIRED and span.member_id == member_id
         ]
