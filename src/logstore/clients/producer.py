@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from threading import get_ident
 from types import TracebackType
 from typing import Any, Self
 
@@ -149,8 +150,9 @@ class Producer(BoundToProcess):
             self._fork_flag.check_usable("the producer", is_closed=self._is_closed)
             given = ProducerRecord(topic, value, key, partition, headers, timestamp_ms)
             topic, value, key, partition, headers, timestamp_ms = self._departure.prepare(given)
-        if self._transacting is not None:
-            self._transacting.check_mine()
+        transacting = self._transacting
+        if transacting is not None and transacting.owner != get_ident():
+            transacting.check_mine()
         queues = self._topics.get(topic)
         if queues is None or self._partitioner is not None or self._is_closed or self._fork_flag.is_forked:
             queues = self._queues_of(topic)
