@@ -15,6 +15,7 @@ from benchmarks.records import WrongDataError
 
 MOCK_PARTITIONS = 4
 """How many the mock broker gives a topic."""
+_PATIENCE_SECONDS = 30.0
 _POLLED_RECORDS = 500
 """How many a consumer takes at a time: the default of ours."""
 
@@ -112,12 +113,18 @@ def measure_confluent(directory: str, sizes: Sizes) -> Found:
 
 
 def _take(consumer: Any) -> list[Any]:
-    """The next records, at least one."""
-    while True:
+    """The next records, at least one.
+
+    Raises:
+        WrongDataError: none came for a long time: the mock broker has dropped them.
+    """
+    deadline = perf_counter() + _PATIENCE_SECONDS
+    while perf_counter() < deadline:
         messages = consumer.consume(_POLLED_RECORDS, 0.005)
         records = [message for message in messages if message.error() is None]
         if records:
             return records
+    raise WrongDataError("the mock broker gives no more records")
 
 
 # sqlite3 ----------------------------------------------------------------------------------------------------
