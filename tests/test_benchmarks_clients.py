@@ -86,6 +86,8 @@ def rates(case: str, number: int, sent_seconds: float, received_seconds: float =
         sent_seconds=sent_seconds,
         received_seconds=received_seconds,
         iterated_seconds=0.3,
+        cpu_sent_seconds=2 * sent_seconds,
+        cpu_received_seconds=2 * received_seconds,
     )
 
 
@@ -121,8 +123,8 @@ def test_goals_are_computed_round_by_round_and_say_what_is_missed() -> None:
 def test_a_run_becomes_a_page_and_a_picture(tmp_path: Path) -> None:
     found = [rates(OURS, 1, 0.5), rates(CONFLUENT, 1, 1.0, 0.2)]
     text = format_page({"machine": {"date": "today", "commit": "abc", "cpu": "x"}, "lines": found})
-    assert "| confluent-kafka | 1.00 M/s | 2.00 x | 5.00 M/s | 2.00 x |" in text
-    assert "| logstore, record by record |  |  | 3.33 M/s |  |" in text
+    assert "| confluent-kafka | 1.00 M/s | 2.00 x | 500 k | 5.00 M/s | 2.00 x | 2.50 M |" in text
+    assert "| logstore, record by record |  |  |  | 3.33 M/s |  |  |" in text
     assert "| **cpu** | x |" in text
     page.plot(Lines(found), tmp_path)
     assert (tmp_path / "clients.png").stat().st_size > 10_000
