@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from threading import get_ident
 from types import TracebackType
 from typing import Any, Self
 
@@ -152,8 +153,9 @@ class Producer(BoundToProcess):
             self._fork_flag.check_usable("the producer", is_closed=self._is_closed)
             given = ProducerRecord(topic, value, key, partition, headers, timestamp_ms)
             topic, value, key, partition, headers, timestamp_ms = self._departure.prepare(given)
-        if self._transacting is not None:
-            self._transacting.check_may_send()
+        transacting = self._transacting
+        if transacting is not None and (transacting.owner != get_ident() or transacting.is_in_doubt):
+            transacting.check_may_send()
         if on_delivery is not None:
             check_callback(on_delivery, "on_delivery")
         queues = self._topics.get(topic)

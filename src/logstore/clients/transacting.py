@@ -68,7 +68,8 @@ class Transacting:
         self._run_background = run_background
         self.identity: tuple[int, int] = (-1, -1)
         """The producer's id and epoch."""
-        self._owner: int | None = None
+        self.owner: int | None = None
+        """The thread that has begun the open transaction."""
         self._error: LogstoreError | None = None
         self._is_fenced = False
         self._added: set[TopicPartition] = set()
@@ -107,7 +108,7 @@ class Transacting:
 
     @property
     def is_open(self) -> bool:
-        return self._owner is not None
+        return self.owner is not None
 
     def begin(self) -> None:
         """
@@ -118,14 +119,14 @@ class Transacting:
         """
         if self._is_fenced and self._error is not None:
             raise self._error
-        if self._owner is not None:
+        if self.owner is not None:
             self.check_may_send()
             raise InvalidTransactionStateError(
                 f"transactional id {self.name!r} has an open transaction; commit or abort it first"
             )
         self._error = None
         self.outcome = Outcome.ABORTED
-        self._owner = threading.get_ident()
+        self.owner = threading.get_ident()
 
     def check_mine(self) -> None:
         """
@@ -133,12 +134,12 @@ class Transacting:
             InvalidTransactionStateError: no transaction is open.
             UsageError: another thread has begun it.
         """
-        if self._owner is None:
+        if self.owner is None:
             raise InvalidTransactionStateError(
                 f"a producer with transactional id {self.name!r} sends in transactions only: "
                 "with producer.transaction(): ..."
             )
-        if self._owner != threading.get_ident():
+        if self.owner != threading.get_ident():
             raise UsageError(
                 f"the open transaction of {self.name!r} was begun by another thread, and only that may use "
                 "it; give each thread a producer with a transactional id of its own"
@@ -271,7 +272,7 @@ class Transacting:
 
     def forget(self) -> None:
         """The transaction is over."""
-        self._owner = None
+        self.owner = None
         self.is_in_doubt = self.is_aborting = False
         self._commit_asks = 0
         self._added.clear()
