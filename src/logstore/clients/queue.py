@@ -419,7 +419,7 @@ class Queue(BoundToProcess):
         self._check_open_job(job)
         available_at_ms = 0 if delay is None else self._time_of(delay)
         if type(reason) is not str:
-            raise UsageError(f"reason is {shown(reason)}; it must be text")
+            raise UsageError(f"reason is {shown(reason)}; it must be text; str() makes text of an exception")
         job.is_over = True
         batch = AcknowledgeBatch(job.offset, job.offset, kind, available_at_ms, reason)
         self._acks.add(job.partition, [batch])
@@ -470,7 +470,9 @@ class Queue(BoundToProcess):
             return milliseconds_of(delay, "delay")
         seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
         if type(seconds) not in (int, float) or not 0 <= seconds < 2**32:
-            raise UsageError(f"delay is {shown(delay)}; it must be seconds, a timedelta, or a datetime")
+            raise UsageError(
+                f"delay is {shown(delay)}; it must be seconds or a timedelta, 0 or above, or a datetime"
+            )
         return self._clock.now_ms() + int(seconds * 1000) if seconds else 0
 
     # Values
@@ -549,13 +551,16 @@ def _names(topics: Iterable[str]) -> tuple[str, ...]:
     Raises:
         UsageError: these are no names of topics, or none.
     """
-    names = tuple(dict.fromkeys(plain_text(each) for each in topics))
+    names = [plain_text(each) for each in topics]
     for name in names:
         if type(name) is not str:
-            raise UsageError(f"{shown(name)} is no name of a topic")
+            raise UsageError(
+                f"{shown(name)} is no name of a topic; give each as text: "
+                'store.queue("jobs", "more-jobs", group="workers")'
+            )
     if not names:
         raise UsageError('a queue needs a topic: store.queue("jobs", group="workers")')
-    return names
+    return tuple(dict.fromkeys(names))
 
 
 def _shared(config: QueueConfig) -> ShareGroupConfig:
