@@ -711,15 +711,14 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         if OFFSETS_TOPIC not in names and SHARE_STATE_TOPIC not in names:
             return
         ends = {log.partition: log.log_end_offset for log in directory.logs()}
+        broker = self._open_broker(directory)
         try:
             if OFFSETS_TOPIC in names:
-                self._open_broker(directory).committed.set_back(ends.get)
-            if SHARE_STATE_TOPIC in names:
-                from logstore.broker.share_groups import set_share_groups_back
-
-                set_share_groups_back(directory, ends)
+                broker.committed.set_back(ends.get)
         except LogstoreError as error:  # using them raises it; the rest of the store is fine
             warn("committed offsets above the ends of their logs could not be set back: %s", error)
+        if SHARE_STATE_TOPIC in names:
+            broker.set_share_groups_back(ends)
 
     def _finish_transactions(self, directory: LogDirectory) -> None:
         """End in all partitions the transactions whose end was decided: readers of committed records do not

@@ -13,7 +13,9 @@ import logstore
 from logstore.clients.queue import Queue
 from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import JobLostError, LogstoreError, RetriableError, StorageError
-from logstore.testing import FAULTS, FaultyFiles, ManualClock, MemoryFiles
+from logstore.testing import FAULTS, FaultyFiles, Image, ManualClock, MemoryFiles
+from logstore.testing.crash import CrashStates
+from logstore.testing.operations import Note
 from tests.figures import report
 from tests.rotation import rotating
 
@@ -24,6 +26,7 @@ HOUR_MS = 3_600_000
 CONFIG = StoreConfig(
     log_cleaner_enable=False,
     share_coordinator_state_topic_num_partitions=1,
+    share_coordinator_snapshot_update_records_per_snapshot=3,
     topic=TopicConfig(segment_bytes=700),
 )
 
@@ -205,4 +208,67 @@ def test_jobs_that_could_not_be_buried_come_again_after_a_kill():
             (b"0", 2),
             (b"1", 2),
         ]
+    story.store.close()
+
+
+def cut_power(story):
+    """Everything is lost that was not flushed."""
+    crash = CrashStates(Image(), 1)
+    for entry in story.memory.trace:
+        if not isinstance(entry, Note):
+            crash.follow(entry)
+    story.memory = MemoryFiles(crash.image((0,) * len(crash.domains())))
+    story.files = FaultyFiles(story.memory)
+
+
+def open_again(story):
+    story.store = logstore.open("/store", files=story.files, clock=story.clock, config=CONFIG)
+
+
+@pytest.mark.parametrize("path", ["__share_group_state", "__share_group_state-0/0000"])
+@pytest.mark.parametrize("stops_first", [False, True])
+def test_a_full_disk_at_the_opening_after_a_power_cut_costs_no_job(path, stops_first, caplog):
+    """What is said of records that the cut took is to be taken back, which needs room."""
+    story = Story()
+    log = story.store["jobs"][0]
+    with story.join() as queue:
+        log.extend([b"not flushed"] * 3)
+        for job in queue.poll(0):
+            job.accept()
+    story.store["__share_group_state"][0].flush()
+    cut_power(story)
+    story.files.fail(FAULTS["ENOSPC"], kinds=["write"], path=path, times=None)
+    open_again(story)
+    assert "queues cannot be used yet" in caplog.text
+    with pytest.raises(StorageError, match="No space left on device"):
+        story.join()
+    story.store["jobs"][0].extend([b"new"] * 3)
+    story.files.heal()
+    for topic, number in story.store.damaged:
+        story.store[topic].reopen(number)
+    if stops_first:
+        story.store.close()
+        open_again(story)
+    with story.join() as queue:
+        assert [job.value for job in queue.poll(0)] == [b"new"] * 3
+    story.store.close()
+
+
+def test_as_many_jobs_as_may_be_taken_can_be_in_different_states():
+    """The state of a partition must fit into a record. Takes 1 s."""
+    story = Story()
+    most = 20_000
+    story.store["jobs"][0].extend([b"x"] * most)
+    settings = {"partition_max_record_locks": most, "max_poll_records": most, "linger_ms": 10**6}
+    with story.store.queue("jobs", group="many", **settings) as queue:
+        jobs = []
+        while found := queue.poll(0):
+            jobs += found
+        assert len(jobs) == most
+        for job in jobs[::2]:
+            job.accept()
+            if job.offset % 4_000 == 0:
+                queue.flush()
+        queue.flush()
+        assert story.store.queues()[0].taken_count == most // 2
     story.store.close()
