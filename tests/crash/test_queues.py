@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from logstore.broker import share_groups
+from logstore.broker import local
 from logstore.broker.share import held
 from logstore.broker.share.held import HeldPartition
 from logstore.broker.share.states import RecordState
@@ -54,7 +54,7 @@ def a_delivery_is_counted_when_it_is_over(patch):
 
 
 def states_above_the_end_of_their_log_are_left(patch):
-    patch.setattr(share_groups, "set_share_groups_back", lambda directory, ends: None)
+    patch.setattr(local, "set_share_groups_back", lambda directory, ends: None)
 
 
 def the_start_offset_is_stored_past_what_workers_have(patch):
