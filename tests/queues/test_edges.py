@@ -7,6 +7,9 @@ import pytest
 
 import logstore
 from logstore import Isolation
+from logstore.broker.pending import Promise
+from logstore.clients.queue import Queue
+from logstore.clients.settings import QueueConfig
 from logstore.errors import JobLostError, RetriableError, StorageError
 from logstore.model import ProducerIdentity
 from logstore.testing import FAULTS, FaultyFiles, ManualClock, MemoryFiles
@@ -204,23 +207,48 @@ def test_what_was_said_and_is_not_durable_is_said_once():
             assert queue.poll(0) == []
 
 
+class LateBroker:
+    """Takes everything in at once, and tells of acknowledgements when it is told to."""
+
+    def __init__(self, broker):
+        self._broker = broker
+        self.late = []
+
+    def __getattr__(self, name):
+        return getattr(self._broker, name)
+
+    def share_acknowledge(self, request):
+        promise = Promise()
+        self.late.append((promise, self._broker.share_acknowledge(request).poll()))
+        return promise
+
+
 def test_an_answer_that_comes_late_is_waited_for_by_the_next_call(world):
     """What was said is not said again: it would count as lost."""
     world.extend(2)
-    queue = world.queue(acks="all", linger_ms=0, request_timeout_ms=1)
-    jobs = queue.poll(0)
-    for job in jobs:  # there is no thread that flushes: the clock is set by hand
+    broker = LateBroker(world.store._open_broker(world.store._directory))
+    config = QueueConfig(linger_ms=0, request_timeout_ms=1)
+    queue = Queue(broker, ["jobs"], "workers", config=config, clock=world.clock)
+    for job in queue.poll(0):
         with pytest.raises(RetriableError, match="did not take in what became of jobs"):
             job.accept()
-    world.store.run_background()
-    while True:
-        try:
-            queue.flush()
-            break
-        except RetriableError:
-            world.store.run_background()
+    for number in range(2):
+        (late,) = broker.late  # the second is sent when the first is answered
+        late[0].complete(late[1])
+        broker.late.clear()
+        if number == 0:
+            with pytest.raises(RetriableError):
+                queue.flush()
     queue.close()
     assert world.queue().poll(0) == []
+
+
+def test_what_is_durable_on_a_clock_set_by_hand_needs_no_other_thread(world):
+    world.extend(1)
+    with world.queue(acks="all") as queue:
+        queue.poll(0)[0].accept()
+    for log in world.store["__share_group_state"]:
+        assert log.durable_offset == log.log_end_offset
 
 
 def test_a_worker_that_waits_hears_of_a_topic_that_is_made_again(world):
