@@ -188,7 +188,7 @@ MISTAKES = [
     # Administration
     (
         lambda world: (close(world), world.store.delete_queue("worker")),
-        "UsageError: there is no queue 'worker'; did you mean 'workers'?",
+        "UnknownGroupError: there is no queue 'worker'; did you mean 'workers'?",
     ),
     (
         lambda world: (world.queue(), world.store.delete_queue("workers")),
