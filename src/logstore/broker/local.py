@@ -97,6 +97,7 @@ from logstore.broker.requests import (
 from logstore.broker.share.coordinator import ShareCoordinator, refused
 from logstore.broker.share.requests import (
     DescribedShareGroup,
+    ListShareGroupsResult,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResult,
     ShareFetchRequest,
@@ -505,12 +506,12 @@ class LocalBroker:
         except LogstoreError as error:
             return Answered(refused(request, code_of(error)))
 
-    @counted(of_none)
-    def list_share_groups(self) -> Pending[tuple[str, ...]]:
+    @counted(of_result)
+    def list_share_groups(self) -> Pending[ListShareGroupsResult]:
         try:
-            return Answered(self._share_coordinator().names())
-        except LogstoreError:
-            return Answered(())
+            return Answered(ListShareGroupsResult(ErrorCode.NONE, self._share_coordinator().names()))
+        except LogstoreError as error:
+            return Answered(ListShareGroupsResult(code_of(error), message=str(error)))
 
     @counted(of_each)
     def describe_share_groups(self, names: tuple[str, ...]) -> Pending[tuple[DescribedShareGroup, ...]]:
