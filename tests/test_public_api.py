@@ -96,7 +96,12 @@ def test_the_errors_are_few_in_five_families():
 
 @pytest.mark.parametrize(
     ("ours", "pythons"),
-    [("UnknownTopicError", KeyError), ("StorageError", OSError), ("DiskFullError", OSError)],
+    [
+        ("UnknownTopicError", KeyError),
+        ("UnknownGroupError", KeyError),
+        ("StorageError", OSError),
+        ("DiskFullError", OSError),
+    ],
 )
 def test_errors_are_also_what_python_calls_them(ours, pythons):
     assert issubclass(getattr(errors, ours), pythons)

@@ -29,7 +29,7 @@ from benchmarks.clients.measuring import (
 )
 from benchmarks.clients.parts import PARTS
 from benchmarks.measure import ROOT, bring_to_disk, scratch_directory
-from benchmarks.process import describe_machine, touch_free_memory
+from benchmarks.process import describe_machine
 
 RESULTS = ROOT / "benchmarks" / "results" / "clients.json"
 
@@ -102,8 +102,6 @@ def main(command: Sequence[str] | None = None) -> None:
         page.write(results)
         return
     size = "quick" if arguments.quick else arguments.size
-    if size == "full":
-        touch_free_memory()
     with scratch_directory(arguments.directory) as directory:
         machine = describe(directory)
         for part in arguments.only:

@@ -43,7 +43,7 @@ class Sizes(NamedTuple):
     """For a contender that commits record by record."""
     slow_flushes: int
     mock_records: int
-    """As many as the mock broker keeps."""
+    """As many as the mock broker keeps, even if all go to one partition: it has 5 MiB for each."""
     delays: int
     commits: int
     flushed_commits: int
@@ -64,7 +64,7 @@ FULL = Sizes(
     flushed_records=200_000,
     slow_records=20_000,
     slow_flushes=500,
-    mock_records=100_000,
+    mock_records=40_000,
     delays=3_000,
     commits=5_000,
     flushed_commits=300,

@@ -13,7 +13,7 @@ from time import perf_counter
 
 import logstore
 from benchmarks.clients.measuring import VALUE, Found, Sizes
-from benchmarks.clients.rates import mock_consumer, mock_producer, open_sqlite
+from benchmarks.clients.rates import mock_consumer, mock_producer, open_sqlite, timed
 from benchmarks.measure import ROOT, MeasurementError
 from benchmarks.records import WrongDataError
 
@@ -108,16 +108,17 @@ def measure_loading(directory: str, sizes: Sizes, *, is_killed: bool) -> Found:
         WrongDataError: another record came.
     """
     _prepare_elsewhere(directory, sizes.groups, is_killed)
-    started = perf_counter()
-    store = logstore.open(directory)
-    was_clean = store.was_clean
-    with store.consumer("t", group="group-7") as consumer:
+    found: Found = {}
+    with timed(found, "seconds"):
+        store = logstore.open(directory)
+        consumer = store.consumer("t", group="group-7")
         records = consumer.poll(timeout=60)
-        seconds = perf_counter() - started
+    was_clean = store.was_clean
+    consumer.close()
     if was_clean is is_killed or [record.offset for record in records] != [1]:
         raise WrongDataError(f"clean: {was_clean}; records: {records}")
     store.close()
-    return {"seconds": seconds}
+    return found
 
 
 def _prepare_elsewhere(directory: str, group_count: int, is_killed: bool) -> None:
@@ -137,13 +138,13 @@ def measure_sqlite_loading(directory: str, sizes: Sizes) -> Found:
     base.executemany("insert into offsets values (?, ?, ?, ?)", rows)
     base.execute("commit")
     base.close()
-    started = perf_counter()
-    base = sqlite3.connect(f"{directory}/base.db")
-    found: dict[str, dict[tuple[str, int], int]] = {}
-    for group, topic, partition, value in base.execute("select * from offsets"):
-        found.setdefault(group, {})[topic, partition] = value
-    seconds = perf_counter() - started
+    found: Found = {}
+    offsets: dict[str, dict[tuple[str, int], int]] = {}
+    with timed(found, "seconds"):
+        base = sqlite3.connect(f"{directory}/base.db")
+        for group, topic, partition, value in base.execute("select * from offsets"):
+            offsets.setdefault(group, {})[topic, partition] = value
     base.close()
-    if len(found) != sizes.groups:
-        raise WrongDataError(f"{len(found)} groups of {sizes.groups}")
-    return {"seconds": seconds}
+    if len(offsets) != sizes.groups:
+        raise WrongDataError(f"{len(offsets)} groups of {sizes.groups}")
+    return found

@@ -81,6 +81,16 @@ def sent(line: Line) -> float:
     return float(line["records"] / line["sent_seconds"])
 
 
+def sent_by_cpu(line: Line) -> float:
+    """Records per second of processor time."""
+    return float(line["records"] / line["cpu_sent_seconds"])
+
+
+def received_by_cpu(line: Line) -> float:
+    """Records per second of processor time."""
+    return float(line.get("received", line["records"]) / line["cpu_received_seconds"])
+
+
 def received(line: Line) -> float:
     """Records per second."""
     return float(line.get("received", line["records"]) / line["received_seconds"])
@@ -179,7 +189,9 @@ def goals_of(lines: Lines) -> list[tuple[Goal, Spread | None]]:
         add(Goal(title, must, aim, _unmeasured, format_rate), lines.spread("rates", OURS, figure))
 
     rate("send(), records per second", 1e6, 3e6, sent)
+    rate("send(), records per second of processor time", 1e6, 3e6, sent_by_cpu)
     rate("poll(), records per second", 3e6, 8e6, received)
+    rate("poll(), records per second of processor time", 3e6, 8e6, received_by_cpu)
     for part, figure, name, peer, must in _RATIOS:
         measured = lines.ratio(part, _OURS_OF[peer], peer, figure)
         add(Goal(f"{name}, vs {peer}", must, None, _unmeasured), measured)
@@ -205,16 +217,20 @@ def _unmeasured(_: object) -> None:
 def _rate_table(lines: Lines) -> str:
     rows = []
     for case in _CASES:
-        rates = [lines.spread("rates", case, figure) for figure in (sent, received)]
-        if rates[0] is None or rates[1] is None:
+        if not lines.of("rates", case):
             continue
         cells = [case]
-        for rate, figure in zip(rates, (sent, received), strict=True):
-            cells += [f"{format_rate(rate.median)}/s" if rate else "", _beside(lines, "rates", case, figure)]
+        for figure, by_cpu in ((sent, sent_by_cpu), (received, received_by_cpu)):
+            rate, cpu_rate = lines.spread("rates", case, figure), lines.spread("rates", case, by_cpu)
+            assert rate is not None
+            assert cpu_rate is not None
+            beside = _beside(lines, "rates", case, figure)
+            cells += [f"{format_rate(rate.median)}/s", beside, format_rate(cpu_rate.median)]
         rows.append(cells)
         if case == OURS and (rate := lines.spread("rates", case, iterated)):
-            rows.append(["logstore, record by record", "", "", f"{format_rate(rate.median)}/s", ""])
-    return format_table(["", "sent", "logstore vs it", "received", "logstore vs it"], rows, text_columns=1)
+            rows.append(["logstore, record by record", "", "", "", f"{format_rate(rate.median)}/s", "", ""])
+    titles = ["", "sent", "logstore vs it", "per CPU second", "received", "logstore vs it", "per CPU second"]
+    return format_table(titles, rows, text_columns=1)
 
 
 def _beside(lines: Lines, part: str, case: str, figure: Figure) -> str:
@@ -317,6 +333,7 @@ def _waiting_table(lines: Lines) -> str:
 
 
 _COMMIT = {"seconds": "time"}
+_LOADING = {"seconds": "time", "cpu_seconds": "of the processor"}
 _DELAYS = {"median_seconds": "median", "p99_seconds": "99 %", "p999_seconds": "99.9 %"}
 
 
@@ -340,7 +357,7 @@ def format_page(results: dict[str, Any]) -> str:
             "### Committing an offset\n",
             _time_table(lines, "commits", (OURS, CONFLUENT, SQLITE, OURS_FLUSHED, SQLITE_FLUSHED), _COMMIT),
             "### Loading 10,000 groups with 100,000 offsets\n",
-            _time_table(lines, "loading", (CLEAN, KILLED, SQLITE), _COMMIT),
+            _time_table(lines, "loading", (CLEAN, KILLED, SQLITE), _LOADING),
             "### By the number of partitions\n",
             "Time per record.\n",
             _partition_table(lines),

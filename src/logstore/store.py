@@ -432,7 +432,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         from logstore.clients.consumer import Consumer  # many programs never get here
         from logstore.clients.settings import ConsumerConfig, client_of
 
-        directory = self._writable()
+        directory, group = self._writable(), plain_text(group)
         chosen = choose_settings(ConsumerConfig, config, settings, arguments=_CONSUMER_ARGUMENTS)
         consumer = Consumer(
             self._open_broker(directory).as_client(client_of(chosen)),
@@ -723,15 +723,14 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         if OFFSETS_TOPIC not in names and SHARE_STATE_TOPIC not in names:
             return
         ends = {log.partition: log.log_end_offset for log in directory.logs()}
+        broker = self._open_broker(directory)
         try:
             if OFFSETS_TOPIC in names:
-                self._open_broker(directory).committed.set_back(ends.get)
-            if SHARE_STATE_TOPIC in names:
-                from logstore.broker.share_groups import set_share_groups_back
-
-                set_share_groups_back(directory, ends)
+                broker.committed.set_back(ends.get)
         except LogstoreError as error:  # using them raises it; the rest of the store is fine
             warn("committed offsets above the ends of their logs could not be set back: %s", error)
+        if SHARE_STATE_TOPIC in names:
+            broker.set_share_groups_back(ends)
 
     def _finish_transactions(self, directory: LogDirectory) -> None:
         """End in all partitions the transactions whose end was decided: readers of committed records do not

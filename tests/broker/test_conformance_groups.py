@@ -165,6 +165,16 @@ class TestDeleteGroups:
         assert [record.value for record in records] == [None] * 4
         assert len(log.fetch(before, max_bytes=1).data) == len(log.fetch(before).data)
 
+    def test_of_many_offsets_it_takes_several(self, rig):
+        for start in range(0, 10_000, 1_000):
+            many = {TopicPartition("wide", start + number): OffsetAndMetadata(0) for number in range(1_000)}
+            rig.broker.committed.commit("g", many)
+        log = rig.directory.log(TopicPartition("__consumer_offsets", 0))
+        before = log.log_end_offset
+        assert rig.soon(rig.broker.delete_groups(("g",))) == {"g": ErrorCode.NONE}
+        assert (listed(rig), committed(rig, "g"), log.log_end_offset) == ({}, set(), before + 10_000)
+        assert len(log.fetch(before, max_bytes=1).data) < len(log.fetch(before).data)
+
     def test_what_a_transaction_has_committed_before_goes_too(self, rig):
         """Whether or not the group had an offset of the same partition."""
         producer = Transactional(rig)

@@ -453,7 +453,8 @@ def test_json_has_the_fields_that_are_documented(tmp_path):
             log.extend([(b"k", b"\xff")], producer=ProducerIdentity(1, 0, number, transactional=True))
             log.append_end_marker(1, 0, committed=False)
         log.extend([NewRecord(b"v", b"\xff", (("h", b"\xff"),))])
-        store.offsets("g").commit({("t", 0): 1})
+        for group in ("g", "spare"):
+            store.offsets(group).commit({("t", 0): 1})
     written = [(command, run(*line, "--json").rows) for command, line in lines_for(path)]
     known = {frozenset(shape.fields): shape.title for command in COMMANDS for shape in command.shapes}
     met = set()
@@ -491,11 +492,13 @@ def lines_for(path):
             yield "info", ["info", file, "--all"]
     yield "lag", ["lag", path]
     yield "groups", ["groups", path]
+    yield "groups", ["groups", path, "g", "--reset", "latest", "--dry-run"]
     yield "cat", ["cat", path, "t"]
     yield "tail", ["tail", path, "t"]
     yield "verify", ["verify", path]
     yield "retain", ["retain", path, "--dry-run"]
     yield "compact", ["compact", path, "t", "--now", "--dry-run"]
+    yield "groups", ["groups", path, "spare", "--delete"]
     yield "backup", ["backup", path, path.with_name("backup")]
     yield "handover", ["handover", path, path.with_name("copy"), "--dry-run"]
 

@@ -104,7 +104,7 @@ def test_a_full_disk_is_waited_for(acks):
     ("settings", "error", "message"),
     [
         ({"retries": 0}, StorageError, "orders-0: .*make room"),
-        ({"delivery_timeout_ms": 500}, RetriableError, r"orders-0: .* within delivery_timeout_ms \(500\)"),
+        ({"delivery_timeout_ms": 500}, RetriableError, r"delivery_timeout_ms \(500\).*make room"),
     ],
 )
 def test_a_full_disk_is_not_waited_for(settings, error, message):
@@ -123,7 +123,7 @@ def test_a_full_disk_is_not_waited_for(settings, error, message):
 def test_on_a_full_disk_send_waits_for_memory_and_then_says_so():
     disk = FullDisk(acks=1, buffer_memory=1_000, max_block_ms=0)
     more = (disk.producer.send("orders", b"x" * 50) for _ in range(100))
-    with pytest.raises(RetriableError, match="no room for more within max_block_ms"):
+    with pytest.raises(RetriableError, match=r"no room for more within max_block_ms.*make room"):
         deque(more, maxlen=0)
     disk.files.heal()
     disk.pass_time(1_000)

@@ -188,7 +188,7 @@ def test_offsets_of_transactions_count_when_the_transaction_is_committed(world, 
 
 @pytest.mark.parametrize("is_committed", [True, False])
 def test_a_topic_takes_its_offsets_with_it(world, is_committed):
-    """Those of a transaction that is still open, too: a topic that is made anew begins at 0."""
+    """Those of a transaction that is still open, too: a topic that is made again begins at 0."""
     world.store["t"][0].extend([b"x"] * 9)
     world.store.offsets("g").commit({T[0]: 9})
     producer = world.store.producer(transactional_id="x")
@@ -213,7 +213,7 @@ def test_offsets_of_a_group_with_members_are_kept():
     for hour in range(10 * 24):
         world.pass_time(60 * MINUTE_MS)
         assert bool(world.store.offsets("alone")) is (hour < 7 * 24 - 1), hour
-        # A static member is kept by whoever comes back with its id within the session.
+        # A static member stays if a consumer comes back with its id within the session.
         member = world.store.consumer("t", group="members", group_instance_id="static")
         for _ in range(4):
             member.poll(timeout=0)

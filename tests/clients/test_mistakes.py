@@ -133,11 +133,20 @@ OF_CONSUMERS = [
         "5000 characters; offset_metadata_max_bytes allows 4096 bytes",
     ),
     (
+        lambda s: commit_beside_members(s),
+        "UsageError: group 'shared' has members, which commit for it; a consumer of partitions that you name "
+        "needs a group of its own",
+    ),
+    (
         lambda s: consumer(s, interceptors=[lambda records: [1, 2]]).poll(timeout=0),
         "UsageError: the interceptor <lambda> returned [1, 2]; it must return the list of records to give",
     ),
     (
         lambda s: (c := committing(s), c.close(), c.committed()),
+        "ClosedError: the consumer is closed; open it again",
+    ),
+    (
+        lambda s: (c := committing(s), c.close(), c.pause()),
         "ClosedError: the consumer is closed; open it again",
     ),
 ]
@@ -156,6 +165,12 @@ OF_METRICS = [
         "UsageError: share is 99; it must be a number from 0 to 1, such as 0.99",
     ),
 ]
+
+
+def commit_beside_members(store):
+    with consumer(store, group="shared") as member:
+        member.poll(timeout=5)
+        store.consumer(partitions=[("orders", 0)], group="shared").commit({("orders", 0): 1})
 
 
 def read_beyond(store):

@@ -11,8 +11,10 @@ import pytest
 import logstore
 from logstore import Isolation
 from logstore.broker.codes import ErrorCode
-from logstore.broker.pending import Answered, Promise
+from logstore.broker.pending import Answered
 from logstore.broker.requests import ProducedPartition, ProduceResult
+from logstore.broker.transaction_storage import LocalLogs
+from logstore.broker.transactions.coordinator import TransactionCoordinator
 from logstore.broker.transactions.requests import AddPartitionsResult, EndTransactionResult
 from logstore.clients.producer import Producer
 from logstore.clients.settings import ProducerConfig
@@ -22,7 +24,6 @@ from logstore.errors import (
     ProducerFencedError,
     ReadOnlyError,
     RecordTooLargeError,
-    RetriableError,
     UsageError,
 )
 from logstore.model import ProducerIdentity
@@ -213,7 +214,7 @@ class TestWrongUse:
             store.producer(**settings)
 
     def test_a_time_out_that_the_store_does_not_allow(self, store):
-        with pytest.raises(UsageError, match="INVALID_TRANSACTION_TIMEOUT"):
+        with pytest.raises(UsageError, match="transaction_max_timeout_ms"):
             store.producer(transactional_id="x", transaction_timeout_ms=900_001)
 
     def test_a_group_that_the_consumer_has_left(self, store):
@@ -279,43 +280,50 @@ def test_a_network_that_loses_requests_and_answers(store, seed):
     producer.close()
 
 
-def test_an_end_without_an_answer_is_asked_for_again(store):
-    class Silent:
-        def __init__(self, broker):
-            self._broker = broker
-            self.silent = True
-
-        def __getattr__(self, name):
-            return getattr(self._broker, name)
-
-        def end_transaction(self, request):
-            pending = self._broker.end_transaction(request)
-            return Promise() if self.silent else pending
-
-    broker = Silent(store._open_broker(store._directory))
-    producer = Producer(broker, config=ProducerConfig(transactional_id="x", max_block_ms=500))
-    transaction = producer.transaction()
-    transaction.__enter__()
-    producer.send("a", b"kept")
-    with pytest.raises(RetriableError, match="max_block_ms"):
-        transaction.commit()
-    broker.silent = False
-    with pytest.raises(InvalidTransactionStateError, match="has an open transaction"):
-        producer.transaction().__enter__()
-    transaction.commit()
-    assert committed(store) == [b"kept"]
-    with producer.transaction():
-        producer.send("a", b"more")
-    assert committed(store) == [b"kept", b"more"]
-    producer.close()
-
-
 def test_a_clock_set_by_hand(tmp_path):
     with logstore.open(tmp_path / "store", clock=ManualClock()) as store:
         store.create_topic("a")
         with store.producer(transactional_id="x") as producer, producer.transaction():
             producer.send("a", b"1")
         assert committed(store) == [b"1"]
+
+
+class TestStatuses:
+    """They are what readers see."""
+
+    @pytest.mark.parametrize("committed", [True, False])
+    def test_right_after_an_end_it_is_over(self, store, monkeypatch, committed):
+        """The coordinator has not stored yet that all markers are durable."""
+        monkeypatch.setattr(TransactionCoordinator, "_complete", lambda self, *arguments: None)
+        with store.producer(transactional_id="x") as producer, producer.transaction() as transaction:
+            for number in range(2):
+                producer.send("a", b"1", partition=number).result()
+            transaction.commit_offsets("g", {("a", 0): 0})
+            if not committed:
+                transaction.abort()
+        (status,) = store.transactions()
+        assert status.state == ("CompleteCommit" if committed else "CompleteAbort")
+        assert status.partitions == ()
+        broker = store._open_broker(store._directory)
+        (described,) = broker.describe_transactions(("x",)).poll()
+        assert described.state.is_ending
+
+    def test_partitions_without_a_marker_are_left(self, store):
+        marker = LocalLogs._append_marker
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                LocalLogs,
+                "_append_marker",
+                lambda self, transaction, partition: (
+                    partition.partition == 0 and marker(self, transaction, partition)
+                ),
+            )
+            producer = store.producer(transactional_id="x")
+            with producer.transaction():
+                for number in range(2):
+                    producer.send("a", b"1", partition=number)
+            (status,) = store.transactions()
+            assert (status.state, status.partitions) == ("PrepareCommit", (store["a"][1].partition,))
 
 
 class TestHanging:

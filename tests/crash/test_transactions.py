@@ -8,6 +8,8 @@ from logstore.broker.codes import ErrorCode
 from logstore.broker.local import LocalBroker
 from logstore.broker.transaction_storage import LocalLogs, TopicStorage
 from logstore.broker.transactions import coordinator
+from logstore.broker.transactions.states import TransactionState
+from logstore.partition.state.producer_state import ProducerStates
 from logstore.testing import CrashError, explore
 from tests.crash.exploring import explore_many
 from tests.crash.transactions import TransactionsScenario
@@ -73,21 +75,46 @@ def what_is_left_of_others_is_not_aborted(patch):
     patch.setattr(coordinator.TransactionCoordinator, "_abort_lost", lambda self, known, partitions: None)
 
 
-@pytest.mark.parametrize(
-    ("plant", "takes_epoch"),
-    [
-        (decisions_are_not_durable, True),
-        (what_was_written_is_not_durable, True),
-        (markers_come_before_the_decision, True),
-        (offsets_are_committed_beside_the_transaction, True),
-        (the_end_of_a_transaction_is_not_durable, False),
-        (what_is_left_of_others_is_not_aborted, True),
-    ],
-)
+def the_next_producer_has_the_epoch_of_the_last(patch):
+    """It is told of another: what is stored is the old one."""
+    store = TopicStorage.store
+
+    def store_old(self, transaction, done, *, durable):
+        if transaction.state is TransactionState.EMPTY and transaction.producer_epoch:
+            transaction = transaction._replace(producer_epoch=transaction.producer_epoch - 1)
+        store(self, transaction, done, durable=durable)
+
+    patch.setattr(TopicStorage, "store", store_old)
+
+
+def an_epoch_is_given_out_before_it_is_durable(patch):
+    lazy = coordinator._DURABLE - {TransactionState.EMPTY}
+    patch.setattr(coordinator, "_DURABLE", lazy)
+
+
+def the_last_stable_offset_is_past_an_open_transaction(patch):
+    patch.setattr(ProducerStates, "first_unstable_offset", lambda self, high_watermark: None)
+
+
+PLANTS = [
+    (decisions_are_not_durable, True),
+    (what_was_written_is_not_durable, True),
+    (markers_come_before_the_decision, True),
+    (offsets_are_committed_beside_the_transaction, True),
+    (the_end_of_a_transaction_is_not_durable, False),
+    (what_is_left_of_others_is_not_aborted, True),
+    (the_next_producer_has_the_epoch_of_the_last, True),
+    (the_next_producer_has_the_epoch_of_the_last, False),
+    (an_epoch_is_given_out_before_it_is_durable, True),
+    (the_last_stable_offset_is_past_an_open_transaction, True),
+]
+
+
+@pytest.mark.parametrize(("plant", "takes_epoch"), rotating(PLANTS, 2))
 def test_planted_bugs_are_found(monkeypatch, plant, takes_epoch):
     plant(monkeypatch)
     scenario = TransactionsScenario(
-        actions=("commit", "send", "commit", "commit", "send"), takes_epoch=takes_epoch
+        actions=("commit", "send", "commit", "commit", "restart", "send"), takes_epoch=takes_epoch
     )
     with pytest.raises(CrashError):
         explore(scenario, seed=0, max_states=400)

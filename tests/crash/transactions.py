@@ -43,6 +43,13 @@ class Found(NamedTuple):
     numbers: tuple[int, ...]
 
 
+class Holds(NamedTuple):
+    """A producer was told its epoch: no other may get it."""
+
+    producer_id: int
+    epoch: int
+
+
 def offset_of(number: int) -> dict[TopicPartition, OffsetAndMetadata]:
     """The offset that a transaction commits. Its metadata says of which: an offset that is above the end of
     its log would be set back after a power cut."""
@@ -50,7 +57,21 @@ def offset_of(number: int) -> dict[TopicPartition, OffsetAndMetadata]:
 
 
 def check(found: Sequence[int], said: Sequence[Any]) -> None:
-    """Whether these transactions may be there."""
+    """Whether these transactions may be there, and are all."""
+    required, _ = promised(said)
+    assert set(required) <= set(found), f"{set(required) - set(found)} were committed, and are not there"
+    check_visible(found, said)
+
+
+def check_visible(found: Sequence[int], said: Sequence[Any]) -> None:
+    """Whether readers may see these transactions. An open one may hide others from them."""
+    possible = {each for numbers in promised(said) for each in numbers}
+    assert list(found) == sorted(found), f"{found} are not in order"
+    assert set(found) <= possible, f"{set(found) - possible} are there, and were never committed"
+
+
+def promised(said: Sequence[Any]) -> tuple[list[int], list[int]]:
+    """The transactions that must be there, and those that may."""
     required: list[int] = []
     optional: list[int] = []
     for note in said:
@@ -60,11 +81,7 @@ def check(found: Sequence[int], said: Sequence[Any]) -> None:
             required.append(note.number)
         elif isinstance(note, Found):
             required, optional = list(note.numbers), []
-    assert found == sorted(found), f"{found} are not in order"
-    assert set(required) <= set(found), f"{set(required) - set(found)} were committed, and are not there"
-    assert set(found) <= {*required, *optional}, (
-        f"{set(found) - {*required, *optional}} are there, and were never committed"
-    )
+    return required, optional
 
 
 class Opened:
@@ -102,6 +119,11 @@ class Opened:
     def _values(self, partition: TopicPartition) -> list[int]:
         log = self.store._directory.log(partition)
         assert log.last_stable_offset == log.log_end_offset, f"a transaction of {partition} hangs"
+        return self.visible(partition)
+
+    def visible(self, partition: TopicPartition) -> list[int]:
+        """The transactions that readers see while one may be open."""
+        log = self.store._directory.log(partition)
         return [int(record.value or b"") for record in log.read(isolation=Isolation.COMMITTED)]
 
     def start(self, *, takes_epoch: bool = True) -> Transactional:
@@ -148,6 +170,7 @@ class TransactionsSession:
         self.say(Committing(self._number))
         assert self.producer.end() is ErrorCode.NONE
         self.say(Committed(self._number))
+        self._say_epoch()
         self.is_open = False
         if self.rng.random() < 0.5:
             self.opened.run()
@@ -161,6 +184,10 @@ class TransactionsSession:
         """Another producer takes the id."""
         self.producer = self.opened.start(takes_epoch=self._takes_epoch)
         self.is_open = False
+        self._say_epoch()
+
+    def _say_epoch(self) -> None:
+        self.say(Holds(self.producer.producer_id, self.producer.epoch))
 
     def time_out(self) -> None:
         if self.is_open:
@@ -210,7 +237,14 @@ class TransactionsScenario(RandomScenario):
         opened = Opened(files)
         if "t" not in opened.store:
             opened.store.create_topic("t", partitions=2)
+        for partition in (T0, T1):
+            check_visible(opened.visible(partition), said)
         producer = opened.start()  # which ends what was open
+        for note in said:
+            if isinstance(note, Holds) and note.producer_id == producer.producer_id:
+                assert producer.epoch > note.epoch, (
+                    f"{note} was told, and the next producer has {producer.epoch}"
+                )
         found = opened.committed()
         check(found, said)
         for partition in (T0, T1):

@@ -6,9 +6,12 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.Future;
+import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.header.internals.RecordHeaders;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
@@ -20,7 +23,8 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * {"bootstrap": "host:port",
  *  "producers": {"name": {"setting": "value"}},
  *  "steps": [["init"|"begin"|"commit"|"abort"|"flush", "name"],
- *            ["send", "name", topic, partition, timestamp or null, key, value, [[header, value]]]]}
+ *            ["send", "name", topic, partition, timestamp or null, key, value, [[header, value]]],
+ *            ["offset", "name", group, topic, partition, offset]]}
  * </pre>
  *
  * Keys and values are base64 or null. A batch ends only with "flush", "commit" or "abort". The program ends without
@@ -51,6 +55,11 @@ public final class Writer {
                     producer.abortTransaction();
                 }
                 case "flush" -> producer.flush();
+                case "offset" -> producer.sendOffsetsToTransaction(
+                    Map.of(
+                        new TopicPartition(step.get(3).asText(), step.get(4).asInt()),
+                        new OffsetAndMetadata(step.get(5).asLong())),
+                    new ConsumerGroupMetadata(step.get(2).asText()));
                 case "send" -> sent.add(producer.send(record(step)));
                 default -> throw new IllegalArgumentException("unknown step " + step);
             }

@@ -40,6 +40,10 @@ class Plan:
             self._steps.append(["send", name, topic, partition, record.timestamp_ms, key, value, headers])
         self.do("flush", name)
 
+    def offset(self, name: str, group: str, topic: str, partition: int, offset: int) -> None:
+        """Commit an offset with the open transaction."""
+        self._steps.append(["offset", name, group, topic, partition, offset])
+
     def run(self, bootstrap: str) -> None:
         plan = {"bootstrap": bootstrap, "producers": self._producers, "steps": self._steps}
         run_program("Writer.java", stdin=json.dumps(plan))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -105,7 +105,7 @@ from logstore.broker.share.requests import (
     ShareGroupHeartbeat,
     ShareGroupHeartbeatResult,
 )
-from logstore.broker.share_groups import open_share_groups
+from logstore.broker.share_groups import open_share_groups, set_share_groups_back
 from logstore.broker.transaction_storage import open_transactions
 from logstore.broker.transactions.coordinator import TransactionCoordinator
 from logstore.broker.transactions.requests import (
@@ -145,6 +145,8 @@ class LocalBroker:
         self._groups: GroupCoordinator | None = None
         self._transactions: TransactionCoordinator | None = None
         self._share_groups: ShareCoordinator | None = None
+        self._ends: Mapping[TopicPartition, int] | None = None
+        """What share groups are still to be set back to."""
         self._lock = threading.Lock()
         """Guards the making of the coordinators, which read what is stored."""
 
@@ -214,8 +216,27 @@ class LocalBroker:
         if self._share_groups is None:
             with self._lock:
                 if self._share_groups is None:
+                    self._finish_setting_back()
                     self._share_groups = open_share_groups(self._directory)
         return self._share_groups
+
+    def set_share_groups_back(self, ends: Mapping[TopicPartition, int]) -> None:
+        """See :func:`.set_share_groups_back`. What cannot be done now, as on a full disk, is done before
+        anything is asked of share groups; until then they raise why."""
+        self._ends = ends
+        try:
+            self._finish_setting_back()
+        except LogstoreError as error:
+            warn("queues cannot be used yet: they say something of records that a crash took: %s", error)
+
+    def _finish_setting_back(self) -> None:
+        """
+        Raises:
+            LogstoreError: the states cannot be read or written.
+        """
+        if self._ends is not None:
+            set_share_groups_back(self._directory, self._ends)
+            self._ends = None
 
     def forget_topic(self, topic_id: uuid.UUID) -> ErrorCode:
         """A topic was deleted: what share groups know of it goes, too.
@@ -244,6 +265,8 @@ class LocalBroker:
             self._transactions.close()
         if self._share_groups is not None:
             self._share_groups.close()
+        elif self._ends is not None:  # after a clean stop the next opening does not look for it
+            self.set_share_groups_back(self._ends)
 
     # Records
 

@@ -214,7 +214,8 @@ def _value_of(known: Transaction) -> TransactionLogValue:
         producer_epoch=known.producer_epoch,
         timeout_ms=known.timeout_ms,
         status=known.state.number,
-        partitions=by_topic(known.partitions) if known.partitions else None,
+        # A broker takes None in this state alone, and stops loading where another state has it.
+        partitions=None if known.state is TransactionState.EMPTY else by_topic(known.partitions),
         last_update_ms=known.last_update_ms,
         start_ms=known.start_ms,
         client_version=known.client_version,

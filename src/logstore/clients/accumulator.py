@@ -51,6 +51,7 @@ class PartitionQueue:
         "next_sequence",
         "open",
         "partition",
+        "refusal",
         "retry_at_ms",
     )
 
@@ -71,6 +72,8 @@ class PartitionQueue:
         self.next_sequence = 0
         self.retry_at_ms = -1
         """Send nothing before, by the monotonic clock: the oldest batch has failed and is tried again."""
+        self.refusal: str | None = None
+        """Why the last attempt failed."""
 
 
 class TopicQueues:
@@ -314,11 +317,17 @@ class Accumulator:
         ):
             raise RetriableError(
                 f"{self._used_bytes} bytes wait to be delivered, and there was no room for more within "
-                f"max_block_ms ({self._config.max_block_ms}); send less, or raise buffer_memory "
-                f"({self._config.buffer_memory})"
+                f"max_block_ms ({self._config.max_block_ms}); {self._why_full_locked()}"
             )
         self._check_open_locked()
         return True
+
+    def _why_full_locked(self) -> str:
+        """Why nothing is delivered; or else what to do."""
+        for queue in self.queues.values():
+            if queue.refusal is not None:
+                return f"the last attempt for {queue.partition} failed: {queue.refusal}"
+        return f"send less, or raise buffer_memory ({self._config.buffer_memory})"
 
     def _has_room_for(self, size_bytes: int) -> bool:
         return not self._used_bytes or self._used_bytes + size_bytes <= self._config.buffer_memory

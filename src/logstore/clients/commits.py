@@ -109,18 +109,22 @@ class Commits:
     def _commit(self, request: OffsetCommitRequest) -> None:
         group, membership = request.group, self.membership
         result = ask(self._broker.offset_commit(request), "commit offsets", self._config)
-        if membership is not None and result.error in _NO_MEMBER:
-            membership.refused(result.error)
+        code = result.error  # it is looked for among the partitions
+        if membership is not None and code in _NO_MEMBER:
+            membership.refused(code)
             raise RetriableError(
                 f"group {group!r} rebalances, and nothing was committed; what was read since the last "
                 "commit comes again, here or to another member"
             )
-        if result.error is not ErrorCode.NONE:
-            failed = [str(each) for each, code in result.errors.items() if code is not ErrorCode.NONE]
-            what = result.message or result.error.name
-            raise error_of(
-                result.error, f"group {group!r}: no offset was committed for {', '.join(failed)}: {what}"
+        if code in _NO_MEMBER:
+            raise UsageError(
+                f"group {group!r} has members, which commit for it; a consumer of partitions that you name "
+                "needs a group of its own"
             )
+        if code is not ErrorCode.NONE:
+            failed = [str(each) for each, error in result.errors.items() if error is not ErrorCode.NONE]
+            what = result.message or code.name
+            raise error_of(code, f"group {group!r}: no offset was committed for {', '.join(failed)}: {what}")
         self._counts.commit_count += 1
         self._last.update({each: value.offset for each, value in request.offsets.items()})
         self._last_ms = self._clock.monotonic_ms()

@@ -198,14 +198,16 @@ class Consumer(BoundToProcess):
 
     def _give_up(self, partitions: Sequence[TopicPartition], is_lost: bool) -> None:
         """Partitions are no longer its own."""
-        if not is_lost:
-            self._commits.commit_changed(partitions)
         tell = self._on_lost if is_lost else self._on_revoked
-        if tell is not None:
-            tell(tuple(partitions))
-        self._fetches.drop()
-        gone = set(partitions)
-        self._positions.assign([each for each in self._positions.partitions if each not in gone])
+        try:
+            if not is_lost:
+                self._commits.commit_changed(partitions)
+            if tell is not None:
+                tell(tuple(partitions))
+        finally:  # whatever it raises, others may have them now
+            self._fetches.drop()
+            gone = set(partitions)
+            self._positions.assign([each for each in self._positions.partitions if each not in gone])
 
     def _take_over(self, partitions: Sequence[TopicPartition]) -> None:
         self._fetches.drop()
@@ -504,11 +506,13 @@ class Consumer(BoundToProcess):
 
     def pause(self, *partitions: PartitionName) -> None:
         """Return no records of these partitions for now; of all, if none is named."""
+        self._check_usable()
         for each in self._positions.named(partitions):
             each.is_paused = True
 
     def resume(self, *partitions: PartitionName) -> None:
         """Return records of these partitions again; of all, if none is named."""
+        self._check_usable()
         for each in self._positions.named(partitions):
             each.is_paused = False
         self._fetches.drop()

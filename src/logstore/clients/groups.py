@@ -37,7 +37,10 @@ class Groups(BoundToProcess, Mapping[str, GroupStatus]):
     """The consumer groups of a store: a mapping from name to
     :class:`~logstore.clients.group_status.GroupStatus`. Made by :meth:`.Store.groups`.
 
-    A group is there as long as it has members, committed offsets, or the metadata of members that have left.
+    A group is there as long as it has members, committed offsets (also in open transactions), or the metadata
+    of members that have left. The first look of a process removes the members that ran in an earlier one,
+    except static ones.
+
     Each call looks at what is there now; a status that was returned stays as it is. ``items()`` and
     ``values()`` describe all groups with one look. All methods may be called from many threads.
 

@@ -93,6 +93,8 @@ class Membership:
         self._give_up = give_up
         self._take = take
         self._phase = _Phase.OUTSIDE
+        self._is_fenced = False
+        """Whether another member has taken its place: it must not take it back."""
         self._joining: Pending[JoinGroupResult] | None = None
         self._syncing: Pending[SyncGroupResult] | None = None
         self._joined: JoinGroupResult | None = None
@@ -130,6 +132,8 @@ class Membership:
             FencedError: another member has the same ``group_instance_id`` now.
             LogstoreError: the group does not take the member; says why.
         """
+        if self._is_fenced:
+            raise self._fenced()
         if self._phase is _Phase.MEMBER:
             return self._stay_alive()
         if self._phase is _Phase.OUTSIDE:
@@ -239,10 +243,12 @@ class Membership:
         gone = tuple(each for each in self.owned if each not in assigned)
         new = tuple(each for each in assigned if each not in self.owned)
         self.owned = tuple(assigned)
-        if gone:
-            self._give_up(gone, False)
-            self._outside()  # so that others can have them
-        self._take(new)
+        try:
+            if gone:
+                self._outside()  # so that others can have them
+                self._give_up(gone, False)
+        finally:
+            self._take(new)
         return True
 
     # Being a member
@@ -291,10 +297,15 @@ class Membership:
         self._lose()
         self._forget()
         if error is ErrorCode.FENCED_INSTANCE_ID:
-            raise FencedError(
-                f"another consumer of group {self._group!r} has the group_instance_id {self._instance_id!r}"
-            )
+            self._is_fenced = True
+            raise self._fenced()
         raise error_of(error, f"group {self._group!r} does not take the consumer: {error.name}")
+
+    def _fenced(self) -> FencedError:
+        return FencedError(
+            f"another consumer of group {self._group!r} has the group_instance_id {self._instance_id!r} now; "
+            "each needs its own, and this one is out"
+        )
 
     def _lose(self) -> None:
         """Others may have the partitions already."""

@@ -121,8 +121,9 @@ class Offsets(BoundToProcess, Mapping[TopicPartition, OffsetAndMetadata]):
     def delete(
         self, partitions: Iterable[PartitionName] | None = None, *, flush: bool = False
     ) -> tuple[TopicPartition, ...]:
-        """Remove the offsets of some partitions, or of all. Returns the partitions that had one. Topics that
-        are gone may be named.
+        """Remove the offsets of some partitions, or of all, and what open transactions have committed for
+        them. Returns the partitions that had one. Topics that are gone may be named. The group may have
+        members; :meth:`.Groups.delete_offsets` looks at them.
 
         Raises:
             UsageError: ``partitions`` is not a list of partitions.

@@ -55,7 +55,6 @@ class OutgoingBatch:
         "number",
         "partition",
         "producer",
-        "refusal",
         "rows",
         "size_bytes",
         "was_reported",
@@ -78,8 +77,6 @@ class OutgoingBatch:
         self.producer: ProducerIdentity | None = None
         """With which it was stamped."""
         self.attempts = 0
-        self.refusal: str | None = None
-        """Why the last attempt failed."""
         self.is_done = False
         self.was_reported = False
         """Whether a caller was told of the error."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from threading import get_ident
 from types import TracebackType
 from typing import Any, Self
 
@@ -143,7 +144,8 @@ class Producer(BoundToProcess):
             InvalidRecordError, InvalidTimestampError, RecordTooLargeError: the record is refused. Nothing was
                 sent.
             RetriableError: ``buffer_memory`` was used up for ``max_block_ms``.
-            InvalidTransactionStateError: the producer has a transactional id, and no transaction is open.
+            InvalidTransactionStateError: the producer has a transactional id, and no transaction is open, or
+                the outcome of its end is not known.
             ClosedError, ForkedError: the producer cannot be used.
             Exception: what an interceptor raises. Nothing was sent.
         """
@@ -151,8 +153,9 @@ class Producer(BoundToProcess):
             self._fork_flag.check_usable("the producer", is_closed=self._is_closed)
             given = ProducerRecord(topic, value, key, partition, headers, timestamp_ms)
             topic, value, key, partition, headers, timestamp_ms = self._departure.prepare(given)
-        if self._transacting is not None:
-            self._transacting.check_mine()
+        transacting = self._transacting
+        if transacting is not None and (transacting.owner != get_ident() or transacting.is_in_doubt):
+            transacting.check_may_send()
         if on_delivery is not None:
             check_callback(on_delivery, "on_delivery")
         queues = self._topics.get(topic)
@@ -397,7 +400,8 @@ class Producer(BoundToProcess):
             self._sender.flush_count -= 1
 
     def close(self, timeout: float | None = None) -> None:
-        """Deliver what was sent, and take no more. An open transaction is aborted. You may call it again.
+        """Deliver what was sent, and take no more. An open transaction is aborted, unless a commit without an
+        answer has come through. You may call it again.
 
         A producer that waits because of a quota sends what is left at once. It counts: the client's next
         producer waits for longer.
@@ -427,11 +431,18 @@ class Producer(BoundToProcess):
         if kind is None:
             self.close()
             return
+        transacting = self._transacting
+        was_in_doubt = transacting is not None and transacting.is_in_doubt
         try:
             self.close()
         except LogstoreError as failure:
             if error is not None:
                 error.add_note(f"and the producer: {failure}")
+        else:
+            if was_in_doubt and transacting is not None and error is not None:
+                error.add_note(
+                    f"and the producer was closed with its transaction: {transacting.outcome.value}"
+                )
 
     def __repr__(self) -> str:
         return f"<Producer, {'closed' if self._is_closed else 'open'}>"

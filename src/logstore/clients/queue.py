@@ -459,7 +459,7 @@ class Queue(BoundToProcess):
         self._check_open_job(job)
         available_at_ms = 0 if delay is None else time_of(delay, self._clock.now_ms())
         if type(reason) is not str:
-            raise UsageError(f"reason is {shown(reason)}; it must be text, such as str(error)")
+            raise UsageError(f"reason is {shown(reason)}; it must be text; str() makes text of an exception")
         job.is_over = True
         batch = AcknowledgeBatch(job.offset, job.offset, kind, available_at_ms, reason)
         self._acks.add(job.partition, [batch])
@@ -584,9 +584,12 @@ def _names(topics: Iterable[str]) -> tuple[str, ...]:
     names = [plain_text(each) for each in topics]
     for name in names:
         if type(name) is not str:
-            raise UsageError(f"{shown(name)} is no name of a topic; give names: {_EXAMPLE}")
+            raise UsageError(
+                f"{shown(name)} is no name of a topic; give each as text: "
+                'store.queue("jobs", "more-jobs", group="workers")'
+            )
     if not names:
-        raise UsageError(f"a queue needs a topic: {_EXAMPLE}")
+        raise UsageError('a queue needs a topic: store.queue("jobs", group="workers")')
     return tuple(dict.fromkeys(names))
 
 

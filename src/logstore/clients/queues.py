@@ -101,7 +101,7 @@ def delete(broker: Broker, group: str) -> None:
         raise RetriableError(f"the broker did not delete queue {name!r}")
     code = result[name]
     if code is ErrorCode.NON_EMPTY_GROUP:
-        raise UsageError(f"queue {name!r} has workers; close them first, each with its close() or `with`")
+        raise UsageError(f"queue {name!r} has workers; close them first")
     if code is ErrorCode.GROUP_ID_NOT_FOUND:
         known = _names(broker)
         raise UnknownGroupError(f"there is no queue {name!r}{did_you_mean(name, known)}")

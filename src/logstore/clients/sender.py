@@ -162,7 +162,7 @@ class Sender:
         while queue.closed:
             batch = queue.closed[0]
             if self._is_late(batch, now_ms):
-                self._fail(queue, batch, self._late_error(batch))
+                self._fail(queue, batch, self._late_error(queue, batch))
                 continue
             is_blocked = (
                 now_ms < queue.retry_at_ms
@@ -225,13 +225,14 @@ class Sender:
         queue.in_flight.remove(batch)
         if outcome.error in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             queue.retry_at_ms = -1 if not queue.in_flight else queue.retry_at_ms
+            queue.refusal = None
             base_offset = -1 if self._config.required_acks == ACKS_NONE else outcome.base_offset
             self._counts.note_delivered(batch.record_count, len(batch.data), now_ms - batch.created_ms)
             batch.succeed(base_offset, outcome.log_append_time_ms)
             self._forget(batch)
         elif self._may_retry(batch, outcome.error, now_ms):
             queue.retry_at_ms = now_ms + self._config.retry_backoff_ms
-            batch.refusal = outcome.message or outcome.error.name
+            queue.refusal = outcome.message or outcome.error.name
             with self._accumulator.lock:
                 _put_back(queue, batch)
             if outcome.error in _GAPS and not _has_earlier(queue, batch):
@@ -254,11 +255,11 @@ class Sender:
     def _is_late(self, batch: OutgoingBatch, now_ms: int) -> bool:
         return now_ms - batch.created_ms > self._config.delivery_timeout_ms
 
-    def _late_error(self, batch: OutgoingBatch) -> LogstoreError:
+    def _late_error(self, queue: PartitionQueue, batch: OutgoingBatch) -> LogstoreError:
         return RetriableError(
             f"{batch.partition}: records were not delivered within delivery_timeout_ms "
             f"({self._config.delivery_timeout_ms}), after {batch.attempts} attempts"
-            + (f"; the last failed: {batch.refusal}" if batch.refusal else "")
+            + (f"; the last attempt failed: {queue.refusal}" if queue.refusal else "")
         )
 
     def _fail(self, queue: PartitionQueue, batch: OutgoingBatch, error: LogstoreError) -> None:

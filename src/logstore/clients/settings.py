@@ -228,7 +228,7 @@ class ConsumerConfig(Checked):
 _QUEUE_RANGES = (
     ("record_lock_duration_ms", 1, 2**31 - 1),
     ("delivery_count_limit", 1, 32_767),
-    ("partition_max_record_locks", 1, 1_000_000),
+    ("partition_max_record_locks", 1, 20_000),  # each may be in a state of its own, which a record must hold
     ("max_poll_records", 1, 2**31 - 1),
     ("linger_ms", 0, 2**31 - 1),
     ("retry_backoff_ms", 0, 2**31 - 1),

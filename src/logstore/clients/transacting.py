@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from enum import Enum
 from typing import Final, TypeVar
 
 from logstore.broker.broker import Broker
@@ -22,6 +23,7 @@ from logstore.broker.transactions.requests import (
     AddPartitionsResult,
     AddPartitionsToTransaction,
     EndTransaction,
+    EndTransactionResult,
     TransactionalProducer,
 )
 from logstore.clients.settings import ProducerConfig
@@ -35,6 +37,14 @@ RunBackground = Callable[[], int]
 """Does what is due in the background; returns how much that was."""
 
 _FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
+
+
+class Outcome(Enum):
+    """What is known of a transaction that is over."""
+
+    COMMITTED = "it was committed"
+    ABORTED = "it was aborted"
+    UNKNOWN = "it is not known whether it was committed"
 
 
 class Transacting:
@@ -58,7 +68,8 @@ class Transacting:
         self._run_background = run_background
         self.identity: tuple[int, int] = (-1, -1)
         """The producer's id and epoch."""
-        self._owner: int | None = None
+        self.owner: int | None = None
+        """The thread that has begun the open transaction."""
         self._error: LogstoreError | None = None
         self._is_fenced = False
         self._added: set[TopicPartition] = set()
@@ -69,6 +80,10 @@ class Transacting:
         """Whether an end was asked for, and its outcome is not known."""
         self.is_aborting = False
         """Whether an abort was asked for: then nothing may ask for a commit any more."""
+        self._commit_asks = 0
+        """How often the commit was asked for: an answer to the first may be lost."""
+        self.outcome = Outcome.ABORTED
+        """Of the last transaction."""
 
     @property
     def me(self) -> TransactionalProducer:
@@ -84,7 +99,7 @@ class Transacting:
         """
         request = InitProducerIdRequest(self.name, self._config.transaction_timeout_ms)
         result = self._ask_again(
-            lambda: self._broker.init_producer_id(request), lambda result: result.error, "start"
+            lambda: self._broker.init_producer_id(request), lambda result: result.error, "let it start"
         )
         self._check(result.error, result.message or "starting")
         self.identity = result.producer_id, result.producer_epoch
@@ -93,22 +108,25 @@ class Transacting:
 
     @property
     def is_open(self) -> bool:
-        return self._owner is not None
+        return self.owner is not None
 
     def begin(self) -> None:
         """
         Raises:
             InvalidTransactionStateError: one is open, or the outcome of the last is not known.
+            UsageError: another thread has begun one.
             ProducerFencedError: another producer has the id.
         """
         if self._is_fenced and self._error is not None:
             raise self._error
-        if self._owner is not None:
+        if self.owner is not None:
+            self.check_may_send()
             raise InvalidTransactionStateError(
                 f"transactional id {self.name!r} has an open transaction; commit or abort it first"
             )
         self._error = None
-        self._owner = threading.get_ident()
+        self.outcome = Outcome.ABORTED
+        self.owner = threading.get_ident()
 
     def check_mine(self) -> None:
         """
@@ -116,16 +134,27 @@ class Transacting:
             InvalidTransactionStateError: no transaction is open.
             UsageError: another thread has begun it.
         """
-        if self._owner is None:
+        if self.owner is None:
             raise InvalidTransactionStateError(
                 f"a producer with transactional id {self.name!r} sends in transactions only: "
                 "with producer.transaction(): ..."
             )
-        if self._owner != threading.get_ident():
+        if self.owner != threading.get_ident():
             raise UsageError(
                 f"the open transaction of {self.name!r} was begun by another thread, and only that may use "
                 "it; give each thread a producer with a transactional id of its own"
             )
+
+    def check_may_send(self) -> None:
+        """
+        Raises:
+            InvalidTransactionStateError: no transaction is open, or its end was asked for.
+            UsageError: another thread has begun it.
+        """
+        self.check_mine()
+        if self.is_in_doubt:
+            doubt = _DOUBTS[not self.is_aborting]
+            raise InvalidTransactionStateError(f"the transaction of {self.name!r} is ending: {doubt}")
 
     def note_failure(self, error: LogstoreError, code: ErrorCode = ErrorCode.NONE) -> None:
         """A record was not delivered: the transaction can only be aborted."""
@@ -180,13 +209,13 @@ class Transacting:
         self._check_no_error()
         adds = AddOffsetsToTransaction(self.me, request.group)
         code = self._ask_again(
-            lambda: self._broker.add_offsets_to_transaction(adds), lambda code: code, "add offsets"
+            lambda: self._broker.add_offsets_to_transaction(adds), lambda code: code, "take the group in"
         )
         self._has_offsets = self._has_offsets or code is ErrorCode.NONE
         if code is ErrorCode.NONE:
             commits = request._replace(transaction=self.me)
             result = self._ask_again(
-                lambda: self._broker.offset_commit(commits), lambda result: result.error, "commit offsets"
+                lambda: self._broker.offset_commit(commits), lambda result: result.error, "commit the offsets"
             )
             code = result.error
         if code is not ErrorCode.NONE:
@@ -197,31 +226,55 @@ class Transacting:
         if self._error is not None:
             raise self._error
 
-    def end(self, *, committed: bool) -> None:
+    def end(self, *, committed: bool) -> bool:
         """Commit or abort. The records were delivered before.
 
+        Returns:
+            Whether it is committed: also if an abort came too late, after a commit without an answer.
+
         Raises:
-            RetriableError: no answer within ``request_timeout_ms``: the outcome is not known. Ask again.
+            RetriableError: no answer within ``max_block_ms``: the outcome is not known. Ask again.
             ProducerFencedError: another producer has the id, or the time of the transaction was up: it was
                 aborted.
             LogstoreError: the disk refused. The outcome is not known.
         """
         if self._added or self._has_offsets:
             self.is_in_doubt, self.is_aborting = True, not committed
-            request = EndTransaction(self.me, committed, takes_epoch=True)
-            result = self._ask_again(
-                lambda: self._broker.end_transaction(request), lambda result: result.error, "end it"
-            )
+            result = self._ask_for_end(committed)
+            if result.error is ErrorCode.INVALID_TXN_STATE and self._commit_asks and not committed:
+                committed, self.is_aborting = True, False
+                result = self._ask_for_end(committed)  # for the epoch of the next one
+            doubt = _DOUBTS[committed]
             if result.error in _FENCED or result.error is ErrorCode.INVALID_TXN_STATE:
+                if self._commit_asks > committed:  # an earlier one may have come through
+                    self.outcome = Outcome.UNKNOWN
+                doubt = ""
                 self.forget()
-            self._check(result.error, "committing" if committed else "aborting")
+            self._check(result.error, "committing" if committed else "aborting", doubt)
             self.identity = result.producer_id, result.producer_epoch
         self.forget()
+        self.outcome = Outcome.COMMITTED if committed else Outcome.ABORTED
+        return committed
+
+    def _ask_for_end(self, committed: bool) -> EndTransactionResult:
+        request = EndTransaction(self.me, committed, takes_epoch=True)
+
+        def ask() -> Pending[EndTransactionResult]:
+            self._commit_asks += committed
+            return self._broker.end_transaction(request)
+
+        return self._ask_again(
+            ask,
+            lambda result: result.error,
+            "answer the commit" if committed else "answer the abort",
+            _DOUBTS[committed],
+        )
 
     def forget(self) -> None:
         """The transaction is over."""
-        self._owner = None
+        self.owner = None
         self.is_in_doubt = self.is_aborting = False
+        self._commit_asks = 0
         self._added.clear()
         self._has_offsets = False
         self._adding, self._retry_at_ms = None, -1
@@ -230,7 +283,9 @@ class Transacting:
 
     # Asking
 
-    def _ask_again(self, ask: Callable[[], Pending[T]], code_of: Callable[[T], ErrorCode], what: str) -> T:
+    def _ask_again(
+        self, ask: Callable[[], Pending[T]], code_of: Callable[[T], ErrorCode], what: str, then: str = ""
+    ) -> T:
         """The answer; asks again, while that says so."""
         deadline_ms = self._clock.monotonic_ms() + self._config.max_block_ms
         while True:
@@ -238,7 +293,7 @@ class Transacting:
             if result is None:
                 raise RetriableError(
                     f"transactional id {self.name!r}: the coordinator did not {what} within max_block_ms "
-                    f"({self._config.max_block_ms})"
+                    f"({self._config.max_block_ms})" + (then and f": {then}")
                 )
             is_late = self._clock.monotonic_ms() >= deadline_ms
             if code_of(result) not in _AGAIN or is_late or self._run_background is not None:
@@ -254,25 +309,36 @@ class Transacting:
             result = wait_for(pending, max(deadline_ms - self._clock.monotonic_ms(), 0) / 1000)
         return result
 
-    def _check(self, code: ErrorCode, what: str) -> None:
+    def _check(self, code: ErrorCode, what: str, then: str = "") -> None:
         if code is not ErrorCode.NONE:
-            error = self._error_of(code, what)
+            error = self._error_of(code, what, then)
             if code in _FENCED:
                 self.note_failure(error, code)
             raise error
 
-    def _error_of(self, code: ErrorCode, what: str) -> LogstoreError:
+    def _error_of(self, code: ErrorCode, what: str, then: str = "") -> LogstoreError:
         why = code.name
         if code is ErrorCode.KAFKA_STORAGE_ERROR:
             why = "a log cannot be written; a warning tells which, and why"
-        if code in _FENCED:
+        elif code is ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+            why = (
+                f"transaction_timeout_ms ({self._config.transaction_timeout_ms}) is longer than the store's "
+                "transaction_max_timeout_ms"
+            )
+        elif code in _FENCED:
             why = (
                 "another producer has taken the id, or the transaction was open for longer than "
-                f"transaction_timeout_ms ({self._config.transaction_timeout_ms}); it was aborted. Make a new "
-                "producer"
+                f"transaction_timeout_ms ({self._config.transaction_timeout_ms}); {self.outcome.value}. "
+                "Make a new producer"
             )
-        return error_of(code, f"transactional id {self.name!r}: {what}: {why}")
+        return error_of(code, f"transactional id {self.name!r}: {what}: {why}" + (then and f"; {then}"))
 
+
+_DOUBTS: Final = {
+    True: "it is not known whether it is committed; call commit() again, which tells",
+    False: "it is not known whether it is aborted; call abort() again, or leave it to its time-out",
+}
+"""Of a commit, and of an abort."""
 
 _AGAIN: Final = frozenset(
     {

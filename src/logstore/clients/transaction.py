@@ -10,7 +10,7 @@ from logstore.arguments import shown
 from logstore.broker.requests import OffsetCommitRequest
 from logstore.clients.commits import as_offset
 from logstore.clients.offsets import check_partition
-from logstore.clients.transacting import Transacting
+from logstore.clients.transacting import Outcome, Transacting
 from logstore.errors import InvalidTransactionStateError, LogstoreError, UsageError
 from logstore.model import OffsetAndMetadata
 
@@ -36,8 +36,7 @@ class Transaction:
         self._flush = flush
         self._was_used = False
         self._is_over = False
-        self.was_committed = False
-        """Whether it was committed, as far as is known."""
+        self._outcome = Outcome.ABORTED
 
     def __enter__(self) -> Self:
         """
@@ -47,7 +46,8 @@ class Transaction:
         """
         if self._was_used:
             raise InvalidTransactionStateError(
-                "a transaction is used once; ask the producer for another: producer.transaction()"
+                f"the transaction of {self._transacting.name!r} was used, and each is used once; begin "
+                "another: with producer.transaction(): ..."
             )
         self._transacting.begin()
         self._was_used = True
@@ -82,10 +82,11 @@ class Transaction:
             UsageError: the consumer has no group, or an offset is no such.
             FencedError, RetriableError: the consumer is no member of its group any more, or the group
                 rebalances. The transaction can only be aborted.
-            InvalidTransactionStateError: the transaction is over.
+            InvalidTransactionStateError: the transaction is over, or its outcome is not known.
             LogstoreError: the coordinator refuses. The transaction can only be aborted.
         """
         self._check_open()
+        self._transacting.check_may_send()
         if isinstance(consumer, str):
             if offsets is None:
                 raise UsageError("a group's name needs offsets: commit_offsets('billing', {...})")
@@ -114,8 +115,8 @@ class Transaction:
         transacting = self._transacting
         if transacting.is_aborting:  # maybe because a record is missing
             raise InvalidTransactionStateError(
-                f"the transaction of {transacting.name!r} is being aborted, and the outcome of that is not "
-                "known; call abort() again"
+                f"the transaction of {transacting.name!r} is being aborted, and cannot be committed any "
+                "more; call abort() again"
             )
         if not transacting.is_in_doubt:
             try:
@@ -149,23 +150,37 @@ class Transaction:
             self._is_over = True
             transacting.forget()
             return
-        self._end(committed=False)
+        if self._end(committed=False):
+            raise InvalidTransactionStateError(
+                f"the transaction of {transacting.name!r} is committed, and cannot be aborted: the commit "
+                "without an answer has come through"
+            )
 
     def _drop(self) -> None:
         """Have all that was not sent yet fail, and wait for what was."""
-        self._transacting.note_failure(InvalidTransactionStateError("the transaction was aborted"))
+        self._transacting.note_failure(
+            InvalidTransactionStateError(f"the transaction of {self._transacting.name!r} was aborted")
+        )
         try:
             self._flush()
         except LogstoreError as error:  # which is what aborting does to records
             if type(error) is UsageError:
                 raise  # in a callback, which would wait for itself
 
-    def _end(self, *, committed: bool) -> None:
+    def _end(self, *, committed: bool) -> bool:
         try:
-            self._transacting.end(committed=committed)
-            self.was_committed = committed
+            return self._transacting.end(committed=committed)
         finally:
-            self._is_over = not self._transacting.is_open
+            if not self._transacting.is_open:
+                self._note_end()
+
+    def _note_end(self) -> None:
+        self._is_over, self._outcome = True, self._transacting.outcome
+
+    @property
+    def was_committed(self) -> bool:
+        """Whether it was committed, as far as is known."""
+        return self._outcome is Outcome.COMMITTED
 
     @property
     def is_in_doubt(self) -> bool:
@@ -179,9 +194,17 @@ class Transaction:
         return self.is_in_doubt and self._transacting.is_aborting
 
     def _check_open(self) -> None:
-        if self._is_over or not self._was_used:
+        name = self._transacting.name
+        if self._was_used and not self._is_over and not self._transacting.is_open:  # the producer was closed
+            self._note_end()
+        if self._is_over:
             raise InvalidTransactionStateError(
-                "the transaction is over" if self._is_over else "the transaction has not begun: use with"
+                f"the transaction of {name!r} is over: {self._outcome.value}; begin another: with "
+                "producer.transaction(): ..."
+            )
+        if not self._was_used:
+            raise InvalidTransactionStateError(
+                f"the transaction of {name!r} has not begun: with producer.transaction() as transaction: ..."
             )
         self._transacting.check_mine()
 

@@ -9,7 +9,8 @@ from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import error_of
 from logstore.broker.pending import wait_for
 from logstore.broker.transactions.requests import DescribedTransaction, ListTransactions
-from logstore.errors import InvalidTransactionStateError, LogstoreError, RetriableError
+from logstore.broker.transactions.states import Event, next_state
+from logstore.errors import InvalidTransactionStateError, LogstoreError, RetriableError, UnknownTopicError
 from logstore.logdir.directory import LogDirectory
 from logstore.model import Isolation, TopicPartition
 from logstore.partition.log import Log
@@ -25,8 +26,9 @@ class TransactionStatus(NamedTuple):
     transactional_id: str | None
     """None if it hangs."""
     state: str
-    """Kafka's name of it: ``Empty``, ``Ongoing``, ``PrepareCommit``, ``PrepareAbort``, ``CompleteCommit`` or
-    ``CompleteAbort``. Or ``Hanging``: a partition has records of it, and no transactional id will end it."""
+    """Kafka's name of it, as readers see it: ``Empty``, ``Ongoing``, ``CompleteCommit`` or ``CompleteAbort``;
+    ``PrepareCommit`` or ``PrepareAbort`` if its end is decided, and readers of some ``partitions`` do not see
+    it yet. Or ``Hanging``: a partition has records of it, and no transactional id will end it."""
     producer_id: int
     producer_epoch: int
     since_ms: int
@@ -54,7 +56,7 @@ def statuses(directory: LogDirectory, broker: Broker) -> list[TransactionStatus]
             each.timeout_ms,
             tuple(sorted(each.partitions)),
         )
-        for each in known
+        for each in (_as_readers_see(directory, each) for each in known)
     ]
     cared_for = {(each.producer_id, partition) for each in known for partition in each.partitions}
     for log in sorted(directory.logs(), key=lambda log: log.partition):
@@ -99,6 +101,27 @@ def _described(broker: Broker) -> list[DescribedTransaction]:
         if each.error not in (ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND):
             raise error_of(each.error, f"transactional id {each.transactional_id!r}: {each.error.name}")
     return [each for each in described if each.error is ErrorCode.NONE]
+
+
+def _as_readers_see(directory: LogDirectory, known: DescribedTransaction) -> DescribedTransaction:
+    """A transaction whose markers are all there is over, also while the coordinator waits for them to be
+    durable; else the partitions without one are left."""
+    if not known.state.is_ending:
+        return known
+    left = frozenset(each for each in known.partitions if _waits(directory, each, known.producer_id))
+    if left:
+        return known._replace(partitions=left)
+    return known._replace(partitions=left, state=next_state(known.state, Event.MARKED))
+
+
+def _waits(directory: LogDirectory, partition: TopicPartition, producer_id: int) -> bool:
+    """Whether the partition has records of the producer without a marker, as far as can be seen."""
+    try:
+        return producer_id in directory.log(partition).open_transactions()
+    except UnknownTopicError:
+        return False  # it was deleted
+    except LogstoreError:
+        return True
 
 
 def _time_of(log: Log, offset: int) -> int:

@@ -241,7 +241,7 @@ class GroupCoordinator:
             return None if active.group.state is State.PREPARING_REBALANCE else active.group.topics
 
     def match_offsets(self, with_offsets: Collection[str], group_ids: Collection[str] | None = None) -> None:
-        """Know the groups that have committed offsets, whoever has committed them, and forget those of which
+        """Know the groups that have committed offsets, also without asking here, and forget those of which
         nothing else was known and that have none any more. ``group_ids``: look at these only."""
         with self._lock:
             if self._is_closed:

@@ -309,13 +309,18 @@ class CommittedOffsets:
         if found is None:
             return
 
+        offset_count = 0
+
         def choose(table: OffsetTable) -> list[Row]:
+            nonlocal offset_count
+            offset_count = len(table.offsets_of(group))
             rows: list[Row] = [(encode_offset_key(group, each), None) for each in _all_of(table, group)]
             if group in table.group_values():
                 rows.append((encode_group_key(group), None))
             return rows
 
         found.change(choose)
+        inform("group %r: deleted, with %d committed offsets", group, offset_count)
 
     def forget_topic(self, name: str) -> None:
         """Remove all groups' offsets of a topic that was deleted, those in open transactions too: one that is

@@ -37,7 +37,7 @@ from logstore.broker.share.requests import (
 )
 from logstore.broker.share.waiting import WaitingFetch
 from logstore.broker.share_state import ShareState
-from logstore.errors import CorruptionError, LogstoreError, StorageError, UsageError
+from logstore.errors import CorruptionError, LogstoreError, StorageError, UnknownTopicError, UsageError
 from logstore.format.messages.share_records import ShareKey
 from logstore.logdir.catalogue import TopicEntry
 from logstore.logdir.directory import LogDirectory
@@ -155,13 +155,7 @@ class ShareCoordinator:
             group.config = None
         dead_letter_topic = joins.config.dead_letter_topic
         if dead_letter_topic is not None:
-            if self._directory.topic(dead_letter_topic).config.compacts:
-                raise UsageError(
-                    f"dead_letter_topic {dead_letter_topic!r} is compacted, which keeps one record for each "
-                    "key: failed jobs would be lost; choose a topic with cleanup_policy='delete'"
-                )
-            if dead_letter_topic in joins.topics:
-                raise UsageError(f"{dead_letter_topic!r} cannot be its own dead-letter topic")
+            self._check_dead_letter_topic(dead_letter_topic, joins.topics)
         if group.config is None or group.config == joins.config:
             return
         differences = ", ".join(
@@ -170,8 +164,25 @@ class ShareCoordinator:
             if have != want
         )
         raise UsageError(
-            f"the group has workers with other settings: {differences}; take those, or close its workers"
+            f"the workers of group {group.name!r} have other settings: {differences}; "
+            "give this one the same, or close the others first"
         )
+
+    def _check_dead_letter_topic(self, name: str, topics: Sequence[str]) -> None:
+        if name in topics:
+            raise UsageError(
+                f"dead_letter_topic is {name!r}, whose jobs this group does: they would go round and round; "
+                "name another topic"
+            )
+        try:
+            topic = self._directory.topic(name)
+        except UnknownTopicError as error:
+            raise UnknownTopicError(f"dead_letter_topic: {error}") from None
+        if topic.config.compacts:
+            raise UsageError(
+                f"dead_letter_topic {name!r} is compacted, which keeps one record for each key: failed jobs "
+                "would be lost; choose a topic with cleanup_policy='delete'"
+            )
 
     def _leave(self, beat: ShareGroupHeartbeat) -> ShareGroupHeartbeatResult:
         with self._lock:

@@ -192,8 +192,10 @@ class HeldPartition:
         """Do what time and the log have brought: locks run out, records were deleted, others are to be
         buried."""
         records = self._records
-        records.apply(records.plan_deleted(log.log_start_offset))
-        records.apply(records.plan_expire(self._clock.monotonic_ms()))
+        if deleted := records.plan_deleted(log.log_start_offset):
+            records.apply(deleted)
+        if expired := records.plan_expire(self._clock.monotonic_ms()):
+            records.apply(expired)
         self._bury_locked()
 
     def _bury_locked(self) -> None:
@@ -286,6 +288,7 @@ class HeldPartition:
         """What a worker has goes back to the others."""
         with self._lock:
             self._records.apply(self._records.plan_release(member_id))
+            self._stretch = None
             self._bury_locked()
         self.wake()
 
@@ -301,7 +304,7 @@ class HeldPartition:
         Raises:
             LogstoreError: it could not be stored; nothing has changed.
         """
-        batches = tuple(_stored(span) for span in plan if _is_stored(span))
+        batches = tuple([_stored(span) for span in plan if _is_stored(span)])
         if batches:
             self._storage.write([(self.key, ShareChange(self._records.start_offset, batches))])
         self._records.apply(plan)

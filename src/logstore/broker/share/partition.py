@@ -217,17 +217,9 @@ class SharePartition:
             if span.state is _AVAILABLE and span.available_at_ms <= now_ms:
                 first = max(span.first, read_from)
                 last = min(span.last, read_to - 1, first + most - 1)
-                plan.append(
-                    span._replace(
-                        first=first,
-                        last=last,
-                        state=next_state(span.state, Event.ACQUIRED),
-                        delivery_count=span.delivery_count + 1,
-                        member_id=member_id,
-                        deadline_ms=deadline_ms,
-                        available_at_ms=0,
-                    )
-                )
+                state = next_state(span.state, Event.ACQUIRED)
+                count = span.delivery_count + 1
+                plan.append(Span(first, last, state, count, member_id, deadline_ms, 0, span.reason))
                 most -= last - first + 1
         if len(self._spans) >= MAX_SPANS:
             return plan
@@ -275,7 +267,9 @@ class SharePartition:
         for span in self._spans[self._index(first) : self._index(last) + 1]:
             if span.state is not _ACQUIRED or span.member_id != member_id or span.deadline_ms <= monotonic_ms:
                 return ErrorCode.INVALID_RECORD_STATE
-            part = span._replace(first=max(span.first, first), last=min(span.last, last))
+            part = span
+            if span.first < first or span.last > last:
+                part = span._replace(first=max(span.first, first), last=min(span.last, last))
             if kind is Acknowledgement.RENEW:
                 plan.append(part._replace(deadline_ms=deadline_ms))
             elif kind is Acknowledgement.RELEASE:

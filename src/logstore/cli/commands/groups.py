@@ -20,8 +20,7 @@ from logstore.model import TopicPartition, datetime_of
 GROUP: Final = Shape(
     "a consumer group (`groups DIR`)",
     group="its name",
-    state="`Empty`, `PreparingRebalance`, `CompletingRebalance` or `Stable`; beside a program and after it, "
-    "`Stable` if members are stored, else `Empty`",
+    state="`Stable` if members are stored, else `Empty`",
     protocol_type="`consumer`, or what else its members are; empty if it never had any",
     assignor="how it divides partitions; empty without members",
     members="each with `member_id`, `instance_id`, `client_id`, `client_host` and `partitions`",
