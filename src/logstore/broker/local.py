@@ -220,6 +220,11 @@ class LocalBroker:
                     self._share_groups = open_share_groups(self._directory)
         return self._share_groups
 
+    def share_groups_in_use(self) -> tuple[DescribedShareGroup, ...]:
+        """The share groups, once one was asked for: nothing is begun by this."""
+        groups = self._share_groups
+        return () if groups is None else tuple(map(groups.describe, groups.names()))
+
     def set_share_groups_back(self, ends: Mapping[TopicPartition, int]) -> None:
         """See :func:`.set_share_groups_back`. What cannot be done now, as on a full disk, is done before
         anything is asked of share groups; until then they raise why."""

@@ -37,7 +37,7 @@ class QueueStatus(NamedTuple):
     @property
     def waiting_count(self) -> int:
         """Jobs that no worker has: offsets that were never given to one, were released, or put off."""
-        return sum(each.available_count + each.high_watermark - each.end_offset for each in self.partitions)
+        return sum(each.waiting_count for each in self.partitions)
 
     @property
     def taken_count(self) -> int:
