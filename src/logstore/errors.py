@@ -188,7 +188,13 @@ class CorruptionError(LogstoreError):
 
 
 class StorageError(LogstoreError, OSError):
-    """The operating system refused a file operation: ``errno``, ``strerror`` and ``filename`` say which."""
+    """The operating system refused a file operation: ``errno``, ``strerror`` and ``filename`` say which.
+    ``errno`` is None if a broker tells of it."""
+
+    def __str__(self) -> str:
+        if self.errno is not None or self.strerror is None:
+            return super().__str__()
+        return self.strerror if self.filename is None else f"{self.strerror}: {self.filename!r}"
 
 
 class DiskFullError(StorageError):
@@ -205,9 +211,6 @@ class NotOpenedError(StorageError):
 class ReopenRequiredError(StorageError):
     """An fsync failed, or a change stopped half-way: what is in memory may differ from what is on disk.
     Reads go on; writes are refused until the partition is reopened, which checks the disk again."""
-
-    def __str__(self) -> str:
-        return super().__str__() if self.errno is not None else f"{self.strerror}: {self.filename!r}"
 
 
 class FencedError(LogstoreError):

@@ -586,6 +586,11 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         """
         from logstore.clients.queues import leave_for, statuses  # few programs get here
 
+        if self.is_read_only:
+            raise ReadOnlyError(
+                f"{self.path} was opened read-only; call queues() in the process that has it open for "
+                "writing, where the workers are"
+            )
         broker = self._open_broker(self._writable())
         leave_for(broker, self._dropped)
         return statuses(broker)

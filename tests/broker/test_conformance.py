@@ -560,7 +560,7 @@ class TestShareGroups:
         rig.produce(b"a", b"b")
         epoch = self.joined(rig, "one")
         self.taken(rig, "one", 1)
-        assert rig.now(rig.broker.list_share_groups()) == ("g",)
+        assert rig.now(rig.broker.list_share_groups()).groups == ("g",)
         described, unknown = rig.now(rig.broker.describe_share_groups(("g", "h")))
         assert (described.state, [each.member_id for each in described.members]) == ("Stable", ["one"])
         assert described.partitions[0][1:] == (0, 1, 1, 0, 2)
@@ -572,4 +572,4 @@ class TestShareGroups:
         assert epoch > 0
         rig.now(rig.broker.share_group_heartbeat(ShareGroupHeartbeat("g", "one", LEAVING)))
         assert rig.now(rig.broker.delete_share_groups(("g",))) == {"g": ErrorCode.NONE}
-        assert rig.now(rig.broker.list_share_groups()) == ()
+        assert rig.now(rig.broker.list_share_groups()).groups == ()

@@ -87,6 +87,12 @@ def work(world):
     with store.producer(acks=1, client_id="held") as producer:
         producer.send("t", b"v", partition=1)
     store.quotas.remove(client_id="held")
+    assert not store.metrics()["logstore_queue_workers"]  # no queue was used yet
+    with store.queue("t", group="q") as queue:
+        taken = len(queue.poll(0, max_jobs=3))
+        found = world.look()
+        assert found.total("logstore_queue_taken_jobs", group="q") == taken == 3
+        assert found.total("logstore_queue_waiting_jobs") == store.queues()[0].waiting_count
     world.store.flush()
     world.look()
 

@@ -168,7 +168,7 @@ class _Worker:
 
     @property
     def _me(self) -> str:
-        return self._queue._member_id
+        return self._queue.member_id
 
     def work(self) -> None:
         """Come and go."""
@@ -231,13 +231,13 @@ def drain(path: str, settings: Settings, say: Say) -> None:
             while True:
                 assert time.monotonic() < until, store.queues()
                 for job in queue.poll(0.03):
-                    diary.of_job("begin", queue._member_id, job)
+                    diary.of_job("begin", queue.member_id, job)
                     if job.value.startswith(POISON):
                         os.kill(os.getpid(), signal.SIGKILL)
-                    diary.of_job("end", queue._member_id, job)
+                    diary.of_job("end", queue.member_id, job)
                     job.accept()
                 queue.flush()
-                diary.note("sent", queue._member_id)
+                diary.note("sent", queue.member_id)
                 (status,) = store.queues()
                 if not status.waiting_count and not status.taken_count:
                     break

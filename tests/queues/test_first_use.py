@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
 
 import pytest
 
@@ -62,26 +61,6 @@ def test_stop_ends_the_work_that_is_about_to_begin_and_no_poll(store):
         queue.stop()
         assert [job.value for job in queue.poll(0)] == [b"2"]
         assert queue.poll(0) == []
-
-
-def test_messages_name_the_next_step(store):
-    queue = store.queue("jobs", group="g")
-    (job,) = queue.poll(0, max_jobs=1)
-    cases = [
-        (
-            lambda: store.queue(["jobs"], group="g"),
-            r"\['jobs'\] is no name of a topic; give names: store.queue",
-        ),
-        (lambda: store.queue("jobs", group="g", acks="all", delivery_count_limit=2), "or close its workers"),
-        (lambda: store.delete_queue("g"), "close them first"),
-        (lambda: job.release(timedelta(seconds=-1)), "0 or above"),
-        (lambda: job.reject(ValueError("x")), r"str\(error\)"),
-    ]
-    for call, told in cases:
-        with pytest.raises(UsageError, match=told):
-            call()
-    job.accept()
-    queue.close()
 
 
 def test_a_worker_that_is_dropped_does_not_hold_its_group(store, caplog):

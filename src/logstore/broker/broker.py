@@ -54,6 +54,7 @@ from logstore.broker.requests import (
 )
 from logstore.broker.share.requests import (
     DescribedShareGroup,
+    ListShareGroupsResult,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResult,
     ShareFetchRequest,
@@ -229,7 +230,7 @@ class Broker(Protocol):
         """Say what became of records that a worker has taken."""
         ...
 
-    def list_share_groups(self) -> Pending[tuple[str, ...]]:
+    def list_share_groups(self) -> Pending[ListShareGroupsResult]:
         """All share groups."""
         ...
 

@@ -97,6 +97,7 @@ from logstore.broker.requests import (
 from logstore.broker.share.coordinator import ShareCoordinator, refused
 from logstore.broker.share.requests import (
     DescribedShareGroup,
+    ListShareGroupsResult,
     ShareAcknowledgeRequest,
     ShareAcknowledgeResult,
     ShareFetchRequest,
@@ -218,6 +219,11 @@ class LocalBroker:
                     self._finish_setting_back()
                     self._share_groups = open_share_groups(self._directory)
         return self._share_groups
+
+    def share_groups_in_use(self) -> tuple[DescribedShareGroup, ...]:
+        """The share groups, once one was asked for: nothing is begun by this."""
+        groups = self._share_groups
+        return () if groups is None else tuple(map(groups.describe, groups.names()))
 
     def set_share_groups_back(self, ends: Mapping[TopicPartition, int]) -> None:
         """See :func:`.set_share_groups_back`. What cannot be done now, as on a full disk, is done before
@@ -528,12 +534,12 @@ class LocalBroker:
         except LogstoreError as error:
             return Answered(refused(request, code_of(error)))
 
-    @counted(of_none)
-    def list_share_groups(self) -> Pending[tuple[str, ...]]:
+    @counted(of_result)
+    def list_share_groups(self) -> Pending[ListShareGroupsResult]:
         try:
-            return Answered(self._share_coordinator().names())
-        except LogstoreError:
-            return Answered(())
+            return Answered(ListShareGroupsResult(ErrorCode.NONE, self._share_coordinator().names()))
+        except LogstoreError as error:
+            return Answered(ListShareGroupsResult(code_of(error), message=str(error)))
 
     @counted(of_each)
     def describe_share_groups(self, names: tuple[str, ...]) -> Pending[tuple[DescribedShareGroup, ...]]:

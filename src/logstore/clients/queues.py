@@ -37,7 +37,7 @@ class QueueStatus(NamedTuple):
     @property
     def waiting_count(self) -> int:
         """Jobs that no worker has: offsets that were never given to one, were released, or put off."""
-        return sum(each.available_count + each.high_watermark - each.end_offset for each in self.partitions)
+        return sum(each.waiting_count for each in self.partitions)
 
     @property
     def taken_count(self) -> int:
@@ -67,11 +67,23 @@ def statuses(broker: Broker) -> list[QueueStatus]:
     Raises:
         LogstoreError: one could not be read.
     """
-    names = wait_for(broker.list_share_groups(), _SECONDS)
-    described = None if names is None else wait_for(broker.describe_share_groups(names), _SECONDS)
+    described = wait_for(broker.describe_share_groups(_names(broker)), _SECONDS)
     if described is None:
         raise RetriableError("the broker did not tell of the queues")
     return [_status(each) for each in described if each.error is not ErrorCode.GROUP_ID_NOT_FOUND]
+
+
+def _names(broker: Broker) -> tuple[str, ...]:
+    """
+    Raises:
+        LogstoreError: they could not be read.
+    """
+    result = wait_for(broker.list_share_groups(), _SECONDS)
+    if result is None:
+        raise RetriableError("the broker did not tell of the queues")
+    if result.error is not ErrorCode.NONE:
+        raise error_of(result.error, f"the queues cannot be read: {result.message or result.error.name}")
+    return result.groups
 
 
 def _status(described: DescribedShareGroup) -> QueueStatus:
@@ -89,9 +101,10 @@ def delete(broker: Broker, group: str) -> None:
         raise RetriableError(f"the broker did not delete queue {name!r}")
     code = result[name]
     if code is ErrorCode.NON_EMPTY_GROUP:
-        raise UsageError(f"queue {name!r} has workers; close them first, each with its close() or `with`")
+        raise UsageError(f"queue {name!r} has workers; close them first")
     if code is ErrorCode.GROUP_ID_NOT_FOUND:
-        known = wait_for(broker.list_share_groups(), _SECONDS) or ()
+        known = _names(broker)
         raise UnknownGroupError(f"there is no queue {name!r}{did_you_mean(name, known)}")
     if code is not ErrorCode.NONE:
-        raise error_of(code, f"queue {name!r}: {code.name}")
+        _names(broker)  # which says what is wrong with all of them
+        raise error_of(code, f"queue {name!r} is kept: that it is deleted could not be stored ({code.name})")

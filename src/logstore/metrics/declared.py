@@ -141,6 +141,15 @@ TABLE: Final[tuple[Metric, ...]] = (
     _gauge("groups", "{group}", "Groups, by Kafka's name for their state.", ("state",)),
     _gauge("group_committed_offset", "{offset}", "The offset that a group has committed.", _GROUP_PARTITION),
     _gauge("group_lag", "{offset}", "From there to the high watermark.", _GROUP_PARTITION),
+    # Queues
+    _gauge(
+        "queue_workers",
+        "{worker}",
+        "Workers of a group that shares jobs; from the first use of a [queue](queues.md) in the process on.",
+        ("group",),
+    ),
+    _gauge("queue_waiting_jobs", "{job}", "Jobs that no worker has, also those put off.", _GROUP_PARTITION),
+    _gauge("queue_taken_jobs", "{job}", "Jobs that workers have.", _GROUP_PARTITION),
 )
 """All metrics, in the order in which they are shown."""
 

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from logstore.broker.codes import ErrorCode
 from logstore.broker.group_storage import stored_states
 from logstore.broker.local import LocalBroker
 from logstore.broker.offsets.committed import CommittedOffsets
@@ -64,6 +65,7 @@ def read_metrics(
     reader.read_clients(clients)
     if broker is not None:
         reader.read_requests(broker)
+        reader.read_queues(broker)
     if committed is not None:
         reader.read_groups(broker, committed)
     return reader.result()
@@ -203,6 +205,18 @@ class _Reader:
                     self._put_lag("group_lag", group, partition, value.offset)
         except LogstoreError as error:
             self._incomplete.append(f"groups: {error}")
+
+    def read_queues(self, broker: LocalBroker) -> None:
+        for group in broker.share_groups_in_use():
+            if group.error is ErrorCode.GROUP_ID_NOT_FOUND:
+                continue  # deleted just now
+            if group.error is not ErrorCode.NONE:
+                self._incomplete.append(f"queue {group.group!r}: {group.message or group.error.name}")
+                continue
+            self._put("queue_workers", len(group.members), group.group)
+            for each in group.partitions:
+                self._put("queue_waiting_jobs", each.waiting_count, group.group, *each.partition)
+                self._put("queue_taken_jobs", each.acquired_count, group.group, *each.partition)
 
     def _put_lag(self, name: str, group: str, partition: TopicPartition, offset: int) -> None:
         """Nothing for a partition that is not here."""

@@ -37,7 +37,7 @@ from logstore.broker.share.requests import (
 )
 from logstore.broker.share.waiting import WaitingFetch
 from logstore.broker.share_state import ShareState
-from logstore.errors import LogstoreError, UnknownTopicError, UsageError
+from logstore.errors import CorruptionError, LogstoreError, StorageError, UnknownTopicError, UsageError
 from logstore.format.messages.share_records import ShareKey
 from logstore.logdir.catalogue import TopicEntry
 from logstore.logdir.directory import LogDirectory
@@ -233,8 +233,14 @@ class ShareCoordinator:
     def _first_state(self, partition: TopicPartition, config: ShareGroupConfig, is_known: bool) -> ShareState:
         """Where the group begins. ``is_known``: whether it had other partitions of the topic before; then
         this one is new, and no record of it was there when the group began."""
-        log = self._directory.log(partition)
-        if config.auto_offset_reset == "latest" and not is_known:
+        begins_at_end = config.auto_offset_reset == "latest" and not is_known
+        try:
+            log = self._directory.log(partition)
+        except (CorruptionError, StorageError):
+            if begins_at_end:
+                raise
+            return ShareState(0, 0, 0)  # the others can be worked on; what is deleted is passed over later
+        if begins_at_end:
             is_committed = config.isolation is Isolation.COMMITTED
             start = log.last_stable_offset if is_committed else log.high_watermark
         else:

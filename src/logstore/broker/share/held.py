@@ -26,7 +26,7 @@ from logstore.broker.share.states import RecordState
 from logstore.broker.share.stretch import Stretch
 from logstore.broker.share_state import ShareChange, ShareState
 from logstore.clock import Clock
-from logstore.errors import InvalidRecordError, LogstoreError
+from logstore.errors import CorruptionError, InvalidRecordError, LogstoreError, StorageError
 from logstore.format.messages.share_records import NO_TIME, ShareBatch, ShareKey
 from logstore.logdir.directory import LogDirectory
 from logstore.model import TopicPartition
@@ -365,8 +365,13 @@ class HeldPartition:
     def describe(self) -> SharePartitionState:
         """How far the group is."""
         with self._lock:
-            log, records = self._directory.log(self.partition), self._records
-            records.apply(records.plan_deleted(log.log_start_offset))
+            records = self._records
+            try:
+                log = self._directory.log(self.partition)
+                records.apply(records.plan_deleted(log.log_start_offset))
+                high_watermark = log.high_watermark
+            except (CorruptionError, StorageError):
+                high_watermark = records.end_offset
             records.apply(records.plan_expire(self._clock.monotonic_ms()))
             available = sum(
                 span.last - span.first + 1 for span in records.spans if span.state is RecordState.AVAILABLE
@@ -377,7 +382,7 @@ class HeldPartition:
                 records.end_offset,
                 records.acquired_count,
                 available,
-                log.high_watermark,
+                high_watermark,
             )
 
 

@@ -173,6 +173,20 @@ class SharePartitionState(NamedTuple):
     available_count: int
     """Offsets between start and end that wait for a worker: they were released, or their lock ran out."""
     high_watermark: int
+    """The same as ``end_offset`` if the log cannot be opened."""
+
+    @property
+    def waiting_count(self) -> int:
+        """Offsets that no worker has: that were never given to one, were released, or put off."""
+        return self.available_count + self.high_watermark - self.end_offset
+
+
+class ListShareGroupsResult(NamedTuple):
+    """The names of all share groups."""
+
+    error: ErrorCode
+    groups: tuple[str, ...] = ()
+    message: str | None = None
 
 
 class DescribedShareGroup(NamedTuple):
