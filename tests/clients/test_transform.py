@@ -12,8 +12,15 @@ from logstore.broker.codes import ErrorCode
 from logstore.broker.local import LocalBroker
 from logstore.broker.pending import Answered
 from logstore.broker.requests import OffsetCommitResult
+from logstore.broker.transaction_storage import LocalLogs
 from logstore.broker.transactions.requests import EndTransactionResult
-from logstore.errors import InvalidRecordError, ProducerFencedError, UnknownTopicError, UsageError
+from logstore.errors import (
+    InvalidRecordError,
+    ProducerFencedError,
+    RetriableError,
+    UnknownTopicError,
+    UsageError,
+)
 
 RECORDS = 300
 
@@ -206,6 +213,17 @@ def test_a_group_that_rebalances_and_an_end_without_an_answer(store, monkeypatch
     transform.run(until_end=True)
     assert min(counts.values()) > 20
     assert numbers(store) == list(range(RECORDS))
+
+
+def test_offsets_that_stay_about_to_be_committed_end_the_run(store, monkeypatch):
+    """A log refuses the marker of a transaction that has committed the group's offsets."""
+    monkeypatch.setattr(LocalLogs, "_append_marker", lambda *arguments: False)
+    monkeypatch.setattr("logstore.clients.transform._PATIENCE_SECONDS", 0.3)
+    other = store.producer(transactional_id="other")
+    with other.transaction() as transaction:
+        transaction.commit_offsets("g", {("in", number): 1 for number in range(3)})
+    with pytest.raises(RetriableError, match="transaction"):
+        store.transform("in", "out", same, group="g").run(until_end=True)
 
 
 def test_wrong_arguments(store):

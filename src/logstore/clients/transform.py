@@ -31,6 +31,8 @@ TransformFunction = Callable[[Record], Result | Iterable[Result]]
 """Called with each record; returns one result, or several. It may be called again for the same record."""
 
 _POLL_SECONDS: Final = 0.2
+_PATIENCE_SECONDS: Final = 120.0
+"""How long a worker waits for offsets that another is to commit: twice the time-out of a transaction."""
 
 
 class TransformReport(NamedTuple):
@@ -84,6 +86,8 @@ class Transform:
             Exception: the function has failed for a record, with all retries, and there is no dead-letter
                 topic. A note names the record. The next run begins with its batch.
             ProducerFencedError: the same transform runs elsewhere, and has taken over.
+            RetriableError: records were not delivered within ``delivery_timeout_ms``; or, with ``until_end``,
+                offsets that were about to be committed were not for two minutes.
             LogstoreError: a log or the disk failed.
         """
         self._stopping.clear()
@@ -138,21 +142,31 @@ class Transform:
 
     def _work(self, number: int, until_end: bool) -> None:
         with self._make_producer(number) as producer, self._make_consumer() as consumer:
+            waits_since = time.monotonic()
             while not self._stopping.is_set():
                 records = consumer.poll(timeout=_POLL_SECONDS)
                 if records:
                     self._transform_batch(producer, consumer, records)
-                elif until_end and self._is_at_end(consumer):
-                    self._some_are_done.set()
-                    return
+                elif until_end:
+                    try:
+                        is_at_end = self._is_at_end(consumer)
+                    except RetriableError:  # another worker has not committed yet what this one goes on with
+                        if time.monotonic() - waits_since > _PATIENCE_SECONDS:
+                            raise
+                        continue
+                    if is_at_end:
+                        self._some_are_done.set()
+                        return
+                waits_since = time.monotonic()
 
     def _is_at_end(self, consumer: Consumer) -> bool:
+        """
+        Raises:
+            RetriableError: the group's offsets are about to be committed.
+        """
         if not consumer.assignment:  # it is joining; or there are more workers than partitions
             return self._some_are_done.is_set()
-        try:
-            return not any(consumer.lag().values())
-        except RetriableError:  # another worker has not committed yet what this one goes on with
-            return False
+        return not any(consumer.lag().values())
 
     # A batch
 
