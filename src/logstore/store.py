@@ -596,7 +596,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         return statuses(broker)
 
     def delete_queue(self, group: str) -> None:
-        """Forget a group of workers, and what is done of its jobs. The records stay in their topics.
+        """Forget a group of workers, durably, and what is done of its jobs. The records stay in their topics.
 
         Raises:
             UnknownGroupError: there is no such group.

@@ -75,6 +75,10 @@ class Forgetting(NamedTuple):
     """The group may have forgotten everything from now on."""
 
 
+class Forgotten(NamedTuple):
+    """It has, and no power cut takes that."""
+
+
 class TopicIsGone(NamedTuple):
     """Its records may be gone from now on."""
 
@@ -125,6 +129,8 @@ class Expected:
                 self.kept.clear()
             for some in (self.done, self.put_off, self._ended, self._put_off, self.least, self.counts):
                 some.clear()
+        elif isinstance(note, Forgotten):
+            self.may_be_done.clear()
         elif isinstance(note, Durable):
             self.done |= self._ended
             self.put_off |= self._put_off
@@ -228,6 +234,7 @@ class QueuesSession:
         if self.store.queues():
             self.say(Forgetting())
             self.store.delete_queue("g")
+            self.say(Forgotten())
 
     def make_topic_again(self) -> None:
         self.leave()

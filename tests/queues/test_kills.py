@@ -17,7 +17,7 @@ from tests.kernel.programs import memory_directory, run_program
 from tests.kernel.victim import Victim
 from tests.queues.kill import Tried, kill_in_directory, warm_up
 from tests.queues.lives import LOCK_MS
-from tests.rotation import seed_of_turn
+from tests.rotation import rotating, seed_of_turn
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork"),
@@ -124,12 +124,15 @@ def jobs_that_fail_and_are_not_buried(patch):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("plant", "message"),
-    [
-        (a_delivery_that_is_not_stored, "WRONG COUNT"),
-        (a_lock_that_two_have, "TWO HAVE IT"),
-        (an_acceptance_that_is_not_stored, "DONE, and given again"),
-        (jobs_that_fail_and_are_not_buried, "LOST"),
-    ],
+    rotating(
+        [
+            (a_delivery_that_is_not_stored, "WRONG COUNT"),
+            (a_lock_that_two_have, "TWO HAVE IT"),
+            (an_acceptance_that_is_not_stored, "DONE, and given again"),
+            (jobs_that_fail_and_are_not_buried, "LOST"),
+        ],
+        4,
+    ),
 )
 def test_planted_bugs_are_noticed(tmp_path, monkeypatch, plant, message):
     plant(monkeypatch)

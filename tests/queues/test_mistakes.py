@@ -9,19 +9,21 @@ from datetime import datetime, timedelta
 import pytest
 
 import logstore
-from logstore.testing import ManualClock
+from logstore.testing import ManualClock, MemoryFiles
 from tests.kernel.victim import ask
 
 
 class World:
     """A store with jobs, on a clock set by hand."""
 
-    def __init__(self, path):
-        self.path = str(path)
-        self.clock = ManualClock()
-        self.store = logstore.open(path, clock=self.clock)
+    def __init__(self):
+        self.files, self.clock = MemoryFiles(), ManualClock()
+        self.store = self.open()
         self.store.create_topic("jobs").extend([b"{}", *(b"%d" % number for number in range(9))])
         self.store.create_topic("dead")
+
+    def open(self, **options):
+        return logstore.open("/data", files=self.files, clock=self.clock, **options)
 
     def queue(self, *topics, **settings):
         return self.store.queue(*(topics or ("jobs",)), **{"group": "workers", **settings})
@@ -121,7 +123,7 @@ MISTAKES = [
     # Joining
     (
         lambda world: world.queue("job"),
-        "UnknownTopicError: queue 'workers': there is no topic 'job' in PATH; did you mean 'jobs'?",
+        "UnknownTopicError: queue 'workers': there is no topic 'job' in /data; did you mean 'jobs'?",
     ),
     (
         lambda world: world.store.queue(group="workers"),
@@ -147,7 +149,7 @@ MISTAKES = [
     ),
     (
         lambda world: world.queue(dead_letter_topic="deed"),
-        "UnknownTopicError: queue 'workers': dead_letter_topic: there is no topic 'deed' in PATH; did you "
+        "UnknownTopicError: queue 'workers': dead_letter_topic: there is no topic 'deed' in /data; did you "
         "mean 'dead'?",
     ),
     (
@@ -156,8 +158,8 @@ MISTAKES = [
         "round and round; name another topic",
     ),
     (
-        lambda world: logstore.open(world.path, read_only=True).queue("jobs", group="workers"),
-        "ReadOnlyError: PATH was opened read-only; open it without read_only to change it",
+        lambda world: world.open(read_only=True).queue("jobs", group="workers"),
+        "ReadOnlyError: /data was opened read-only; open it without read_only to change it",
     ),
     # Settings
     (
@@ -198,21 +200,21 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("mistake", "message"), MISTAKES, ids=[words.split(":")[0] for _, words in MISTAKES])
-def test_the_message_says_what_to_do(tmp_path, mistake, message):
-    world = World(tmp_path / "data")
+def test_the_message_says_what_to_do(mistake, message):
+    world = World()
     with pytest.raises(logstore.LogstoreError) as caught:
         mistake(world)
     error = caught.value
-    assert f"{type(error).__name__}: {error}".replace(world.path, "PATH") == message
+    assert f"{type(error).__name__}: {error}" == message
     world.store.close()
-    with logstore.open(world.path, clock=world.clock) as store, store.queue("jobs", group="workers") as queue:
+    with world.open() as store, store.queue("jobs", group="workers") as queue:
         assert [job.offset for job in queue.poll(0)][-9:] == list(range(1, 10))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_child_process_has_no_jobs(tmp_path):
-    world = World(tmp_path / "data")
+def test_a_child_process_has_no_jobs():
+    world = World()
     queue = world.queue()
     job = queue.poll(0, max_jobs=1)[0]
 

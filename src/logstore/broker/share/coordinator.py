@@ -371,7 +371,8 @@ class ShareCoordinator:
             keys += [] if group is None else [each.key for each in group.held.values()]
             if group is None and not keys:
                 return ErrorCode.GROUP_ID_NOT_FOUND
-            return self._forget_locked(keys)
+            # If a power cut undid it, jobs that are given again from now on would count as done.
+            return self._forget_locked(keys, flush=True)
 
     def forget_topic(self, topic_id: uuid.UUID) -> ErrorCode:
         """A topic was deleted: what groups know of its records goes, too."""
@@ -383,11 +384,11 @@ class ShareCoordinator:
                 for held in group.held.values()
                 if held.key.topic_id == topic_id
             ]
-            return self._forget_locked(keys)
+            return self._forget_locked(keys, flush=False)  # its id is never used again
 
-    def _forget_locked(self, keys: Sequence[ShareKey]) -> ErrorCode:
+    def _forget_locked(self, keys: Sequence[ShareKey], *, flush: bool) -> ErrorCode:
         try:
-            self._storage.write((key, None) for key in keys)
+            self._storage.write(((key, None) for key in keys), flush=flush)
         except LogstoreError as error:
             return code_of(error)
         gone = set(keys)

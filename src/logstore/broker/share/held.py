@@ -55,9 +55,11 @@ _READ_AS: Final[dict[int, RecordState]] = {
 class ShareStorage(Protocol):
     """Where the states of records are kept."""
 
-    def write(self, changes: Iterable[tuple[ShareKey, ShareState | ShareChange | None]]) -> None:
+    def write(
+        self, changes: Iterable[tuple[ShareKey, ShareState | ShareChange | None]], *, flush: bool = False
+    ) -> None:
         """Store whole states, changes, or that there is none any more. When it returns they survive the
-        death of the process.
+        death of the process; with ``flush`` also a power cut.
 
         Raises:
             LogstoreError: nothing was stored of a partition.
