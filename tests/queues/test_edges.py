@@ -263,6 +263,29 @@ def test_a_worker_that_waits_hears_of_a_topic_that_is_made_again(world):
         assert offsets(polling.poll()) == [0, 1]
 
 
+def test_of_a_job_that_was_deleted_it_is_not_said_where_it_went(world, caplog):
+    world.extend(2)
+    with world.queue(dead_letter_topic="dead") as queue:
+        first, second = queue.poll(0)
+        world.log.delete_before(1)
+        first.reject("no")
+        assert caplog.text == ""
+        second.reject("no")
+    assert "jobs-0 offset 1 failed" in caplog.text
+    assert world.dead() == [b"1"]
+
+
+def test_fewer_deliveries_than_before_keep_the_reason_of_the_last(world):
+    world.extend(1)
+    with world.queue() as queue:
+        (job,) = queue.poll(0)
+        job.release(reason="no address")
+    with world.queue(delivery_count_limit=1, dead_letter_topic="dead") as queue:
+        assert queue.poll(0) == []
+    (letter,) = world.store["dead"].read()
+    assert dict(letter.headers)["logstore.error"] == b"no address"
+
+
 # What workers take and do not use
 
 
