@@ -25,9 +25,8 @@
     │   ├── DiskFullError                   make room, then go on
     │   ├── NotOpenedError                  flush again when there are descriptors
     │   └── ReopenRequiredError             reopen before writing again
-    ├── FencedError                       stand down
+    ├── FencedError                       stand down; by itself: a newer transaction coordinator exists
     │   ├── ProducerFencedError             a newer epoch of this producer exists
-    │   ├── CoordinatorFencedError          a newer transaction coordinator exists
     │   ├── LeaderFencedError               the log has a newer leader epoch
     │   └── JobLostError                    a job's lock has run out; another worker may have it
     └── RetriableError                    try again
@@ -220,10 +219,6 @@ class FencedError(LogstoreError):
 
 class ProducerFencedError(FencedError):
     """The producer's epoch is lower than the one the log has seen."""
-
-
-class CoordinatorFencedError(FencedError):
-    """The transaction coordinator's epoch is lower than the one the log has seen."""
 
 
 class LeaderFencedError(FencedError):

@@ -59,6 +59,12 @@ class Ended(NamedTuple):
     value: Value
 
 
+class Done(NamedTuple):
+    """It is done, and no power cut takes that."""
+
+    value: Value
+
+
 class PutOff(NamedTuple):
     """It comes again after an hour, as soon as that is durable."""
 
@@ -110,6 +116,8 @@ class Expected:
             self.may_be_done.add(note.value)
         elif isinstance(note, Ended):
             self._ended.add(note.value)
+        elif isinstance(note, Done):
+            self.done.add(note.value)
         elif isinstance(note, PutOff):
             self._put_off.add(note.value)
         elif isinstance(note, Forgetting | TopicIsGone):
@@ -179,6 +187,15 @@ class QueuesSession:
                 job.accept()
                 self.say(Ended(job.value))
 
+    def accept_durably(self) -> None:
+        """By a worker of its own."""
+        with join(self.store, acks="all") as queue:
+            for job in queue.poll(0, max_jobs=2):
+                self.say(Given(job.value, job.delivery_count))
+                self.say(Ending(job.value))
+                job.accept()
+                self.say(Done(job.value))
+
     def release(self) -> None:
         job = self._any()
         if job is not None:
@@ -243,6 +260,7 @@ ACTIONS: dict[str, tuple[int, Callable[[QueuesSession], None]]] = {
     "append and flush": (3, lambda session: session.append(flush=True)),
     "take": (6, QueuesSession.take),
     "accept": (5, QueuesSession.accept),
+    "accept durably": (3, QueuesSession.accept_durably),
     "release": (2, QueuesSession.release),
     "put off": (2, QueuesSession.put_off),
     "reject": (3, QueuesSession.reject),
@@ -309,7 +327,7 @@ def open_store(files: MemoryFiles, clock: ManualClock) -> Store:
     return store
 
 
-def join(store: Store) -> Queue:
+def join(store: Store, **settings: Any) -> Queue:
     return store.queue(
         "jobs",
         group="g",
@@ -317,6 +335,7 @@ def join(store: Store) -> Queue:
         delivery_count_limit=LIMIT,
         dead_letter_topic="dead",
         linger_ms=0,
+        **settings,
     )
 
 

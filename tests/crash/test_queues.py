@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from logstore.broker import share_groups
+from logstore.broker import local, share_groups
+from logstore.broker.codes import ErrorCode
 from logstore.broker.share import held
 from logstore.broker.share.held import HeldPartition
 from logstore.broker.share.states import RecordState
@@ -54,7 +55,7 @@ def a_delivery_is_counted_when_it_is_over(patch):
 
 
 def states_above_the_end_of_their_log_are_left(patch):
-    patch.setattr(share_groups, "set_share_groups_back", lambda directory, ends: None)
+    patch.setattr(local, "set_share_groups_back", lambda directory, ends: None)
 
 
 def the_start_offset_is_stored_past_what_workers_have(patch):
@@ -72,6 +73,10 @@ def rejected_jobs_are_stored_as_archived_at_once(patch):
     patch.setattr(held, "_STORED_AS", stored_as)
     stored = held._is_stored
     patch.setattr(held, "_is_stored", lambda span: span.state is RecordState.FAILED or stored(span))
+
+
+def an_acceptance_is_not_waited_for(patch):
+    patch.setattr(share_groups, "_when_durable", lambda directory, numbers, done: done(ErrorCode.NONE))
 
 
 def a_delay_is_not_stored(patch):
@@ -107,6 +112,7 @@ def a_delay_is_not_stored(patch):
             ("append and flush", "take", "reject", "take", "reject"),
             "LOST",
         ),
+        (an_acceptance_is_not_waited_for, ("append and flush", "accept durably"), "DONE, and given again"),
         (a_delay_is_not_stored, ("append and flush", "take", "put off", "checkpoint"), "TOO EARLY"),
     ],
     ids=lambda each: each.__name__ if callable(each) else "",

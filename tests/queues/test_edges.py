@@ -6,8 +6,11 @@ from __future__ import annotations
 import pytest
 
 import logstore
-from logstore import Isolation, TopicConfig
-from logstore.errors import JobLostError, RetriableError, StorageError, UsageError
+from logstore import Isolation
+from logstore.broker.pending import Promise
+from logstore.clients.queue import Queue
+from logstore.clients.settings import QueueConfig
+from logstore.errors import JobLostError, RetriableError, StorageError
 from logstore.model import ProducerIdentity
 from logstore.testing import FAULTS, FaultyFiles, ManualClock, MemoryFiles
 
@@ -26,10 +29,6 @@ class World:
 
     def extend(self, count):
         self.log.extend([b"%d" % number for number in range(count)])
-
-    def reopen(self):
-        self.store.close()
-        self.store = logstore.open("/store", files=self.files, clock=self.clock)
 
     def dead(self):
         return [record.value for record in self.store["dead"][0].read()]
@@ -182,27 +181,6 @@ def test_a_dead_letter_that_is_too_large_does_not_hold_up_the_others(world):
     assert len(world.dead()) == 3
 
 
-def test_a_compacted_topic_takes_no_dead_letters(world):
-    """It keeps one of those with the same key. If it becomes compacted later, those without a key wait, and
-    hold up no others."""
-    world.store.create_topic("latest", config=TopicConfig(cleanup_policy="compact"))
-    with pytest.raises(UsageError, match=r"'latest' is compacted.*cleanup_policy='delete'"):
-        world.queue(dead_letter_topic="latest")
-    world.log.extend([(b"k", b"keyed"), b"keyless", (b"l", b"keyed too")])
-    with world.queue(dead_letter_topic="dead") as queue:
-        jobs = queue.poll(0)
-        world.store["dead"].configure(cleanup_policy="compact")
-        for job in jobs:
-            job.reject("no")
-        world.clock.advance(1_000)
-        assert queue.poll(0) == []
-        assert world.dead() == [b"keyed", b"keyed too"]
-        world.store["dead"].configure(cleanup_policy="delete")
-        world.clock.advance(1_000)
-        assert queue.poll(0) == []
-    assert world.dead() == [b"keyed", b"keyed too", b"keyless"]
-
-
 # The disk
 
 
@@ -229,23 +207,48 @@ def test_what_was_said_and_is_not_durable_is_said_once():
             assert queue.poll(0) == []
 
 
+class LateBroker:
+    """Takes everything in at once, and tells of acknowledgements when it is told to."""
+
+    def __init__(self, broker):
+        self._broker = broker
+        self.late = []
+
+    def __getattr__(self, name):
+        return getattr(self._broker, name)
+
+    def share_acknowledge(self, request):
+        promise = Promise()
+        self.late.append((promise, self._broker.share_acknowledge(request).poll()))
+        return promise
+
+
 def test_an_answer_that_comes_late_is_waited_for_by_the_next_call(world):
     """What was said is not said again: it would count as lost."""
     world.extend(2)
-    queue = world.queue(acks="all", linger_ms=0, request_timeout_ms=1)
-    jobs = queue.poll(0)
-    for job in jobs:  # there is no thread that flushes: the clock is set by hand
+    broker = LateBroker(world.store._open_broker(world.store._directory))
+    config = QueueConfig(linger_ms=0, request_timeout_ms=1)
+    queue = Queue(broker, ["jobs"], "workers", config=config, clock=world.clock)
+    for job in queue.poll(0):
         with pytest.raises(RetriableError, match="did not take in what became of jobs"):
             job.accept()
-    world.store.run_background()
-    while True:
-        try:
-            queue.flush()
-            break
-        except RetriableError:
-            world.store.run_background()
+    for number in range(2):
+        (late,) = broker.late  # the second is sent when the first is answered
+        late[0].complete(late[1])
+        broker.late.clear()
+        if number == 0:
+            with pytest.raises(RetriableError):
+                queue.flush()
     queue.close()
     assert world.queue().poll(0) == []
+
+
+def test_what_is_durable_on_a_clock_set_by_hand_needs_no_other_thread(world):
+    world.extend(1)
+    with world.queue(acks="all") as queue:
+        queue.poll(0)[0].accept()
+    for log in world.store["__share_group_state"]:
+        assert log.durable_offset == log.log_end_offset
 
 
 def test_a_worker_that_waits_hears_of_a_topic_that_is_made_again(world):
@@ -261,73 +264,3 @@ def test_a_worker_that_waits_hears_of_a_topic_that_is_made_again(world):
         world.clock.advance(1_000)
         world.store.run_background()
         assert offsets(polling.poll()) == [0, 1]
-
-
-def test_of_a_job_that_was_deleted_it_is_not_said_where_it_went(world, caplog):
-    world.extend(2)
-    with world.queue(dead_letter_topic="dead") as queue:
-        first, second = queue.poll(0)
-        world.log.delete_before(1)
-        first.reject("no")
-        assert caplog.text == ""
-        second.reject("no")
-    assert "jobs-0 offset 1 failed" in caplog.text
-    assert world.dead() == [b"1"]
-
-
-def test_fewer_deliveries_than_before_keep_the_reason_of_the_last(world):
-    world.extend(1)
-    with world.queue() as queue:
-        (job,) = queue.poll(0)
-        job.release(reason="no address")
-    with world.queue(delivery_count_limit=1, dead_letter_topic="dead") as queue:
-        assert queue.poll(0) == []
-    (letter,) = world.store["dead"].read()
-    assert dict(letter.headers)["logstore.error"] == b"no address"
-
-
-# What workers take and do not use
-
-
-def test_jobs_that_no_worker_has_used_were_not_delivered(world):
-    """Neither leaving nor a restart makes them fail."""
-    world.extend(20)
-    for _ in range(3):
-        with world.queue(delivery_count_limit=1, dead_letter_topic="dead") as queue:
-            queue.pace = 10
-            for job in queue:
-                job.accept()
-                break
-        world.reopen()
-    assert world.dead() == []
-    with world.queue(delivery_count_limit=1, dead_letter_topic="dead") as queue:
-        assert [(job.offset, job.delivery_count) for job in queue.drain()] == [(n, 1) for n in range(3, 20)]
-
-
-def test_a_job_that_its_worker_leaves_was_delivered(world):
-    """It is said why it failed. What the same worker has and did not use goes back, also with a full disk."""
-    world.extend(3)
-    queue = world.queue(delivery_count_limit=1, dead_letter_topic="dead")
-    jobs = queue.one_by_one(queue.poll(0))
-    next(jobs)
-    jobs.close()
-    queue.close()
-    (letter,) = world.store["dead"].read()
-    assert letter.value == b"0"
-    assert b"left without saying" in dict(letter.headers)["logstore.error"]
-    queue = world.queue(delivery_count_limit=1, dead_letter_topic="dead")
-    queue.give_back(queue.poll(0))
-    world.files.fail(FAULTS["ENOSPC"], path="__share_group_state", times=None)
-    queue.close()
-    world.files.heal()
-    with world.queue(delivery_count_limit=1, dead_letter_topic="dead") as queue:
-        assert [(job.offset, job.delivery_count) for job in queue.poll(0)] == [(1, 1), (2, 1)]
-
-
-def test_jobs_that_were_deleted_do_not_wait(world):
-    world.extend(10)
-    with world.queue() as queue:
-        queue.poll(0, max_jobs=2)
-    world.log.delete_before(8)
-    (status,) = world.store.queues()
-    assert (status.waiting_count, status.partitions[0].start_offset) == (2, 8)

@@ -169,10 +169,13 @@ class Queues(RuleBasedStateMachine):
     @rule(name=NAMES)
     def join(self, name):
         if sum(key[0] == name for key in self.workers) < 3:
-            topics, options = GROUPS[name]
             self.number += 1
-            self.workers[name, self.number] = self.store.queue(*topics, group=name, **COMMON, **options)
+            self.workers[name, self.number] = self.queue(name)
             self.take_up(name)
+
+    def queue(self, name):
+        topics, options = GROUPS[name]
+        return self.store.queue(*topics, group=name, **COMMON, **options)
 
     def take_up(self, name):
         """A worker hears of the partitions that there are."""
@@ -305,6 +308,9 @@ class Queues(RuleBasedStateMachine):
         self.note_what_is_gone()
         for group in self.groups.values():
             group.pass_time(self.clock.monotonic_ms())
+        for name in {each.group for each in self.store.queues()} - {key[0] for key in self.workers}:
+            self.queue(name).close()  # buries what killed the last processes
+            self.take_up(name)
         for held in self.store._open_broker(self.store._directory)._share_coordinator()._all_held():
             held.close()
 

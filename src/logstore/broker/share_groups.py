@@ -88,6 +88,8 @@ def _when_durable(directory: LogDirectory, numbers: set[int], done: Done[ErrorCo
     for number in numbers:
         try:
             log: Log = directory.log(TopicPartition(SHARE_STATE_TOPIC, number))
+            if directory.context.scheduler.has_no_threads:
+                log.flush()  # the caller may be the thread that would do it in the background
             log.when(log.log_end_offset, note, isolation=Isolation.DURABLE, flush=True)
         except LogstoreError:
             note(False)

@@ -203,6 +203,9 @@ class Partition(RuleBasedStateMachine):
     def restart(self, limit):
         """From what is stored: what was taken or has failed is available, with its count; what was put off
         stays so. Holes are offsets that were never given."""
+        spans = list(self.records.spans)
+        given = [number for number, each in enumerate(spans) if each.delivery_count or each.state in DONE]
+        tail = spans[given[-1] + 1 :] if given else spans  # stored when their worker gave them back unused
         stored = [
             Span(
                 each.first,
@@ -211,8 +214,7 @@ class Partition(RuleBasedStateMachine):
                 each.delivery_count,
                 available_at_ms=each.available_at_ms,
             )
-            for each in self.records.spans
-            if each.delivery_count or each.state in DONE
+            for each in [*(spans[number] for number in given), *tail]
         ]
         self.records = SharePartition(self.start, stored, delivery_count_limit=LIMIT)
         for offset, each in list(self.known.items()):
@@ -261,7 +263,10 @@ class Partition(RuleBasedStateMachine):
             if each.state is AVAILABLE and each.available_at_ms > self.now_ms
         ]
         said = self.records.next_due_ms(self.now_ms, self.now_ms)
-        assert said <= max(min(dues) - self.now_ms, 0) if dues else said == NEVER
+        if dues:
+            assert said <= max(min(dues) - self.now_ms, 0)
+        elif said != NEVER:  # for something that was deleted: once, and not again
+            assert self.records.next_due_ms(self.now_ms + said, self.now_ms + said) == NEVER
 
 
 def offsets_of(spans, state):

@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logstore.errors import (
-    CoordinatorFencedError,
     FencedError,
     InvalidTransactionStateError,
     OutOfOrderError,
@@ -268,7 +267,7 @@ def test_marker_of_an_older_producer_epoch_is_fenced(states):
 def test_marker_of_an_older_coordinator_epoch_is_fenced(states):
     end(states, marker(0), coordinator_epoch=5)
     end(states, marker(1), coordinator_epoch=5)
-    with pytest.raises(CoordinatorFencedError, match="epoch 5 has taken over"):
+    with pytest.raises(FencedError, match="epoch 5 has taken over"):
         end(states, marker(2), coordinator_epoch=4)
 
 
