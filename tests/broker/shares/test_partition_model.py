@@ -222,7 +222,9 @@ class Partition(RuleBasedStateMachine):
                 self.put(offset, AVAILABLE, member_id="", deadline_ms=0, reason="")
             if each.state not in DONE and each.delivery_count >= LIMIT:
                 self.end_of(offset, FAILED)
-                self.put(offset, FAILED, reason="each process that had it was killed")
+                self.put(
+                    offset, FAILED, reason="each process that had it was killed"
+                )  # others are not stored
         self.apply(self.records.plan_exhausted())
 
     def apply(self, plan):

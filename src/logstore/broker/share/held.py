@@ -203,7 +203,10 @@ class HeldPartition:
     def _bury_locked(self) -> None:
         if not self._records.has_failed or self._clock.monotonic_ms() < self._bury_from_ms:
             return
+        self._records.apply(self._records.plan_deleted(self._log_start()))
         failed = self._records.failed()
+        if not failed:
+            return
         if not self._try_to_bury_locked(failed, is_last_try=False):
             for span in failed:  # one that the topic refuses does not hold up the others
                 for offset in range(span.first, span.last + 1):

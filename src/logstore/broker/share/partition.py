@@ -308,7 +308,7 @@ class SharePartition:
     def plan_exhausted(self) -> list[Span]:
         """What was stored as delivered too often: the processes that had it were killed."""
         return [
-            _after(span, Event.EXHAUSTED, reason="each process that had it was killed")
+            _after(span, Event.EXHAUSTED, reason=span.reason or "each process that had it was killed")
             for span in self._spans
             if span.state is _AVAILABLE and span.delivery_count >= self.delivery_count_limit
         ]
