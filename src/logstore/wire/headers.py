@@ -5,7 +5,7 @@ because a broker has to read it in requests of versions that it does not know. A
 has the oldest header in every version, because its client does not know yet what the broker can do; clients
 that get the flexible one there drop the connection or end their process.
 
-Bytes after a message are passed over: librdkafka sends Metadata requests with three too many.
+Bytes after a message are passed over: librdkafka asks for all topics with three bytes too many.
 """
 
 from __future__ import annotations
