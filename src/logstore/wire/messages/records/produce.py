@@ -45,7 +45,7 @@ class ProduceRequest(NamedTuple):
     topics: tuple[Topic, ...] = ()
 
 
-class RecordError(NamedTuple):
+class RefusedRecord(NamedTuple):
     """A record for which its batch was refused (KIP-467)."""
 
     batch_index: Int32 = 0
@@ -62,7 +62,7 @@ class PartitionResult(NamedTuple):
     log_append_time_ms: Int64 = -1
     """-1 if the topic keeps the producer's timestamps."""
     log_start_offset: Annotated[Int64, since(5)] = -1
-    record_errors: Annotated[tuple[RecordError, ...], since(8)] = ()
+    record_errors: Annotated[tuple[RefusedRecord, ...], since(8)] = ()
     error_message: Annotated[String | None, since(8)] = None
     current_leader: Annotated[CurrentLeader, since(10), tagged(0)] = CurrentLeader()
     """If the broker is not the leader (KIP-951)."""
