@@ -22,6 +22,7 @@ TABLES = {
     "checkpoints": (),
     "committed-offsets": (),
     "share-group-state": (),
+    "protocol": (),
     "metadata": (),
     "cluster-metadata": (
         cluster_records.TOPIC_RECORD,

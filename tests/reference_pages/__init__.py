@@ -1,12 +1,13 @@
 """The pages of the documentation that are made from the source: ``make docs`` writes them.
 
 :mod:`.source` reads signatures and docstrings, :mod:`.docstrings` makes Markdown of these, and
-:mod:`.reference`, :mod:`.settings` and :mod:`.metrics` put the pages together.
+:mod:`.reference`, :mod:`.settings`, :mod:`.metrics` and :mod:`.protocol` put the pages together.
 """
 
 from __future__ import annotations
 
 from tests.reference_pages.metrics import metrics_page
+from tests.reference_pages.protocol import protocol_page
 from tests.reference_pages.reference import reference_pages
 from tests.reference_pages.settings import settings_page
 from tests.reference_pages.source import ROOT
@@ -17,6 +18,7 @@ def made_pages() -> dict[str, str]:
     return {
         "settings.md": settings_page(),
         "metrics.md": metrics_page(),
+        "formats/protocol.md": protocol_page(),
         **{f"reference/{name}": text for name, text in reference_pages().items()},
     }
 

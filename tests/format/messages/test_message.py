@@ -13,14 +13,19 @@ from logstore.errors import CorruptionError, UnsupportedVersionError, UsageError
 from logstore.format.messages.fields import (
     NO_UUID,
     Bool,
+    ClassicString,
     Data,
+    Float64,
     Int8,
     Int16,
     Int32,
     Int64,
     Records,
+    SentRecords,
     String,
     Uuid,
+    needs,
+    null_since,
     since,
     tagged,
     until,
@@ -155,3 +160,70 @@ def test_errors_name_the_message_and_the_field():
     with pytest.raises(UsageError, match=r"Outer version 0 cannot be encoded: .*surrogates not allowed"):
         MESSAGE.encode(Outer(text="\ud800"), 0)
     assert MESSAGE.decode(MESSAGE.encode(Outer(identity=uuid.UUID(int=5)), 0), 0)[0].identity.int == 5
+
+
+class Late(NamedTuple):
+    name: Annotated[String | None, null_since(1)] = ""
+    regex: Annotated[String | None, needs(1)] = None
+    topics: Annotated[tuple[String, ...], needs(0, 1)] = ()
+    label: ClassicString | None = None
+    rates: tuple[Float64, ...] = ()
+
+
+LATE = Message(Late, 0, 2, flexible=2)
+
+
+def test_what_a_version_has_no_place_for():
+    assert LATE.decode(LATE.encode(Late(regex="r"), 1), 1)[0].regex == "r"
+    with pytest.raises(
+        UnsupportedVersionError, match=r"Late version 0 has no regex, which is in versions 1\+"
+    ):
+        LATE.encode(Late(regex="r"), 0)
+    with pytest.raises(
+        UnsupportedVersionError, match="Late version 2 has no topics, which is in versions 0-1"
+    ):
+        LATE.encode(Late(topics=("t",)), 2)
+    assert LATE.decode(LATE.encode(Late(), 2), 2)[0] == Late()
+
+
+def test_null_where_a_version_allows_it():
+    assert LATE.decode(LATE.encode(Late(name=None), 1), 1)[0].name is None
+    with pytest.raises(UsageError, match="name is None; it must have a value"):
+        LATE.encode(Late(name=None), 0)
+    with pytest.raises(CorruptionError, match="Late version 0 has no name"):
+        LATE.decode(LATE.encode(Late(name=None), 1), 0)
+
+
+def test_a_classic_string_and_an_array_of_numbers_in_a_flexible_version():
+    message = Late("n", None, (), "ab", (1.5, -0.0))
+    encoded = LATE.encode(message, 2)
+    assert encoded == b"\2n\0\0\2ab\3" + bytes.fromhex("3ff80000000000008000000000000000") + b"\0"
+    assert LATE.decode(encoded, 2) == (message, len(encoded))
+
+
+def test_a_count_is_held_against_the_least_size_of_its_elements():
+    """Of 17 bytes that are left, two doubles may be, and no more: three would take 24."""
+    encoded = LATE.encode(Late(rates=(0.0, 0.0)), 0)
+    more = encoded.replace(b"\0\0\0\2" + bytes(16), b"\0\0\0\3" + bytes(17))
+    with pytest.raises(CorruptionError, match="Late version 0 has 3 rates in 17 bytes"):
+        LATE.decode(more, 0)
+
+
+class Elsewhere:
+    def __len__(self):
+        return 300
+
+
+class Sent(NamedTuple):
+    before: Int8 = 0
+    records: SentRecords | None = None
+
+
+def test_records_that_are_elsewhere_are_passed_on():
+    sent = Message(Sent, 0, 0, flexible=0)
+    records = Elsewhere()
+    parts = sent.encode_parts(Sent(1, records), 0)
+    assert parts[-2] is records
+    assert b"".join(parts[:-2]) == b"\1\xad\2"  # 301 as a varint
+    with pytest.raises(UsageError, match="Sent version 0 has records that are elsewhere"):
+        sent.encode(Sent(1, records), 0)

@@ -1,0 +1,1 @@
+"""Kafka's protocol: its messages, and the frames in which they travel."""

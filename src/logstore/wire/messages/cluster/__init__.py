@@ -1,0 +1,1 @@
+"""What the cluster is made of, and which requests it serves."""

@@ -1,0 +1,1 @@
+"""Consumer groups: who belongs to them, and the offsets that they commit."""

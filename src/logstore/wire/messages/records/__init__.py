@@ -1,0 +1,1 @@
+"""Records in, records out, and the offsets at which they are."""

@@ -1,0 +1,25 @@
+"""Choose the SASL mechanism of a connection."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from logstore.format.messages.fields import Int16, String
+from logstore.format.messages.message import Message
+
+
+class SaslHandshakeRequest(NamedTuple):
+    """The mechanism that the client wants."""
+
+    mechanism: String = ""
+
+
+class SaslHandshakeResponse(NamedTuple):
+    """The mechanisms that there are."""
+
+    error_code: Int16 = 0
+    mechanisms: tuple[String, ...] = ()
+
+
+REQUEST: Final = Message(SaslHandshakeRequest, 0, 1)
+RESPONSE: Final = Message(SaslHandshakeResponse, 0, 1)

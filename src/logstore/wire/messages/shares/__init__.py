@@ -1,0 +1,1 @@
+"""Share groups: many consumers on one partition (KIP-932)."""

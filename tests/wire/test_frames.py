@@ -1,0 +1,99 @@
+"""Frames come out as they went in, however the connection cuts them."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logstore.errors import CorruptionError, UsageError
+from logstore.wire.frames import FrameReader, encode_frame
+
+
+def framed(*frames):
+    return b"".join(b"".join(encode_frame([frame])) for frame in frames)
+
+
+@given(st.lists(st.binary(max_size=40), max_size=6), st.lists(st.integers(0, 60), max_size=8), st.booleans())
+def test_frames_come_back_however_they_are_cut(frames, cuts, is_changed):
+    data = framed(*frames)
+    reader = FrameReader()
+    found = []
+    cuts = sorted(min(cut, len(data)) for cut in cuts)
+    for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
+        piece = bytearray(data[start:end])
+        views = reader.feed(piece)
+        found += [bytes(view) for view in views]
+        if is_changed:  # frames that have begun are kept, not viewed
+            del views
+            piece[:] = b"\xff" * len(piece)
+        ends = [len(framed(*frames[:count])) for count in range(len(frames) + 1)]
+        assert (reader.missing_bytes == 0) == (end in ends)
+        assert end + reader.missing_bytes <= min(stop for stop in ends if stop >= end)
+    assert found == frames
+
+
+def test_a_frame_that_is_whole_is_not_copied():
+    data = framed(b"one", b"two")
+    assert [frame.obj is data for frame in FrameReader().feed(data)] == [True, True]
+
+
+def test_what_is_missing():
+    reader = FrameReader()
+    assert reader.missing_bytes == 0
+    assert reader.feed(b"\0\0") == []
+    assert reader.missing_bytes == 2
+    assert reader.feed(b"\0\5a") == []
+    assert reader.missing_bytes == 4
+    assert reader.feed(b"bcde" + framed(b"x")) == [b"abcde", b"x"]
+    assert reader.missing_bytes == 0
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 101, 2**31 - 1])
+@pytest.mark.parametrize("first", [0, 2, 4])
+def test_a_size_that_is_not_allowed(size, first):
+    reader = FrameReader(max_bytes=100)
+    data = size.to_bytes(4, "big", signed=True)
+    assert reader.feed(data[:first] if first < 4 else b"") == []
+    with pytest.raises(CorruptionError, match=f"a frame of {size} bytes; 0 to 100 are allowed"):
+        reader.feed(data[first:] if first < 4 else data + b"more")
+
+
+def test_the_largest_that_is_allowed():
+    assert FrameReader(max_bytes=100).feed(framed(bytes(100))) == [bytes(100)]
+
+
+def test_an_announced_size_takes_no_memory():
+    reader = FrameReader()
+    tracemalloc.start()
+    reader.feed((100 * 2**20).to_bytes(4, "big") + bytes(1000))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20_000
+    assert reader.missing_bytes == 100 * 2**20 - 1000
+
+
+class Elsewhere:
+    def __init__(self, size):
+        self.size = size
+
+    def __len__(self):
+        return self.size
+
+
+def test_small_pieces_are_joined_and_large_ones_passed_on():
+    large, view, elsewhere = bytes(5000), memoryview(bytes(5000)), Elsewhere(7)
+    pieces = encode_frame([b"a", b"b", large, view, memoryview(b"c"), elsewhere, b"", b"d"])
+    assert [bytes(pieces[at]) for at in (0, 3, 5)] == [b"\0\0\x27\x1bab", b"c", b"d"]
+    assert pieces[1] is large
+    assert pieces[2] is view
+    assert pieces[4] is elsewhere
+    assert len(pieces) == 6
+    assert encode_frame([]) == [b"\0\0\0\0"]
+
+
+def test_a_frame_that_is_too_large():
+    with pytest.raises(UsageError, match="a frame of 2147483649 bytes; 2147483647 are allowed"):
+        encode_frame([b"ab", Elsewhere(2**31 - 1)])
