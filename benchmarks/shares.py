@@ -19,7 +19,8 @@ import logstore
 from benchmarks.measure import scratch_directory
 from benchmarks.process import describe_machine
 from benchmarks.text import format_significant, format_table
-from logstore.broker.share_state import DeliveryState, ShareChange, ShareState
+from logstore.broker.share.states import RecordState
+from logstore.broker.share.stored import ShareChange, ShareState
 from logstore.broker.share_storage import ShareStorage
 from logstore.format.messages.share_records import ShareBatch, ShareKey
 from logstore.format.names import SHARE_STATE_TOPIC
@@ -73,7 +74,7 @@ def measure(path: str, shape: Shape, update_count: int) -> Costs:
 def _change(number: int, batch_count: int) -> ShareChange:
     first = number * 2 * batch_count
     batches = tuple(
-        ShareBatch(first + 2 * at, first + 2 * at, DeliveryState.ACKNOWLEDGED, 1) for at in range(batch_count)
+        ShareBatch(first + 2 * at, first + 2 * at, RecordState.ACKNOWLEDGED, 1) for at in range(batch_count)
     )
     return ShareChange(first, batches, delivery_complete_count=batch_count)
 

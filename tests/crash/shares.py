@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import logstore
-from logstore.broker.share_state import ShareChange, ShareState, apply_change
+from logstore.broker.share.stored import ShareChange, ShareState, apply_change
 from logstore.broker.share_storage import ShareStorage
 from logstore.broker.share_table import Change
 from logstore.config import StoreConfig

@@ -9,7 +9,7 @@ from logstore.broker.codes import ErrorCode
 from logstore.broker.share import held
 from logstore.broker.share.held import HeldPartition
 from logstore.broker.share.states import RecordState
-from logstore.broker.share_state import ShareChange
+from logstore.broker.share.stored import ShareChange
 from logstore.broker.share_storage import ShareStorage
 from logstore.testing import CrashError, explore
 from logstore.topic import Topic

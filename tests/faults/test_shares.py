@@ -11,7 +11,7 @@ import pytest
 
 import logstore
 from logstore.broker import share_storage
-from logstore.broker.share_state import ShareChange, ShareState, apply_change
+from logstore.broker.share.stored import ShareChange, ShareState, apply_change
 from logstore.broker.share_storage import ShareStorage
 from logstore.config import StoreConfig
 from logstore.errors import LogstoreError

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 import logstore
-from logstore.broker.share_state import DeliveryState, ShareChange, ShareState, combine
+from logstore.broker.share.states import RecordState
+from logstore.broker.share.stored import ShareChange, ShareState, combine
 from logstore.broker.share_storage import ShareStorage, coordinator_key
 from logstore.config import StoreConfig
 from logstore.format.messages.share_records import (
@@ -47,7 +48,7 @@ BROKER = {
     "share.coordinator.snapshot.update.records.per.snapshot": 2,
 }
 LONG_AGO_MS = 1_700_000_000_000
-AVAILABLE, _, ACKNOWLEDGED, ARCHIVED = DeliveryState
+AVAILABLE, _, ACKNOWLEDGED, _, ARCHIVED = RecordState
 
 
 def test_the_golden_records_are_what_kafka_prints() -> None:
@@ -111,7 +112,7 @@ def dumped_records(partition: Path) -> list[tuple[Any, Any]]:
     return found
 
 
-def shown(first: int, last: int, state: DeliveryState, count: int) -> dict[str, int]:
+def shown(first: int, last: int, state: RecordState, count: int) -> dict[str, int]:
     return {
         "firstOffset": first,
         "lastOffset": last,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from logstore.broker.codes import ErrorCode
 from logstore.broker.share.coordinator import ShareCoordinator
 from logstore.broker.share.requests import Done
-from logstore.broker.share_state import ShareState, combine
+from logstore.broker.share.stored import ShareState, combine
 from logstore.broker.share_storage import ShareStorage
 from logstore.errors import LogstoreError
 from logstore.format.messages.share_records import ShareKey

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from logstore.broker.internal_topic import Row
-from logstore.broker.share_state import ShareChange, ShareState, combine
+from logstore.broker.share.stored import ShareChange, ShareState, combine
 from logstore.errors import CorruptionError, UsageError
 from logstore.format.messages.share_records import (
     UNCHANGED,

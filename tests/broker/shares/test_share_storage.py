@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 import logstore
 from logstore.broker import share_storage
-from logstore.broker.share_state import ShareChange, ShareState, apply_change
+from logstore.broker.share.stored import ShareChange, ShareState, apply_change
 from logstore.broker.share_storage import ShareStorage
 from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import ReadOnlyError, RecordTooLargeError, StorageError, UsageError

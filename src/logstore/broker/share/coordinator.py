@@ -35,8 +35,8 @@ from logstore.broker.share.requests import (
     ShareGroupHeartbeatResult,
     ShareGroupMember,
 )
+from logstore.broker.share.stored import ShareState
 from logstore.broker.share.waiting import WaitingFetch
-from logstore.broker.share_state import ShareState
 from logstore.errors import CorruptionError, LogstoreError, StorageError, UnknownTopicError, UsageError
 from logstore.format.messages.share_records import ShareKey
 from logstore.logdir.catalogue import TopicEntry

@@ -23,8 +23,8 @@ from logstore.broker.share.requests import (
     SharePartitionState,
 )
 from logstore.broker.share.states import RecordState
+from logstore.broker.share.stored import ShareChange, ShareState
 from logstore.broker.share.stretch import Stretch
-from logstore.broker.share_state import ShareChange, ShareState
 from logstore.clock import Clock
 from logstore.errors import CorruptionError, InvalidRecordError, LogstoreError, StorageError
 from logstore.format.messages.share_records import NO_TIME, ShareBatch, ShareKey

@@ -16,14 +16,13 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from logstore.broker.codes import ErrorCode
-from logstore.broker.share.states import Event, RecordState, next_state
+from logstore.broker.share.states import DONE, Event, RecordState, next_state
 
 MAX_SPANS: Final = 10_000
 """How many runs of records between the start and the end offset may be in different states. Then nothing new
 is taken until one of them is done."""
 
 _AVAILABLE, _ACQUIRED, _ACKNOWLEDGED, _FAILED, _ARCHIVED = RecordState
-_DONE: Final = frozenset({_ACKNOWLEDGED, _ARCHIVED})
 NEVER: Final = 2**62
 
 
@@ -69,7 +68,7 @@ class Span(NamedTuple):
 
     def is_like(self, other: Span) -> bool:
         """Whether they differ in their offsets only; of what is done nothing else counts."""
-        return self.state is other.state and (self.state in _DONE or self[3:] == other[3:])
+        return self.state is other.state and (self.state in DONE or self[3:] == other[3:])
 
 
 class Batch(NamedTuple):
@@ -385,7 +384,7 @@ class SharePartition:
         """Move the start offset over what is done."""
         count = 0
         for span in self._spans:
-            if span.state not in _DONE:
+            if span.state not in DONE:
                 break
             self.start_offset = span.last + 1
             count += 1

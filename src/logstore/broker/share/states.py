@@ -27,6 +27,10 @@ class RecordState(IntEnum):
     """No worker gets it any more."""
 
 
+DONE: Final = frozenset({RecordState.ACKNOWLEDGED, RecordState.ARCHIVED})
+"""No worker gets such a record again."""
+
+
 class Event(Enum):
     """What happens to a record."""
 

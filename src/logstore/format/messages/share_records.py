@@ -47,7 +47,7 @@ class ShareBatch(NamedTuple):
     first_offset: Int64 = 0
     last_offset: Int64 = 0
     state: Int8 = 0
-    """A :class:`~logstore.broker.share_state.DeliveryState`."""
+    """A :class:`~logstore.broker.share.states.RecordState`."""
     delivery_count: Int16 = 0
     available_at_ms: Annotated[Int64, tagged(AVAILABLE_AT_TAG)] = NO_TIME
     """When they may be delivered again, in milliseconds since the epoch; -1 if at once. Not Kafka's: a broker

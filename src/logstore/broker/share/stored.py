@@ -4,35 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from enum import IntEnum
 from operator import attrgetter
 from typing import Final, NamedTuple
 
+from logstore.broker.share.states import DONE
 from logstore.format.messages.share_records import UNCHANGED, UNKNOWN_COUNT, ShareBatch
 
 _first_of: Final = attrgetter("first_offset")
 _last_of: Final = attrgetter("last_offset")
-
-
-class DeliveryState(IntEnum):
-    """What has become of a record. The numbers are stored."""
-
-    AVAILABLE = 0
-    """Waits to be delivered, or to be delivered again."""
-    ACQUIRED = 1
-    """A member of the group has it. Never stored: after a crash it is available."""
-    ACKNOWLEDGED = 2
-    """A member has processed it."""
-    ARCHIVED = 4
-    """A member has rejected it, or it was delivered too often."""
-
-    @property
-    def is_final(self) -> bool:
-        """Whether it is never delivered again."""
-        return self in (DeliveryState.ACKNOWLEDGED, DeliveryState.ARCHIVED)
-
-
-_FINAL: Final = frozenset(each for each in DeliveryState if each.is_final)
 
 
 class ShareState(NamedTuple):
@@ -49,7 +28,7 @@ class ShareState(NamedTuple):
     @property
     def delivery_complete_count(self) -> int:
         """How many offsets from the start offset on are done with (KIP-1226)."""
-        return sum(each.last_offset - each.first_offset + 1 for each in self.batches if each.state in _FINAL)
+        return sum(each.last_offset - each.first_offset + 1 for each in self.batches if each.state in DONE)
 
 
 class ShareChange(NamedTuple):

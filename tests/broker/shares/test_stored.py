@@ -7,7 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logstore.broker.share_state import DeliveryState, ShareChange, ShareState, apply_change, combine
+from logstore.broker.share.states import RecordState
+from logstore.broker.share.stored import ShareChange, ShareState, apply_change, combine
 from logstore.format.messages.share_records import ShareBatch
 
 FEW = st.integers(0, 40)
@@ -16,7 +17,7 @@ BATCHES = st.lists(
         lambda first, more, *rest: ShareBatch(first, first + more, *rest),
         FEW,
         st.integers(0, 12),
-        st.sampled_from(sorted(DeliveryState)),
+        st.sampled_from(sorted(RecordState)),
         st.integers(0, 2),
         st.sampled_from([-1, 7]),
     ),
