@@ -24,7 +24,7 @@ from xdist.scheduler import LoadScopeScheduling
 from tests.rotation import turn
 
 LONGEST = Path(__file__).with_suffix(".txt")
-SECONDS = 0.5
+SECONDS = 0.25
 PERIODS = {2.0: 2, 6.0: 4}
 """A test that takes at least so many seconds runs once in so many turns."""
 
