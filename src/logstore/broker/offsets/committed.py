@@ -336,7 +336,7 @@ class CommittedOffsets:
 
     def forget_topic(self, name: str) -> None:
         """Remove all groups' offsets of a topic that was deleted, those in open transactions too: one that is
-        made anew under its name begins at offset 0. Raises as :meth:`delete`."""
+        made again under its name begins at offset 0. Raises as :meth:`delete`."""
         self.writable()
         self._remove_where(
             lambda table, group: [each for each in _all_of(table, group) if each.topic == name],
