@@ -93,8 +93,8 @@ class OffsetsPartition:
             log.flush()
 
     def change(self, choose: Callable[[OffsetTable], Sequence[Row]], *, flush: bool = False) -> None:
-        """Append the rows that are chosen of the table, which does not change meanwhile. In several batches if
-        they are many.
+        """Append the rows that are chosen of the table, which stays as it is meanwhile. In several batches
+        if they are many.
 
         Raises:
             CorruptionError, UnsupportedVersionError: a record cannot be read.
