@@ -83,5 +83,20 @@ def test_without_room_for_it_the_store_opens(disk, caplog):
     with pytest.raises(DiskFullError):
         store.offsets("billing").commit({ORDERS[0]: 2})
     assert [record.value for record in store["orders"][0].read()] == [b"1", b"2"]
+    with pytest.raises(DiskFullError):
+        store.offsets("billing").get(ORDERS[0])
+    store["orders"][0].extend([b"3", b"4", b"5", b"6", b"7"])
     files.heal()
-    store["orders"][0].append(b"3")
+    store["__consumer_offsets"].reopen(0)
+    assert store.offsets("billing")[ORDERS[0]].offset == 2
+    with store.consumer("orders", group="billing") as consumer:
+        assert values(consumer) == [b"3", b"4", b"5", b"6", b"7"]
+
+
+def test_what_was_refused_for_a_moment_is_done_at_the_close(disk):
+    files = FaultyFiles(disk)
+    files.fail(FAULTS["EIO"], kinds=["write"], path=".log", times=1)
+    store = open_store(files)
+    store["orders"][0].extend([b"3", b"4", b"5", b"6", b"7"])
+    store.close()
+    assert open_store(disk).offsets("billing")[ORDERS[0]].offset == 2

@@ -1,4 +1,4 @@
-"""The seam: what producers, consumers and a network listener ask of a broker, whoever that is."""
+"""The seam: what producers, consumers and a network listener ask of a broker."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class TopicStorage:
             else:
                 done(ErrorCode.NONE)
 
-        if self._scheduler.has_no_threads:  # nobody would do it while the caller waits
+        if self._scheduler.has_no_threads:  # no other thread would do it while the caller waits
             write()
             return
         self._unwritten.append(write)

@@ -268,6 +268,10 @@ class LocalBroker:
             self._groups.close()
         if self._transactions is not None:
             self._transactions.close()
+        try:  # after a clean stop the next opening does not look for it
+            self.committed.finish_setting_back()
+        except LogstoreError as error:
+            warn("committed offsets above the ends of their logs could not be set back: %s", error)
         if self._share_groups is not None:
             self._share_groups.close()
         elif self._ends is not None:  # after a clean stop the next opening does not look for it

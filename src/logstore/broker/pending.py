@@ -48,7 +48,7 @@ class Pending(Protocol[T_co]):
 
 
 class Promise(Generic[T]):
-    """A :class:`Pending` whose result somebody else sets, once."""
+    """A :class:`Pending` whose result is set by other code, once."""
 
     __slots__ = ("_lock", "_result", "_wake")
 

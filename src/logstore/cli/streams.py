@@ -16,7 +16,7 @@ def write(text: str, encoding: str | None = None) -> None:
     """Write to standard output, in its encoding unless told otherwise; what that cannot say is escaped.
 
     Raises:
-        BrokenPipeError: whoever read it has gone.
+        BrokenPipeError: its reader has gone.
         OSError: it cannot be written.
     """
     encoding = encoding or sys.stdout.encoding or "utf-8"
@@ -44,7 +44,7 @@ def prepare() -> None:
 
 
 def wait(seconds: float) -> None:
-    """Wait, while somebody reads standard output.
+    """Wait, while standard output has a reader.
 
     Raises:
         BrokenPipeError: its reader has gone, which otherwise only the next write would notice.
@@ -66,7 +66,7 @@ def tell(text: str) -> None:
         flush()
     except OSError:
         abandon()
-    with suppress(OSError):  # there is nobody to tell
+    with suppress(OSError):  # there is no reader to tell
         sys.stderr.write(f"{escaped(text)}\n")
         sys.stderr.flush()
 

@@ -142,13 +142,13 @@ class Accumulator:
         self._tell_sender = tell_sender
         self.lock = threading.RLock()
         self._has_room: threading.Condition | None = None
-        """Made when somebody waits for memory."""
+        """Made when a thread waits for memory."""
         self._used_bytes = 0
         self._is_closed = False
         self._opened: list[tuple[OutgoingBatch, PartitionQueue]] = []
         """The open batches, oldest first, and some that were closed since."""
         self._is_short = False
-        """Whether somebody waits for memory: then nothing lingers."""
+        """Whether a thread waits for memory: then nothing lingers."""
         self.topics: dict[str, TopicQueues] = {}
         self.queues: dict[TopicPartition, PartitionQueue] = {}
         """Of all topics, those among them that have lost partitions since."""

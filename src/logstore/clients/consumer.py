@@ -352,7 +352,7 @@ class Consumer(BoundToProcess):
         joins = None if self._membership is None else self._membership.waits_for
         pending = joins or self._fetches.waits_for
         if pending is not None:
-            pending.on_wake(wake or _wake_nobody)
+            pending.on_wake(wake or _wake_none)
         if self._is_woken_up or self._usable.is_over:
             call_wake(wake)
 
@@ -639,5 +639,5 @@ class Consumer(BoundToProcess):
         return f"<Consumer{of}: {len(self._positions)} partitions>"
 
 
-def _wake_nobody() -> None:
+def _wake_none() -> None:
     """Takes the place of one who was to be woken."""

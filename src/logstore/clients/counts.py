@@ -1,7 +1,7 @@
 """What producers and consumers count, and where a store keeps it: also of those that are gone.
 
 Each client counts alone, in the thread that drives it, once per batch, poll or fetch. :class:`ClientCounts`
-adds up when somebody asks.
+adds up when asked.
 
 Lock: ``_lock`` of :class:`ClientCounts` guards its lists and totals.
 """

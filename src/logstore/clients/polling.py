@@ -70,7 +70,7 @@ class Polling(Generic[T]):
         return max(min(self._left_ms(), self._step_due_ms()), 0)
 
     def cancel(self) -> None:
-        """Wake nobody any more. What was fetched stays with the consumer for its next poll."""
+        """Wake no caller any more. What was fetched stays with the consumer for its next poll."""
         self._on_wake(None)
 
     def give_up(self) -> T:

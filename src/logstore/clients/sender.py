@@ -1,12 +1,12 @@
 """Sends what has gathered. Each batch is delivered or fails, in the order of its partition.
 
-Knows brokers and their error codes; has no thread. Somebody calls :meth:`Sender.drive`: the producer's thread
-when something is due or was answered, and any thread whose records have filled a batch.
+Knows brokers and their error codes; has no thread. It is driven (:meth:`Sender.drive`) from outside: by the
+producer's thread when something is due or was answered, and by any thread whose records have filled a batch.
 
 With idempotence each batch has a sequence, and a broker that has the batch already says where it is. So a
 batch can be sent again when its fate is unknown. A broker that misses an earlier sequence refuses a batch;
-then neither it nor a later one is in the log. If nothing earlier is on its way, they are stamped anew, with a
-producer id that the partition has not seen.
+then neither it nor a later one is in the log. If nothing earlier is on its way, they are stamped again,
+with a producer id that the partition has not seen.
 
 Lock: ``_driving`` is held by the one thread that drives. It is never waited for. Callbacks run under it.
 """

@@ -138,7 +138,7 @@ def _record(
 ) -> None:
     """Record what has come since. Within a bucket each value counts as their mean, which keeps the sum."""
     if before is not None and value.count < before.count:
-        before = None  # a topic of the same name, or a log that was opened anew, begins at 0
+        before = None  # a topic of the same name, or a log that was opened again, begins at 0
     for number, count in enumerate(value.counts):
         total = value.sums[number]
         if before is not None:

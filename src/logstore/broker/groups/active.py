@@ -191,7 +191,7 @@ class ActiveGroup:
             self._join_timer.start(timeout_ms)
 
     def begin_if_all_joined(self) -> None:
-        """Begin the generation if it waits for nobody. An empty group waits out its initial delay."""
+        """Begin the generation if it waits for no member. An empty group waits out its initial delay."""
         is_preparing = self.group.state is State.PREPARING_REBALANCE
         if is_preparing and self._delay_left_ms is None and self.group.have_all_joined:
             self._begin()
@@ -287,7 +287,7 @@ class ActiveGroup:
     # Storage, and the end
 
     def restore(self, snapshot: GroupSnapshot) -> None:
-        """Become the group that was stored. Sessions begin anew."""
+        """Become the group that was stored. Sessions begin again."""
         group = self.group
         for stored in snapshot.members:
             joins = joins_of(snapshot, stored)

@@ -79,7 +79,7 @@ class Group:
         self.members: dict[str, Member] = {}
         """In the order in which they came."""
         self.pending: dict[str, Countdown] = {}
-        """Ids that were given out, and with which nobody has joined yet: until when that may happen."""
+        """Ids that were given out, and with which no member has joined yet: until when that may happen."""
         self.topics: frozenset[str] | None = None
         """What a generation of consumers subscribes to; None if that is not known."""
         self.joined_count = 0
@@ -198,7 +198,7 @@ class Group:
 
     @property
     def have_all_joined(self) -> bool:
-        """Whether nobody is missing: no member, and no holder of a fresh member id."""
+        """Whether all are there: no member, and no holder of a fresh member id."""
         return not self.pending and self.joined_count == len(self.members)
 
     @property

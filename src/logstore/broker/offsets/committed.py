@@ -63,6 +63,9 @@ class CommittedOffsets:
         self._partitions: list[OffsetsPartition] = []
         self._loading: set[OffsetsPartition] = set()
         self._failed: set[OffsetsPartition] = set()
+        self._setting_back = threading.Lock()
+        self._end_of: Callable[[TopicPartition], int | None] | None = None
+        """By what offsets are still to be set back; None if they were, or need not be."""
         if isinstance(directory, LogDirectory):
             self._context.scheduler.every(CHECK_INTERVAL_MS, "expire offsets", self.expire)
 
@@ -82,7 +85,16 @@ class CommittedOffsets:
         return TopicPartition(self._topic.name, self.partition_of(group))
 
     def _all(self) -> list[OffsetsPartition]:
-        """Those of the topic; none if it is not there."""
+        """Those of the topic, with no offset that is still to be set back; none if it is not there.
+
+        Raises:
+            LogstoreError: offsets cannot be set back.
+        """
+        if self._end_of is not None:
+            self.finish_setting_back()
+        return self._all_as_they_are()
+
+    def _all_as_they_are(self) -> list[OffsetsPartition]:
         count = self._topic.find_count() or 0
         partitions = self._partitions
         if len(partitions) < count:
@@ -324,7 +336,7 @@ class CommittedOffsets:
 
     def forget_topic(self, name: str) -> None:
         """Remove all groups' offsets of a topic that was deleted, those in open transactions too: one that is
-        made anew under its name begins at offset 0. Raises as :meth:`delete`."""
+        made again under its name begins at offset 0. Raises as :meth:`delete`."""
         self.writable()
         self._remove_where(
             lambda table, group: [each for each in _all_of(table, group) if each.topic == name],
@@ -382,7 +394,8 @@ class CommittedOffsets:
     def set_back(self, end_of: Callable[[TopicPartition], int | None]) -> None:
         """Set offsets back that are above the ends of their logs, durably. A power cut may take records that
         were not flushed and leave the offset behind them. Other records would then come below it, and the
-        group would never read them. So it is called before anything is appended.
+        group would never read them. So it is called before anything is appended. What cannot be done now, as
+        on a full disk, is done before anything is asked of offsets; until then they raise why.
 
         Args:
             end_of: the log end offset of a partition; None if it is not known.
@@ -393,7 +406,17 @@ class CommittedOffsets:
             CorruptionError, UnsupportedVersionError: the offsets cannot be read.
             StorageError: the disk refused.
         """
+        self._end_of = end_of
+        self.finish_setting_back()
 
+    def finish_setting_back(self) -> None:
+        """Do what :meth:`set_back` could not. Raises as that."""
+        with self._setting_back:
+            if self._end_of is not None:
+                self._set_back_by(self._end_of)
+                self._end_of = None
+
+    def _set_back_by(self, end_of: Callable[[TopicPartition], int | None]) -> None:
         def choose(table: OffsetTable) -> list[Row]:
             rows: list[Row] = []
             for group in table.groups_with_offsets():
@@ -411,7 +434,7 @@ class CommittedOffsets:
                         rows.append((encode_offset_key(group, partition), encode_offset_value(back)))
             return rows
 
-        for partition in self._all():
+        for partition in self._all_as_they_are():
             partition.change(choose, flush=True)
 
     # Groups

@@ -1,4 +1,4 @@
-"""Which offsets have expired, by Kafka's rule (KIP-211). Decides; somebody else removes them.
+"""Which offsets have expired, by Kafka's rule (KIP-211). Decides; its caller removes them.
 
 While a group has members its offsets stay. Once it is empty they go together, a time after its last member
 left. Offsets without a group, of those who only commit, go one by one, a time after each was committed. An
@@ -14,7 +14,7 @@ from logstore.format.messages.group_records import decode_group_value, decode_of
 from logstore.model import TopicPartition
 
 NO_GROUP: Final = -1
-"""Of :data:`EmptySince`: there is no group of that name, or nobody knows since when it is empty."""
+"""Of :data:`EmptySince`: there is no group of that name, or it is not known since when it is empty."""
 
 EmptySince = Callable[[str], int | None]
 """Since when a group is empty, in milliseconds since the epoch; None if it has members, else
@@ -26,7 +26,7 @@ CHECK_INTERVAL_MS: Final = 600_000
 
 def empty_since_stored(value: bytes | None) -> int | None:
     """Since when a group is empty, as its stored metadata say: see :data:`EmptySince`. Members that were
-    stored count as present: whoever runs the group knows better."""
+    stored count as present: the coordinator that runs the group knows better."""
     if value is None:
         return NO_GROUP
     group = decode_group_value(value)

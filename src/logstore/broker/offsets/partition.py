@@ -2,10 +2,10 @@
 
 The log is the truth, and the table follows it: each look first applies what was appended since the last one,
 by this object or by anybody else (another process, if the log is open for reading only). A log that was
-opened again, cut or replaced is read anew.
+opened again, cut or replaced is read again.
 
 Lock: ``_lock`` guards the table, and is held while something is appended: two commits are in the table in the
-order of the log. Never during an fsync that somebody asked for.
+order of the log. Never during an fsync.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class OffsetsPartition:
             UnknownTopicError: the topic is not there, or the partition is not held here.
             CorruptionError, UnsupportedVersionError: a record cannot be read.
         """
-        log = self._topic.log(self._number)  # first: in a forked child the lock may be held for ever
+        log = self._topic.log(self._number)  # first: in a forked child the lock may stay held
         with self._lock:
             self._follow_locked(log)
             return action(self._table)
@@ -93,8 +93,8 @@ class OffsetsPartition:
             log.flush()
 
     def change(self, choose: Callable[[OffsetTable], Sequence[Row]], *, flush: bool = False) -> None:
-        """Append the rows that are chosen of the table, which nobody changes meanwhile. In several batches if
-        they are many.
+        """Append the rows that are chosen of the table, which stays as it is meanwhile. In several batches
+        if they are many.
 
         Raises:
             CorruptionError, UnsupportedVersionError: a record cannot be read.

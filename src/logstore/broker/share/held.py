@@ -42,7 +42,7 @@ _BURY_AGAIN_MS: Final = 1_000
 
 _STORED_AS: Final = {
     RecordState.AVAILABLE: RecordState.AVAILABLE,
-    RecordState.ACQUIRED: RecordState.AVAILABLE,  # whoever has them ends with this process
+    RecordState.ACQUIRED: RecordState.AVAILABLE,  # their workers end with this process
     RecordState.ACKNOWLEDGED: RecordState.ACKNOWLEDGED,
     RecordState.ARCHIVED: RecordState.ARCHIVED,
 }

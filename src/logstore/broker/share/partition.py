@@ -317,7 +317,7 @@ class SharePartition:
         return [_after(failed, Event.BURIED)]
 
     def plan_deleted(self, log_start_offset: int) -> list[Span]:
-        """The log begins there: what is below is gone, whoever has it."""
+        """The log begins there: what is below is gone, also what workers have."""
         if log_start_offset <= self.start_offset:
             return []
         return [Span(self.start_offset, log_start_offset - 1, _ARCHIVED)]

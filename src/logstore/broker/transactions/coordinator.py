@@ -90,7 +90,7 @@ class TransactionLogs(Protocol):
 
 
 class _Entry:
-    """One transactional id. It stays when the id is forgotten: somebody may be about to use it."""
+    """One transactional id. It stays when the id is forgotten: a caller may be about to use it."""
 
     __slots__ = (
         "has_timer",
@@ -476,7 +476,7 @@ class TransactionCoordinator:
         self._retry(entry)
 
     def _retry(self, entry: _Entry) -> None:
-        """Go on with what a log has refused, if nobody does."""
+        """Go on with what a log has refused, if no other request does."""
         with entry.lock:
             action, entry.retry = entry.retry, None
         if action is not None:

@@ -76,8 +76,8 @@ class CooperativeStickyAssignor:
     def assign(
         self, partition_counts: Mapping[str, int], members: Mapping[str, Subscription]
     ) -> dict[str, list[TopicPartition]]:
-        """See :meth:`Assignor.assign`. After a round in which nobody has to revoke anything, all partitions
-        are assigned, as "sticky" does it."""
+        """See :meth:`Assignor.assign`. After a round in which no member has to revoke anything, all
+        partitions are assigned, as "sticky" does it."""
         counts = known_counts(partition_counts, members)
         claims = Claims(counts, {member: _claim_of_owned(members[member]) for member in members})
         return {

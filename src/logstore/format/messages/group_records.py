@@ -35,7 +35,7 @@ class OffsetCommitValue(NamedTuple):
     expire_timestamp_ms: Annotated[Int64, since(1), until(1)] = -1
     """When it expires, where the consumer chose a time of its own; -1 if the broker's setting decides."""
     topic_id: Annotated[Uuid, since(4), tagged(0)] = NO_UUID
-    """Of the topic, so that one that was made anew under the same name does not inherit it."""
+    """Of the topic, so that one that was made again under the same name does not inherit it."""
 
 
 class GroupMetadataKey(NamedTuple):
