@@ -99,7 +99,7 @@ def encode_frame(parts: Iterable[Part]) -> list[Part]:
     pieces: list[Part] = []
     small: list[Bytes] = [_SIZE.pack(total)]
     for part in parts:
-        if isinstance(part, bytes | bytearray | memoryview) and len(part) < _LARGE_BYTES:
+        if isinstance(part, (bytes, bytearray, memoryview)) and len(part) < _LARGE_BYTES:
             small.append(part)
             continue
         if small:

@@ -90,7 +90,10 @@ class Decoder(Writer):
     head = "def run(data, at, size):"
 
     def write(self, kind: Any) -> None:
+        self._has_views = False
         self.line(f"return {self._struct(kind)}, at")
+        if self._has_views:
+            self.lines.insert(1, "    view = memoryview(data)")
 
     def _struct(self, kind: Any) -> str:
         """Write what reads a struct, and return the expression that makes it."""
@@ -177,11 +180,12 @@ class Decoder(Writer):
             self._refuse(
                 "end > size", f"f'has {{{length}}} bytes of {field.name} where {{size - at}} are left'"
             )
-            piece = "data[at:end]"
+            piece = "bytes(data[at:end])"
             if field.type.is_text:
-                piece = f"str({piece}, 'utf-8')"
-            else:
-                piece = "memoryview(data)[at:end]" if field.type.is_view else f"bytes({piece})"
+                piece = "str(data[at:end], 'utf-8')"
+            elif field.type.is_view:
+                piece = "view[at:end]"
+                self._has_views = True
             self.line(f"{target} = {piece}")
             self.line("at = end")
 
@@ -210,6 +214,12 @@ class Decoder(Writer):
     def _read_tags(self, tags: list[tuple[Field, str]]) -> None:
         for field, target in tags:
             self.line(f"{target} = {self.constant('default', field.default)}")
+        with self.indented("if data[at] == 0:"):  # a call less for each struct without any
+            self.line("at += 1")
+        with self.indented("else:"):
+            self._read_given_tags(tags)
+
+    def _read_given_tags(self, tags: list[tuple[Field, str]]) -> None:
         count, tag, length, end = (self.new_name(name) for name in ("count", "tag", "n", "end"))
         self.line(f"{count}, at = read_varint(data, at)")
         self._refuse(f"{count} > size - at", f"f'has {{{count}}} tagged fields in {{size - at}} bytes'")
