@@ -92,6 +92,7 @@ def test_small_pieces_are_joined_and_large_ones_passed_on():
     assert pieces[4] is elsewhere
     assert len(pieces) == 6
     assert encode_frame([]) == [b"\0\0\0\0"]
+    assert encode_frame([b"a", elsewhere, b"b"]) == [b"\0\0\0\x09a", elsewhere, b"b"]
 
 
 def test_a_frame_that_is_too_large():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import tracemalloc
 
@@ -14,6 +15,7 @@ from tests.rotation import seed_of_turn
 from tests.wire.drawn import CASES, Case, Chance, differs_at
 from tests.wire.newer import newer_message, without_unknown
 
+SOAK_ROUNDS = int(os.environ.get("LOGSTORE_WIRE_ROUNDS", "500"))
 NUMBERS = (
     b"\xff\xff\xff\xff",
     b"\x7f\xff\xff\xff",
@@ -58,18 +60,19 @@ def changed(rng, encoded):
     return bytes(data)
 
 
-def test_changed_bytes_are_refused_or_are_another_message(rng):
-    """2 s."""
+@pytest.mark.parametrize("rounds", [1, pytest.param(SOAK_ROUNDS, marks=pytest.mark.soak)])
+def test_changed_bytes_are_refused_or_are_another_message(rounds, rng):
+    """1 s."""
     chance = Chance(rng)
     refused = 0
-    for case in CASES:
+    for case in CASES * rounds:
         encoded = case.message.encode(chance.message(case), case.version)
         for _ in range(6):
             message = read(case, changed(rng, encoded))
             refused += message is None
             if message is not None:
                 case.message.encode(message, case.version)
-    assert refused > len(CASES)
+    assert refused > rounds * len(CASES)
 
 
 def test_what_ends_early_is_refused(rng):

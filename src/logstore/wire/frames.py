@@ -5,6 +5,7 @@ Bytes in, frames out; frames in, pieces out. Nothing here reads or writes a sock
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterable
 from typing import Final
@@ -93,13 +94,21 @@ def encode_frame(parts: Iterable[Part]) -> list[Part]:
         UsageError: they have more than 2³¹ - 1 bytes together.
     """
     parts = list(parts)
-    total = sum(map(len, parts))
+    sizes = list(map(len, parts))
+    total = sum(sizes)
     if total > _INT32_MAX:
         raise UsageError(f"a frame of {total} bytes; {_INT32_MAX} are allowed")
+    if max(sizes, default=0) < _LARGE_BYTES:
+        with contextlib.suppress(TypeError):  # one of them is elsewhere
+            return [b"".join([_SIZE.pack(total), *parts])]  # type: ignore[list-item]  # which is what it says
+    return _told_apart(parts, _SIZE.pack(total))
+
+
+def _told_apart(parts: list[Part], size: bytes) -> list[Part]:
     pieces: list[Part] = []
-    small: list[Bytes] = [_SIZE.pack(total)]
+    small: list[Bytes] = [size]
     for part in parts:
-        if isinstance(part, bytes | bytearray | memoryview) and len(part) < _LARGE_BYTES:
+        if isinstance(part, (bytes, bytearray, memoryview)) and len(part) < _LARGE_BYTES:
             small.append(part)
             continue
         if small:

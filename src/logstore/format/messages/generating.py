@@ -90,7 +90,10 @@ class Decoder(Writer):
     head = "def run(data, at, size):"
 
     def write(self, kind: Any) -> None:
+        self._has_views = False
         self.line(f"return {self._struct(kind)}, at")
+        if self._has_views:
+            self.lines.insert(1, "    view = memoryview(data)")
 
     def _struct(self, kind: Any) -> str:
         """Write what reads a struct, and return the expression that makes it."""
@@ -152,6 +155,9 @@ class Decoder(Writer):
         self.line(f"{length} = data[at] - 1")
         with self.indented(f"if {length} < 127:"):
             self.line("at += 1")
+        with self.indented("elif data[at + 1] < 128:"):
+            self.line(f"{length} += (data[at + 1] << 7) - 128")
+            self.line("at += 2")
         with self.indented("else:"):
             self.line(f"{length}, at = read_varint(data, at)")
             self.line(f"{length} -= 1")
@@ -177,11 +183,12 @@ class Decoder(Writer):
             self._refuse(
                 "end > size", f"f'has {{{length}}} bytes of {field.name} where {{size - at}} are left'"
             )
-            piece = "data[at:end]"
+            piece = "bytes(data[at:end])"
             if field.type.is_text:
-                piece = f"str({piece}, 'utf-8')"
-            else:
-                piece = "memoryview(data)[at:end]" if field.type.is_view else f"bytes({piece})"
+                piece = "str(data[at:end], 'utf-8')"
+            elif field.type.is_view:
+                piece = "view[at:end]"
+                self._has_views = True
             self.line(f"{target} = {piece}")
             self.line("at = end")
 
@@ -210,6 +217,12 @@ class Decoder(Writer):
     def _read_tags(self, tags: list[tuple[Field, str]]) -> None:
         for field, target in tags:
             self.line(f"{target} = {self.constant('default', field.default)}")
+        with self.indented("if data[at] == 0:"):  # a call less for each struct without any
+            self.line("at += 1")
+        with self.indented("else:"):
+            self._read_given_tags(tags)
+
+    def _read_given_tags(self, tags: list[tuple[Field, str]]) -> None:
         count, tag, length, end = (self.new_name(name) for name in ("count", "tag", "n", "end"))
         self.line(f"{count}, at = read_varint(data, at)")
         self._refuse(f"{count} > size - at", f"f'has {{{count}}} tagged fields in {{size - at}} bytes'")
@@ -248,8 +261,8 @@ class Encoder(Writer):
             else:
                 self._write_run(run)
                 self._write_field(field, value)
-        self._write_run(run)
-        if self.is_flexible:
+        self._write_run(run, has_no_tags=self.is_flexible and not tags)
+        if tags and self.is_flexible:
             self._write_tags(tags, source)
 
     def _check_unset(self, field: Field, value: str) -> None:
@@ -259,10 +272,13 @@ class Encoder(Writer):
                 what = f"has no {field.name}, which is in versions {field.versions}"
                 self.line(f"raise UnsupportedVersionError({what!r})")
 
-    def _write_run(self, run: list[tuple[str, Fixed]]) -> None:
+    def _write_run(self, run: list[tuple[str, Fixed]], *, has_no_tags: bool = False) -> None:
+        """Fields of fixed size; and the end of a struct without tagged fields, which is a zero."""
         if not run:
+            if has_no_tags:
+                self.line("append(b'\\0')")
             return
-        layout = struct.Struct(">" + "".join(fixed.code for _, fixed in run))
+        layout = struct.Struct(">" + "".join(fixed.code for _, fixed in run) + "x" * has_no_tags)
         pack = self.constant("pack", layout.pack)
         values = [f"{value}.bytes" if fixed.name == "uuid" else value for value, fixed in run]
         self.line(f"append({pack}({', '.join(values)}))")
@@ -284,12 +300,12 @@ class Encoder(Writer):
         else:
             self._struct(field.type, value)
 
-    def _write_length(self, length: str, kind: Sized | Array) -> None:
+    def _length(self, length: str, kind: Sized | Array) -> str:
+        """The expression of an encoded length."""
         plain = self.plain_length(kind)
         if plain is None:
-            self.line(f"append(small[{length} + 1] if {length} < 127 else write_varint({length} + 1))")
-        else:
-            self._write_run([(length, plain)])
+            return f"(small[{length} + 1] if {length} < 127 else write_varint({length} + 1))"
+        return f"{self.constant('pack', struct.Struct('>' + plain.code).pack)}({length})"
 
     def _write_null(self, field: Field, value: str) -> None:
         """The branch for None."""
@@ -312,26 +328,27 @@ class Encoder(Writer):
                 with self.indented(f"if {length} > {MAX_SHORT_LENGTH}:"):
                     refusal = f"{field.name} has {{{length}}} bytes; {MAX_SHORT_LENGTH} are allowed"
                     self.line(f"raise UsageError(f{refusal!r})")
-            self._write_length(length, field.type)
-            self.line(f"append({given})")
+            if field.type.is_text:
+                self.line(f"append({self._length(length, field.type)} + {given})")
+            else:
+                self.line(f"append({self._length(length, field.type)})")
+                self.line(f"append({given})")
 
     def _write_array(self, field: Field, value: str) -> None:
         self._write_null(field, value)
         with self.indented("else:"):
             length, element = self.new_name("n"), self.new_name("e")
             self.line(f"{length} = len({value})")
-            self._write_length(length, field.type)
+            encoded = self._length(length, field.type)
             kind = field.type.element
             if isinstance(kind, Fixed) and kind.name != "uuid":
-                self.line(f"append(pack_many(f'>{{{length}}}{kind.code}', *{value}))")
+                self.line(f"append({encoded} + pack_many(f'>{{{length}}}{kind.code}', *{value}))")
                 return
+            self.line(f"append({encoded})")
             with self.indented(f"for {element} in {value}:"):
                 self._write_field(Field(field.name, kind, None), element)
 
     def _write_tags(self, tags: list[Field], source: str) -> None:
-        if not tags:
-            self.line("append(b'\\0')")
-            return
         sources = {
             f"{source}.{field.name}": field for field in sorted(tags, key=lambda field: field.tag or 0)
         }
