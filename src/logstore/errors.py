@@ -25,9 +25,9 @@
     │   ├── DiskFullError                   make room, then go on
     │   ├── NotOpenedError                  flush again when there are descriptors
     │   └── ReopenRequiredError             reopen before writing again
-    ├── FencedError                       stand down; by itself: a newer transaction coordinator exists
+    ├── FencedError                       stand down
     │   ├── ProducerFencedError             a newer epoch of this producer exists
-    │   ├── LeaderFencedError               the log has a newer leader epoch
+    │   ├── LeaderFencedError               a newer leader epoch is known, of the log or a coordinator
     │   └── JobLostError                    a job's lock has run out; another worker may have it
     └── RetriableError                    try again
         ├── LockedError                     another process, or this one, has the directory open

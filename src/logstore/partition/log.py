@@ -403,7 +403,7 @@ class Log(CheckableLog):
         """End a producer's transaction in this partition with a control batch (KIP-98).
 
         Raises:
-            ProducerFencedError, FencedError: a newer epoch is known.
+            ProducerFencedError, LeaderFencedError: a newer epoch is known.
             InvalidRecordError: an id or epoch is out of range.
         """
         return self.writer.appending.append_end_marker(

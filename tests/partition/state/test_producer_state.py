@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logstore.errors import (
-    FencedError,
     InvalidTransactionStateError,
+    LeaderFencedError,
     OutOfOrderError,
     ProducerFencedError,
 )
@@ -178,7 +178,7 @@ def test_duplicate_needs_the_same_epoch(states):
     append(states, batch(0))
     append(states, batch(0, offset=1, epoch=1))
     assert [found.base_offset for found in state_of(states).batches] == [1]
-    with pytest.raises(FencedError):
+    with pytest.raises(LeaderFencedError):
         append(states, batch(0, offset=2, epoch=0))
 
 
@@ -267,7 +267,7 @@ def test_marker_of_an_older_producer_epoch_is_fenced(states):
 def test_marker_of_an_older_coordinator_epoch_is_fenced(states):
     end(states, marker(0), coordinator_epoch=5)
     end(states, marker(1), coordinator_epoch=5)
-    with pytest.raises(FencedError, match="epoch 5 has taken over"):
+    with pytest.raises(LeaderFencedError, match="epoch 5 has taken over"):
         end(states, marker(2), coordinator_epoch=4)
 
 

@@ -4,9 +4,9 @@ rules itself is tested in ``test_producer_state``."""
 import pytest
 
 from logstore.errors import (
-    FencedError,
     InvalidRecordError,
     InvalidTransactionStateError,
+    LeaderFencedError,
     OutOfOrderError,
     ProducerFencedError,
 )
@@ -156,7 +156,7 @@ def test_a_marker_of_an_older_coordinator_is_fenced(log):
     send(log, 0, transactional=True)
     log.append_end_marker(7, 0, committed=True, coordinator_epoch=5)
     send(log, 1, transactional=True)
-    with pytest.raises(FencedError):
+    with pytest.raises(LeaderFencedError):
         log.append_end_marker(7, 0, committed=True, coordinator_epoch=4)
     log.append_end_marker(7, 0, committed=True, coordinator_epoch=5)
 

@@ -24,7 +24,7 @@ data, client          same epoch, first sequence not *last* + 1               Ou
 data                  transaction open, batch not transactional               InvalidTransactionStateError
 data                  transactional, none open                                a transaction opens at its base
 marker, not repl.     epoch below the known one                               ProducerFencedError
-marker, not repl.     coordinator epoch below the known one                   FencedError
+marker, not repl.     coordinator epoch below the known one                   LeaderFencedError
 marker                transaction open                                        it is completed
 marker                none open                                               only the epochs are noted
 any                   epoch differs from the known one                        its batches are forgotten
@@ -46,8 +46,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from logstore.errors import (
-    FencedError,
     InvalidTransactionStateError,
+    LeaderFencedError,
     OutOfOrderError,
     ProducerFencedError,
 )
@@ -202,7 +202,7 @@ class ProducerAppend:
         A control batch that compaction emptied has no marker left and must not be added.
 
         Raises:
-            ProducerFencedError, FencedError: see the table.
+            ProducerFencedError, LeaderFencedError: see the table.
         """
         known = self._known(header)
         if known is not None:
@@ -242,7 +242,7 @@ class ProducerAppend:
             return
         _check_producer_epoch(known, header)
         if coordinator_epoch < known.coordinator_epoch:
-            raise FencedError(
+            raise LeaderFencedError(
                 f"{_who(header)}: marker of coordinator epoch {coordinator_epoch}; epoch "
                 f"{known.coordinator_epoch} has taken over"
             )
