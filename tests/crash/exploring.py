@@ -12,8 +12,8 @@ _MOST_SEEDS = 100
 
 
 def explore_many(figure: str, scenario: Scenario, first_seed: int, state_count: int) -> None:
-    """Explore chains of up to three cuts, seed by seed, until ``state_count`` states were checked, some of them
-    behind three cuts. The first failure ends it; its rule makes the state again."""
+    """Explore chains of up to three cuts, seed by seed, until ``state_count`` states were checked, some
+    of them behind three cuts. The first failure ends it; its rule makes the state again."""
     started = perf_counter()
     explored = Explored()
     seed = first_seed

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logstore.errors import (
+    FencedError,
     InvalidTransactionStateError,
     LeaderFencedError,
     OutOfOrderError,
@@ -178,7 +179,7 @@ def test_duplicate_needs_the_same_epoch(states):
     append(states, batch(0))
     append(states, batch(0, offset=1, epoch=1))
     assert [found.base_offset for found in state_of(states).batches] == [1]
-    with pytest.raises(LeaderFencedError):
+    with pytest.raises(FencedError):
         append(states, batch(0, offset=2, epoch=0))
 
 
