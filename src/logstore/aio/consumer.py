@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from functools import partial
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from logstore.aio.polled import Polled
 from logstore.aio.shell import Shell
@@ -25,7 +24,7 @@ class AsyncConsumer(Polled, BoundToProcess):
     """
 
     def __init__(self, shell: Shell, consumer: Consumer) -> None:
-        super().__init__(shell, "consumer")
+        super().__init__(shell, consumer, "consumer")
         self.sync = consumer
         """The synchronous consumer. Its calls may block the loop; do not poll with it."""
 
@@ -68,7 +67,7 @@ class AsyncConsumer(Polled, BoundToProcess):
             ClosedError: it was closed, also while this call waits.
         """
         begin = partial(self.sync.begin_poll, timeout, max_records=max_records)
-        return await self._poll(begin, self.sync.give_back)
+        return await self._poll(begin)
 
     def __aiter__(self) -> AsyncIterator[Any]:
         """Every record from here on, without end. A :meth:`commit` in the loop covers the records up to the
@@ -142,17 +141,6 @@ class AsyncConsumer(Polled, BoundToProcess):
         """Commit, if that is automatic, leave the group, and stop: :meth:`.Consumer.close`. A poll that waits
         ends with ``ClosedError``. You may call it again. A cancelled call leaves it to go on."""
         await self._end(self.sync.close)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._end(partial(self.sync.__exit__, kind, error, trace))
-
-    def __repr__(self) -> str:
-        return f"<Async{repr(self.sync).removeprefix('<')}"
 
 
 class _OneByOne(AsyncIterator[Any]):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
 
 from logstore.aio.shell import Shell
 from logstore.clients.polling import Polling
@@ -14,22 +15,31 @@ from logstore.errors import UsageError
 T = TypeVar("T")
 
 
+class _Client(Protocol):
+    """What is driven here."""
+
+    def give_back(self, given: list[Any], /) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
 class Polled:
     """Drives the polls of a synchronous client, and makes its other calls in threads, one at a time."""
 
-    def __init__(self, shell: Shell, what: str) -> None:
+    def __init__(self, shell: Shell, client: _Client, what: str) -> None:
         """``what`` names the client in errors."""
         self._shell = shell
+        self._client = client
         self._what = what
         self._turn = asyncio.Lock()
         self._woken = asyncio.Event()
         self._is_polled = False
         self._closing: asyncio.Task[None] | None = None
 
-    async def _poll(
-        self, begin: Callable[[], Polling[list[Any]]], give_back: Callable[[list[Any]], object]
-    ) -> list[Any]:
-        """What a poll gives. ``give_back`` gets what it has given a caller who was cancelled.
+    async def _poll(self, begin: Callable[[], Polling[list[Any]]]) -> list[Any]:
+        """What a poll gives. What it would have given a caller who was cancelled goes back to the client.
 
         Raises:
             UsageError: another task polls.
@@ -41,7 +51,7 @@ class Polled:
 
         def unwanted(stepped: tuple[list[Any] | None, int]) -> None:
             if stepped[0]:
-                give_back(stepped[0])
+                self._client.give_back(stepped[0])
 
         try:
             polling = await self._in_turn(begin)
@@ -116,3 +126,14 @@ class Polled:
                 return
             self._closing = self._shell.loop.create_task(self._change(close))
         await asyncio.shield(self._closing)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._end(partial(self._client.__exit__, kind, error, trace))
+
+    def __repr__(self) -> str:
+        return f"<Async{repr(self._client).removeprefix('<')}"

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from functools import partial
 from inspect import isawaitable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from logstore.aio.polled import Polled
-from logstore.aio.shell import Shell
+from logstore.aio.shell import Shell, close_unwanted
 from logstore.arguments import check_callable, shown
 from logstore.clients.job import Delay, Job
 from logstore.clients.queue import Queue, WorkReport
@@ -31,7 +30,7 @@ class AsyncQueue(Polled, BoundToProcess):
     """
 
     def __init__(self, shell: Shell, queue: Queue) -> None:
-        super().__init__(shell, "queue")
+        super().__init__(shell, queue, "queue")
         self.sync = queue
         """The synchronous queue. Its calls may block the loop; do not poll with it."""
 
@@ -56,9 +55,7 @@ class AsyncQueue(Polled, BoundToProcess):
             UsageError: another task polls.
             ClosedError: it was closed, also while this call waits.
         """
-        return await self._poll(
-            partial(self.sync.begin_poll, timeout, max_jobs=max_jobs), self.sync.give_back
-        )
+        return await self._poll(partial(self.sync.begin_poll, timeout, max_jobs=max_jobs))
 
     def __aiter__(self) -> AsyncIterator[Job]:
         """Every job from here on, without end."""
@@ -137,17 +134,6 @@ class AsyncQueue(Polled, BoundToProcess):
         ``ClosedError``. You may call it again. A cancelled call leaves it to go on."""
         await self._end(self.sync.close)
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._end(partial(self.sync.__exit__, kind, error, trace))
-
-    def __repr__(self) -> str:
-        return f"<Async{repr(self.sync).removeprefix('<')}"
-
 
 class Joining:
     """A worker that is to join its group: ``async with store.queue(...) as queue``, or
@@ -166,7 +152,7 @@ class Joining:
         try:
             return AsyncQueue(self._shell, await asyncio.shield(job))
         except asyncio.CancelledError:
-            job.add_done_callback(_leave_again)
+            job.add_done_callback(close_unwanted)
             raise
 
     async def __aenter__(self) -> AsyncQueue:
@@ -178,12 +164,6 @@ class Joining:
     ) -> None:
         assert self._queue is not None
         await self._queue.__aexit__(kind, error, trace)
-
-
-def _leave_again(job: asyncio.Future[Queue]) -> None:
-    """Close a worker whose caller was cancelled."""
-    if not job.cancelled() and job.exception() is None:
-        threading.Thread(target=job.result().close, name="logstore-aio-close").start()
 
 
 class _OneByOne(AsyncIterator[Job]):

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from logstore.errors import ClosedError, UsageError
 
@@ -86,3 +87,9 @@ class Shell:
         """Call a function in the loop, from any thread. A loop that has ended needs no news."""
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(function)
+
+
+def close_unwanted(job: asyncio.Future[Any]) -> None:
+    """Close what a job has made just before its caller was cancelled: a callback of the job."""
+    if not job.cancelled() and job.exception() is None:
+        threading.Thread(target=job.result().close, name="logstore-aio-close").start()

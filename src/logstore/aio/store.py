@@ -12,7 +12,7 @@ from logstore.aio.consumer import AsyncConsumer
 from logstore.aio.groups import AsyncGroups
 from logstore.aio.producer import AsyncProducer
 from logstore.aio.queue import Joining
-from logstore.aio.shell import Shell
+from logstore.aio.shell import Shell, close_unwanted
 from logstore.aio.topic import AsyncTopic
 from logstore.clients.assignors import Assignor
 from logstore.clients.consumer import OnRebalance
@@ -89,7 +89,7 @@ class Opening:
             return AsyncStore(shell, await asyncio.shield(job))
         except BaseException:
             is_unwanted.set()
-            job.add_done_callback(_close_again)
+            job.add_done_callback(close_unwanted)
             shell.end()
             raise
 
@@ -108,12 +108,6 @@ def _open_if_wanted(begin: Callable[[], Store], is_unwanted: threading.Event) ->
     if is_unwanted.is_set():
         store.close()
     return store
-
-
-def _close_again(job: asyncio.Future[Store]) -> None:
-    """Close a store that was open just before its caller was cancelled."""
-    if not job.cancelled() and job.exception() is None:
-        threading.Thread(target=job.result().close, name="logstore-aio-close").start()
 
 
 class AsyncStore(BoundToProcess):

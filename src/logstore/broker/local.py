@@ -519,47 +519,52 @@ class LocalBroker:
 
     @counted(of_result)
     def share_group_heartbeat(self, request: ShareGroupHeartbeat) -> Pending[ShareGroupHeartbeatResult]:
-        try:
-            return Answered(self._share_coordinator().heartbeat(request))
-        except LogstoreError as error:
-            return Answered(ShareGroupHeartbeatResult(code_of(error), message=str(error)))
+        return self._ask_share_groups(
+            lambda groups: Answered(groups.heartbeat(request)),
+            lambda code, why: ShareGroupHeartbeatResult(code, message=why),
+        )
 
     @counted(of_result)
     def share_fetch(self, request: ShareFetchRequest) -> Pending[ShareFetchResult]:
-        try:
-            return self._share_coordinator().fetch(request)
-        except LogstoreError as error:
-            return Answered(ShareFetchResult(code_of(error), message=str(error)))
+        return self._ask_share_groups(
+            lambda groups: groups.fetch(request), lambda code, why: ShareFetchResult(code, message=why)
+        )
 
     @counted(of_partitions)
     def share_acknowledge(self, request: ShareAcknowledgeRequest) -> Pending[ShareAcknowledgeResult]:
-        try:
-            return self._share_coordinator().acknowledge(request)
-        except LogstoreError as error:
-            return Answered(refused(request, code_of(error)))
+        return self._ask_share_groups(
+            lambda groups: groups.acknowledge(request), lambda code, _: refused(request, code)
+        )
 
     @counted(of_result)
     def list_share_groups(self) -> Pending[ListShareGroupsResult]:
-        try:
-            return Answered(ListShareGroupsResult(ErrorCode.NONE, self._share_coordinator().names()))
-        except LogstoreError as error:
-            return Answered(ListShareGroupsResult(code_of(error), message=str(error)))
+        return self._ask_share_groups(
+            lambda groups: Answered(ListShareGroupsResult(ErrorCode.NONE, groups.names())),
+            lambda code, why: ListShareGroupsResult(code, message=why),
+        )
 
     @counted(of_each)
     def describe_share_groups(self, names: tuple[str, ...]) -> Pending[tuple[DescribedShareGroup, ...]]:
-        try:
-            return Answered(tuple(map(self._share_coordinator().describe, names)))
-        except LogstoreError as error:
-            code, why = code_of(error), str(error)
-            return Answered(tuple(DescribedShareGroup(code, each, message=why) for each in names))
+        return self._ask_share_groups(
+            lambda groups: Answered(tuple(map(groups.describe, names))),
+            lambda code, why: tuple(DescribedShareGroup(code, each, message=why) for each in names),
+        )
 
     @counted(of_codes)
     def delete_share_groups(self, names: tuple[str, ...]) -> Pending[dict[str, ErrorCode]]:
+        return self._ask_share_groups(
+            lambda groups: Answered({each: groups.delete(each) for each in names}),
+            lambda code, _: dict.fromkeys(names, code),
+        )
+
+    def _ask_share_groups(
+        self, ask: Callable[[ShareCoordinator], Pending[T]], refusal: Callable[[ErrorCode, str], T]
+    ) -> Pending[T]:
+        """What the coordinator of share groups answers, or its refusal if they cannot be read."""
         try:
-            coordinator = self._share_coordinator()
-            return Answered({each: coordinator.delete(each) for each in names})
+            return ask(self._share_coordinator())
         except LogstoreError as error:
-            return Answered(dict.fromkeys(names, code_of(error)))
+            return Answered(refusal(code_of(error), str(error)))
 
     def _ask_transactions(
         self,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from logstore.broker.codes import ErrorCode
+from logstore.broker.durable import when_all_durable
 from logstore.broker.share.coordinator import ShareCoordinator
 from logstore.broker.share.requests import Done
 from logstore.broker.share.stored import ShareState, combine
@@ -14,7 +14,7 @@ from logstore.errors import LogstoreError
 from logstore.format.messages.share_records import ShareKey
 from logstore.format.names import SHARE_STATE_TOPIC
 from logstore.logdir.directory import LogDirectory
-from logstore.model import Isolation, TopicPartition
+from logstore.model import TopicPartition
 from logstore.partition.log import Log
 from logstore.warning import inform
 
@@ -67,29 +67,16 @@ def _is_above(state: ShareState, end: int) -> bool:
     return state.start_offset > end or any(each.last_offset >= end for each in state.batches)
 
 
-def _when_durable(directory: LogDirectory, numbers: set[int], done: Done[ErrorCode]) -> None:
+def _when_durable(directory: LogDirectory, numbers: Iterable[int], done: Done[ErrorCode]) -> None:
     """Answer when the topic's partitions are durable up to their ends, without the lock of any."""
-    lock = threading.Lock()
-    left = len(numbers)
-    result = ErrorCode.NONE
-
-    def note(is_durable: bool) -> None:
-        nonlocal left, result
-        with lock:
-            left -= 1
-            if not is_durable:
-                result = ErrorCode.KAFKA_STORAGE_ERROR
-            is_last = not left
-        if is_last:
-            done(result)
-
-    if not numbers:
-        done(ErrorCode.NONE)
-    for number in numbers:
-        try:
-            log: Log = directory.log(TopicPartition(SHARE_STATE_TOPIC, number))
+    waits: list[tuple[Log, int]] = []
+    try:
+        for number in numbers:
+            log = directory.log(TopicPartition(SHARE_STATE_TOPIC, number))
             if directory.context.scheduler.has_no_threads:
                 log.flush()  # the caller may be the thread that would do it in the background
-            log.when(log.log_end_offset, note, isolation=Isolation.DURABLE, flush=True)
-        except LogstoreError:
-            note(False)
+            waits.append((log, log.log_end_offset))
+    except LogstoreError:
+        done(ErrorCode.KAFKA_STORAGE_ERROR)
+        return
+    when_all_durable(waits, done)

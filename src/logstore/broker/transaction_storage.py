@@ -3,10 +3,10 @@ to."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection
 
 from logstore.broker.codes import ErrorCode
+from logstore.broker.durable import when_all_durable
 from logstore.broker.failures import code_of
 from logstore.broker.internal_topic import InternalTopic
 from logstore.broker.offsets.topic import partition_of
@@ -179,31 +179,16 @@ def _when_durable(directory: LogDirectory, waits: list[tuple[Log, int]], done: D
     if not waits:
         done(ErrorCode.NONE)
         return
-    lock = threading.Lock()
-    left = len(waits)
-    result = ErrorCode.NONE
 
-    def note(is_durable: bool) -> None:
-        nonlocal left, result
-        with lock:
-            left -= 1
-            if not is_durable:
-                result = ErrorCode.KAFKA_STORAGE_ERROR
-            if left:
-                return
+    def go_on(code: ErrorCode) -> None:
         try:
-            directory.context.scheduler.after(0, "go on with a transaction", go_on, is_waiting=True)
+            directory.context.scheduler.after(
+                0, "go on with a transaction", lambda: done(code), is_waiting=True
+            )
         except LogstoreError as error:
             warn("a transaction goes on after the next opening: %s", error)
 
-    def go_on() -> None:
-        done(result)
-
-    for log, end in waits:
-        try:
-            log.when(end, note, isolation=Isolation.DURABLE, flush=True)
-        except LogstoreError:
-            note(False)
+    when_all_durable(waits, go_on)
 
 
 def _value_of(known: Transaction) -> TransactionLogValue:

@@ -5,7 +5,6 @@ It has no thread. A call fetches what is there, and waits in the calling thread 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from datetime import datetime
 from types import TracebackType
@@ -13,11 +12,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from logstore.arguments import check_callback, milliseconds_of, shown
 from logstore.broker.broker import Broker
-from logstore.broker.codes import ErrorCode
-from logstore.broker.failures import error_of
 from logstore.broker.pending import Wake, call_wake
-from logstore.broker.requests import EARLIEST, LATEST, MetadataRequest, OffsetCommitRequest
-from logstore.clients.asking import ask
+from logstore.broker.requests import EARLIEST, LATEST, OffsetCommitRequest
 from logstore.clients.assignors import Assignor, choose_assignors
 from logstore.clients.commits import Commits
 from logstore.clients.counts import ConsumerCounts
@@ -25,10 +21,11 @@ from logstore.clients.fetches import Fetches
 from logstore.clients.interceptors import Arrival, ConsumerInterceptor
 from logstore.clients.membership import Membership
 from logstore.clients.offsets import PartitionName, check_group, check_partitions, check_topics
-from logstore.clients.polling import LONG_MS, Polling
+from logstore.clients.polling import LONG_MS, Polling, wake_none
 from logstore.clients.positions import NO_POSITION, Position, Positions, partition_of
 from logstore.clients.seeking import Seeking
 from logstore.clients.settings import ConsumerConfig
+from logstore.clients.subscription import SubscribedTopics
 from logstore.clients.usable import Usable
 from logstore.clock import Clock, SystemClock
 from logstore.errors import InvalidConfigError, RetriableError, UsageError
@@ -100,8 +97,7 @@ class Consumer(BoundToProcess):
         self._usable = Usable("consumer")
         self._positions = Positions()
         self.counts = ConsumerCounts(self._positions)
-        self._topics = check_topics(topics)
-        self._looked_ms = -(2**62)
+        self._topics = SubscribedTopics(broker, check_topics(topics), self.config, self._clock)
         self._commits = Commits(
             broker, self.group, self._positions, isolation, self.config, self._clock, self.counts
         )
@@ -110,11 +106,10 @@ class Consumer(BoundToProcess):
         self._fetches = Fetches(
             broker, self._positions, self._seeking, isolation, self.config, self._clock, self.counts
         )
-        self._woken = threading.Event()
         self._wake: Wake | None = None
         self._is_woken_up = False
         assigned = check_partitions(partitions)
-        if assigned and self._topics:
+        if assigned and self._topics.names:
             raise UsageError("a consumer has topics or partitions, not both")
         self._positions.assign(assigned)
         self._on_assigned, self._on_revoked, self._on_lost = (
@@ -123,18 +118,18 @@ class Consumer(BoundToProcess):
             on_revoked if on_lost is None else on_lost,
         )
         self._membership: Membership | None = None
-        if self._topics:
-            self._partitions_of(self._topics)  # or there is no such topic
-        if self._topics and self.group is not None:
+        if self._topics.names:
+            self._topics.partitions()  # or there is no such topic
+        if self._topics.names and self.group is not None:
             self._membership = self._commits.membership = Membership(
                 broker,
                 self.group,
-                self._topics,
+                self._topics.names,
                 assignors=chosen,
                 instance_id=self.config.group_instance_id,
                 config=self.config,
                 clock=self._clock,
-                count_partitions=self._count_partitions,
+                count_partitions=self._topics.count_partitions,
                 give_up=self._give_up,
                 take=self._take_over,
             )
@@ -154,7 +149,7 @@ class Consumer(BoundToProcess):
             UsageError: the consumer subscribes to topics, or this is no list of partitions.
         """
         self._check_usable()
-        if self._topics:
+        if self._topics.names:
             raise UsageError("the consumer subscribes to topics; it finds their partitions itself")
         self._fetches.drop()
         self._positions.assign(check_partitions(partitions))
@@ -165,34 +160,12 @@ class Consumer(BoundToProcess):
         Raises:
             UnknownTopicError: a topic is gone.
         """
-        now_ms = self._clock.monotonic_ms()
-        if not self._topics or now_ms - self._looked_ms < self.config.metadata_max_age_ms:
+        partitions = self._topics.partitions_if_due()
+        if partitions is None or self._membership is not None:
             return
-        partitions = self._partitions_of(self._topics)
-        self._looked_ms = now_ms
-        if self._membership is None and set(partitions) != set(self._positions.partitions):
+        if set(partitions) != set(self._positions.partitions):
             self._fetches.drop()
             self._positions.assign(partitions)
-
-    def _partitions_of(self, topics: Iterable[str]) -> list[TopicPartition]:
-        """
-        Raises:
-            UnknownTopicError: there is no such topic.
-        """
-        found = ask(self._broker.metadata(MetadataRequest(tuple(topics))), "tell of the topics", self.config)
-        partitions = []
-        for topic in found.topics:
-            if topic.error is not ErrorCode.NONE:
-                raise error_of(topic.error, topic.message or f"topic {topic.name!r}: {topic.error.name}")
-            partitions += [
-                TopicPartition(topic.name, each.partition) for each in topic.partitions if each.leader_id >= 0
-            ]
-        return partitions
-
-    def _count_partitions(self, topics: Iterable[str]) -> dict[str, int]:
-        """Of the topics that there are, for the leader of the group."""
-        found = ask(self._broker.metadata(MetadataRequest(tuple(topics))), "tell of the topics", self.config)
-        return {topic.name: len(topic.partitions) for topic in found.topics if topic.error is ErrorCode.NONE}
 
     # Its group
 
@@ -352,23 +325,13 @@ class Consumer(BoundToProcess):
         joins = None if self._membership is None else self._membership.waits_for
         pending = joins or self._fetches.waits_for
         if pending is not None:
-            pending.on_wake(wake or _wake_none)
+            pending.on_wake(wake or wake_none)
         if self._is_woken_up or self._usable.is_over:
             call_wake(wake)
 
     def _wait_for(self, polling: Polling[T]) -> T:
         """Wait in this thread."""
-        return self._usable.alone(lambda: self._wait_alone_for(polling))
-
-    def _wait_alone_for(self, polling: Polling[T]) -> T:
-        while (found := polling.poll()) is None:
-            self._woken.clear()
-            polling.on_wake(self._woken.set)
-            if self._may_wait:
-                self._woken.wait(polling.wait_ms() / 1000)
-            elif not self._woken.is_set():
-                return polling.give_up()
-        return found
+        return self._usable.alone(polling.wait)
 
     def _check_woken_up(self) -> None:
         """
@@ -628,7 +591,7 @@ class Consumer(BoundToProcess):
         Raises:
             UsageError: nothing would ever come.
         """
-        if not self._topics and not len(self._positions):
+        if not self._topics.names and not len(self._positions):
             raise UsageError(
                 "the consumer has no topics and no partitions to read: store.consumer('orders'), or "
                 "assign([('orders', 0)])"
@@ -637,7 +600,3 @@ class Consumer(BoundToProcess):
     def __repr__(self) -> str:
         of = "" if self.group is None else f" of group {self.group!r}"
         return f"<Consumer{of}: {len(self._positions)} partitions>"
-
-
-def _wake_none() -> None:
-    """Takes the place of one who was to be woken."""

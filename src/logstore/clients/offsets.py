@@ -288,8 +288,11 @@ def _check_reached(log: Log, offset: int) -> None:
         ).of_log(log.log_start_offset, end)
 
 
-def check_topics(topics: Iterable[str]) -> tuple[str, ...]:
-    """The names of topics, each once.
+_NAMES: Final = "give names, one after the other: 'orders', 'bills'"
+
+
+def check_topics(topics: Iterable[str], advice: str = _NAMES) -> tuple[str, ...]:
+    """The names of topics, each once. ``advice`` ends the error.
 
     Raises:
         UsageError: these are no names of topics.
@@ -299,7 +302,5 @@ def check_topics(topics: Iterable[str]) -> tuple[str, ...]:
     names = tuple(plain_text(each) for each in topics)
     for name in names:
         if type(name) is not str:
-            raise UsageError(
-                f"{shown(name)} is no name of a topic; give names, one after the other: 'orders', 'bills'"
-            )
+            raise UsageError(f"{shown(name)} is no name of a topic; {advice}")
     return tuple(dict.fromkeys(names))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from logstore.broker.pending import Wake, call_wake
-from logstore.clock import Clock
+from logstore.clock import Clock, SystemClock
 
 T = TypeVar("T")
 
@@ -69,13 +70,31 @@ class Polling(Generic[T]):
         """In how many milliseconds to call :meth:`poll` at the latest."""
         return max(min(self._left_ms(), self._step_due_ms()), 0)
 
+    def wait(self) -> T:
+        """What the poll gives, in this thread. With a clock set by hand nothing would come while it waits:
+        then the result is as if the time were over, unless there is something to do.
+
+        Raises:
+            LogstoreError: as :meth:`poll`.
+        """
+        woken = threading.Event()
+        may_wait = isinstance(self._clock, SystemClock)
+        while (found := self.poll()) is None:
+            woken.clear()
+            self.on_wake(woken.set)
+            if may_wait:
+                woken.wait(self.wait_ms() / 1000)
+            elif not woken.is_set():
+                return self._nothing()
+        return found
+
     def cancel(self) -> None:
         """Wake no caller any more. What was fetched stays with the consumer for its next poll."""
         self._on_wake(None)
 
-    def give_up(self) -> T:
-        """The result as if the time were over."""
-        return self._nothing()
-
     def _left_ms(self) -> int:
         return LONG_MS if self._deadline_ms is None else self._deadline_ms - self._clock.monotonic_ms()
+
+
+def wake_none() -> None:
+    """Takes the place of a caller who was to be woken."""

@@ -341,8 +341,8 @@ class Producer(BoundToProcess):
                 return
 
     def _stays(self) -> bool:
-        """Whether the thread has more to do. First it is gone, and then it looks: whoever adds a record first
-        counts it, and then looks for a thread, so that one of the two sees the other."""
+        """Whether the thread has more to do. First it is gone, and then it looks. Who adds a record counts it
+        first, and then looks for a thread. So one of the two sees the other."""
         thread, self._thread = self._thread, None
         if not self._accumulator.undelivered_count and not self._is_closed:
             return False

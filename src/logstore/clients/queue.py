@@ -5,13 +5,12 @@ It has no thread. A call takes what is available, and waits in the calling threa
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from types import AsyncGeneratorType, CoroutineType, GeneratorType, TracebackType
 from typing import Any, Final, NamedTuple, Self
 
-from logstore.arguments import check_callable, plain_text, shown
+from logstore.arguments import check_callable, shown
 from logstore.broker.broker import Broker
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import error_of
@@ -29,8 +28,8 @@ from logstore.broker.share.requests import (
 from logstore.clients.acknowledging import Acknowledgements
 from logstore.clients.asking import ask
 from logstore.clients.job import Delay, Job, lost, time_of
-from logstore.clients.offsets import check_group
-from logstore.clients.polling import LONG_MS, Polling
+from logstore.clients.offsets import check_group, check_topics
+from logstore.clients.polling import LONG_MS, Polling, wake_none
 from logstore.clients.settings import QueueConfig
 from logstore.clients.taking import jobs_of
 from logstore.clients.usable import Usable
@@ -41,7 +40,7 @@ from logstore.partition.arguments import check_timeout
 from logstore.serializing import BYTES, DecoderChoice, check_one_way, decode_field
 from logstore.warning import warn
 
-_EXAMPLE: Final = 'store.queue("jobs", group="workers")'
+_EXAMPLE: Final = 'store.queue("jobs", "more-jobs", group="workers")'
 _PACE_MS: Final = 50
 """A loop takes as many jobs at a time as it does in so long."""
 _MOST_DOUBLINGS: Final = 20
@@ -87,8 +86,10 @@ class Queue(BoundToProcess):
         """The settings."""
         self.group = check_group(group)
         """The group that shares the jobs."""
-        self.topics = _names(topics)
+        self.topics = check_topics(topics, f"give each as text: {_EXAMPLE}")
         """The topics that have them."""
+        if not self.topics:
+            raise UsageError('a queue needs a topic: store.queue("jobs", group="workers")')
         self._broker = broker
         self._clock = clock or SystemClock()
         self._may_wait = isinstance(self._clock, SystemClock)
@@ -117,7 +118,6 @@ class Queue(BoundToProcess):
         self._acks = Acknowledgements(broker, self.group, self.member_id, self.config, self._clock)
         self.pace = 1
         """How many jobs a loop takes at a time."""
-        self._woken = threading.Event()
         self._wake: Wake | None = None
         self._is_woken_up = False
         self._is_working = False
@@ -176,17 +176,7 @@ class Queue(BoundToProcess):
                 call waits.
         """
         polling = self.begin_poll(timeout, max_jobs=max_jobs)
-        return self._usable.alone(lambda: self._wait_for(polling))
-
-    def _wait_for(self, polling: Polling[list[Job]]) -> list[Job]:
-        while (found := polling.poll()) is None:
-            self._woken.clear()
-            polling.on_wake(self._woken.set)
-            if self._may_wait:
-                self._woken.wait(polling.wait_ms() / 1000)
-            elif not self._woken.is_set():
-                return polling.give_up()
-        return found
+        return self._usable.alone(polling.wait)
 
     def begin_poll(self, timeout: float | None = None, *, max_jobs: int | None = None) -> Polling[list[Job]]:
         """Begin a :meth:`poll`, and do not wait: for an event loop. Arguments and errors are those of
@@ -303,7 +293,7 @@ class Queue(BoundToProcess):
     def _on_wake(self, wake: Wake | None) -> None:
         self._wake = wake
         if self._under_way is not None:
-            self._under_way.on_wake(wake or _wake_none)
+            self._under_way.on_wake(wake or wake_none)
         if self._is_woken_up or self._usable.is_over or (self._is_working and self._is_stopping):
             call_wake(wake)
 
@@ -423,7 +413,7 @@ class Queue(BoundToProcess):
     def wakeup(self) -> None:
         """Let a waiting :meth:`poll`, or the next one, end with ``RetriableError``. From any thread."""
         self._is_woken_up = True
-        call_wake(self._wake)
+        self._wake_poll()
 
     # What becomes of jobs
 
@@ -570,27 +560,6 @@ class Queue(BoundToProcess):
 
 class _StoppedError(Exception):
     """:meth:`Queue.stop` ends the work."""
-
-
-def _wake_none() -> None:
-    """Takes the place of one who was to be woken."""
-
-
-def _names(topics: Iterable[str]) -> tuple[str, ...]:
-    """
-    Raises:
-        UsageError: these are no names of topics, or none.
-    """
-    names = [plain_text(each) for each in topics]
-    for name in names:
-        if type(name) is not str:
-            raise UsageError(
-                f"{shown(name)} is no name of a topic; give each as text: "
-                'store.queue("jobs", "more-jobs", group="workers")'
-            )
-    if not names:
-        raise UsageError('a queue needs a topic: store.queue("jobs", group="workers")')
-    return tuple(dict.fromkeys(names))
 
 
 def _shared(config: QueueConfig) -> ShareGroupConfig:

@@ -23,6 +23,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from logstore.broker.codes import ErrorCode
+from logstore.broker.state_tables import draw_table, look_up
 
 
 class State(Enum):
@@ -113,21 +114,12 @@ def next_state(state: State, event: Event) -> State:
     Raises:
         RuntimeError: it cannot happen in this state.
     """
-    after = TABLE[state].get(event)
-    if after is None:
-        raise RuntimeError(f"a group that is {state.value} meets {event.name}, which its table does not have")
-    return after
+    return look_up(TABLE, state, event, f"a group that is {state.value}")
 
 
 def draw() -> str:
     """The table as a Mermaid state diagram; one line for each pair of states."""
-    lines = ["stateDiagram-v2", f"    [*] --> {_EMPTY.value}"]
-    for state, row in TABLE.items():
-        for after in State:
-            events = [event.value for event, leads_to in row.items() if leads_to is after]
-            if events:
-                lines.append(f"    {state.value} --> {after.value}: {'<br>'.join(events)}")
-    return "\n".join([*lines, f"    {_DEAD.value} --> [*]", ""])
+    return draw_table(TABLE, _EMPTY, lambda state: state.value)
 
 
 def tabulate() -> str:

@@ -44,9 +44,7 @@ class Acknowledgement(IntEnum):
 _EVENTS: Final = {
     Acknowledgement.GAP: Event.IS_GAP,
     Acknowledgement.ACCEPT: Event.ACCEPTED,
-    Acknowledgement.RELEASE: Event.RELEASED,
     Acknowledgement.REJECT: Event.REJECTED,
-    Acknowledgement.RENEW: Event.RENEWED,
 }
 
 

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from enum import Enum, IntEnum
 from typing import Final
 
+from logstore.broker.state_tables import draw_table, look_up
+
 
 class RecordState(IntEnum):
     """Where a record is on its way through a share group."""
@@ -75,20 +77,9 @@ def next_state(state: RecordState, event: Event) -> RecordState:
     Raises:
         RuntimeError: it cannot happen in this state.
     """
-    after = TABLE[state].get(event)
-    if after is None:
-        raise RuntimeError(f"a record that is {state.name} meets {event.name}, which its table does not have")
-    return after
+    return look_up(TABLE, state, event, f"a record that is {state.name}")
 
 
 def draw() -> str:
     """The table as a Mermaid state diagram; one line for each pair of states."""
-    lines = ["stateDiagram-v2", f"    [*] --> {_AVAILABLE.name}"]
-    for state, row in TABLE.items():
-        for after in RecordState:
-            events = [event.value for event, leads_to in row.items() if leads_to is after]
-            if events:
-                lines.append(f"    {state.name} --> {after.name}: {'<br>'.join(events)}")
-        if not row:
-            lines.append(f"    {state.name} --> [*]")
-    return "\n".join([*lines, ""])
+    return draw_table(TABLE, _AVAILABLE, lambda state: state.name)

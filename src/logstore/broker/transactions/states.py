@@ -18,6 +18,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
+from logstore.broker.state_tables import draw_table, look_up
+
 
 class TransactionState(Enum):
     """How far the last transaction of a transactional id has come."""
@@ -87,12 +89,7 @@ def next_state(state: TransactionState, event: Event) -> TransactionState:
     Raises:
         RuntimeError: it cannot happen in this state.
     """
-    after = TABLE[state].get(event)
-    if after is None:
-        raise RuntimeError(
-            f"a transaction in state {state.value} meets {event.name}, which its table does not have"
-        )
-    return after
+    return look_up(TABLE, state, event, f"a transaction in state {state.value}")
 
 
 def state_of_number(number: int) -> TransactionState | None:
@@ -103,10 +100,4 @@ def state_of_number(number: int) -> TransactionState | None:
 
 def draw() -> str:
     """The table as a Mermaid state diagram; one line for each pair of states."""
-    lines = ["stateDiagram-v2", f"    [*] --> {_EMPTY.value}"]
-    for state, row in TABLE.items():
-        for after in TransactionState:
-            events = [event.value for event, leads_to in row.items() if leads_to is after]
-            if events:
-                lines.append(f"    {state.value} --> {after.value}: {'<br>'.join(events)}")
-    return "\n".join([*lines, f"    {_DEAD.value} --> [*]", ""])
+    return draw_table(TABLE, _EMPTY, lambda state: state.value)

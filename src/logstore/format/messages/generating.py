@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import struct
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ MAX_SHORT_LENGTH: Final = 32_767
 _SMALL: Final = tuple(bytes([number]) for number in range(128))
 
 
-class Writer:
+class Writer(ABC):
     """Writes the source of one function."""
 
     head = ""
@@ -49,8 +50,9 @@ class Writer:
         self._depth = 1
         self.write(kind)
 
+    @abstractmethod
     def write(self, kind: Any) -> None:
-        raise NotImplementedError
+        """The source, for a message."""
 
     def line(self, text: str) -> None:
         self.lines.append("    " * self._depth + text)
