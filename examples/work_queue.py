@@ -9,7 +9,7 @@ import threading
 import time
 
 import logstore
-from logstore.clients.job import Job
+from logstore.clients.queues.job import Job
 from logstore.clients.settings import QueueConfig
 
 SETTINGS = QueueConfig(dead_letter_topic="failed", delivery_count_limit=3, record_lock_duration_ms=400)

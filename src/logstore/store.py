@@ -48,15 +48,15 @@ if TYPE_CHECKING:
     from logstore.clients.assignors import Assignor
     from logstore.clients.consumer import Consumer, OnRebalance
     from logstore.clients.counts import ClientCounts
-    from logstore.clients.groups import Groups
+    from logstore.clients.groups.groups import Groups
     from logstore.clients.interceptors import ConsumerInterceptor, ProducerInterceptor
     from logstore.clients.offsets import Offsets, PartitionName
     from logstore.clients.producer import Partitioner, Producer
-    from logstore.clients.queue import Queue
-    from logstore.clients.queues import QueueStatus
+    from logstore.clients.queues.queue import Queue
+    from logstore.clients.queues.status import QueueStatus
     from logstore.clients.quotas import StoreQuotas
     from logstore.clients.settings import ConsumerConfig, ProducerConfig, QueueConfig
-    from logstore.clients.transactions import TransactionStatus
+    from logstore.clients.transactions.status import TransactionStatus
     from logstore.clients.transform import Transform, TransformFunction
     from logstore.logdir.cleaner import LogCleaner
     from logstore.logdir.watched import WatchedDirectory
@@ -551,8 +551,8 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             ReadOnlyError: the store was opened read-only.
             ClosedError: it is closed.
         """
-        from logstore.clients.queue import Queue  # many programs never get here
-        from logstore.clients.queues import leave_for
+        from logstore.clients.queues.queue import Queue  # many programs never get here
+        from logstore.clients.queues.status import leave_for
         from logstore.clients.settings import QueueConfig, client_of
 
         directory = self._writable()
@@ -584,7 +584,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             CorruptionError: ``__share_group_state`` cannot be read.
             ClosedError: the store is closed.
         """
-        from logstore.clients.queues import leave_for, statuses  # few programs get here
+        from logstore.clients.queues.status import leave_for, statuses  # few programs get here
 
         if self.is_read_only:
             raise ReadOnlyError(
@@ -604,7 +604,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             ReadOnlyError: the store was opened read-only.
             StorageError: the disk refused.
         """
-        from logstore.clients.queues import delete, leave_for  # few programs get here
+        from logstore.clients.queues.status import delete, leave_for  # few programs get here
 
         broker = self._open_broker(self._writable())
         leave_for(broker, self._dropped)
@@ -622,7 +622,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             CorruptionError: ``__transaction_state`` cannot be read.
             ClosedError: the store is closed.
         """
-        from logstore.clients.transactions import statuses  # few programs get here
+        from logstore.clients.transactions.status import statuses  # few programs get here
 
         directory = self._writable()
         return statuses(directory, self._open_broker(directory))
@@ -638,7 +638,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
             StorageError: the disk refused.
             ReadOnlyError: the store was opened read-only.
         """
-        from logstore.clients.transactions import TransactionStatus, abort_hanging
+        from logstore.clients.transactions.status import TransactionStatus, abort_hanging
 
         directory = self._writable()
         if not isinstance(status, TransactionStatus):
@@ -691,7 +691,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         return Offsets(self._directory, self._committed_offsets(), group)
 
     def groups(self) -> Groups:
-        """The consumer groups: a mapping from name to :class:`~logstore.clients.group_status.GroupStatus`,
+        """The consumer groups: a mapping from name to :class:`~logstore.clients.groups.status.GroupStatus`,
         with state, members, committed offsets and lag. Groups without members can be deleted, and set to
         other offsets. ``docs/groups.md`` says more.
 
@@ -705,7 +705,7 @@ class Store(BoundToProcess, Mapping[str, Topic]):
         Raises:
             ClosedError: the store is closed.
         """
-        from logstore.clients.groups import Groups  # few programs get here
+        from logstore.clients.groups.groups import Groups  # few programs get here
 
         directory = self._directory
         directory.check_open()

@@ -13,7 +13,7 @@ import pytest
 import logstore
 from logstore.broker.local import LocalBroker
 from logstore.clients.outgoing import OutgoingBatch
-from logstore.clients.transaction import Transaction
+from logstore.clients.transactions.transaction import Transaction
 from logstore.errors import RetriableError, StorageError
 from logstore.testing import FAULTS, FaultyFiles, MemoryFiles
 from tests.clients.copying import TARGET, Settings, check, copy, fill

@@ -14,7 +14,7 @@ import pytest
 
 import logstore
 from logstore import NewRecord
-from logstore.clients.group_status import GroupStatus
+from logstore.clients.groups.status import GroupStatus
 from logstore.errors import (
     ReadOnlyError,
     RetriableError,

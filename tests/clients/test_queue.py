@@ -10,7 +10,7 @@ import pytest
 
 import logstore
 from logstore import Isolation, NewRecord
-from logstore.clients.queue import Queue
+from logstore.clients.queues.queue import Queue
 from logstore.errors import ClosedError, InvalidRecordError, JobLostError, RetriableError, UsageError
 from logstore.testing import ManualClock, MemoryFiles
 from tests.broker.rig import Rig

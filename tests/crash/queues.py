@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import logstore
-from logstore.clients.job import Job
-from logstore.clients.queue import Queue
+from logstore.clients.queues.job import Job
+from logstore.clients.queues.queue import Queue
 from logstore.config import StoreConfig, TopicConfig
 from logstore.store import Store
 from logstore.testing import ManualClock, MemoryFiles

@@ -16,7 +16,7 @@ from typing import Any
 
 import logstore
 from logstore.clients.producer import Producer
-from logstore.clients.transaction import Transaction
+from logstore.clients.transactions.transaction import Transaction
 from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import ProducerFencedError
 from logstore.format.batch import decode_batch

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import logstore
 from logstore.broker.share.held import HeldPartition, Taken
-from logstore.clients.job import Job
-from logstore.clients.queue import Queue
+from logstore.clients.queues.job import Job
+from logstore.clients.queues.queue import Queue
 from logstore.clock import SystemClock
 from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import JobLostError, StorageError

@@ -8,7 +8,7 @@ import pytest
 import logstore
 from logstore import Isolation
 from logstore.broker.pending import Promise
-from logstore.clients.queue import Queue
+from logstore.clients.queues.queue import Queue
 from logstore.clients.settings import QueueConfig
 from logstore.errors import JobLostError, RetriableError, StorageError
 from logstore.model import ProducerIdentity

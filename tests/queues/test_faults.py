@@ -10,7 +10,7 @@ from time import perf_counter
 import pytest
 
 import logstore
-from logstore.clients.queue import Queue
+from logstore.clients.queues.queue import Queue
 from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import JobLostError, LogstoreError, RetriableError, StorageError
 from logstore.testing import FAULTS, FaultyFiles, Image, ManualClock, MemoryFiles

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from functools import partial
 
 from logstore.aio.shell import Shell
-from logstore.clients.group_status import GroupStatus
-from logstore.clients.groups import Groups
+from logstore.clients.groups.groups import Groups
+from logstore.clients.groups.resetting import OffsetReset, ResetTo
+from logstore.clients.groups.status import GroupStatus
 from logstore.clients.offsets import PartitionName
-from logstore.clients.resetting import OffsetReset, ResetTo
 from logstore.model import BoundToProcess, TopicPartition
 
 

@@ -12,8 +12,8 @@ from typing import Any
 from logstore.aio.polled import Polled
 from logstore.aio.shell import Shell, close_unwanted
 from logstore.arguments import check_callable, shown
-from logstore.clients.job import Delay, Job
-from logstore.clients.queue import Queue, WorkReport
+from logstore.clients.queues.job import Delay, Job
+from logstore.clients.queues.queue import Queue, WorkReport
 from logstore.clients.settings import QueueConfig
 from logstore.errors import JobLostError, UsageError
 from logstore.model import BoundToProcess

@@ -26,8 +26,8 @@ from logstore.clients.interceptors import Departure, ProducerInterceptor, Produc
 from logstore.clients.outgoing import OnDelivery, Sent
 from logstore.clients.sender import Sender
 from logstore.clients.settings import ProducerConfig
-from logstore.clients.transacting import RunBackground, Transacting
-from logstore.clients.transaction import Transaction
+from logstore.clients.transactions.transacting import RunBackground, Transacting
+from logstore.clients.transactions.transaction import Transaction
 from logstore.clock import Clock, SystemClock
 from logstore.config import TopicConfig
 from logstore.errors import (

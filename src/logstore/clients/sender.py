@@ -34,7 +34,7 @@ from logstore.clients.accumulator import NEVER_MS, Accumulator, PartitionQueue
 from logstore.clients.counts import ProducerCounts
 from logstore.clients.outgoing import OutgoingBatch
 from logstore.clients.settings import ProducerConfig
-from logstore.clients.transacting import Transacting
+from logstore.clients.transactions.transacting import Transacting
 from logstore.clock import Clock
 from logstore.errors import LogstoreError, RetriableError
 from logstore.model import ProducerIdentity

@@ -19,7 +19,7 @@ from logstore.arguments import shown
 from logstore.broker.letters import OFFSET_HEADER, PARTITION_HEADER, REASON_HEADER, TOPIC_HEADER
 from logstore.clients.consumer import Consumer
 from logstore.clients.producer import Producer
-from logstore.clients.transaction import Transaction
+from logstore.clients.transactions.transaction import Transaction
 from logstore.errors import FencedError, InvalidRecordError, RetriableError
 from logstore.model import NewRecord, Record, TopicPartition
 from logstore.warning import warn

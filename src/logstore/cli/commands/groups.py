@@ -13,8 +13,8 @@ from logstore.cli.opening import reading, writing
 from logstore.cli.options import Directory, DryRun, Json, Partitions, Quiet
 from logstore.cli.output import Output, Shape
 from logstore.cli.times import Place, Target, parse_target
-from logstore.clients.group_status import GroupStatus
-from logstore.clients.groups import Groups
+from logstore.clients.groups.groups import Groups
+from logstore.clients.groups.status import GroupStatus
 from logstore.model import TopicPartition, datetime_of
 
 GROUP: Final = Shape(

@@ -40,7 +40,7 @@ def lost(job: Job, lock_ms: int) -> JobLostError:
 
 
 class Worker(Protocol):
-    """Who has a job; see :class:`~logstore.clients.queue.Queue`."""
+    """Who has a job; see :class:`~logstore.clients.queues.queue.Queue`."""
 
     def accept(self, job: Job) -> None: ...
     def settle(
@@ -55,7 +55,7 @@ class Worker(Protocol):
 
 class Job:
     """A record that is this worker's until its lock runs out. Made by a
-    :class:`~logstore.clients.queue.Queue`.
+    :class:`~logstore.clients.queues.queue.Queue`.
 
     Say what became of it: :meth:`accept`, :meth:`release` or :meth:`reject`, once. Or use it in a ``with``
     statement: that accepts it at the end; after an exception it releases it, and the exception goes on.

@@ -15,9 +15,9 @@ from logstore.broker.groups.requests import DescribedGroup, LeaveGroup, LeavingM
 from logstore.broker.offsets.committed import CommittedOffsets
 from logstore.broker.pending import Pending, wait_for
 from logstore.broker.requests import OffsetCommitRequest, OffsetDeleteRequest
-from logstore.clients.group_status import GroupMember, GroupStatus, status_of
+from logstore.clients.groups.resetting import OffsetReset, ResetTo, end_of, plan_reset
+from logstore.clients.groups.status import GroupMember, GroupStatus, status_of
 from logstore.clients.offsets import PartitionName, check_commit, check_known, check_partitions
-from logstore.clients.resetting import OffsetReset, ResetTo, end_of, plan_reset
 from logstore.errors import LogstoreError, RetriableError, UnknownGroupError, UsageError
 from logstore.format.messages.group_records import OffsetCommitValue
 from logstore.logdir.directory import LogDirectory
@@ -35,7 +35,7 @@ _MOST_NAMES: Final = 10
 
 class Groups(BoundToProcess, Mapping[str, GroupStatus]):
     """The consumer groups of a store: a mapping from name to
-    :class:`~logstore.clients.group_status.GroupStatus`. Made by :meth:`.Store.groups`.
+    :class:`~logstore.clients.groups.status.GroupStatus`. Made by :meth:`.Store.groups`.
 
     A group is there as long as it has members, committed offsets (also in open transactions), or the metadata
     of members that have left. The first look of a process removes the members that ran in an earlier one,

@@ -6,7 +6,7 @@ from logstore.broker.codes import ErrorCode
 from logstore.broker.requests import FetchedPartition
 from logstore.broker.share.partition import Acknowledgement
 from logstore.broker.share.requests import AcknowledgeBatch, ShareFetchedPartition
-from logstore.clients.job import Job, Worker
+from logstore.clients.queues.job import Job, Worker
 from logstore.clients.received import ReceivedRecords
 from logstore.model import Record
 

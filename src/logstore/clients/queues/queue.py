@@ -25,13 +25,13 @@ from logstore.broker.share.requests import (
     ShareGroupConfig,
     ShareGroupHeartbeat,
 )
-from logstore.clients.acknowledging import Acknowledgements
 from logstore.clients.asking import ask
-from logstore.clients.job import Delay, Job, lost, time_of
 from logstore.clients.offsets import check_group, check_topics
 from logstore.clients.polling import LONG_MS, Polling, wake_none
+from logstore.clients.queues.acknowledging import Acknowledgements
+from logstore.clients.queues.job import Delay, Job, lost, time_of
+from logstore.clients.queues.taking import jobs_of
 from logstore.clients.settings import QueueConfig
-from logstore.clients.taking import jobs_of
 from logstore.clients.usable import Usable
 from logstore.clock import Clock, SystemClock
 from logstore.errors import JobLostError, LogstoreError, RetriableError, UsageError

@@ -10,7 +10,7 @@ from logstore.arguments import shown
 from logstore.broker.requests import OffsetCommitRequest
 from logstore.clients.commits import as_offset
 from logstore.clients.offsets import check_partition
-from logstore.clients.transacting import Outcome, Transacting
+from logstore.clients.transactions.transacting import Outcome, Transacting
 from logstore.errors import InvalidTransactionStateError, LogstoreError, UsageError
 from logstore.model import OffsetAndMetadata
 

@@ -22,7 +22,7 @@ from logstore.broker.share.requests import (
     ShareAcknowledgeResult,
 )
 from logstore.clients.asking import ask
-from logstore.clients.job import Job
+from logstore.clients.queues.job import Job
 from logstore.clients.settings import QueueConfig
 from logstore.clock import Clock
 from logstore.errors import JobLostError, LogstoreError

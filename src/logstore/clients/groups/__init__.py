@@ -1,0 +1,1 @@
+"""The calls on consumer groups: looking at them, resetting and deleting them."""

@@ -1,0 +1,1 @@
+"""Workers of queues: what they take, and what they say of it."""

@@ -1,0 +1,1 @@
+"""Transactions of a producer, and what is known of those of a store."""
