@@ -7,19 +7,17 @@ A directory serves some dozens of lives: each writer goes on where the last one 
 
 from __future__ import annotations
 
-import argparse
-import gc
-import json
 import os
 import random
 import shutil
-import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from tests.kernel import killing
+from tests.kernel.killing import Moments, end_one, kill_in_many, noting, run_as_program
 from tests.kernel.ledger import NOTHING, Ledger, Seen, StoreLedger
-from tests.kernel.victim import DyingFiles, Failed, Victim, ask
+from tests.kernel.victim import DyingFiles, Failed, ask
 from tests.kernel.writers import (
     KINDS,
     Say,
@@ -32,30 +30,17 @@ from tests.kernel.writers import (
 )
 
 LIVES_PER_DIRECTORY = 25
+MOMENTS = Moments(system_calls=0.4, operations=60, speaking=0.85, seconds=0.004)
 MAX_RECORDS = 3_000
 """A directory with more records is not used again: checking it would take longer than filling it."""
 
 
-class Tried:
-    """What was tried, and the results."""
-
+class Tried(killing.Tried):
     def __init__(self) -> None:
-        self.kills = 0
-        self.directories = 0
+        super().__init__()
         self.records = 0
         self.torn_ends = 0
         self.kinds: Counter[str] = Counter()
-        self.moments: Counter[str] = Counter()
-        self.began = time.monotonic()
-
-    def as_json(self) -> str:
-        row = {name: value for name, value in vars(self).items() if name != "began"}
-        return json.dumps(row | {"seconds": round(time.monotonic() - self.began, 1)})
-
-
-def brief(said: Any) -> str:
-    text = repr(said)
-    return text if len(text) < 200 else text[:150] + " ... " + text[-40:]
 
 
 class PartitionUnderFire:
@@ -123,28 +108,9 @@ def under_fire(path: str, chance: random.Random) -> PartitionUnderFire | StoreUn
     return PartitionUnderFire(path + "/t-0", chance)
 
 
-def end_one(target: Any, life: Callable[[DyingFiles | None], Callable[[Say], None]], chance: random.Random):
-    """Let a writer live and die; returns how its moment was chosen, and what it said."""
-    if chance.random() < 0.4:
-        tears = chance.randint(1, 300) if chance.random() < 0.3 else 0
-        files = DyingFiles(int(chance.expovariate(1 / 60)), is_before=chance.random() < 0.5, tears=tears)
-        return "system call", Victim(life(files)).stop_itself()
-    victim = Victim(life(None))
-    if chance.random() < 0.85:  # else it may die while it opens the directory
-        victim.wait_for_word()
-    victim.listen(chance.expovariate(1 / 0.004))
-    return "time", victim.kill()
-
-
 def kill_many(path: str, kills: int, seed: int) -> Tried:
     warm_up(f"{path}/warm")
-    gc.freeze()
-    tried = Tried()
-    numbers = random.Random(seed)
-    while tried.kills < kills:
-        directory_seed = numbers.randrange(2**32)
-        kill_in_directory(f"{path}/{directory_seed}", directory_seed, kills - tried.kills, tried)
-    return tried
+    return kill_in_many(kill_in_directory, Tried(), path, kills, seed)
 
 
 def kill_in_directory(path: str, seed: int, kills: int, tried: Tried) -> None:
@@ -155,17 +121,11 @@ def kill_in_directory(path: str, seed: int, kills: int, tried: Tried) -> None:
     for number in range(1, min(kills, LIVES_PER_DIRECTORY) + 1):
         kind = chance.choice(target.kinds)
         life_number = chance.randrange(10**6) * 100 + number
-        moment, said = end_one(target, lambda files, k=kind, n=life_number: target.life(k, n, files), chance)
-        try:
+        moment, said = end_one(lambda files, k=kind, n=life_number: target.life(k, n, files), MOMENTS, chance)
+        with noting(f"kill {number}, {kind!r} by {moment},", path, seed, said):
             for failed in said:
                 assert not isinstance(failed, Failed), failed.trace
             tried.torn_ends += target.check(said) > 0
-        except AssertionError as error:
-            error.add_note(
-                f"kill {number} of the directory with seed {seed}, {kind!r} by {moment}; it is kept in {path}"
-            )
-            error.add_note("it had said at last:\n" + "\n".join(map(brief, said[-12:])))
-            raise
         tried.kills += 1
         tried.kinds[kind] += 1
         tried.moments[moment] += 1
@@ -175,14 +135,5 @@ def kill_in_directory(path: str, seed: int, kills: int, tried: Tried) -> None:
     shutil.rmtree(path)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("path")
-    parser.add_argument("--kills", type=int, default=500)
-    parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
-    print(kill_many(arguments.path, arguments.kills, arguments.seed).as_json())
-
-
 if __name__ == "__main__":
-    main()
+    run_as_program(__doc__, kill_many)

@@ -18,7 +18,8 @@ from typing import Any
 
 from logstore.files import OsFile, OsFiles
 from tests.kernel.disks import LoopDisk
-from tests.kernel.kill import MAX_RECORDS, Tried, brief, under_fire
+from tests.kernel.kill import MAX_RECORDS, Tried, under_fire
+from tests.kernel.killing import brief
 from tests.kernel.ledger import is_promise
 from tests.kernel.victim import Failed, Victim
 from tests.kernel.writers import warm_up
