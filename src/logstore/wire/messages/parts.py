@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from logstore.format.messages.fields import Int32, String
+from logstore.format.messages.fields import NO_UUID, Int32, String, Uuid
 
 NOT_ASKED: Final = -(2**31)
 """Stands for the authorized operations if the request did not ask for them (KIP-430)."""
@@ -24,3 +24,17 @@ class NodeEndpoint(NamedTuple):
     host: String = ""
     port: Int32 = 0
     rack: String | None = None
+
+
+class TopicPartitions(NamedTuple):
+    """Partitions of one topic."""
+
+    topic_id: Uuid = NO_UUID
+    topic_name: String = ""
+    partitions: tuple[Int32, ...] = ()
+
+
+class Assignment(NamedTuple):
+    """Partitions of a member."""
+
+    topic_partitions: tuple[TopicPartitions, ...] = ()

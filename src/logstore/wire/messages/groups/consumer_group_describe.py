@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Final, NamedTuple
 
-from logstore.format.messages.fields import NO_UUID, Bool, Int8, Int16, Int32, String, Uuid, since
+from logstore.format.messages.fields import Bool, Int8, Int16, Int32, String, since
 from logstore.format.messages.message import Message
-from logstore.wire.messages.parts import NOT_ASKED
+from logstore.wire.messages.parts import NOT_ASKED, Assignment
 
 
 class ConsumerGroupDescribeRequest(NamedTuple):
@@ -14,20 +14,6 @@ class ConsumerGroupDescribeRequest(NamedTuple):
 
     group_ids: tuple[String, ...] = ()
     include_authorized_operations: Bool = False
-
-
-class TopicPartitions(NamedTuple):
-    """Partitions of one topic."""
-
-    topic_id: Uuid = NO_UUID
-    topic_name: String = ""
-    partitions: tuple[Int32, ...] = ()
-
-
-class Assignment(NamedTuple):
-    """Partitions of a member."""
-
-    topic_partitions: tuple[TopicPartitions, ...] = ()
 
 
 class Member(NamedTuple):

@@ -7,10 +7,8 @@ from typing import Annotated, Final, NamedTuple
 from logstore.format.messages.fields import (
     NO_UUID,
     Bool,
-    Int8,
     Int16,
     Int32,
-    Int64,
     String,
     Uuid,
     needs,
@@ -18,29 +16,7 @@ from logstore.format.messages.fields import (
 )
 from logstore.format.messages.message import Message
 from logstore.wire.messages.parts import CurrentLeader, NodeEndpoint
-
-
-class Acknowledgements(NamedTuple):
-    """What became of offsets that are side by side: one type for all, or one for each."""
-
-    first_offset: Int64 = 0
-    last_offset: Int64 = 0
-    acknowledge_types: tuple[Int8, ...] = ()
-    """0: a gap. 1: accept. 2: release. 3: reject. 4: renew the lock (KIP-1222)."""
-
-
-class Partition(NamedTuple):
-    """A partition, with acknowledgements."""
-
-    partition: Int32 = 0
-    acknowledgements: tuple[Acknowledgements, ...] = ()
-
-
-class Topic(NamedTuple):
-    """The partitions of one topic."""
-
-    topic_id: Uuid = NO_UUID
-    partitions: tuple[Partition, ...] = ()
+from logstore.wire.messages.shares.acknowledged import Topic
 
 
 class ShareAcknowledgeRequest(NamedTuple):
