@@ -12,34 +12,7 @@ from logstore.clients.queues.queue import Queue
 from logstore.clients.settings import QueueConfig
 from logstore.errors import JobLostError, RetriableError, StorageError
 from logstore.model import ProducerIdentity
-from logstore.testing import FAULTS, FaultyFiles, ManualClock, MemoryFiles
-
-
-class World:
-    """A store in memory, on a clock set by hand, with the topic ``jobs`` of one partition."""
-
-    def __init__(self):
-        self.files, self.clock = FaultyFiles(MemoryFiles()), ManualClock()
-        self.store = logstore.open("/store", files=self.files, clock=self.clock)
-        self.log = self.store.create_topic("jobs")[0]
-        self.store.create_topic("dead")
-
-    def queue(self, *topics, **settings):
-        return self.store.queue(*(topics or ("jobs",)), group="workers", **settings)
-
-    def extend(self, count):
-        self.log.extend([b"%d" % number for number in range(count)])
-
-    def dead(self):
-        return [record.value for record in self.store["dead"][0].read()]
-
-
-@pytest.fixture
-def world():
-    world = World()
-    yield world
-    world.files.heal()
-    world.store.close()
+from logstore.testing import FAULTS, FaultyFiles, MemoryFiles
 
 
 def offsets(jobs):
