@@ -564,8 +564,10 @@ typedef struct {
     int needs_keys;
     int checks_unit;
     short attributes;
+    unsigned long owner; /* the only thread that may gather, if has_owner */
     char has_failed;
     char is_gate_open;
+    char has_owner;
 } GatheredRows;
 
 static PyObject *
@@ -703,6 +705,7 @@ gather(GatheredRows *self, PyObject *const *args, Py_ssize_t count)
     else if (read_exact_int(args[4], &now_ms) < 0)
         Py_RETURN_NONE;
     if (!self->is_gate_open || now_ms >= self->until_ms ||
+        (self->has_owner && PyThread_get_thread_ident() != self->owner) ||
         __builtin_add_overflow(self->base_offset, self->row_count, &offset))
         Py_RETURN_NONE;
     PyObject *answer = PyLong_FromLongLong(offset); /* first: after the row is taken nothing may fail */
@@ -715,12 +718,12 @@ gather(GatheredRows *self, PyObject *const *args, Py_ssize_t count)
     Py_RETURN_NONE;
 }
 
-/* open_gate(base_offset, until_ms) */
+/* open_gate(base_offset, until_ms, for_this_thread=False) */
 static PyObject *
 open_gate(GatheredRows *self, PyObject *const *args, Py_ssize_t count)
 {
-    if (count != 2) {
-        PyErr_SetString(PyExc_TypeError, "open_gate takes two arguments");
+    if (count != 2 && count != 3) {
+        PyErr_SetString(PyExc_TypeError, "open_gate takes two or three arguments");
         return NULL;
     }
 #ifdef Py_GIL_DISABLED
@@ -731,6 +734,8 @@ open_gate(GatheredRows *self, PyObject *const *args, Py_ssize_t count)
     if (self->is_gate_open) {
         self->base_offset = offset;
         self->until_ms = until_ms;
+        self->has_owner = count == 3 && args[2] != Py_False;
+        self->owner = PyThread_get_thread_ident();
     }
 #endif
     Py_RETURN_NONE;

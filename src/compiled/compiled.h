@@ -62,6 +62,7 @@ int add_lookup(PyObject *module);
 int add_latest(PyObject *module);
 int add_offset_map(PyObject *module);
 int add_keep(PyObject *module);
+int add_whole_run(PyObject *module);
 
 void free_spare_columns(ModuleState *state);
 

@@ -38,16 +38,6 @@ read_batch(const uint8_t *at, const uint8_t *end, Batch *batch)
     return IS_READ;
 }
 
-/* The base offset of what follows a batch: that of the next one; or next_segment if no batch can follow, because the
-   buffer is the last of its segment. -1 if the buffer does not show it. */
-static int64_t
-base_behind(const Batch *batch, const uint8_t *end, int64_t next_segment)
-{
-    if (end - batch->stop >= PREFIX_BYTES)
-        return read_int64(batch->stop);
-    return batch->stop == end ? next_segment : -1;
-}
-
 static int
 is_dense(const Batch *batch)
 {
@@ -116,7 +106,7 @@ walk_batches(Run *run)
         Found found = read_batch(run->at, run->end, batch);
         if (found != IS_READ)
             return found == IS_CUT ? RUN_CUT : RUN_ODD;
-        int64_t next_base = base_behind(batch, run->end, run->next_segment);
+        int64_t next_base = base_behind(batch->stop, run->end, run->next_segment);
         if (next_base == -1)
             return RUN_CUT;
         if (batch->base_offset <= run->previous_last || batch->last_offset >= next_base)
@@ -514,7 +504,7 @@ search_batch(Search *search, const uint8_t *at, Batch *batch)
     for (int walked_count = 0;; walked_count++) {
         if (read_batch(at, search->end, batch) != IS_READ || !is_as_indexed(search, batch))
             return FOUND_NOTHING;
-        int64_t next_base = base_behind(batch, search->end, search->next_segment);
+        int64_t next_base = base_behind(batch->stop, search->end, search->next_segment);
         if (next_base == -1 || batch->base_offset <= search->previous_last || batch->last_offset >= next_base)
             return FOUND_NOTHING;
         if (search->is_exact && (batch->base_offset - 1 != search->previous_last ||

@@ -3,6 +3,7 @@
 #ifndef LOGSTORE_RUN_H
 #define LOGSTORE_RUN_H
 
+#include "batch.h"
 #include "compiled.h"
 #include "reader.h"
 
@@ -20,6 +21,16 @@ typedef struct {
     int32_t attributes;
     int32_t record_count;
 } Batch;
+
+/* The base offset of what follows a batch that ends at stop: that of the next one; or next_segment if no batch can
+   follow, because the buffer is the last of its segment. -1 if the buffer does not show it. */
+static inline int64_t
+base_behind(const uint8_t *stop, const uint8_t *end, int64_t next_segment)
+{
+    if (end - stop >= PREFIX_BYTES)
+        return read_int64(stop);
+    return stop == end ? next_segment : -1;
+}
 
 /* How the records of a batch get their offset and timestamp. */
 typedef struct {

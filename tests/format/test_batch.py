@@ -11,6 +11,7 @@ from logstore.format import batch as batch_module
 from logstore.format.batch import (
     HEADER_BYTES,
     PREFIX_BYTES,
+    TRANSACTIONAL_BIT,
     BatchHeader,
     check_batch,
     decode_batch,
@@ -18,11 +19,13 @@ from logstore.format.batch import (
     encode_batch,
     encode_records_batch,
     rebase_batch,
+    reseal_batch,
     stamp_batch,
+    stamp_producer,
 )
 from logstore.format.compression import Codec
 from logstore.format.loops import scan_batches
-from logstore.model import Record, TimestampType
+from logstore.model import ProducerIdentity, Record, TimestampType
 from tests.format import strategies
 from tests.format.vectors import (
     ABORT_MARKER,
@@ -337,3 +340,21 @@ def test_a_fault_does_not_keep_the_buffer():
 def test_a_header_is_made_of_its_layouts_fields():
     names = [field.name for field in batch_module.BATCH_HEADER.fields]
     assert [name.removesuffix("_ms") for name in BatchHeader._fields] == names
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+@pytest.mark.parametrize("was_transactional", [False, True])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+def test_a_producer_is_stamped_as_if_the_header_were_written_again(codec, was_transactional, transactional):
+    producer = ProducerIdentity(2**62 + 3, 32_766, 2**31 - 1, transactional)
+    batch = encode_batch([b"k"], [b"v" * 50], 1_700_000_000_000, codec=codec, transactional=was_transactional)
+    header, wanted = decode_header(batch), bytearray(batch)
+    attributes = header.attributes & ~TRANSACTIONAL_BIT | (TRANSACTIONAL_BIT if transactional else 0)
+    reseal_batch(
+        wanted,
+        header._replace(
+            attributes=attributes, producer_id=2**62 + 3, producer_epoch=32_766, base_sequence=2**31 - 1
+        ),
+    )
+    stamp_producer(batch, producer)
+    assert batch == wanted

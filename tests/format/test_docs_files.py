@@ -98,6 +98,9 @@ def test_the_directory_page_shows_every_kind_of_file():
         "partition.metadata",
         "topics.json",
         "quotas.json",
+        "users.json",
+        "acls.json",
+        "followed.json",
     ]:
         assert name in page
     for name in ("recovery-point", "log-start", "replication", "cleaner"):

@@ -75,11 +75,11 @@ def test_a_check_of_a_large_index_loads_numpy_and_of_a_smaller_one_does_not(coun
     code = (
         "import sys, struct\n"
         "from logstore.partition.checking.findings import Findings\n"
-        "from logstore.partition.checking.indexes import OffsetIndexCheck\n"
+        "from logstore.partition.checking.indexes import OffsetIndexCheck, StoredIndex\n"
         f"entries = b''.join(struct.pack('>ii', n, n) for n in [*range(1, {count}), 1])\n"
         "findings = Findings()\n"
-        "OffsetIndexCheck(findings, '/i', 0, entries, is_whole=True, trusted_end=2**63, end_position=2**62,\n"
-        "    interval_bytes=2**62)\n"
+        "OffsetIndexCheck(findings, StoredIndex('/i', 0, entries, True),\n"
+        "    trusted_end=2**63, end_position=2**62, interval_bytes=2**62)\n"
         "print('numpy' in sys.modules, findings.problems[0].position)"
     )
     assert run_python(code).split() == [str(count == BULK_ENTRIES), str((count - 1) * 8)]

@@ -29,6 +29,7 @@ from logstore.format.header import (
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     PREFIX_BYTES,
+    PRODUCER_POSITION,
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
     BatchHeader,
@@ -38,7 +39,15 @@ from logstore.format.header import (
 from logstore.format.layout import BATCH_HEADER
 from logstore.format.loops import RecordFacts
 from logstore.format.records import Headers, check_arguments
-from logstore.model import NO_TIMESTAMP_MS, Bytes, Record, TimestampType, TopicPartition, place_records
+from logstore.model import (
+    NO_TIMESTAMP_MS,
+    Bytes,
+    ProducerIdentity,
+    Record,
+    TimestampType,
+    TopicPartition,
+    place_records,
+)
 
 __all__ = [
     "CODEC_MASK",
@@ -65,6 +74,7 @@ __all__ = [
     "reseal_batch",
     "seal_batch",
     "stamp_batch",
+    "stamp_producer",
 ]
 
 MAX_BATCH_BYTES: Final = (1 << 31) - 1
@@ -75,6 +85,9 @@ _PLACE = struct.Struct(">qii")
 
 NewBatch = bytearray | memoryview
 """A batch that was encoded here and has no place in a log yet."""
+
+_PRODUCER = struct.Struct(">qhi")
+"""Its id, epoch and sequence, as they follow each other in the header."""
 
 _INT64 = struct.Struct(">q")
 _INT32 = struct.Struct(">i")
@@ -212,6 +225,16 @@ def reseal_batch(batch: NewBatch, header: BatchHeader) -> BatchHeader:
     BATCH_HEADER.pack_into(batch, 0, *header)
     _seal(batch, 0, len(batch))
     return decode_header(batch)
+
+
+def stamp_producer(batch: NewBatch, producer: ProducerIdentity) -> None:
+    """Put a producer's id, epoch and sequence into the header of a batch of magic 2, and whether it is of a
+    transaction. Cost: the checksum, and 1 µs."""
+    producer_id, producer_epoch, base_sequence, is_transactional = producer
+    _PRODUCER.pack_into(batch, PRODUCER_POSITION, producer_id, producer_epoch, base_sequence)
+    low = batch[ATTRIBUTES_POSITION + 1] & ~TRANSACTIONAL_BIT
+    batch[ATTRIBUTES_POSITION + 1] = low | TRANSACTIONAL_BIT if is_transactional else low
+    _seal(batch, 0, len(batch))
 
 
 def place_batch(batch: NewBatch, base_offset: int, partition_leader_epoch: int) -> BatchHeader:

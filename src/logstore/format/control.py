@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from logstore.errors import CorruptionError, UsageError
@@ -46,6 +47,12 @@ class ControlType(IntEnum):
     KRAFT_VERSION = 5
     KRAFT_VOTERS = 6
 
+    __hash__ = int.__hash__  # that of an enum hashes its name, which takes three times as long
+
+
+_ABORT: Final = ControlType.ABORT
+_COMMIT: Final = ControlType.COMMIT
+
 
 class ControlRecord(NamedTuple):
     """The contents of a control record. ``control_type`` is None if the code is unknown;
@@ -68,20 +75,32 @@ def encode_end_marker(
     partition_leader_epoch: int = NO_EPOCH,
 ) -> bytearray:
     """The batch (78 bytes) that ends a producer's transaction: ABORT or COMMIT."""
-    if control_type not in (ControlType.ABORT, ControlType.COMMIT):
+    if control_type is not _COMMIT and control_type is not _ABORT:
         raise UsageError(f"{control_type.name} does not end a transaction")
-    try:
-        key = CONTROL_KEY.pack(CONTROL_VERSION, control_type)
-        value = END_MARKER_VALUE.pack(CONTROL_VERSION, coordinator_epoch)
-    except struct.error as error:
-        raise UsageError(f"coordinator epoch {coordinator_epoch} does not fit 32 bits") from error
+    key, value = _end_marker_record(control_type, coordinator_epoch)
+    attributes = TRANSACTIONAL_BIT | CONTROL_BIT
+    batch = loops.encode_batch(
+        [key],
+        [value],
+        timestamp_ms,
+        None,
+        base_offset,
+        partition_leader_epoch,
+        attributes,
+        None,
+        producer_id,
+        producer_epoch,
+        NO_SEQUENCE,
+    )
+    if batch is not None:
+        return batch
     header = BatchHeader(
         base_offset=base_offset,
         batch_length=0,
         partition_leader_epoch=partition_leader_epoch,
         magic=MAGIC,
         crc=0,
-        attributes=TRANSACTIONAL_BIT | CONTROL_BIT,
+        attributes=attributes,
         last_offset_delta=0,
         base_timestamp_ms=timestamp_ms,
         max_timestamp_ms=timestamp_ms,
@@ -91,6 +110,16 @@ def encode_end_marker(
         record_count=1,
     )
     return seal_batch(header, loops.encode_records([key], [value], timestamp_ms, None, timestamp_ms))
+
+
+@lru_cache(maxsize=16)
+def _end_marker_record(control_type: ControlType, coordinator_epoch: int) -> tuple[bytes, bytes]:
+    """Key and value. A coordinator asks for few."""
+    try:
+        value = END_MARKER_VALUE.pack(CONTROL_VERSION, coordinator_epoch)
+    except struct.error as error:
+        raise UsageError(f"coordinator epoch {coordinator_epoch} does not fit 32 bits") from error
+    return CONTROL_KEY.pack(CONTROL_VERSION, control_type), value
 
 
 def decode_control_record(record: Record) -> ControlRecord:

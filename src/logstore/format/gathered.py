@@ -137,10 +137,10 @@ class GatheredRows:
         """
         return None
 
-    def open_gate(self, base_offset: int, until_ms: int) -> None:
+    def open_gate(self, base_offset: int, until_ms: int, for_this_thread: bool = False) -> None:
         """Let :meth:`gather` add rows from now on; the batch's first row has the offset ``base_offset``. The
         rows must be written by ``until_ms``: from then on :meth:`gather` refuses, so that the caller takes
-        the lock and writes them."""
+        the lock and writes them. With ``for_this_thread`` it refuses all other threads."""
 
     def close_gate(self) -> None:
         """Stop :meth:`gather` from adding rows: no other thread changes them any more."""

@@ -34,6 +34,7 @@ CRC_FROM: Final = BATCH_HEADER.position_of("attributes")
 CRC_POSITION: Final = BATCH_HEADER.position_of("crc")
 ATTRIBUTES_POSITION: Final = BATCH_HEADER.position_of("attributes")
 MAX_TIMESTAMP_POSITION: Final = BATCH_HEADER.position_of("max_timestamp")
+PRODUCER_POSITION: Final = BATCH_HEADER.position_of("producer_id")
 LEADER_EPOCH_POSITION: Final = BATCH_HEADER.position_of("partition_leader_epoch")
 
 MAGIC: Final = 2

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from logstore.errors import CorruptionError, UnsupportedVersionError, UsageError
 from logstore.format.layout import (
@@ -316,6 +316,9 @@ def _check_entries(entries: Sequence[AbortedTransaction], last_marker: int) -> N
                 position=number * TRANSACTION_INDEX_ENTRY.size_bytes,
             )
         last_marker = entry.last_offset
+
+
+NONE_ABORTED: Final = AbortedTransactions()
 
 
 def encode_aborted_transaction(transaction: AbortedTransaction) -> bytes:

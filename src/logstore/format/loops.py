@@ -25,6 +25,9 @@ latest_run: Any = None
 """Returns the records of such a run that are the latest of their keys by a list of offset maps. None without
 the compiled module."""
 
+whole_run: Any = None
+"""Checks a run of batches for a fetch: see whole_run.c. None without the compiled module."""
+
 RUN_FULL, RUN_CUT, RUN_ODD, RUN_DONE = range(4)
 """Why a run ends. FULL: it has the bytes asked for. CUT: the piece ends too early to show the next batch and
 what follows it. ODD: the next batch is unusual. DONE: nothing that is wanted can follow."""
@@ -69,6 +72,7 @@ else:
     find_interval = compiled.find_interval
     find_record, read_run = compiled.find_record, compiled.read_run
     put_run, latest_run = compiled.put_run, compiled.latest_run
+    whole_run = compiled.whole_run
 
 
 __all__ = [
@@ -100,4 +104,5 @@ __all__ = [
     "read_run",
     "scan_batches",
     "skip_records",
+    "whole_run",
 ]

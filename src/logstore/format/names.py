@@ -7,6 +7,7 @@ what is in them, or whether they exist.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from enum import Enum
 from typing import NamedTuple
 
@@ -26,6 +27,8 @@ MAX_OFFSET = 2**63 - 1
 CLUSTER_METADATA_NAME = "__cluster_metadata-0"
 """The directory of a KRaft cluster's metadata log. It lies beside the topics, unless ``metadata.log.dir``
 says otherwise. No checkpoint names it, and a clean stop does not close it."""
+SHARED_NAME = ".socket"
+"""The socket at which a store's process lets others in."""
 HANDOVER_MARK_NAME = "handover.json"
 """This file marks a partition directory that a handover has created and not finished."""
 INTERNAL_PREFIX = "__"
@@ -99,7 +102,8 @@ def check_topic_name(name: str) -> None:
     """
     if not isinstance(name, str):
         raise InvalidTopicError(f"a topic name is a str, not {type(name).__name__}")
-    name = plain_text(name)
+    if type(name) is not str:
+        name = plain_text(name)
     if name in (".", ".."):
         raise InvalidTopicError(f"topic name {name!r} is not allowed: it stands for another directory")
     if len(name) > MAX_TOPIC_LENGTH:
@@ -221,6 +225,16 @@ def segment_file_name(base_offset: int, suffix: str) -> str:
     if not 0 <= base_offset <= MAX_OFFSET:
         raise OffsetOutOfRangeError(f"no file can be named after offset {base_offset}")
     return f"{base_offset:020d}{suffix}"
+
+
+def parse_segment_file_names(names: Iterable[str]) -> dict[str, SegmentFileName]:
+    """Those of the names that are segment files', in their order."""
+    found = {}
+    for name in names:
+        parsed = parse_segment_file_name(name)
+        if parsed is not None:
+            found[name] = parsed
+    return found
 
 
 def parse_segment_file_name(name: str) -> SegmentFileName | None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logstore.errors import CorruptionError, UnsupportedVersionError
+from logstore.errors import CorruptionError, UnsupportedVersionError, UsageError
 from logstore.format.messages.transaction_records import (
     TRANSACTION_LOG_VALUE,
     TransactionLogValue,
@@ -21,6 +21,7 @@ from logstore.format.messages.transaction_records import (
     decode_transaction_key,
     decode_transaction_value,
     encode_transaction_key,
+    encode_transaction_state,
     encode_transaction_value,
 )
 from logstore.model import TopicPartition
@@ -59,6 +60,38 @@ def test_a_value_is_encoded_as_kafka_does(name, value):
 
 def test_the_version_that_is_written():
     assert encode_transaction_value(TAGGED) == GOLDEN["tagged value 1"]
+
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+
+
+@given(
+    st.tuples(INT64, st.integers(-(2**15), 2**15 - 1), st.integers(-(2**31), 2**31 - 1), st.integers(0, 6)),
+    st.none()
+    | st.frozensets(st.builds(TopicPartition, st.text(max_size=3), st.integers(0, 99)), max_size=40),
+    st.tuples(INT64, INT64),
+    st.tuples(*[st.just(-1) | INT64] * 2, st.integers(0, 2)),
+)
+def test_the_quick_way_gives_the_same_bytes(begin, partitions, times, tagged):
+    producer_id, producer_epoch, timeout_ms, status = begin
+    value = TransactionLogValue(
+        producer_id=producer_id,
+        previous_producer_id=tagged[0],
+        next_producer_id=tagged[1],
+        producer_epoch=producer_epoch,
+        timeout_ms=timeout_ms,
+        status=status,
+        partitions=None if partitions is None else by_topic(partitions),
+        last_update_ms=times[0],
+        start_ms=times[1],
+        client_version=tagged[2],
+    )
+    assert encode_transaction_state(*begin, partitions, *times, tagged) == encode_transaction_value(value)
+
+
+def test_what_does_not_fit_is_refused():
+    with pytest.raises(UsageError, match="cannot be encoded"):
+        encode_transaction_state(2**63, 0, 0, 0, None, 0, 0, (-1, -1, 0))
 
 
 def test_the_key():

@@ -5,7 +5,7 @@ member. Both begin with their version. Kafka's rule for later versions is that t
 end, so a version that is not known yet is read as the newest known one, and bytes after it are ignored.
 
 The sticky assignors put data of their own into the subscription's ``user_data``; that is declared here too.
-The coordinator stores all of it and understands none of it.
+The coordinator stores all of it, and reads only the topics and partitions.
 """
 
 from __future__ import annotations

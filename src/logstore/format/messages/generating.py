@@ -141,7 +141,7 @@ class Decoder(Writer):
             self._read_array(field, target)
         elif field.is_nullable(self.version):
             self._read_run([(target, Fixed("int8", "b"))])
-            with self.indented(f"if {target} < 0:"):
+            with self.indented(f"if {target} {'< 0' if field.tag is None else '<= 0'}:"):
                 self.line(f"{target} = None")
             with self.indented("else:"):
                 self.line(f"{target} = {self._struct(field.type)}")
@@ -295,7 +295,8 @@ class Encoder(Writer):
             self._write_array(field, value)
         elif field.is_nullable(self.version):
             with self.indented(f"if {value} is None:"):
-                self.line("append(b'\\xff')")
+                null = b"\xff" if field.tag is None else b"\0"  # as Kafka's generated classes have it
+                self.line(f"append({null!r})")
             with self.indented("else:"):
                 self.line("append(b'\\x01')")
                 self._struct(field.type, value)

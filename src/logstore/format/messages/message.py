@@ -55,9 +55,9 @@ class Message(Generic[T]):
             UsageError: a field does not fit: a number or a length is too large, a null is not allowed, or
                 text is not Unicode.
         """
-        parts = self.encode_parts(message, version)
+        parts: Any = self.encode_parts(message, version)
         try:
-            return b"".join(typing.cast("list[Bytes]", parts))
+            return b"".join(parts)
         except TypeError as error:
             raise UsageError(
                 f"{self.name} version {version} has records that are elsewhere: {error}"
@@ -101,7 +101,8 @@ class Message(Generic[T]):
     def encode_versioned(self, message: T, version: int) -> bytes:
         """The key or the value of a record in one of Kafka's own topics: the version in two bytes, and the
         message. Raises as :meth:`encode`."""
-        return _VERSION.pack(version) + self.encode(message, version)
+        parts: Any = self.encode_parts(message, version)
+        return _VERSION.pack(version) + b"".join(parts)
 
     def decode_versioned(self, data: Bytes) -> T:
         """The message of such a key or value. Raises as :meth:`decode`."""
