@@ -31,7 +31,8 @@ def cached_pages(path: str | os.PathLike[str]) -> list[bool]:
 
 
 def forget(path: str | os.PathLike[str]) -> None:
-    """Remove a file from the system's memory. Skips the test if the file system keeps it there."""
+    """Remove a file from the system's memory. Skips the test if the file system keeps it
+    there, as one in memory does: mark the test ``disk``."""
     descriptor = os.open(path, os.O_RDWR)
     try:
         os.fsync(descriptor)

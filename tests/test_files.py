@@ -7,6 +7,7 @@ import errno
 import gc
 import json
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -22,9 +23,12 @@ from logstore.errors import (
     StorageError,
     storage_error,
 )
-from logstore.files import MAPPED_PIECE_BYTES, FilePieces, OsFiles, read_small_file, write_small_file
+from logstore.files import OsFiles, read_small_file, write_small_file
+from logstore.large_files import MAPPED_PIECE_BYTES, FilePieces
 from tests.partition.helpers import Partition, WatchedFiles, failing, in_child
 from tests.permissions import let_others_in
+
+pytestmark = pytest.mark.disk
 
 
 @pytest.fixture
@@ -101,6 +105,14 @@ def test_an_io_error_names_the_file_and_the_number(tmp_path, monkeypatch, call):
         }[call]()
     assert (refused.value.errno, refused.value.filename) == (errno.EIO, str(tmp_path / "file"))
     assert not isinstance(refused.value, DiskFullError)
+
+
+def test_the_room_on_a_volume(tmp_path):
+    total_bytes, usable_bytes = OsFiles().space(str(tmp_path))
+    assert total_bytes == shutil.disk_usage(tmp_path).total
+    assert 0 <= usable_bytes < total_bytes
+    with pytest.raises(StorageError, match="nowhere"):
+        OsFiles().space(str(tmp_path / "nowhere"))
 
 
 def test_a_storage_error_is_an_os_error():

@@ -1,5 +1,5 @@
 """The disk. Only this module touches it (with :mod:`~logstore.lock` and :mod:`~logstore.inotify`, which serve
-it), so everything above can run against another implementation.
+it, and :mod:`~logstore.large_files`), so everything above can run against another implementation.
 
 Two protocols, :class:`File` and :class:`Files`, and their implementation on the operating system. They are
 narrow on purpose: positioned reads and writes, truncate, flush, rename, remove, list. Every method raises
@@ -19,16 +19,12 @@ import os
 import resource
 import stat
 import sys
-import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol, Self, cast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, cast
 
 from logstore.arguments import plain_text, shown
-from logstore.build import compiled
 from logstore.errors import (
-    ClosedError,
     CorruptionError,
-    ForkedError,
     StorageError,
     UsageError,
     storage_error,
@@ -44,6 +40,7 @@ PathLike = str | os.PathLike[str]
 
 DIRECTORY_MODE = 0o750
 FILE_MODE = 0o640
+PRIVATE_FILE_MODE = 0o600
 _MAX_BUFFERS_PER_WRITE = 512  # below every system's IOV_MAX
 
 
@@ -61,6 +58,14 @@ class FileStamp(NamedTuple):
     """The inode number: stays the same when the file is renamed."""
     size_bytes: int
     changed_ns: int
+
+
+class VolumeSpace(NamedTuple):
+    """The room on the volume that a directory is on."""
+
+    total_bytes: int
+    usable_bytes: int
+    """What this user may still write."""
 
 
 class File(Protocol):
@@ -140,8 +145,9 @@ class Files(Protocol):
 
     def absolute(self, path: str) -> str: ...
 
-    def open(self, path: str, *, write: bool = False, create: bool = False) -> File:
-        """Open an existing file, or with ``create`` one that may not exist yet."""
+    def open(self, path: str, *, write: bool = False, create: bool = False, private: bool = False) -> File:
+        """Open an existing file, or with ``create`` one that may not exist yet. With both ``create`` and
+        ``private`` only this process's user may open it, even if others could before."""
         ...
 
     def list_directory(self, path: str) -> list[DirectoryEntry]: ...
@@ -180,6 +186,10 @@ class Files(Protocol):
         """How many names a file has. All of them show what is written in place through one."""
         ...
 
+    def space(self, path: str) -> VolumeSpace:
+        """The room on the volume that the path is on."""
+        ...
+
     def exchange(self, path: str, other: str) -> None:
         """Atomically swap two names of one directory. Some file systems cannot."""
         ...
@@ -208,6 +218,11 @@ class Files(Protocol):
         Raises:
             LockedError: another process, or this one, holds it; names the holder where the system tells.
         """
+        ...
+
+    def is_locked(self, path: str) -> bool:
+        """Whether somebody holds the lock on the file ``path``, here or in another process; false if there is
+        no such file. Does not take it, not even for a moment."""
         ...
 
 
@@ -285,7 +300,7 @@ class OsFile:
         # until all is written or the system reports an error.
         try:
             rest = buffers if len(buffers) <= _MAX_BUFFERS_PER_WRITE else [b"".join(buffers)]
-            size = sum(map(len, rest))
+            size = len(rest[0]) if len(rest) == 1 else sum(map(len, rest))
             written = os.pwritev(self._descriptor, rest, position)
             if written < size:
                 self._write_rest(position + written, memoryview(b"".join(rest))[written:])
@@ -349,10 +364,10 @@ else:
         os.fdatasync(descriptor)
 
 
-def _open_descriptor(path: str, flags: int) -> int:
+def _open_descriptor(path: str, flags: int, mode: int = FILE_MODE) -> int:
     """Open a regular file, never through a symbolic link, never inherited by a child program."""
     try:
-        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, FILE_MODE)
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, mode)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise CorruptionError(
@@ -370,18 +385,31 @@ def _open_descriptor(path: str, flags: int) -> int:
     return descriptor
 
 
+def _open_private(path: str, flags: int) -> int:
+    """Also a file that was there with another mode, as a copy may have left it, becomes private."""
+    descriptor = _open_descriptor(path, flags, PRIVATE_FILE_MODE)
+    try:
+        os.fchmod(descriptor, PRIVATE_FILE_MODE)
+    except OSError as error:
+        os.close(descriptor)
+        raise storage_error(error, path, "setting the mode of") from error
+    return descriptor
+
+
 class OsFiles:
     """The operating system's file system."""
 
     def absolute(self, path: str) -> str:
         return os.path.abspath(path)
 
-    def open(self, path: str, *, write: bool = False, create: bool = False) -> File:
+    def open(self, path: str, *, write: bool = False, create: bool = False, private: bool = False) -> File:
         flags = os.O_RDWR if write or create else os.O_RDONLY
+        if create and private:
+            return OsFile(path, _open_private(path, flags | os.O_CREAT))
         return OsFile(path, _open_descriptor(path, flags | os.O_CREAT if create else flags))
 
     def list_directory(self, path: str) -> list[DirectoryEntry]:
-        with _reported(path, "listing"), os.scandir(path) as entries:
+        with reported(path, "listing"), os.scandir(path) as entries:
             return [DirectoryEntry(e.name, e.is_dir(follow_symlinks=False)) for e in entries]
 
     def is_file(self, path: str) -> bool:
@@ -391,56 +419,61 @@ class OsFiles:
         return stat.S_ISDIR(_mode_of(path))
 
     def size_bytes(self, path: str) -> int:
-        with _reported(path, "reading the size of"):
+        with reported(path, "reading the size of"):
             return os.stat(path).st_size
 
     def modified_ms(self, path: str) -> int:
-        with _reported(path, "reading the time of"):
+        with reported(path, "reading the time of"):
             return os.stat(path).st_mtime_ns // 1_000_000
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        with _reported(path, "setting the time of"):
+        with reported(path, "setting the time of"):
             os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def changed_ns(self, path: str) -> int:
-        with _reported(path, "reading the time of"):
+        with reported(path, "reading the time of"):
             return os.stat(path).st_mtime_ns
 
     def stamp(self, path: str) -> FileStamp:
-        with _reported(path, "looking at"):
+        with reported(path, "looking at"):
             status = os.stat(path)
         return FileStamp(status.st_ino, status.st_size, status.st_ctime_ns)
 
     def rename(self, old: str, new: str) -> None:
-        with _reported(old, "renaming"):
+        with reported(old, "renaming"):
             os.replace(old, new)
 
     def link(self, path: str, new: str) -> None:
-        with _reported(path, "linking"):
+        with reported(path, "linking"):
             os.link(path, new)
 
     def link_count(self, path: str) -> int:
-        with _reported(path, "looking at"):
+        with reported(path, "looking at"):
             return os.stat(path).st_nlink
 
+    def space(self, path: str) -> VolumeSpace:
+        with reported(path, "reading the space of"):
+            status = os.statvfs(path)
+        return VolumeSpace(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
+
     def exchange(self, path: str, other: str) -> None:
-        with _reported(path, "exchanging"):
+        with reported(path, "exchanging"):
             _exchange(os.fsencode(path), os.fsencode(other))
 
     def remove(self, path: str) -> None:
-        with _reported(path, "removing"):
+        with reported(path, "removing"):
             os.unlink(path)
 
     def make_directory(self, path: str) -> None:
-        with _reported(path, "creating"):
+        with reported(path, "creating"):
             os.makedirs(path, DIRECTORY_MODE, exist_ok=True)
 
     def remove_directory(self, path: str) -> None:
-        with _reported(path, "removing"):
+        with reported(path, "removing"):
             os.rmdir(path)
 
     def flush_directory(self, path: str) -> None:
-        with _reported(path, "flushing"):
+        with reported(path, "flushing"):
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 os.fsync(descriptor)
@@ -454,6 +487,9 @@ class OsFiles:
 
     def lock(self, path: str, *, timeout_ms: int = 0) -> Lock:
         return OsLock(path, lambda: _open_descriptor(path, os.O_RDWR | os.O_CREAT), timeout_ms)
+
+    def is_locked(self, path: str) -> bool:
+        return OsLock.is_held(path, lambda: _open_descriptor(path, os.O_RDWR))
 
 
 def _exchange(path: bytes, other: bytes) -> None:
@@ -480,7 +516,8 @@ def _mode_of(path: str) -> int:
 
 
 @contextlib.contextmanager
-def _reported(path: str, action: str) -> Iterator[None]:
+def reported(path: str, action: str) -> Iterator[None]:
+    """Turn an error of the system into ours, which names the path and what was tried."""
     try:
         yield
     except StorageError:
@@ -516,13 +553,7 @@ def _can_be_a_name(name: str) -> bool:
     return True
 
 
-# Long reads -------------------------------------------------------------------------------------------------
-
-
-MAPPED_PIECE_BYTES = 16 * 1024 * 1024
-"""One or two milliseconds of work, the longest that a user's interrupt has to wait. Also the memory that one
-pass takes."""
-READ_PIECE_BYTES = 1024 * 1024
+# Removals ---------------------------------------------------------------------------------------------------
 
 
 class Removals:
@@ -549,182 +580,32 @@ class Removals:
         return cast(Files, self)
 
 
-class FilePieces:
-    """The first ``size_bytes`` bytes of a file for one pass over them, without a copy where possible.
-
-    Maps the file and loads the pages of each piece before handing it out, so that a disk error shows up while
-    loading, and not as a signal that kills the process. If the pages cannot be loaded (a disk error, no
-    compiled module, or a system other than Linux 5.14 or later), the piece is read instead, and a disk error
-    is raised as usual. Pages behind the pass are released: it takes the memory of one piece, however large
-    the file. The file must not be cut before :meth:`close`.
-
-    Loading is 1.2 times as fast as touching page after page, and 1.5 times as fast as reading (1 GiB in the
-    page cache, pieces of 1 to 32 MiB).
-    """
-
-    def __init__(self, file: File, size_bytes: int, *, can_map: bool = True) -> None:
-        """``can_map=False`` reads every piece: for a file that another process may cut at any time."""
-        self._file = file
-        self._size_bytes = size_bytes
-        self._mapped: MappedBytes | None = None
-        self._can_map = can_map and compiled is not None
-        self._let_go_to = 0
-
-    def piece(self, position: int) -> tuple[MappedBytes, int, int]:
-        """A buffer, and the start and end in it of the piece that begins at ``position`` in the file."""
-        if self._can_map:
-            end = min(position + MAPPED_PIECE_BYTES, self._size_bytes)
-            self._can_map = self._load(position, end)
-            if self._mapped is not None and self._can_map:
-                return self._mapped, position, end
-        data = self._file.read_at(position, min(READ_PIECE_BYTES, self._size_bytes - position))
-        return data, 0, len(data)
-
-    def _load(self, position: int, end: int) -> bool:
-        """Load the pages up to ``end``; returns whether they are mapped and in memory. A buffer that is not a
-        map has no pages to load."""
-        if self._mapped is None:
-            try:
-                self._mapped = self._file.map()
-            except StorageError:
-                return False
-        mapped = self._mapped
-        if end > len(mapped):
-            return False
-        self._let_go(position)
-        return not isinstance(mapped, mmap.mmap) or bool(compiled.load_pages(mapped, position, end))
-
-    def _let_go(self, position: int) -> None:
-        """Release the pages before ``position``; they stay in the system's cache."""
-        stop = position - position % mmap.PAGESIZE
-        if stop > self._let_go_to and isinstance(self._mapped, mmap.mmap):
-            self._mapped.madvise(mmap.MADV_DONTNEED, self._let_go_to, stop - self._let_go_to)
-            self._let_go_to = stop
-
-    def close(self) -> None:
-        mapped, self._mapped = self._mapped, None
-        self._can_map = False
-        if isinstance(mapped, mmap.mmap):
-            mapped.close()
-
-
-def read_aside(file: File, position: int, size_bytes: int) -> bytes:
-    """Like :meth:`File.read_at`, but where the system allows, bytes that were not in its cache do not stay
-    there. For passes over data that is not needed soon."""
-    if isinstance(file, OsFile) and hasattr(os, "RWF_NOWAIT"):
-        return file.read_aside(position, size_bytes)
-    return file.read_at(position, size_bytes)
-
-
-def let_go(file: File, end: int) -> None:
-    """Tell the system, where it listens, that the flushed bytes before ``end`` are not needed again: it can
-    use their memory for what is written next."""
-    if isinstance(file, OsFile) and hasattr(os, "posix_fadvise"):
-        file.let_go(end)
-
-
-# Copies and room --------------------------------------------------------------------------------------------
-
-
-_COPY_PIECE_BYTES = 16 * 1024 * 1024
-_NO_RANGE_COPY = frozenset(
-    {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF, errno.EIO}
-)
-
-
-def copy_file(files: Files, path: str, new: str, on_bytes: Callable[[int], object] | None = None) -> None:
-    """Copy a file that does not change meanwhile, and flush the copy; its name is not durable yet. A later
-    change of one file does not reach the other: XFS and Btrfs share blocks only until one is changed.
-    ``on_bytes`` is called with the number of bytes copied since its last call."""
-    source = files.open(path)
-    try:
-        copy_beginning(files, source, source.size_bytes(), new, on_bytes)
-    finally:
-        source.close()
-    files.set_modified_ms(new, files.modified_ms(path))
-
-
-def copy_beginning(
-    files: Files, source: File, size_bytes: int, new: str, on_bytes: Callable[[int], object] | None = None
-) -> None:
-    """Like :func:`copy_file` for the first ``size_bytes`` of an open file, which may grow meanwhile.
-
-    Raises:
-        CorruptionError: the file is shorter.
-    """
-    target = files.open(new, create=True)
-    try:
-        target.truncate(0)
-        position = 0
-        while position < size_bytes:
-            done = _copy_piece(source, target, position, min(_COPY_PIECE_BYTES, size_bytes - position))
-            if not done:
-                raise CorruptionError(f"became shorter than {size_bytes} bytes", path=source.path)
-            position += done
-            if on_bytes is not None:
-                on_bytes(done)
-        target.flush()
-    finally:
-        target.close()
-
-
-def _copy_piece(source: File, target: File, position: int, size_bytes: int) -> int:
-    if isinstance(source, OsFile) and isinstance(target, OsFile) and hasattr(os, "copy_file_range"):
-        try:
-            return source.copy_to(target, position, size_bytes)
-        except OSError as error:
-            if error.errno not in _NO_RANGE_COPY:
-                raise storage_error(error, target.path, "writing") from error
-    data = source.read_at(position, min(size_bytes, READ_PIECE_BYTES))
-    if data:
-        target.write_at(position, [data])
-    return len(data)
-
-
-def real_path(files: Files, path: str) -> str:
-    """The absolute path that a path leads to, through symbolic links."""
-    return os.path.realpath(path) if isinstance(files, OsFiles) else files.absolute(path)
-
-
-def are_on_one_disk(files: Files, path: str, other: str) -> bool:
-    """Whether two paths are on the same file system, as far as can be told. If so, their inode numbers can be
-    compared, and a link between them may be possible."""
+def is_open_to_others(files: Files, path: str) -> bool:
+    """Whether users other than its owner may read or change a file."""
     if not isinstance(files, OsFiles):
-        return True
-    with _reported(path, "looking at"):
-        return os.stat(path).st_dev == os.stat(other).st_dev
-
-
-def free_bytes(files: Files, path: str) -> int | None:
-    """How many bytes this process may still write to the disk of a directory; None if that is not known."""
-    if not isinstance(files, OsFiles):
-        return None
-    with _reported(path, "looking at"):
-        status = os.statvfs(path)
-    return status.f_bavail * status.f_frsize
-
-
-def foreign_owner(files: Files, path: str) -> int | None:
-    """The user that owns a directory, if it is not this process's user: the owner may then have no access to
-    the files that this process creates there."""
-    if not isinstance(files, OsFiles):
-        return None
-    with _reported(path, "looking at"):
-        owner = os.stat(path).st_uid
-    return owner if owner != os.geteuid() else None
-
-
-def remove_tree(files: Files, path: str) -> None:
-    """Remove a directory and everything in it."""
-    for entry in files.list_directory(path):
-        if entry.is_directory:
-            remove_tree(files, f"{path}/{entry.name}")
-        else:
-            files.remove(f"{path}/{entry.name}")
-    files.remove_directory(path)
+        return False
+    with reported(path, "looking at"):
+        return bool(os.stat(path).st_mode & 0o077)
 
 
 # Whole small files ------------------------------------------------------------------------------------------
+
+
+def read_whole_file(files: Files, path: str) -> bytes:
+    """The contents of a file that fits into memory many times."""
+    file = files.open(path)
+    try:
+        return file.read_at(0, file.size_bytes())
+    finally:
+        file.close()
+
+
+def read_small_files(
+    files: Files, directory: str, names: Iterable[str], limit_bytes: int
+) -> dict[str, bytes]:
+    """Like :func:`read_small_file` for several files of one directory: those that there are, by name."""
+    read = {name: read_small_file(files, f"{directory}/{name}", limit_bytes) for name in names}
+    return {name: data for name, data in read.items() if data is not None}
 
 
 def read_small_file(files: Files, path: str, limit_bytes: int) -> bytes | None:
@@ -746,27 +627,30 @@ def read_small_file(files: Files, path: str, limit_bytes: int) -> bytes | None:
     return data
 
 
-def write_small_file(files: Files, path: str, data: Bytes) -> None:
+def write_small_file(files: Files, path: str, data: Bytes, *, private: bool = False) -> None:
     """Replace the contents of a small file, durably and atomically: a crash leaves the old or the new file.
+    With ``private`` only this process's user may read it.
 
     Kafka's protocol: write ``<path>.tmp``, flush it, rename it over the old file, flush the directory.
     """
-    write_small_files(files, parent_of(path), {path.rpartition("/")[2]: data})
+    write_small_files(files, parent_of(path), {path.rpartition("/")[2]: data}, private=private)
 
 
-def write_small_files(files: Files, directory: str, contents: Mapping[str, Bytes]) -> None:
+def write_small_files(
+    files: Files, directory: str, contents: Mapping[str, Bytes], *, private: bool = False
+) -> None:
     """Like :func:`write_small_file` for several files of one directory, by name. A crash leaves the old or
     the new one of each; when the call returns, all are new."""
     for name, data in contents.items():
-        write_new_file(files, f"{directory}/{name}.tmp", data)
+        write_new_file(files, f"{directory}/{name}.tmp", data, private=private)
     for name in contents:
         files.rename(f"{directory}/{name}.tmp", f"{directory}/{name}")
     files.flush_directory(directory)
 
 
-def write_new_file(files: Files, path: str, data: Bytes) -> None:
+def write_new_file(files: Files, path: str, data: Bytes, *, private: bool = False) -> None:
     """Write a whole file and flush it, without making its name durable."""
-    file = files.open(path, create=True)
+    file = files.open(path, create=True, private=True) if private else files.open(path, create=True)
     try:
         file.truncate(0)
         file.write_at(0, [data])
@@ -777,40 +661,3 @@ def write_new_file(files: Files, path: str, data: Bytes) -> None:
 
 def parent_of(path: str) -> str:
     return path.rpartition("/")[0] or "/"
-
-
-# Forked children --------------------------------------------------------------------------------------------
-
-
-class ForkFlag:
-    """Becomes true in a child that was forked while the flag existed. A store holds one: the child shares the
-    parent's descriptors but neither its lock nor its threads, so it must not write."""
-
-    _all: ClassVar[weakref.WeakSet[ForkFlag]] = weakref.WeakSet()
-
-    def __init__(self) -> None:
-        self.is_forked = False
-        self._all.add(self)
-
-    @classmethod
-    def watch(cls) -> Self:
-        return cls()
-
-    def check_usable(self, name: object, *, is_closed: bool) -> None:
-        """
-        Raises:
-            ForkedError: this process is a child of the one that opened ``name``.
-            ClosedError: ``name`` is closed.
-        """
-        if self.is_forked:
-            raise ForkedError(f"{name} was opened by the parent of this process; open it again in the child")
-        if is_closed:
-            raise ClosedError(f"{name} is closed; open it again")
-
-    @classmethod
-    def _mark_all(cls) -> None:
-        for flag in list(cls._all):
-            flag.is_forked = True
-
-
-os.register_at_fork(after_in_child=ForkFlag._mark_all)

@@ -21,6 +21,16 @@ from tests.crash.scenario import RandomScenario
 CONFIG = TopicConfig(segment_bytes=600, index_interval_bytes=100)
 LEADERS = [offset for offset in range(400) if offset % 7 not in (2, 3) and offset % 11 != 5]
 """The offsets of the leader's log."""
+LEADER_THAT_FOLLOWS = (
+    "become leader",
+    "replicate",
+    "roll",
+    "replicate",
+    "become follower",
+    "replicate",
+    "roll",
+    "flush",
+)
 
 
 class Is(NamedTuple):
@@ -73,10 +83,18 @@ class _Session:
     def lead(self) -> None:
         """Lead for a moment."""
         self.become_leader()
-        self._log.set_role(Role.FOLLOWER)
+        self.become_follower()
+
+    def lead_for_now(self) -> None:
+        """Without a word on the disk."""
+        self._log.lead(self._log.leader_epoch + 1)
+        self._log.stop_leading()
 
     def become_leader(self) -> None:
         self._log.set_role(Role.LEADER)
+
+    def become_follower(self) -> None:
+        self._log.set_role(Role.FOLLOWER)
 
 
 class FollowerScenario(RandomScenario):
@@ -88,7 +106,9 @@ class FollowerScenario(RandomScenario):
         "checkpoint": (1, _Session.checkpoint),
         "roll": (3, _Session.roll),
         "lead": (1, _Session.lead),
+        "lead for now": (1, _Session.lead_for_now),
         "become leader": (0, _Session.become_leader),
+        "become follower": (0, _Session.become_follower),
     }
 
     def begin(self, files: MemoryFiles, said: Sequence[Any], rng: random.Random) -> _Session:

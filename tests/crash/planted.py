@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from logstore.testing import Scenario
 from tests.crash.compacted import CompactedScenario
+from tests.crash.follower import LEADER_THAT_FOLLOWS, FollowerScenario
 from tests.crash.partition import PartitionScenario
 from tests.crash.store import StoreScenario
 
@@ -57,7 +58,7 @@ BUGS = (
         (
             Change(
                 "partition.writing.group_commit:GroupCommit.wait_until_durable",
-                "if self._durable_offset() >= offset:",
+                "if self._log.durable_offset >= offset:",
                 "if True:",
             ),
         ),
@@ -117,6 +118,12 @@ BUGS = (
                 "",
             ),
             Change("partition.recovery.tail:Tail._accept", " and not is_first", ""),
+            Change(
+                "partition.recovery.tail:Tail._tells_of_wrong_last",
+                " or header.base_offset < self._before_gap[1]",
+                "",
+            ),
+            Change("partition.recovery.tail:Tail._tells_of_wrong_last", "header.crc != last.crc and ", ""),
         ),
         _partition("append", "append", "append", "checkpoint", "append"),
     ),
@@ -255,6 +262,27 @@ BUGS = (
         "a compacted log rolls without a flush",
         (Change("partition.writing.growth:LogGrowth._prepare_roll", "old.flush()"),),
         _compacted("append", "roll", "append"),
+    ),
+    Bug(
+        "a leader follows without flushing what it sealed",
+        (
+            Change(
+                "partition.writing.replication:Replication.set_role",
+                "self._durability.flush_now_locked()",
+            ),
+        ),
+        FollowerScenario(actions=LEADER_THAT_FOLLOWS),
+    ),
+    Bug(
+        "a durable batch behind a gap doubted for one of the file's past",
+        (
+            Change(
+                "partition.recovery.tail:Tail._tells_of_wrong_last",
+                " or header.base_offset < self._before_gap[1]",
+                "",
+            ),
+        ),
+        FollowerScenario(actions=("replicate", "replicate", "flush", "replicate")),
     ),
     Bug(
         "a compacted segment not flushed",

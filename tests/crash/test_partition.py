@@ -8,7 +8,7 @@ from logstore.partition.writing.core import LogCore
 from logstore.partition.writing.durability import Durability
 from logstore.testing import CrashError, explore
 from tests.crash.exploring import explore_many
-from tests.crash.follower import FollowerScenario
+from tests.crash.follower import LEADER_THAT_FOLLOWS, FollowerScenario
 from tests.crash.partition import PartitionScenario
 from tests.rotation import rotating, seed_of_turn
 
@@ -29,6 +29,12 @@ ERASING = (
 def test_single_cuts_around_an_erasure(seed, actions):
     """Before the call returns a record is there or gone, behind it nothing on the disk tells of it."""
     assert explore(PartitionScenario(actions=actions), seed=seed, max_states=200).state_count >= 30
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_single_cuts_of_a_leader_that_follows(seed):
+    """The end of a segment that its leader sealed is there, or nothing behind it is."""
+    assert explore(FollowerScenario(actions=LEADER_THAT_FOLLOWS), seed=seed, max_states=200).state_count >= 30
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -59,7 +65,7 @@ def test_chains_of_cuts_of_a_follower(first_seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("length", rotating([6, 10, 14], 3))
+@pytest.mark.parametrize("length", rotating([6, 10, 14], 6, first=3))
 def test_chains_of_cuts(length):
     """Other sessions with each commit; ``test_soak`` has many."""
     first_seed = 10_000 + 100 * seed_of_turn()

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import logstore
 from logstore.broker.codes import ErrorCode
 from logstore.broker.pending import Pending
+from logstore.broker.transactions.config import TransactionConfig
 from logstore.config import StoreConfig
 from logstore.format.names import TRANSACTIONS_TOPIC
 from logstore.model import Isolation, OffsetAndMetadata, TopicPartition
@@ -23,6 +24,7 @@ from tests.crash.scenario import RandomScenario
 CONFIG = StoreConfig(log_cleaner_enable=False, num_recovery_threads_per_data_dir=1)
 GROUP = "g"
 TIMEOUT_MS = 30_000
+LINGER_MS = TransactionConfig().end_linger_ms
 
 
 class Committing(NamedTuple):
@@ -196,6 +198,11 @@ class TransactionsSession:
             assert self.producer.end() is ErrorCode.PRODUCER_FENCED
             self.restart()
 
+    def rest(self) -> None:
+        """Nothing comes for so long that the end of the last transaction is stored."""
+        self.opened.clock.advance(LINGER_MS)
+        self.opened.run()
+
     def compact(self) -> None:
         self.opened.store[TRANSACTIONS_TOPIC][0].compact(now=True)
 
@@ -213,6 +220,7 @@ ACTIONS: dict[str, tuple[int, Callable[[TransactionsSession], None]]] = {
     "abort": (3, TransactionsSession.abort),
     "restart": (1, TransactionsSession.restart),
     "time out": (1, TransactionsSession.time_out),
+    "rest": (1, TransactionsSession.rest),
     "compact": (1, TransactionsSession.compact),
     "checkpoint": (1, TransactionsSession.checkpoint),
     "reopen": (1, TransactionsSession.reopen),

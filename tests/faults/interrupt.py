@@ -18,6 +18,7 @@ from typing import Any
 
 import logstore.files
 import logstore.format
+import logstore.large_files
 import logstore.logdir
 import logstore.partition
 
@@ -26,6 +27,7 @@ _PLACES = (
     *logstore.logdir.__path__,
     *logstore.format.__path__,
     logstore.files.__file__,
+    logstore.large_files.__file__,
 )
 
 _QUIET_NAMES = """

@@ -20,6 +20,8 @@ from logstore.testing import ManualClock
 from tests.kernel.programs import run_program
 from tests.logdir.helpers import Child, values
 
+pytestmark = pytest.mark.disk
+
 WRITER = """
     import sys, logstore
     store = logstore.open(sys.argv[1])

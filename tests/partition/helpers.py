@@ -39,7 +39,9 @@ def time_of(offset: int) -> int:
     return FIRST_MS + offset * 1000
 
 
-def batch_of(base_offset: int, count: int, *, size_bytes: int = 40, codec: Codec = Codec.NONE) -> bytearray:
+def batch_of(
+    base_offset: int, count: int, *, size_bytes: int = 40, codec: Codec = Codec.NONE, epoch: int = 0
+) -> bytearray:
     """An encoded batch of right records."""
     offsets = range(base_offset, base_offset + count)
     return encode_batch(
@@ -48,7 +50,7 @@ def batch_of(base_offset: int, count: int, *, size_bytes: int = 40, codec: Codec
         [time_of(offset) for offset in offsets],
         base_offset=base_offset,
         codec=codec,
-        partition_leader_epoch=0,
+        partition_leader_epoch=epoch,
     )
 
 

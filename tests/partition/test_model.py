@@ -32,8 +32,6 @@ from tests.partition.helpers_rules import crash, open_log, run_background
 from tests.rotation import seed_of_turn
 
 LOG_END, HIGH_WATERMARK, COMMITTED, DURABLE = Isolation
-_MEMORY = Path("/dev/shm")
-"""Fsyncs cost nothing there, and the model knows what would be durable."""
 
 small_payloads = st.one_of(st.none(), st.binary(max_size=12))
 payloads = st.one_of(small_payloads, st.integers(13, 400).map(lambda n: b"x" * n))
@@ -94,9 +92,7 @@ class LogMachine(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.directory = Path(
-            tempfile.mkdtemp(prefix="logstore-model-", dir=_MEMORY if _MEMORY.exists() else None)
-        )
+        self.directory = Path(tempfile.mkdtemp(prefix="logstore-model-"))
         self.clock = ManualClock()
         self.model = Model()
         self.log = None

@@ -18,6 +18,7 @@ from logstore.files import Files, PathLike
 from logstore.format.batch import NewBatch
 from logstore.format.checkpoint import EpochEntry
 from logstore.model import (
+    ActiveProducer,
     AppendOrigin,
     Bytes,
     Isolation,
@@ -373,6 +374,11 @@ class Log(CheckableLog):
         offset)."""
         return self.writer.appending.open_transactions()
 
+    def active_producers(self) -> tuple[ActiveProducer, ...]:
+        """The producers that the partition remembers (``producer_id_expiration_ms``), by their ids. Cost: 1
+        µs for each."""
+        return self.writer.appending.active_producers()
+
     def append_replicated(self, data: Bytes, *, leader_epoch: int | None = None) -> AppendResult | None:
         """Append batches copied from a leader, with offsets and bytes unchanged. Returns None if ``data``
         holds no whole batch.
@@ -703,6 +709,25 @@ class Log(CheckableLog):
             StorageError: it could not be stored; the log must be reopened, and has the old role or the new.
         """
         self.writer.replication.set_role(role)
+
+    def lead(self, epoch: int) -> None:
+        """Lead a partition of several replicas from the log end on, in this epoch, until
+        :meth:`stop_leading` or until the log is closed. For nodes that are told after each start who leads:
+        the stored role stays that of a follower, so a change of the leader waits for no disk.
+
+        Raises:
+            UsageError: the log's stored role is not that of a follower; or the epoch is below the latest one,
+                or beyond 32 bits.
+        """
+        self.writer.replication.lead(epoch)
+
+    def stop_leading(self) -> None:
+        """Lead no more: be the follower that the log is stored as.
+
+        Raises:
+            UsageError: the log's stored role is not that of a follower.
+        """
+        self.writer.replication.stop_leading()
 
     def update_high_watermark(self, offset: int) -> int:
         """Move the high watermark forward. Returns where it is now: within the log, and never further back.

@@ -827,17 +827,17 @@ def test_the_disk_frees_the_old_bytes_with_the_last_reader(tmp_path):
     reader = log.read()
     next(reader)
     log.erase(keys=[KEY])
-    assert len(deleted_files_open()) > 0
+    assert len(deleted_files_open(tmp_path)) > 0
     list(reader)
     del reader
     gc.collect()
-    assert deleted_files_open() == []
+    assert deleted_files_open(tmp_path) == []
 
 
-def deleted_files_open():
+def deleted_files_open(folder):
     links = [os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
     maps = Path("/proc/self/maps").read_text().splitlines()
-    return [name for name in (*links, *maps) if "t-0" in name and name.endswith("(deleted)")]
+    return [name for name in (*links, *maps) if str(folder) in name and name.endswith("(deleted)")]
 
 
 def test_threads_that_read_see_the_log_before_or_after(tmp_path):

@@ -10,9 +10,10 @@ import pytest
 
 from logstore.config import TopicConfig
 from logstore.errors import LogstoreError, StorageError
-from logstore.files import FilePieces, OsFile, OsFiles
+from logstore.files import OsFile, OsFiles
 from logstore.format import loops, plain
 from logstore.format.batch import seal_batch
+from logstore.large_files import FilePieces
 from logstore.partition.recovery import tail
 from logstore.partition.recovery.loader import Loader
 from logstore.partition.segments import walk
@@ -28,7 +29,7 @@ LOG_NAME = "00000000000000000000.log"
 def small_pieces(monkeypatch):
     """Many changes between runs and single batches in a small log."""
     monkeypatch.setattr(tail, "FIRST_PIECE_BYTES", 300)
-    monkeypatch.setattr("logstore.files.MAPPED_PIECE_BYTES", 30_000)
+    monkeypatch.setattr("logstore.large_files.MAPPED_PIECE_BYTES", 30_000)
     monkeypatch.setattr(walk, "PIECE_BYTES", 4000)
 
 
@@ -187,7 +188,7 @@ def test_a_run_goes_over_the_mapped_file(tmp_path, monkeypatch):
 @needs_compiled
 def test_a_file_whose_pages_cannot_be_loaded_is_read(tmp_path, monkeypatch):
     shape = write_long_log(tmp_path / "t-0")
-    monkeypatch.setattr("logstore.files.compiled", SimpleNamespace(load_pages=lambda *_: False))
+    monkeypatch.setattr("logstore.large_files.compiled", SimpleNamespace(load_pages=lambda *_: False))
     buffers = pieces_of(monkeypatch)
     found, _ = recover(monkeypatch, tmp_path / "t-0", TopicConfig(), 0, False, by_runs=True)
     assert found[1] == shape.offset

@@ -26,7 +26,7 @@ def history():
 
 def test_assign_adds_a_newer_epoch(history):
     assert history.assign(8, 60)
-    assert history.latest == EpochEntry(8, 60)
+    assert (history.entries[-1], history.latest_epoch) == (EpochEntry(8, 60), 8)
 
 
 @pytest.mark.parametrize("start_offset", [50, 51, 999])
@@ -114,7 +114,7 @@ def test_epoch_for_offset_is_that_of_the_largest_start_at_or_below(history, offs
 
 def test_an_empty_history_knows_nothing_and_does_not_change():
     history = epochs()
-    assert (history.latest, history.epoch_for_offset(5), history.entries) == (None, None, ())
+    assert (history.latest_epoch, history.epoch_for_offset(5), history.entries) == (-1, None, ())
     assert not any([history.clear(), history.truncate_from_end(0), history.truncate_from_start(5)])
 
 

@@ -294,9 +294,35 @@ def test_last_stable_offset_of_a_completed_transaction_is_past_its_marker(states
 
 def test_last_stable_offset_stops_at_the_oldest_open_transaction_of_another_producer(states):
     append(states, batch(0, offset=4, transactional=True))
-    append(states, batch(0, offset=6, producer=8, transactional=True))
-    append(states, batch(0, offset=5, producer=9, transactional=True))
+    append(states, batch(0, offset=5, producer=8, transactional=True))
+    append(states, batch(0, offset=6, producer=9, transactional=True))
     assert end(states, marker(9)).last_stable_offset == 5
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(1, 4), st.booleans()), max_size=4), max_size=12))
+def test_open_transactions_are_those_of_a_plain_dictionary(calls):
+    """In any order of opens and ends, several in one call, and from a snapshot."""
+    states, opened, offset = ProducerStates(), {}, 0
+    for call in calls:
+        plan = states.begin(REPLICATION, 0)
+        for producer, is_end in call:
+            header = marker(offset, producer=producer) if is_end else None
+            if header is None:
+                plan.add_data(batch(0, offset=offset, producer=producer, transactional=True))
+                opened.setdefault(producer, offset)
+            else:
+                ended = plan.add_marker(header, is_abort=False, coordinator_epoch=0)
+                first_offset = opened.pop(producer, None)
+                assert (None if ended is None else ended.first_offset) == first_offset
+                if ended is not None:
+                    assert ended.last_stable_offset == min(opened.values(), default=offset + 1)
+            offset += 1
+        states.apply(plan)
+        states.on_high_watermark(offset)
+        loaded = ProducerStates()
+        loaded.load_snapshot(reversed(states.snapshot_entries()), offset, now_ms=0)
+        for each in (states, loaded):
+            assert each.first_unstable_offset(offset) == min(opened.values(), default=None)
 
 
 def test_first_unstable_offset_is_the_oldest_open_transaction(states):

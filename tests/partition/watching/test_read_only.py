@@ -494,7 +494,7 @@ def test_committed_reads_follow_the_writer_step_by_step(log, seen):
 def test_a_watcher_keeps_no_list_of_what_is_decided(log, seen):
     run_transactions(log, 100, lambda number: True)
     assert seen.log_end_offset == log.log_end_offset
-    assert seen._producers._unreplicated == []
+    assert seen._producers.unreplicated == []
 
 
 # Index files ------------------------------------------------------------------------------------------------

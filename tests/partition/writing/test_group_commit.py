@@ -17,13 +17,13 @@ class Appended:
 
     def __init__(self, **options):
         self.end = 0
-        self.durable = 0
+        self.durable_offset = 0
         self.flush_count = 0
         self.fault = None
         self.is_flushing = threading.Event()
         self.may_finish = threading.Event()
         self.may_finish.set()
-        self.commit = GroupCommit(self.flush, lambda: self.durable, **options)
+        self.commit = GroupCommit(self.flush, self, **options)
 
     def flush(self):
         self.flush_count += 1
@@ -32,7 +32,7 @@ class Appended:
         self.may_finish.wait(10)
         if self.fault is not None:
             raise self.fault
-        self.durable = target
+        self.durable_offset = target
 
     def begin_flush(self):
         """The thread of a waiter whose flush of one record is under way, and finishes when it may."""
@@ -82,7 +82,7 @@ def interrupted(by=interrupt):
 
 def test_what_is_durable_is_not_flushed_again():
     log = Appended()
-    log.durable = 5
+    log.durable_offset = 5
     log.commit.wait_until_durable(5)
     assert log.flush_count == 0
 
@@ -91,7 +91,7 @@ def test_a_single_waiter_flushes_itself():
     log = Appended()
     log.end = 3
     log.commit.wait_until_durable(3)
-    assert (log.durable, log.flush_count) == (3, 1)
+    assert (log.durable_offset, log.flush_count) == (3, 1)
 
 
 def test_all_who_come_during_a_flush_share_the_next():
@@ -101,7 +101,7 @@ def test_all_who_come_during_a_flush_share_the_next():
     threads += in_threads(*[lambda n=n: log.commit.wait_until_durable(n) for n in range(2, 21)])
     time.sleep(0.05)
     log.finish_flush(threads)
-    assert (log.durable, log.flush_count) == (20, 2)
+    assert (log.durable_offset, log.flush_count) == (20, 2)
 
 
 def test_a_waiter_that_is_covered_by_the_flush_under_way_flushes_nothing():
@@ -144,10 +144,10 @@ def test_what_was_durable_once_counts_no_more_after_a_truncation():
     log = Appended()
     log.end = 10
     log.commit.wait_until_durable(10)
-    log.end = log.durable = 4
+    log.end = log.durable_offset = 4
     log.end = 8
     log.commit.wait_until_durable(8)
-    assert log.durable == 8
+    assert log.durable_offset == 8
 
 
 def test_a_waiter_that_is_interrupted_leaves_the_line():
@@ -158,7 +158,7 @@ def test_a_waiter_that_is_interrupted_leaves_the_line():
         log.commit.wait_until_durable(2)
     threads += in_threads(lambda: log.commit.wait_until_durable(3))
     log.finish_flush(threads)
-    assert (log.durable, log.flush_count) == (3, 2)
+    assert (log.durable_offset, log.flush_count) == (3, 2)
 
 
 def test_a_waiter_that_is_interrupted_when_it_is_served_wakes_the_next():
@@ -185,7 +185,7 @@ class InterruptedOnce(Appended):
     def flush(self):
         super().flush()
         if self.flush_count == 1:
-            self.durable = 0
+            self.durable_offset = 0
             raise Interrupt
 
 
@@ -208,7 +208,7 @@ def test_a_leader_that_is_interrupted_hands_over():
     while not log.commit._waiting:
         time.sleep(0.001)
     log.finish_flush(threads)
-    assert (len(raised), log.durable, log.flush_count) == (1, 2, 2)
+    assert (len(raised), log.durable_offset, log.flush_count) == (1, 2, 2)
 
 
 # Waiting for company
@@ -225,7 +225,7 @@ class Timed(Appended):
         target = self.end
         time.sleep(self.seconds)
         self.flush_count += 1
-        self.durable = target
+        self.durable_offset = target
 
     def append(self):
         self.end += 1
@@ -240,7 +240,7 @@ def test_threads_that_flush_again_and_again_do_it_together():
             log.append()
 
     join(in_threads(*[append_ten] * 4))
-    assert log.durable == log.end == 40
+    assert log.durable_offset == log.end == 40
     assert log.flush_count < 16  # in two halves that take turns: 20
 
 
@@ -249,7 +249,7 @@ def test_nobody_waits_longer_for_company_than_a_flush_takes():
     started = time.perf_counter()
     threads = in_threads(*[log.append] * 3)  # two of them line up, and the first does not come back
     join(threads)
-    assert log.durable == 3
+    assert log.durable_offset == 3
     assert time.perf_counter() - started < 30
 
 
@@ -270,7 +270,7 @@ def test_a_leader_that_is_interrupted_while_it_waits_for_company_hands_over():
     assert log.flush_count == 0
     log.seconds = 0
     join(in_threads(*[log.append] * 4))
-    assert log.durable == 5
+    assert log.durable_offset == 5
 
 
 class SlowFiles(WatchedFiles):

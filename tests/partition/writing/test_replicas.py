@@ -50,9 +50,8 @@ def test_an_epoch_is_a_number_of_31_bits(log, epoch):
 
 
 def test_a_reader_elsewhere_does_not_know_the_present_epoch(tmp_path):
-    store = logstore.open(tmp_path)
-    store.create_topic("t")[0].append(b"a", flush=True)
-    with logstore.open(tmp_path, read_only=True) as other:
+    with logstore.open(tmp_path) as store, logstore.open(tmp_path, read_only=True) as other:
+        store.create_topic("t")[0].append(b"a", flush=True)
         assert other["t"][0].fetch(0).data
         with pytest.raises(ReadOnlyError, match="only the writer's process knows this"):
             other["t"][0].fetch(0, leader_epoch=0)

@@ -281,3 +281,15 @@ def test_it_says_what_failed(tmp_path):
     with pytest.raises(StorageError, match="refused by the test"):
         log.flush(timeout=30)
     log.abandon()
+
+
+def test_polls_of_a_log_that_never_grows_leave_nothing_behind(log):
+    """A consumer polls an idle partition twice a second, for years, beside one that waits on."""
+    first = log.when(1, print)
+    for offset in (1, 5, 5, 5):
+        for _ in range(100):
+            log.when(offset, print).cancel()
+    entries = log.writer.waits._entries
+    assert sum(map(len, entries.values())) < 20
+    assert not first.is_over
+    first.cancel()

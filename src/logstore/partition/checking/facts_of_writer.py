@@ -39,7 +39,7 @@ def _facts_of_core(
     log: LogWriter, core: LogCore, names: Names, findings: list[Finding], checkpoints: StoredCheckpoints
 ) -> LogFacts:
     view, context, config = core.view, log.context, core.config
-    may_have_gaps = context.home.may_have_gaps(log.partition, config, core.role)
+    may_have_gaps = context.home.may_have_gaps(log.partition, config, core.stored_role)
     is_dense = context.home.has_recovery_point(log.partition) and not may_have_gaps
     recovery_point = context.home.recovery_point(log.partition)
     sealed = [_sealed(segment, view.next_base(number)) for number, segment in enumerate(view.segments[:-1])]
@@ -87,7 +87,7 @@ def facts_to_scrub(log: LogWriter) -> LogFacts:
         recovery_point=recovery_point,
         trusted_end=EVERYTHING,
         dense_from=None,
-        notes_gaps=not home.may_have_gaps(log.partition, config, core.role),
+        notes_gaps=not home.may_have_gaps(log.partition, config, core.stored_role),
         index_interval_bytes=config.index_interval_bytes,
         index_limit_bytes=config.segment_index_bytes,
         epochs=core.epochs,

@@ -8,7 +8,7 @@ are checked one by one. This module knows no files.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from logstore.errors import CorruptionError
 from logstore.format.header import BatchHeader
@@ -39,33 +39,38 @@ def _rows_behind(entries: bytes, number: int, layout: Layout, place: int) -> Ite
     return layout.iter_unpack(memoryview(entries)[(number + 1) * layout.size_bytes :])
 
 
+class StoredIndex(NamedTuple):
+    """An index file as it was read."""
+
+    path: str
+    base_offset: int
+    """That of its segment."""
+    entries: bytes
+    is_whole: bool
+    """If not, anything may follow the entries in front."""
+
+
 class OffsetIndexCheck:
     """The walk along an offset index."""
 
     def __init__(
         self,
         findings: Findings,
-        path: str,
-        base_offset: int,
-        entries: bytes,
+        index: StoredIndex,
         *,
-        is_whole: bool,
         trusted_end: int,
         end_position: int,
         interval_bytes: int,
     ) -> None:
         """Entries for offsets from ``trusted_end`` on, and positions from ``end_position`` on, are not
-        checked. Unless the file ``is_whole``, anything may follow the entries in front of them.
-        ``interval_bytes`` is how far a batch may lie behind the last entry without an entry of its own."""
+        checked. ``interval_bytes`` is how far a batch may lie behind the last entry without an entry of its
+        own."""
         self.next_position = _NOWHERE
         """The position of the batch that the next entry names."""
         self.sparse_position = interval_bytes
         """A batch that begins behind this position should have had an entry."""
         self._findings = findings
-        self._path = path
-        self._base_offset = base_offset
-        self._entries = entries
-        self._is_whole = is_whole
+        self._path, self._base_offset, self._entries, self._is_whole = index
         self._trusted_end = trusted_end
         self._end_position = end_position
         self._interval_bytes = interval_bytes
@@ -223,31 +228,18 @@ class OffsetIndexCheck:
 class TimeIndexCheck:
     """The walk along a time index. It also finds the largest timestamp."""
 
-    def __init__(
-        self,
-        findings: Findings,
-        path: str,
-        base_offset: int,
-        entries: bytes,
-        *,
-        is_whole: bool,
-        end_offset: int,
-    ) -> None:
-        """Entries for offsets from ``end_offset`` on are not checked. Unless the file ``is_whole``, anything
-        may follow the entries in front of them."""
+    def __init__(self, findings: Findings, index: StoredIndex, *, end_offset: int) -> None:
+        """Entries for offsets from ``end_offset`` on are not checked."""
+        self._path, self._base_offset, self._entries, self._is_whole = index
         self.next_offset = _NOWHERE
         """The last offset of the batch that the next entry names."""
         self.largest_ms = NO_TIMESTAMP_MS
         """The largest timestamp of all batches."""
-        self._largest_offset = base_offset
+        self._largest_offset = self._base_offset
         self.kept_ms = NO_TIMESTAMP_MS
         """The largest timestamp of the batches with records; never above :attr:`largest_ms`."""
-        self._kept_offset = base_offset
+        self._kept_offset = self._base_offset
         self._findings = findings
-        self._path = path
-        self._base_offset = base_offset
-        self._entries = entries
-        self._is_whole = is_whole
         self._end_offset = end_offset
         self._number = -1
         self._fault_count = 0

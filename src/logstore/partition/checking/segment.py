@@ -33,13 +33,13 @@ from logstore.format.names import (
 from logstore.partition.checking.checked_log import CheckedLog
 from logstore.partition.checking.facts import EVERYTHING, SegmentToCheck
 from logstore.partition.checking.findings import Finding, FindingKind
-from logstore.partition.checking.indexes import OffsetIndexCheck, TimeIndexCheck
+from logstore.partition.checking.indexes import OffsetIndexCheck, StoredIndex, TimeIndexCheck
 from logstore.partition.segments.indexes import (
     MAX_INDEX_BYTES,
     MAX_RELATIVE_OFFSET,
-    MAX_TRANSACTION_INDEX_BYTES,
     IndexEntries,
 )
+from logstore.partition.segments.transaction_index import MAX_TRANSACTION_INDEX_BYTES
 from logstore.partition.segments.walk import PIECE_BYTES, Piece, Walk
 
 _NO_INTERVAL = 2**62
@@ -367,10 +367,7 @@ class SegmentCheck:
         time_entries = self._entries(TIME_INDEX_SUFFIX, segment.time_index)
         self._index = OffsetIndexCheck(
             self._findings,
-            self._path_of(INDEX_SUFFIX),
-            segment.base_offset,
-            offset_entries or b"",
-            is_whole=is_whole,
+            StoredIndex(self._path_of(INDEX_SUFFIX), segment.base_offset, offset_entries or b"", is_whole),
             trusted_end=facts.trusted_end,
             end_position=2**62 if segment.offset_index is None else self._segment.size_bytes or 0,
             interval_bytes=self._interval_bytes(offset_entries, time_entries) if is_whole else _NO_INTERVAL,
@@ -380,10 +377,7 @@ class SegmentCheck:
             end_offset = min(end_offset, facts.log_end_offset)
         self._times = TimeIndexCheck(
             self._findings,
-            self._path_of(TIME_INDEX_SUFFIX),
-            segment.base_offset,
-            time_entries or b"",
-            is_whole=is_whole,
+            StoredIndex(self._path_of(TIME_INDEX_SUFFIX), segment.base_offset, time_entries or b"", is_whole),
             end_offset=end_offset,
         )
         if time_entries is None:

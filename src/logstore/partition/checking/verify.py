@@ -170,7 +170,7 @@ class LogCheck:
                 FindingKind.OFFSETS,
                 f"the last batch ends with {log.end_offset - 1}; the log with {wanted - 1}",
             )
-        last = facts.epochs.latest if facts.epochs is not None else None
+        last = facts.epochs.entries[-1] if facts.epochs is not None and facts.epochs.entries else None
         if wanted is not None and last is not None and last.start_offset > wanted:
             self._lose(
                 FindingKind.LEADER_EPOCH,

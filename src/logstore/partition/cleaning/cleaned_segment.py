@@ -25,7 +25,7 @@ from logstore.format.names import (
     segment_file_name,
 )
 from logstore.model import AbortedTransaction, Bytes
-from logstore.partition.segments.indexes import IndexBuilder, OffsetIndex, TimeIndex
+from logstore.partition.segments.indexes import IndexBuilder
 
 _KINDS = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, LOG_SUFFIX)
 """The log comes last: as long as it has its ``.cleaned`` name, the output is unfinished."""
@@ -44,10 +44,12 @@ class CleanedSegment:
         self._directory = directory
         self._waiting: list[Bytes] = []
         self._aborted: list[AbortedTransaction] = []
-        self._indexes = IndexBuilder(
-            OffsetIndex(files, self._path_of(INDEX_SUFFIX), base_offset, index_limit_bytes),
-            TimeIndex(files, self._path_of(TIME_INDEX_SUFFIX), base_offset, index_limit_bytes),
+        self._indexes = IndexBuilder.empty(
+            files,
+            (self._path_of(INDEX_SUFFIX), self._path_of(TIME_INDEX_SUFFIX)),
+            base_offset,
             _interval_bytes(index_limit_bytes, expected_bytes),
+            index_limit_bytes,
         )
         self._indexes.clear()
         self._log = self._create()

@@ -217,8 +217,7 @@ class Erasure(Rewriting):
             names = self._list_leftovers()
             for name in names:
                 files.remove(f"{directory}/{name}")
-            if core.active.cut_rest():
-                core.active.flush()
+            core.clear_rest()
             files.flush_directory(directory)
         self._context.batches.clear()
         return names

@@ -51,6 +51,14 @@ def check_producer(producer: ProducerIdentity) -> None:
         InvalidRecordError: it is something else, or a field is not a number in its range; the message names
             it.
     """
+    if (
+        type(producer) is ProducerIdentity
+        and type(producer.producer_id) is type(producer.producer_epoch) is type(producer.base_sequence) is int
+        and 0 <= producer.producer_id <= _MAX_INT64
+        and 0 <= producer.producer_epoch <= _MAX_INT16
+        and 0 <= producer.base_sequence <= _MAX_INT32
+    ):
+        return
     if not isinstance(producer, ProducerIdentity):
         raise InvalidRecordError(f"producer is a {type(producer).__name__}; it must be a ProducerIdentity")
     for name, value, limit in (
@@ -62,27 +70,36 @@ def check_producer(producer: ProducerIdentity) -> None:
             raise InvalidRecordError(f"{name} is {shown(value)}; it must be a whole number from 0 to {limit}")
 
 
-def check_coordinator_epoch(epoch: int) -> None:
+def check_end_marker(producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
     """
     Raises:
-        InvalidRecordError: it is not a number in its range.
+        InvalidRecordError: a field is not a number in its range; the message names it.
     """
-    if type(epoch) is not int or not 0 <= epoch <= _MAX_INT32:
-        raise InvalidRecordError(
-            f"coordinator_epoch is {shown(epoch)}; it must be a whole number from 0 to {_MAX_INT32}"
-        )
+    if (
+        type(producer_id) is type(producer_epoch) is type(coordinator_epoch) is int
+        and 0 <= producer_id <= _MAX_INT64
+        and 0 <= producer_epoch <= _MAX_INT16
+        and 0 <= coordinator_epoch <= _MAX_INT32
+    ):
+        return
+    check_producer(ProducerIdentity(producer_id, producer_epoch, 0))
+    raise InvalidRecordError(
+        f"coordinator_epoch is {shown(coordinator_epoch)}; it must be a whole number from 0 to {_MAX_INT32}"
+    )
 
 
 class RowEncoder:
     """Makes batches from rows, by one configuration. Never changes, so threads encode in parallel."""
 
-    __slots__ = ("_batch_bytes", "_codec", "_largest_bytes", "config", "rules")
+    __slots__ = ("_batch_bytes", "_codec", "_largest_bytes", "config", "max_record_bytes", "rules")
 
     def __init__(self, store_config: StoreConfig, config: TopicConfig) -> None:
         self.config = config
         """The settings of the topic."""
         self._codec = target_codec(config, Codec.NONE)
         self._largest_bytes = largest_batch_bytes(config)
+        self.max_record_bytes = self._largest_bytes - HEADER_BYTES
+        """A record that may need more bytes than this might not fit into any batch."""
         self._batch_bytes = min(store_config.batch_bytes, self._largest_bytes)
         appends_time = config.message_timestamp_type == "LogAppendTime"
         self.rules = RowRules(
@@ -93,11 +110,6 @@ class RowEncoder:
             limit_bytes=self._batch_bytes - HEADER_BYTES,
             checks_unit=config.message_timestamp_unit_check and not appends_time,
         )
-
-    @property
-    def max_record_bytes(self) -> int:
-        """A record that may need more bytes than this might not fit into any batch."""
-        return self._largest_bytes - HEADER_BYTES
 
     def encode(
         self, rows: list[Any] | tuple[Any, ...], now_ms: int, producer: ProducerIdentity | None = None

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from logstore._version import how_to_install
 from logstore.arguments import plain_text, shown
 from logstore.errors import CorruptionError, UsageError
-from logstore.format.batch import decode_batch, decode_range, records_section
+from logstore.format.batch import decode_batch, decode_range
 from logstore.format.column_buffers import (
     MAX_COLUMN_BYTES,
     BinaryBuffers,
@@ -27,13 +27,15 @@ from logstore.format.column_buffers import (
 )
 from logstore.format.header import HEADER_BYTES, MAGIC, PREFIX_BYTES, BatchHeader, decode_header
 from logstore.format.loops import Columns, scan_batches
-from logstore.model import Bytes, Isolation, Record, TimestampType
+from logstore.model import Bytes, Isolation, Record
 from logstore.partition.arguments import check_count
 from logstore.partition.reading.place import Place, is_cut
 from logstore.partition.reading.records import (
     AbortedFilter,
     aborted_for,
+    section_of,
     start_position,
+    take_section,
     telling_of_truncation,
 )
 from logstore.partition.reading.times import TimeSpan
@@ -329,24 +331,12 @@ class _ColumnReader:
         header = found.header
         if self._aborted.hides(header, found) or header.is_control:
             return
-        section = _section_of(found) if header.magic == MAGIC else None
+        section = section_of(*found) if header.magic == MAGIC else None
         if section is not None:
-            buffer, at, end = section
+            _, at, end = section
             if self._is_too_much(header.record_count, end - at):
                 yield
-            if self._columns.take_section(
-                buffer,
-                at,
-                end,
-                header.record_count,
-                header.base_offset,
-                header.base_timestamp_ms,
-                header.timestamp_type is TimestampType.LOG_APPEND_TIME,
-                header.max_timestamp_ms,
-                header.last_offset_delta,
-                self._start,
-                self._stop,
-            ):
+            if take_section(self._columns, section, header, self._start, self._stop):
                 return
         records = self._decode(found)
         if self._is_too_much(len(records), sum(map(_payload_bytes, records))):
@@ -412,15 +402,6 @@ def _size_of_large_batch(piece: _Piece, asked_bytes: int) -> int:
         return 0
     wanted = decode_header(piece.buffer).size_bytes
     return 0 if wanted > piece.segment_end else wanted + PREFIX_BYTES
-
-
-def _section_of(found: _FoundBatch) -> tuple[Bytes, int, int] | None:
-    """The uncompressed records section of a batch with its begin and end. None if it cannot be extracted:
-    decoding the batch to records then says what is wrong."""
-    try:
-        return records_section(*found)
-    except CorruptionError:
-        return None
 
 
 def _payload_bytes(record: Record) -> int:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from logstore.arguments import shown
 from logstore.errors import CorruptionError, LogstoreError, StorageError, UsageError
-from logstore.format.batch import decode_section, records_section
+from logstore.format.batch import decode_section
 from logstore.format.header import MAGIC
 from logstore.format.loops import latest_run, put_run
 from logstore.format.offset_map import (
@@ -37,12 +37,14 @@ from logstore.format.offset_map import (
     bytes_for,
     marks_of,
 )
-from logstore.model import Bytes, Isolation, Record, TopicPartition
+from logstore.model import Isolation, Record, TopicPartition
 from logstore.partition.reading.place import ends_at_base
 from logstore.partition.reading.records import (
     AbortedFilter,
     FoundBatch,
+    Section,
     aborted_transactions,
+    section_of,
     segment_runs,
     telling_of_truncation,
     truncated_meanwhile,
@@ -204,10 +206,10 @@ class _Batch:
         header = self.header = found.header
         self.start = max(start, start if ends_at_base(header) else header.base_offset)
         """Its first record has this offset or a later one."""
-        self._section: tuple[Bytes, int, int] | None = None
+        self._section: Section | None = None
         """The uncompressed section with its begin and end, if all of it is wanted."""
         if header.magic == MAGIC and start <= header.base_offset and header.last_offset < stop:
-            self._section = _section_of(found)
+            self._section = section_of(found.buffer, found.position, found.header)
         if self._section is None:
             self._records = found.decode_range(start, stop)
 
@@ -254,14 +256,6 @@ class _Batch:
 def _put(records: list[Record], offset_map: OffsetMap) -> bool:
     keys, offsets = [record.key for record in records], [record.offset for record in records]
     return offset_map.put_keys(keys, offsets) == len(records)
-
-
-def _section_of(found: FoundBatch) -> tuple[Bytes, int, int] | None:
-    """The records section; None if it cannot be extracted: decoding the batch then says what is wrong."""
-    try:
-        return records_section(found.buffer, found.position, found.header)
-    except CorruptionError:
-        return None
 
 
 # The latest offsets -----------------------------------------------------------------------------------------

@@ -41,11 +41,12 @@ class Place:
     __slots__ = ("_is_sealed", "end", "next_segment", "previous_last", "segment")
 
     def __init__(self, view: LogView, number: int) -> None:
-        self.segment: Segment = view.segments[number]
-        self.end = view.size_of(number)
+        self.segment: Segment
+        self.end: int
         """The end of the segment's bytes that belong to the view."""
-        self.next_segment = view.next_base(number)
+        self.next_segment: int
         """The first offset behind the segment."""
+        self.segment, self.end, self.next_segment = view.bounds_of(number)
         self._is_sealed = number + 1 < len(view.segments)
         self.previous_last = self.segment.base_offset - 1
         """The last offset of the last batch that was passed."""

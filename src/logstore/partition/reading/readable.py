@@ -45,8 +45,8 @@ from logstore.partition.arguments import (
     check_offset,
     check_timeout,
 )
-from logstore.partition.reading import lookup, records
-from logstore.partition.reading.records import Fetched
+from logstore.partition.reading import fetched, lookup, records
+from logstore.partition.reading.fetched import Fetched, FetchEnds
 from logstore.partition.reading.times import OffsetOrTime, TimeSpan, first_ms_from, offset_from, span_of
 from logstore.partition.reading.view import LogView
 from logstore.partition.state.context import LogContext
@@ -78,6 +78,8 @@ class ReadableLog(BoundToProcess, ABC):
     partition: TopicPartition
     """The topic's name and the partition's number."""
     _context: LogContext
+    _ends: FetchEnds | None = None
+    """None before the first fetch."""
 
     @abstractmethod
     def _current_view(self) -> LogView:
@@ -222,7 +224,8 @@ class ReadableLog(BoundToProcess, ABC):
             UsageError: ``start`` or ``stop`` is neither an offset nor a time.
             CorruptionError: while iterating: a batch is damaged. None of its records is returned.
         """
-        on_demand = check_flag(on_demand, "on_demand")
+        if on_demand is not False:
+            on_demand = check_flag(on_demand, "on_demand")
         span = span_of(start, stop)
         view, first, limit = self._range_to_read(start, stop, isolation)
         found = self._record_lists(view, first, limit, isolation, on_demand=on_demand)
@@ -502,8 +505,12 @@ class ReadableLog(BoundToProcess, ABC):
         min_one_batch = check_flag(min_one_batch, "min_one_batch")
         if type(max_bytes) is not int or max_bytes < 0:
             raise UsageError(f"max_bytes is {shown(max_bytes)}; it must be a whole number, 0 or above")
+        if self._ends is None:
+            self._ends = FetchEnds()
         return self._look(
-            lambda view: records.fetch(view, offset, max_bytes, isolation, min_one_batch=min_one_batch)
+            lambda view: fetched.fetch(
+                view, offset, max_bytes, isolation, min_one_batch=min_one_batch, ends=self._ends
+            )
         )
 
     def follow(
@@ -716,6 +723,25 @@ class ReadableLog(BoundToProcess, ABC):
 def known_view(log: ReadableLog) -> LogView:
     """All that a log knows of itself at one moment, including appends that still gather. Changes nothing."""
     return log._known_view()
+
+
+def idle_view(
+    log: ReadableLog, offset: int, isolation: Isolation, leader_epoch: int | None = None
+) -> LogView | None:
+    """The current view, if a reader at the offset has all that it may see: for less than a fetch which says
+    the same. None if it has not, or if the offset is out of range.
+
+    Raises:
+        ClosedError, ForkedError: the log cannot be used.
+        LeaderFencedError, UnknownLeaderEpochError, ReadOnlyError: see :meth:`ReadableLog.fetch`.
+    """
+    view = log._current_view()
+    if not (view.limit_of(isolation) <= offset <= view.log_end_offset and offset >= view.log_start_offset):
+        return None
+    if leader_epoch is not None:
+        check_epoch(leader_epoch)
+        log._check_leader_epoch(leader_epoch)
+    return view
 
 
 def published_view(log: ReadableLog) -> LogView:

@@ -31,9 +31,17 @@ from logstore.format.header import (
     PREFIX_BYTES,
     BatchHeader,
 )
-from logstore.format.index import AbortedTransactions
-from logstore.format.loops import RUN_CUT, RUN_DONE, RUN_FULL, read_run, scan_batches
-from logstore.model import NO_TIMESTAMP_MS, Isolation, OffsetAndTimestamp, Record, TopicPartition
+from logstore.format.index import NONE_ABORTED, AbortedTransactions
+from logstore.format.loops import RUN_CUT, RUN_DONE, RUN_FULL, Columns, read_run, scan_batches
+from logstore.model import (
+    NO_TIMESTAMP_MS,
+    Bytes,
+    Isolation,
+    OffsetAndTimestamp,
+    Record,
+    TimestampType,
+    TopicPartition,
+)
 from logstore.partition.reading.place import Place, is_cut
 from logstore.partition.reading.view import LogView
 from logstore.partition.segments.segment import Segment
@@ -125,19 +133,35 @@ class FoundBatch(NamedTuple):
         return error.located(self.path, self.piece_position)
 
 
-class Fetched(NamedTuple):
-    """The answer of a fetch: whole batches as they are on disk, and what a consumer needs to know about them.
-    The first batch holds the offset asked for: drop its records below that."""
+Section = tuple[Bytes, int, int]
+"""The uncompressed records of a batch of magic 2: a buffer, and where in it they begin and end."""
 
-    data: bytes
-    next_offset: int
-    """The offset for the next fetch."""
-    aborted: AbortedTransactions
-    """For :attr:`Isolation.COMMITTED`: the aborted transactions, whose records the consumer leaves out, in
-    the order of their markers. Empty otherwise."""
-    log_start_offset: int
-    high_watermark: int
-    last_stable_offset: int
+
+def section_of(buffer: Bytes, position: int, header: BatchHeader) -> Section | None:
+    """None if it cannot be extracted: decoding the batch to records then says what is wrong."""
+    try:
+        return batches.records_section(buffer, position, header)
+    except CorruptionError:
+        return None
+
+
+def take_section(columns: Columns, section: Section, header: BatchHeader, start: int, stop: int) -> bool:
+    """Append the records of a section with offsets in ``[start, stop)`` to columns, in compiled code. False,
+    and nothing is appended, if that leaves them to the decoder."""
+    buffer, at, end = section
+    return columns.take_section(
+        buffer,
+        at,
+        end,
+        header.record_count,
+        header.base_offset,
+        header.base_timestamp_ms,
+        header.timestamp_type is TimestampType.LOG_APPEND_TIME,
+        header.max_timestamp_ms,
+        header.last_offset_delta,
+        start,
+        stop,
+    )
 
 
 # Batches ----------------------------------------------------------------------------------------------------
@@ -157,7 +181,7 @@ def iterate_batches(view: LogView, start: int, stop: int) -> Iterator[FoundBatch
 
 def _iterate_segment(view: LogView, number: int, start: int, stop: int) -> Iterator[FoundBatch]:
     """The batches of one segment."""
-    return _SegmentReader(view, number, start, stop).batches()
+    return SegmentReader(view, number, start, stop).batches()
 
 
 def start_position(segment: Segment, start: int) -> int:
@@ -167,20 +191,31 @@ def start_position(segment: Segment, start: int) -> int:
     return segment.position_before(segment.offset_index.lookup(start).offset - 1)
 
 
-class _SegmentReader:
+class SegmentReader:
     """One pass over the batches of a segment between two offsets, in pieces of bounded size, each checked."""
 
-    def __init__(self, view: LogView, number: int, start: int, stop: int) -> None:
+    def __init__(
+        self,
+        view: LogView,
+        number: int,
+        start: int,
+        stop: int,
+        *,
+        piece_bytes: int = 0,
+        position: int | None = None,
+    ) -> None:
         self._place = place = Place(view, number)
         self._segment = place.segment
         self._partition = view.partition
         self._start = start
         self._stop = stop
         self._end = place.end
-        self._position = start_position(self._segment, start)  # in the file, of the next batch
+        if position is None:
+            position = start_position(self._segment, start)
+        self._position = position  # in the file, of the next batch
         self._buffer = b""
         self._piece_position = self._position
-        self._piece_bytes = self._first_piece_bytes(stop)
+        self._piece_bytes = piece_bytes or self._first_piece_bytes(stop)
         self._is_cut_short = False
         self._is_done = False
 
@@ -235,7 +270,10 @@ class _SegmentReader:
     # Pieces
 
     def _first_piece_bytes(self, stop: int) -> int:
-        """The size of the first piece: for a short read all it needs, by the index; else a small one."""
+        """The size of the first piece: for a short read all it needs, by the index; else a small one. Of a
+        small segment it is all that is left."""
+        if self._end - self._position <= FIRST_PIECE_BYTES:
+            return FIRST_PIECE_BYTES
         index = self._segment.offset_index
         wanted = index.end_position(stop - 1, self._end) - self._position + PREFIX_BYTES
         return max(wanted, HEADER_BYTES) if wanted <= _SHORT_READ_BYTES else FIRST_PIECE_BYTES
@@ -348,8 +386,8 @@ class _SegmentReader:
 def segment_runs(
     view: LogView, number: int, start: int, stop: int, aborted: AbortedFilter, run: Any, option: Any
 ) -> Iterator[Any]:
-    """See :meth:`_SegmentReader.runs`."""
-    return _SegmentReader(view, number, start, stop).runs(aborted, run, option)
+    """See :meth:`SegmentReader.runs`."""
+    return SegmentReader(view, number, start, stop).runs(aborted, run, option)
 
 
 def iterate_records(view: LogView, start: int, stop: int, isolation: Isolation) -> Iterator[Record]:
@@ -370,7 +408,7 @@ def record_lists(
         for number in range(view.floor(start), len(view.segments)):
             if view.bases[number] >= stop:
                 return
-            yield from _SegmentReader(view, number, start, stop).record_lists(aborted, on_demand=on_demand)
+            yield from SegmentReader(view, number, start, stop).record_lists(aborted, on_demand=on_demand)
 
 
 @contextmanager
@@ -398,7 +436,7 @@ def aborted_for(view: LogView, start: int, stop: int, isolation: Isolation) -> A
     """The transactions that a reader of ``[start, stop)`` leaves out; none unless it reads committed."""
     if isolation is Isolation.COMMITTED:
         return aborted_transactions(view, start, stop)
-    return AbortedTransactions()
+    return NONE_ABORTED
 
 
 def aborted_transactions(view: LogView, start: int, stop: int) -> AbortedTransactions:
@@ -420,54 +458,6 @@ def aborted_transactions(view: LogView, start: int, stop: int) -> AbortedTransac
         if is_complete:
             break
     return found
-
-
-# Raw fetches ------------------------------------------------------------------------------------------------
-
-
-def fetch(view: LogView, start: int, max_bytes: int, isolation: Isolation, *, min_one_batch: bool) -> Fetched:
-    """Whole batches from the one that holds ``start`` on, of one segment, up to ``max_bytes``.
-
-    With ``min_one_batch`` the first batch comes even if it is larger.
-    """
-    view.check_in_range(start)
-    limit = view.limit_of(isolation)
-    aborted = AbortedTransactions()
-    with telling_of_truncation(view):
-        data, next_offset = _collect_batches(view, start, limit, max_bytes, min_one_batch)
-        if data and isolation is Isolation.COMMITTED:
-            aborted = aborted_transactions(view, start, next_offset)
-    return Fetched(
-        data, next_offset, aborted, view.log_start_offset, view.high_watermark, view.last_stable_offset
-    )
-
-
-def _collect_batches(
-    view: LogView, start: int, limit: int, max_bytes: int, min_one_batch: bool
-) -> tuple[bytes, int]:
-    """Joined batches of the first segment that has any (one may end in a gap), and the offset after them."""
-    for number in range(view.floor(start), len(view.segments)):
-        if view.bases[number] >= limit:
-            break
-        parts: list[memoryview] = []
-        size = 0
-        next_offset = start
-        try:
-            for found in _iterate_segment(view, number, start, limit):
-                batch_bytes = found.header.size_bytes
-                if found.header.last_offset >= limit:
-                    break  # part of this batch is not visible yet
-                if size + batch_bytes > max_bytes and (parts or not min_one_batch):
-                    return b"".join(parts), next_offset  # and not what comes behind it, in another segment
-                parts.append(memoryview(found.buffer)[found.position : found.position + batch_bytes])
-                size += batch_bytes
-                next_offset = found.header.next_offset
-        except CorruptionError:
-            if not parts or view.was_truncated:
-                raise  # else return the batches in front of the damage; the next fetch raises
-        if parts:
-            return b"".join(parts), next_offset
-    return b"", start
 
 
 # Lookups by time --------------------------------------------------------------------------------------------

@@ -94,6 +94,10 @@ class LogView(NamedTuple):
         """The number of the segment that holds ``offset``, or would hold it."""
         return max(bisect_right(self.bases, offset) - 1, 0)
 
+    def bounds_of(self, number: int) -> tuple[Segment, int, int]:
+        """A segment, its bytes that belong to this view, and the first offset after it."""
+        return self.segments[number], self.size_of(number), self.next_base(number)
+
     def size_of(self, number: int) -> int:
         """Bytes of a segment that belong to this view."""
         if number == len(self.segments) - 1:

@@ -29,7 +29,7 @@ from logstore.format.names import (
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     SegmentFileName,
-    parse_segment_file_name,
+    parse_segment_file_names,
 )
 from logstore.partition.segments.walk import PIECE_BYTES, Walk
 
@@ -42,12 +42,11 @@ Names = dict[str, SegmentFileName]
 
 def list_segment_files(files: Files, directory: str) -> Names:
     """The files that belong to segments, in any state."""
-    found: Names = {}
-    for entry in files.list_directory(directory):
-        parsed = None if entry.is_directory else parse_segment_file_name(entry.name)
-        if parsed is not None:
-            found[entry.name] = parsed
-    return found
+    return parse_segment_file_names(_list_files(files, directory))
+
+
+def _list_files(files: Files, directory: str) -> list[str]:
+    return [entry.name for entry in files.list_directory(directory) if not entry.is_directory]
 
 
 def segment_bases(names: Names) -> list[int]:
@@ -81,9 +80,11 @@ def swapped_names(names: Names) -> frozenset[str]:
 
 
 def clean_leftovers(files: Files, directory: str) -> Names:
-    """Finish or undo what a crash interrupted, and return the remaining segment files."""
-    _remove_temporaries(files, directory)
-    names = list_segment_files(files, directory)
+    """Finish or undo what a crash interrupted, and return the remaining segment files. ``.tmp`` files are
+    removed: they were never renamed, so their writes did not finish."""
+    found = _list_files(files, directory)
+    _remove_all(files, directory, [name for name in found if name.endswith(TEMPORARY_SUFFIX)])
+    names = parse_segment_file_names(found)
     if any(name.state for name in names.values()):
         _remove_all(files, directory, _deleted(names))
         _remove_unfinished(files, directory, names)
@@ -91,13 +92,6 @@ def clean_leftovers(files: Files, directory: str) -> Names:
         files.flush_directory(directory)
         names = list_segment_files(files, directory)
     return _without_orphans(files, directory, names)
-
-
-def _remove_temporaries(files: Files, directory: str) -> None:
-    """Remove ``.tmp`` files: they were never renamed, so their writes did not finish."""
-    for entry in files.list_directory(directory):
-        if entry.name.endswith(TEMPORARY_SUFFIX) and not entry.is_directory:
-            files.remove(f"{directory}/{entry.name}")
 
 
 def _remove_all(files: Files, directory: str, names: Sequence[str]) -> None:

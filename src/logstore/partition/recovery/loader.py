@@ -36,7 +36,7 @@ from logstore.partition.reading.view import Truncations
 from logstore.partition.recovery.aside import keep_aside, keep_whole, set_aside
 from logstore.partition.recovery.leftovers import Names, clean_leftovers, segment_bases, snapshot_offsets
 from logstore.partition.recovery.overflow import split_segment
-from logstore.partition.recovery.tail import MOST_OFFSETS, Tail, index_tail, note_epoch
+from logstore.partition.recovery.tail import MOST_OFFSETS, Tail, index_tail
 from logstore.partition.segments.active import ActiveSegment, open_active
 from logstore.partition.segments.failed_flushes import has_failed_flush
 from logstore.partition.segments.indexes import MAX_RELATIVE_OFFSET
@@ -78,7 +78,7 @@ class LoadedLog:
     """Ascending; the last is the active one."""
     log_start_offset: int
     log_end_offset: int
-    recovery_point: int
+    """Everything below it is durable: recovery has flushed what it found."""
     producers: ProducerStates
     epochs: LeaderEpochs
     report: RecoveryReport
@@ -162,12 +162,10 @@ class Loader:
         if self.epochs.entries != (stored_epochs.entries if stored_epochs is not None else ()):
             sidecars.write_epochs(self.files, self.directory, self.epochs)
         producers = self._load_producers(segments, log_end_offset, names)
-        recovery_point = log_end_offset if self.is_clean else min(self.recovery_point, log_end_offset)
         return LoadedLog(
             segments,
             log_start,
             log_end_offset,
-            recovery_point,
             producers,
             self.epochs,
             self.report,
@@ -424,9 +422,8 @@ class Loader:
             self.directory,
             base,
             self.cache,
+            config=self.config,
             created_ms=self.now_ms,
-            index_limit_bytes=self.config.segment_index_bytes,
-            index_interval_bytes=self.config.index_interval_bytes,
         )
 
     def _index_tail(
@@ -441,7 +438,7 @@ class Loader:
         walk before the file's end."""
         tail, fault, scanned_bytes = index_tail(
             segment,
-            lambda: self._new_tail(segment),
+            partial(Tail, segment, self.epochs, self.recovery_point, is_dense=self.is_dense),
             keep_below,
             are_indexes_sound=self.is_clean,
             reach=reach,
@@ -454,9 +451,6 @@ class Loader:
         self._quiet_ranges[segment.base_offset] = tail.quiet_range
         return tail.end_offset, fault
 
-    def _new_tail(self, segment: ActiveSegment) -> Tail:
-        return Tail(segment, self.epochs, self.recovery_point, is_dense=self.is_dense)
-
     # Epochs
 
     def _rebuild_epochs(self, segments: list[Segment]) -> None:
@@ -464,8 +458,7 @@ class Loader:
         self.epochs.clear()
         for segment in segments:
             for piece in segment.walk(0, segment.size_bytes, check=False, piece_bytes=PIECE_BYTES):
-                for _, header in piece.batches:
-                    note_epoch(self.epochs, header)
+                self.epochs.note([header for _, header in piece.batches])
 
     # Producers
 
@@ -554,7 +547,7 @@ def load_log(
         CorruptionError: durable data is damaged or missing.
         StorageError: the disk refused.
     """
-    home = context.home
+    home, stored = context.home, context.home.stored(partition)
     role = read_role(context.files, directory)
     may_have_gaps = home.may_have_gaps(partition, config, role) or is_foreign
     loader = Loader(
@@ -563,15 +556,15 @@ def load_log(
         config=config,
         cache=context.open_segments,
         now_ms=context.clock.now_ms(),
-        recovery_point=home.recovery_point(partition),
-        is_dense=home.has_recovery_point(partition) and not may_have_gaps,
-        log_start_offset=home.log_start(partition),
+        recovery_point=stored.recovery_point or 0,
+        is_dense=stored.recovery_point is not None and not may_have_gaps,
+        log_start_offset=stored.log_start,
         is_clean=is_clean,
         accept_loss=accept_loss,
         on_loss=partial(_store_loss, context, directory, partition),
-        has_recovery_point=home.has_recovery_point(partition),
+        has_recovery_point=stored.recovery_point is not None,
         role=role,
-        high_watermark=home.high_watermark(partition),
+        high_watermark=stored.high_watermark,
     )
     loaded = loader.load()
     loaded.may_have_gaps = may_have_gaps

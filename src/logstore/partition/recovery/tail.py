@@ -11,12 +11,19 @@ from contextlib import closing
 from typing import NamedTuple, Protocol
 
 from logstore.errors import CorruptionError
-from logstore.files import File, FilePieces
+from logstore.files import File
 from logstore.format import loops
-from logstore.format.header import HEADER_BYTES, UNKNOWN_COUNT, BatchHeader, decode_header
+from logstore.format.header import (
+    HEADER_BYTES,
+    LENGTH_OVERHEAD_BYTES,
+    UNKNOWN_COUNT,
+    BatchHeader,
+    decode_header,
+)
 from logstore.format.index import TimestampOffset
 from logstore.format.run import IndexRun, RunPlace, RunRules
-from logstore.partition.segments.indexes import MAX_RELATIVE_OFFSET, IndexBuilder, OffsetIndex, TimeIndex
+from logstore.large_files import FilePieces
+from logstore.partition.segments.indexes import MAX_RELATIVE_OFFSET, IndexBuilder
 from logstore.partition.segments.walk import FIRST_PIECE_BYTES, Walk
 from logstore.partition.state.leader_epochs import LeaderEpochs
 
@@ -32,12 +39,6 @@ class TailedSegment(Protocol):
 
     @property
     def log_file(self) -> File: ...
-
-    @property
-    def offset_index(self) -> OffsetIndex: ...
-
-    @property
-    def time_index(self) -> TimeIndex: ...
 
     def confirms(self, entry: TimestampOffset, end: int, *, is_largest: bool = False) -> bool: ...
 
@@ -119,7 +120,6 @@ class Tail:
                 if is_first and not header.base_offset <= (first_last_offset or 0) >= header.last_offset:
                     return False
                 is_first = False
-                self.scanned_bytes += header.size_bytes
                 if not self._accept(header, piece.position + at):
                     return True
             if loops.index_run is not None:
@@ -136,11 +136,10 @@ class Tail:
         """Take over runs of ordinary batches from ``position`` on, checked by the compiled module. Returns
         where another kind of batch begins, or the last few batches."""
         builder = self._segment.indexes
-        latest = self._epochs.latest
         rules = RunRules(
             self._segment.base_offset,
             -1 if self._dense_from is None else self._dense_from,
-            latest.epoch if latest is not None else -1,
+            self._epochs.latest_epoch,
             builder.interval_bytes,
         )
         while size - position >= FIRST_PIECE_BYTES:
@@ -170,9 +169,11 @@ class Tail:
             self._take_back_last(f"is out of the segment's reach, {reach}")
 
     def _accept(self, header: BatchHeader, position: int) -> bool:
-        if header.base_offset <= self._previous_last and (
-            self._may_be_wrong_last() or self._may_follow_moved(header)
-        ):
+        """Take over the batch that comes next; False if the log does not go on with it."""
+        size_bytes = header.batch_length + LENGTH_OVERHEAD_BYTES
+        last_offset = header.base_offset + header.last_offset_delta
+        self.scanned_bytes += size_bytes
+        if header.base_offset <= self._previous_last and self._tells_of_wrong_last(header):
             self._take_back_last("is behind the batch that follows")
         elif header.base_offset <= self._previous_last or self._has_gap_before(header):
             self.fault = CorruptionError(
@@ -180,22 +181,20 @@ class Tail:
             )
         if self.fault is not None:
             return False
-        if (
-            self._overflow_position is None
-            and header.last_offset - self._segment.base_offset > MAX_RELATIVE_OFFSET
-        ):
+        if self._overflow_position is None and last_offset - self._segment.base_offset > MAX_RELATIVE_OFFSET:
             self._overflow_position = position
-        note_epoch(self._epochs, header)
+        if header.partition_leader_epoch > self._epochs.latest_epoch:
+            self._epochs.assign(header.partition_leader_epoch, header.base_offset)
         if header.producer_id >= 0 and self._producer_position is None:
             self._producer_position = position
         self._segment.indexes.add(header, position)
         is_first = position != self.position  # of a walk from the middle: the batch before is unknown
         has_gap = header.base_offset > self.end_offset and not is_first
         self._before_gap = (self.position, self.end_offset) if has_gap else None
-        self._previous_last = header.last_offset
-        self.end_offset = header.next_offset
+        self._previous_last = last_offset
+        self.end_offset = last_offset + 1
         self.last_position = position
-        self.position = position + header.size_bytes
+        self.position = position + size_bytes
         return True
 
     def _may_be_wrong_last(self) -> bool:
@@ -204,13 +203,19 @@ class Tail:
         may follow durable batches, even a batch from the file's past."""
         return self._before_gap is not None and self._previous_last >= self._recovery_point
 
-    def _may_follow_moved(self, header: BatchHeader) -> bool:
-        """Whether a batch would follow the last one if that had no gap in front. If so, the last one has a
-        wrong offset, even if it ends where the log was durable."""
-        if self._before_gap is None:
+    def _tells_of_wrong_last(self, header: BatchHeader) -> bool:
+        """Whether a batch that does not follow the last one tells that the offset of that one has changed.
+
+        It does not if it would not follow without the last one either. If the last one never counted as
+        durable, it may still have been flushed: the other is from the file's past if it has the same checksum
+        or an earlier leader epoch. If the last one is durable, the other must follow it without the gap.
+        """
+        if self._before_gap is None or header.base_offset < self._before_gap[1]:
             return False
         position, offset = self._before_gap
         last = decode_header(self._segment.log_file.read_at(position, HEADER_BYTES))
+        if self._may_be_wrong_last():
+            return header.crc != last.crc and header.partition_leader_epoch >= last.partition_leader_epoch
         return header.base_offset == offset + last.next_offset - last.base_offset
 
     def _take_back_last(self, reason: str) -> None:
@@ -223,10 +228,10 @@ class Tail:
     def _has_gap_before(self, header: BatchHeader) -> bool:
         """Whether there is a gap before the batch that must not be there. The log once ended at the recovery
         point, so no batch may reach across it either."""
-        if self._dense_from is None or header.next_offset <= self._dense_from:
+        if self._dense_from is None or header.base_offset == self.end_offset:
             return False
         ends_at_base = header.record_count == UNKNOWN_COUNT  # compressed and legacy: only its end is known
-        return header.base_offset != self.end_offset and not ends_at_base
+        return header.next_offset > self._dense_from and not ends_at_base
 
 
 class IndexedTail(NamedTuple):
@@ -260,13 +265,13 @@ def index_tail(
             changed.
     """
     segment.indexes.truncate_to(keep_below)
-    index = segment.offset_index
+    index, time_index = segment.indexes.offset_index, segment.indexes.time_index
     last = index.entry(index.entry_count - 1) if index.entry_count else None
     tail = new_tail()
     if (
         last is None
-        or not (are_indexes_sound or (index.is_in_order and segment.time_index.is_in_order))
-        or not segment.confirms(segment.time_index.last_entry, segment.log_file.size_bytes())
+        or not (are_indexes_sound or (index.is_in_order and time_index.is_in_order))
+        or not segment.confirms(time_index.last_entry, segment.log_file.size_bytes())
         or not tail.scan(last.position, first_last_offset=last.offset)
     ):
         segment.indexes.clear()
@@ -290,7 +295,7 @@ def index_tail(
 def _find_crossing(segment: TailedSegment, ended_at: int, end: int) -> CorruptionError | None:
     """The batch that contradicts that the log ended at an offset: the first batch beyond the offset, if there
     is a gap in front of it and no batch ends at the offset. None if there is none before position ``end``."""
-    index = segment.offset_index
+    index = segment.indexes.offset_index
     before = index.lookup(index.lookup(ended_at - 1).offset - 1)
     next_offset = None if before.position else segment.base_offset
     for piece in Walk(segment.log_file.read_at, before.position, end, check=False):
@@ -309,10 +314,3 @@ def _find_crossing(segment: TailedSegment, ended_at: int, end: int) -> Corruptio
                 )
             next_offset = header.next_offset
     return None
-
-
-def note_epoch(epochs: LeaderEpochs, header: BatchHeader) -> None:
-    """Add the batch's epoch to the history if it is newer than all others."""
-    latest = epochs.latest
-    if header.partition_leader_epoch > (latest.epoch if latest is not None else -1):
-        epochs.assign(header.partition_leader_epoch, header.base_offset)

@@ -14,27 +14,25 @@ import contextlib
 import threading
 from collections.abc import Sequence
 
-from logstore.errors import CorruptionError, StorageError
+from logstore.config import TopicConfig
+from logstore.errors import StorageError
 from logstore.files import File, Files, read_small_file, write_small_file
 from logstore.format.header import HEADER_BYTES, LENGTH_OVERHEAD_BYTES, BatchHeader, decode_header
 from logstore.format.index import TimestampOffset
 from logstore.format.names import (
-    INDEX_SUFFIX,
     TEMPORARY_SUFFIX,
-    TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
 )
 from logstore.model import AbortedTransaction
 from logstore.partition.segments.indexes import (
-    MAX_TRANSACTION_INDEX_BYTES,
     IndexBuilder,
     IndexEntries,
     OffsetIndex,
     TimeIndex,
-    TransactionIndex,
 )
 from logstore.partition.segments.planned import PlannedAppend
 from logstore.partition.segments.segment import OpenSegments, Segment, opening_to_flush
+from logstore.partition.segments.transaction_index import MAX_TRANSACTION_INDEX_BYTES, TransactionIndex
 from logstore.partition.segments.walk import FIRST_PIECE_BYTES, PIECE_BYTES, Walk
 
 NO_ROLLING_TIMESTAMP = -2
@@ -44,6 +42,9 @@ NO_ROLLING_TIMESTAMP = -2
 class ActiveSegment(Segment):
     """The last segment of a log."""
 
+    size_bytes: int = 0
+    """Where the next batch goes: behind it, the file may hold the rest of a failed append."""
+
     def __init__(
         self,
         files: Files,
@@ -51,33 +52,30 @@ class ActiveSegment(Segment):
         base_offset: int,
         cache: OpenSegments,
         *,
+        config: TopicConfig,
         created_ms: int,
-        index_limit_bytes: int = 10 * 1024 * 1024,
-        index_interval_bytes: int = 4096,
         jitter_ms: int = 0,
     ) -> None:
         super().__init__(files, directory, base_offset, cache)
         self.created_ms = created_ms
         self.jitter_ms = jitter_ms
         self.rolling_timestamp_ms = NO_ROLLING_TIMESTAMP
-        self._size_bytes = 0
         self._log: File | None = None
         self._kept_log: File | None = None
         self._is_flushed = True
-        self._has_rest = False
-        """Whether bytes of a failed append may lie behind the end, or the file has another name."""
-        self._is_shared = False
+        self.has_rest = False
+        """Whether bytes of a failed append may lie behind the end, in the file or only on the disk. Then
+        :meth:`cut_rest` comes before the next :meth:`append`."""
+        self.is_shared = False
+        """Whether the file has another name. Then :meth:`own_file` comes before the next :meth:`append`."""
         self._transactions: TransactionIndex | None = None
         self._index_lock = threading.RLock()
-        self._index_limit_bytes = index_limit_bytes
-        self.indexes = self._empty_indexes(index_interval_bytes)
+        self._index_limit_bytes = config.segment_index_bytes
+        self.indexes = self._empty_indexes(config.index_interval_bytes)
 
     def _empty_indexes(self, interval_bytes: int) -> IndexBuilder:
-        limit_bytes = self._index_limit_bytes
-        return IndexBuilder(
-            OffsetIndex(self._files, self.path_of(INDEX_SUFFIX), self.base_offset, limit_bytes),
-            TimeIndex(self._files, self.path_of(TIME_INDEX_SUFFIX), self.base_offset, limit_bytes),
-            interval_bytes,
+        return IndexBuilder.empty(
+            self._files, self.index_paths, self.base_offset, interval_bytes, self._index_limit_bytes
         )
 
     def create(self, *, flush: bool = True) -> None:
@@ -96,8 +94,7 @@ class ActiveSegment(Segment):
 
     def _create_indexes(self, *, flush: bool = True) -> None:
         self.indexes.clear()
-        self.indexes.offset_index.store(flush=flush)
-        self.indexes.time_index.store(flush=flush)
+        self.indexes.store(flush=flush)
 
     def link(self, path: str) -> None:
         """Create the indexes, and give an existing file, whole and durable, a second name here. Nothing of it
@@ -126,7 +123,7 @@ class ActiveSegment(Segment):
 
     def use_contents(self, size_bytes: int) -> None:
         """Take over an existing file; recovery found its first ``size_bytes`` good."""
-        self._size_bytes = size_bytes
+        self.size_bytes = size_bytes
         if size_bytes >= HEADER_BYTES:
             self.rolling_timestamp_ms = decode_header(self.read_at(0, HEADER_BYTES)).max_timestamp_ms
 
@@ -134,8 +131,8 @@ class ActiveSegment(Segment):
         """Find out whether the file has another name, for example in a backup. Such a file is never changed
         in place: before the first change, a copy takes this name. The caller makes sure that the file gets no
         other name from now on."""
-        self._is_shared = self._has_rest = self._files.link_count(self.path) > 1
-        if self._is_shared:
+        self.is_shared = self._files.link_count(self.path) > 1
+        if self.is_shared:
             self.indexes.distrust_files()
 
     def cut_to_size(self) -> None:
@@ -144,7 +141,7 @@ class ActiveSegment(Segment):
 
     def _cut(self, size_bytes: int) -> None:
         """Cut the file to the segment's size. A file with another name is copied first."""
-        if not self._is_shared:
+        if not self.is_shared:
             self.log_file.truncate(size_bytes)
             return
         path = self.path_of(TRANSACTION_INDEX_SUFFIX)
@@ -152,6 +149,7 @@ class ActiveSegment(Segment):
         if transactions is not None:
             write_small_file(self._files, path, transactions)
         self.rewrite()
+        self.has_rest = False
 
     @property
     def log_file(self) -> File:
@@ -172,10 +170,6 @@ class ActiveSegment(Segment):
     def _keep_open(self) -> None:
         self._kept_log = self.log_file
         self.read_transaction_index()
-
-    @property
-    def size_bytes(self) -> int:
-        return self._size_bytes or 0
 
     @property
     def offset_index(self) -> OffsetIndex:
@@ -237,23 +231,24 @@ class ActiveSegment(Segment):
         return transactions
 
     def append(self, planned: PlannedAppend) -> None:
-        """Write batches at the end.
+        """Write batches at the end of a file that is clear (:attr:`has_rest`, :attr:`is_shared`).
 
         Raises:
-            StorageError: the write failed, and the file was cut back to its old size. If even that failed,
-                bytes of the failed append may lie behind the end; the next append cuts them off first.
+            StorageError: the write failed, and the file was cut back to its old size, unless that failed
+                too.
         """
         position = self.size_bytes
-        if self._has_rest:
-            self._cut(position)
-        self._has_rest = True
+        self.has_rest = True
         self._is_flushed = False
+        log = self._log
+        if log is None:
+            log = self.log_file
         try:
-            self.log_file.write_at(position, planned.buffers)
+            log.write_at(position, planned.buffers)
         except StorageError:
             self._cut_rest(position)
             raise
-        self._has_rest = self._is_flushed = False  # a flush may have run during the write
+        self.has_rest = self._is_flushed = False  # a flush may have run during the write
         if self.rolling_timestamp_ms == NO_ROLLING_TIMESTAMP:
             self.rolling_timestamp_ms = planned.newest_ms
         with self._index_lock:
@@ -261,20 +256,37 @@ class ActiveSegment(Segment):
             for header in planned.headers:
                 indexes.add(header, position)
                 position += header.batch_length + LENGTH_OVERHEAD_BYTES
-            self._size_bytes = position
+            self.size_bytes = position
 
     def _cut_rest(self, position: int) -> None:
+        """After a failed write: cut off what reached the file, so that nobody takes it for records."""
         with contextlib.suppress(StorageError):
-            self.log_file.truncate(position)
-            self._has_rest = False
+            if self.log_file.size_bytes() > position:
+                self.log_file.truncate(position)
+            else:
+                self.has_rest = False  # nothing did, so nothing can be on the disk
+
+    def own_file(self) -> None:
+        """Let a copy take the name of a file that has another name, for example in a backup."""
+        if self.is_shared:
+            self.cut_to_size()
 
     def cut_rest(self) -> bool:
-        """Cut off the leftover bytes of a failed append; returns whether there were any."""
-        has_rest = self.log_file.size_bytes() > self.size_bytes
-        if has_rest:
+        """Cut off what a failed append left in the file. Returns whether a power cut could bring it back:
+        then :meth:`flush_cut` comes before other records take its place.
+
+        Otherwise the disk might get the records behind that place and not those in it, and show the refused
+        ones in front of them: of the same size, at the same offsets, with a correct checksum.
+        """
+        if self.log_file.size_bytes() > self.size_bytes:
+            self.has_rest = True
             self.cut_to_size()
-        self._has_rest = self._is_shared
-        return has_rest
+        return self.has_rest
+
+    def flush_cut(self) -> None:
+        """Make the cut of :meth:`cut_rest` durable. A failure is one of :meth:`flush`."""
+        self.flush()
+        self.has_rest = False
 
     def append_aborted(self, aborted: AbortedTransaction) -> None:
         """Note an aborted transaction whose marker was just appended."""
@@ -283,16 +295,16 @@ class ActiveSegment(Segment):
     def flush(self) -> None:
         """Make the log durable. The indexes follow with :meth:`store_indexes`: after a crash, the part above
         the stored recovery point is indexed again."""
-        self._check_flushable()
+        if self._flush_error is not None:
+            raise self._flush_error
         log = self._log
         if log is None:
             with opening_to_flush():
                 log = self.log_file
+        files = (log,) if self._transactions is None else (log, self._transactions)
         self._is_flushed = True  # first: records appended meanwhile may not be flushed
         try:
-            self._flush_file(log)
-            if self._transactions is not None:
-                self._flush_file(self._transactions)
+            self._flush_files(*files)
         except BaseException as error:
             self._is_flushed = False
             self._flush_error = error
@@ -301,8 +313,7 @@ class ActiveSegment(Segment):
     def store_indexes(self, *, flush: bool) -> None:
         """Write the index entries that are only in memory."""
         with self._index_lock:
-            self.indexes.offset_index.store(flush=flush)
-            self.indexes.time_index.store(flush=flush)
+            self.indexes.store(flush=flush)
 
     def copy_indexes(self) -> tuple[IndexEntries, IndexEntries]:
         """The offset index and the time index, as they are now."""
@@ -319,8 +330,8 @@ class ActiveSegment(Segment):
         """Hide the batches from the first one whose last offset is at or above ``offset``, in memory. Returns
         the offset after the last batch that is left. :meth:`truncate_to` follows."""
         cut, end = self._position_of_first_at(offset)
-        self._has_rest = True
-        self._size_bytes = cut
+        self.has_rest = True
+        self.size_bytes = cut
         return end
 
     def truncate_to(self, offset: int, created_ms: int) -> None:
@@ -335,8 +346,8 @@ class ActiveSegment(Segment):
             self.indexes.truncate_to(offset)
             self.read_transaction_index().truncate_to(offset)
             self._cut(cut)
-            self._flush_file(self.log_file)
-            self._has_rest = False
+            self._flush_files(self.log_file)
+            self.has_rest = False
             if not self.confirms(self.time_index.last_entry, cut):
                 self.indexes.clear()
             if cut == 0:
@@ -368,7 +379,7 @@ class ActiveSegment(Segment):
         self._files.flush_directory(self.directory)
         self.forget_files()
         self.indexes.distrust_files()
-        self._is_shared = False
+        self.is_shared = False
 
     def _copy_log(self, path: str) -> None:
         copy = self._files.open(path, create=True)
@@ -377,7 +388,7 @@ class ActiveSegment(Segment):
             for position in range(0, self.size_bytes, PIECE_BYTES):
                 size_bytes = min(PIECE_BYTES, self.size_bytes - position)
                 copy.write_at(position, [self.log_file.read_at(position, size_bytes)])
-            self._flush_file(copy)
+            self._flush_files(copy)
         finally:
             copy.close()
 
@@ -415,12 +426,6 @@ class ActiveSegment(Segment):
 def open_active(segment: ActiveSegment) -> ActiveSegment:
     """Give a segment that exists on disk the indexes found beside it, or empty ones if they cannot be used.
     The caller must still check them and add the part behind their last entries."""
-    indexes = segment.indexes
-    try:
-        segment.indexes = IndexBuilder(
-            indexes.offset_index.open_as_active(), indexes.time_index.open_as_active(), indexes.interval_bytes
-        )
-    except (CorruptionError, StorageError):
-        indexes.clear()
+    segment.indexes.read_files()
     segment.look_for_other_names()
     return segment

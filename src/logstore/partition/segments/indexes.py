@@ -1,4 +1,4 @@
-"""The two sparse indexes of a segment, and its list of aborted transactions, as objects over files.
+"""The two sparse indexes of a segment, as objects over files.
 
 An index is a cache: it can be rebuilt from the .log file at any time, and its entries are checked against the
 log when they are used. The index of a sealed segment never changes, and is read in pages as needed
@@ -19,18 +19,15 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple, Self
 
-from logstore.errors import CorruptionError, StorageError, UnsupportedVersionError, UsageError
-from logstore.files import File, Files, read_small_file, write_small_file
+from logstore.errors import CorruptionError, StorageError, UsageError
+from logstore.files import File, Files, read_whole_file, write_small_file
 from logstore.format.header import LENGTH_OVERHEAD_BYTES, BatchHeader
 from logstore.format.index import (
-    AbortedTransactions,
     OffsetPosition,
     TimestampOffset,
     check_offset_index,
     check_time_index,
     count_entries_below_offset,
-    decode_aborted_transactions,
-    encode_aborted_transaction,
     encode_offset_entry,
     encode_time_entry,
     find_offset_upper_bound,
@@ -39,7 +36,7 @@ from logstore.format.index import (
 from logstore.format.layout import OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY, Layout
 from logstore.format.loops import find_interval
 from logstore.format.run import IndexProgress, Run
-from logstore.model import NO_TIMESTAMP_MS, AbortedTransaction
+from logstore.model import NO_TIMESTAMP_MS
 from logstore.partition.segments.index_pages import PAGE_ENTRIES, IndexPages, StoredEntries
 from logstore.warning import warn
 
@@ -49,7 +46,8 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 MAX_INDEX_BYTES = 256 * 1024 * 1024
 """The most bytes read at once from an index file; no offset or time index is that large."""
 
-MAX_TRANSACTION_INDEX_BYTES = 256 * 1024 * 1024
+MAX_ACTIVE_INDEX_BYTES = 10 * 1024 * 1024
+"""How large an index grows, unless the topic's settings say otherwise; Kafka's default."""
 
 
 class IndexEntries(NamedTuple):
@@ -68,7 +66,7 @@ class _SparseIndex(ABC):
     """The fields returned when there is no entry."""
 
     def __init__(
-        self, files: Files, path: str, base_offset: int, limit_bytes: int = 10 * 1024 * 1024
+        self, files: Files, path: str, base_offset: int, limit_bytes: int = MAX_ACTIVE_INDEX_BYTES
     ) -> None:
         self.path = path
         self.base_offset = base_offset
@@ -110,14 +108,10 @@ class _SparseIndex(ABC):
         index._rebuild = rebuild
         return index
 
-    def open_as_active(self) -> Self:
-        """Read all entries of the file into memory, and return this index. Raises the same errors as
-        :meth:`open_sealed`."""
-        file = self._files.open(self.path)
-        self._use(bytearray(file.read_at(0, file.size_bytes())))
+    def read_file(self) -> None:
+        """Read all entries of the file into memory. Raises the same errors as :meth:`open_sealed`."""
+        self._use(bytearray(read_whole_file(self._files, self.path)))
         self._stored_count = self.entry_count
-        file.close()
-        return self
 
     def _use(self, entries: bytes | bytearray | StoredEntries) -> None:
         if len(entries) % self.layout.size_bytes:
@@ -403,71 +397,6 @@ class TimeIndex(_SparseIndex):
             self._entries += encode_time_entry(self.base_offset, timestamp_ms, offset)
 
 
-class TransactionIndex:
-    """The aborted transactions whose markers lie in one segment (``.txnindex``), oldest marker first.
-
-    The file is created with the first entry. Entries are written as they come and flushed with the segment.
-    """
-
-    def __init__(self, files: Files, path: str, base_offset: int) -> None:
-        self.path = path
-        self.base_offset = base_offset
-        self._files = files
-        self.entries = AbortedTransactions()
-
-    @classmethod
-    def open(cls, files: Files, path: str, base_offset: int) -> Self:
-        """Read the file; a missing file is an empty index.
-
-        Raises:
-            CorruptionError, UnsupportedVersionError: the entries are damaged, or from a newer version.
-        """
-        index = cls(files, path, base_offset)
-        data = read_small_file(files, path, MAX_TRANSACTION_INDEX_BYTES)
-        if data:
-            try:
-                index.entries = decode_aborted_transactions(data, base_offset)
-            except UnsupportedVersionError as error:
-                raise UnsupportedVersionError(f"{error} ({path})") from None
-            except CorruptionError as error:
-                raise error.located(path) from None
-        return index
-
-    def append(self, aborted: AbortedTransaction) -> None:
-        """Add an entry to the file, then to memory.
-
-        Raises:
-            UsageError: its marker is not above the last one's.
-        """
-        if self.entries and aborted.last_offset <= self.entries[-1].last_offset:
-            raise UsageError(f"marker {aborted.last_offset} is not above {self.entries[-1].last_offset}")
-        entries = self.entries.joined([aborted])
-        entry = encode_aborted_transaction(aborted)
-        file = self._files.open(self.path, create=True)
-        try:
-            file.write_at(len(self.entries) * len(entry), [entry])
-        finally:
-            file.close()
-        self.entries = entries
-
-    def truncate_to(self, offset: int) -> None:
-        """Drop the entries from the first whose marker is at or above ``offset``; the file is replaced."""
-        keep = self.entries.below(offset)
-        if len(keep) == len(self.entries):
-            return
-        write_small_file(self._files, self.path, b"".join(map(encode_aborted_transaction, keep)))
-        self.entries = keep
-
-    def flush(self) -> None:
-        """Make the entries durable."""
-        if self.entries:
-            file = self._files.open(self.path, write=True)
-            try:
-                file.flush()
-            finally:
-                file.close()
-
-
 class IndexBuilder:
     """Adds one entry each ``interval_bytes``, never for the first batch. This is Kafka's rule, but applied to
     each batch; Kafka applies it to each append call.
@@ -485,6 +414,39 @@ class IndexBuilder:
         self.bytes_since_entry = 0
         self.largest: TimestampOffset = time_index.last_entry
         self._note_ends()
+
+    @classmethod
+    def empty(
+        cls,
+        files: Files,
+        paths: tuple[str, str],
+        base_offset: int,
+        interval_bytes: int,
+        limit_bytes: int = MAX_ACTIVE_INDEX_BYTES,
+    ) -> Self:
+        """With indexes that have no entries; ``paths`` are those of the offset index and the time index."""
+        return cls(
+            OffsetIndex(files, paths[0], base_offset, limit_bytes),
+            TimeIndex(files, paths[1], base_offset, limit_bytes),
+            interval_bytes,
+        )
+
+    def read_files(self) -> None:
+        """Take over the entries of the files; none, if one of the files is missing or damaged. The caller
+        must check them, and add the batches behind the last ones."""
+        try:
+            self.offset_index.read_file()
+            self.time_index.read_file()
+        except (CorruptionError, StorageError):
+            self.clear()
+        else:
+            self.largest = self.time_index.last_entry
+            self._note_ends()
+
+    def store(self, *, flush: bool) -> None:
+        """Write the entries that the files lack, and with ``flush`` make them durable."""
+        self.offset_index.store(flush=flush)
+        self.time_index.store(flush=flush)
 
     def _note_ends(self) -> None:
         """Update what every append needs to know. Called after each change of the indexes."""
@@ -518,13 +480,14 @@ class IndexBuilder:
 
     def add(self, header: BatchHeader, position: int) -> None:
         """Note a batch that begins at ``position`` in the file."""
-        last_offset, timestamp_ms = header.last_offset, header.max_timestamp_ms
-        if timestamp_ms > self.largest.timestamp_ms and header.record_count:
-            self.largest = TimestampOffset(timestamp_ms, last_offset)
+        base_offset, length, _, _, _, _, delta, _, timestamp_ms, _, _, _, record_count = header
+        last_offset = base_offset + delta
+        if timestamp_ms > self.largest.timestamp_ms and record_count:
+            self.largest = tuple.__new__(TimestampOffset, (timestamp_ms, last_offset))
         if self.bytes_since_entry > self.interval_bytes and self._has_room_for(last_offset):
             self._add_entries(last_offset, position)
             self.bytes_since_entry = 0
-        self.bytes_since_entry += header.batch_length + LENGTH_OVERHEAD_BYTES
+        self.bytes_since_entry += length + LENGTH_OVERHEAD_BYTES
 
     def _add_entries(self, last_offset: int, position: int) -> None:
         """Do and check what :meth:`OffsetIndex.append` and :meth:`TimeIndex.maybe_append` would, in a quarter

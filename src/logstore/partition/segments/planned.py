@@ -20,17 +20,27 @@ class PlannedAppend:
         "has_producers",
         "headers",
         "last_offset",
+        "marker",
         "newest_ms",
         "size_bytes",
     )
 
-    def __init__(self, buffers: Sequence[Bytes], headers: Sequence[BatchHeader]) -> None:
+    def __init__(
+        self,
+        buffers: Sequence[Bytes],
+        headers: Sequence[BatchHeader],
+        marker: tuple[bool, int] | None = None,
+    ) -> None:
+        """``marker``: whether the only batch is an end marker that aborts, and its coordinator's epoch, if
+        that is known without decoding it."""
         self.buffers = buffers
         self.headers = headers
-        self.base_offset = headers[0].base_offset
-        self.last_offset = headers[-1].last_offset
+        self.marker = marker
+        first, last = headers[0], headers[-1]
+        self.base_offset = first.base_offset
+        self.last_offset = last.base_offset + last.last_offset_delta
         size_bytes = 0
-        newest_ms = headers[0].max_timestamp_ms
+        newest_ms = first.max_timestamp_ms
         has_producers = False
         # One unpacking costs as much as two fields by name.
         for _, length, _, _, _, _, _, _, max_timestamp_ms, producer_id, _, _, _ in headers:

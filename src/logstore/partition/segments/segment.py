@@ -19,7 +19,7 @@ from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from logstore.errors import CorruptionError, NotOpenedError, StorageError
 from logstore.files import File, Files, FileStamp
-from logstore.format.header import HEADER_BYTES, decode_header
+from logstore.format.header import HEADER_BYTES, BatchHeader, decode_header
 from logstore.format.index import TimestampOffset
 from logstore.format.names import (
     INDEX_SUFFIX,
@@ -35,8 +35,8 @@ from logstore.partition.segments.indexes import (
     IndexBuilder,
     OffsetIndex,
     TimeIndex,
-    TransactionIndex,
 )
+from logstore.partition.segments.transaction_index import TransactionIndex
 from logstore.partition.segments.walk import FIRST_PIECE_BYTES, PIECE_BYTES, Walk
 from logstore.warning import warn
 
@@ -139,6 +139,8 @@ class Segment:
         self.directory = directory
         self.number = next(_numbers)
         """Unique to this object in this process: its cached batches are kept under it."""
+        self._stem = f"{directory}/{segment_file_name(base_offset, '')}"
+        """The path of its files without what their names end in."""
         self._suffix = ""
         self._coming_suffix = ""
         """The suffix that the files are being renamed to."""
@@ -168,7 +170,12 @@ class Segment:
         return bool(self._coming_suffix)
 
     def path_of(self, suffix: str) -> str:
-        return f"{self.directory}/{segment_file_name(self.base_offset, suffix)}{self._suffix}"
+        return f"{self._stem}{suffix}{self._suffix}"
+
+    @property
+    def index_paths(self) -> tuple[str, str]:
+        """The paths of the offset index and the time index."""
+        return self.path_of(INDEX_SUFFIX), self.path_of(TIME_INDEX_SUFFIX)
 
     @property
     def size_bytes(self) -> int:
@@ -213,9 +220,9 @@ class Segment:
     def _read_transactions(self, log_path: str) -> TransactionIndex:
         """The transaction index beside the .log file of this name. There may be none. A segment's log is
         renamed and removed before the files beside it, so if the log is there, none was missed."""
-        state = log_path.removeprefix(f"{self.directory}/{segment_file_name(self.base_offset, LOG_SUFFIX)}")
-        name = segment_file_name(self.base_offset, TRANSACTION_INDEX_SUFFIX)
-        index = TransactionIndex.open(self._files, f"{self.directory}/{name}{state}", self.base_offset)
+        state = log_path.removeprefix(f"{self._stem}{LOG_SUFFIX}")
+        path = f"{self._stem}{TRANSACTION_INDEX_SUFFIX}{state}"
+        index = TransactionIndex.open(self._files, path, self.base_offset)
         if not index.entries:
             self._files.size_bytes(log_path)
         return index
@@ -291,11 +298,15 @@ class Segment:
     def _begins_before(self, position: int, offset: int) -> bool:
         if position <= 0:
             return position == 0
+        header = self.header_at(position)
+        return header is not None and self.base_offset <= header.base_offset <= offset
+
+    def header_at(self, position: int) -> BatchHeader | None:
+        """The header of the batch at a position, unchecked; None if there is none."""
         try:
-            header = decode_header(self.read_at(position, HEADER_BYTES))
+            return decode_header(self.read_at(position, HEADER_BYTES))
         except CorruptionError:
-            return False
-        return self.base_offset <= header.base_offset <= offset
+            return None
 
     def confirms(self, entry: TimestampOffset, end: int, *, is_largest: bool = False) -> bool:
         """Whether the batch of a time index entry has its timestamp; with ``is_largest``, also whether no
@@ -366,14 +377,16 @@ class Segment:
             with opening_to_flush():
                 file = self._files.open(self.path_of(suffix), write=True)
             try:
-                self._flush_file(file)
+                self._flush_files(file)
             finally:
                 file.close()
 
-    def _flush_file(self, file: File | TransactionIndex) -> None:
-        """Flush the log or its transaction index. A failure is remembered, also for the next recovery."""
+    def _flush_files(self, *files: File | TransactionIndex) -> None:
+        """Flush files of the segment, one after another. A failure is remembered, also for the next
+        recovery."""
         try:
-            file.flush()
+            for file in files:
+                file.flush()
         except StorageError as error:
             self._flush_error = error
             note_failed_flush(self._files, self.directory)
@@ -528,11 +541,7 @@ class Segment:
 
     def _rebuild_indexes(self, log: File) -> OpenFiles:
         self._rebuilt = True
-        builder = IndexBuilder(
-            OffsetIndex(self._files, self.path_of(INDEX_SUFFIX), self.base_offset),
-            TimeIndex(self._files, self.path_of(TIME_INDEX_SUFFIX), self.base_offset),
-            _REBUILT_INTERVAL_BYTES,
-        )
+        builder = IndexBuilder.empty(self._files, self.index_paths, self.base_offset, _REBUILT_INTERVAL_BYTES)
         builder.clear()
         last_offset = self.base_offset - 1
         for piece in Walk(log.read_at, 0, log.size_bytes(), check=False, piece_bytes=PIECE_BYTES):

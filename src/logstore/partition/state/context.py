@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from logstore import build
 from logstore.clock import Clock, SystemClock
 from logstore.config import StoreConfig, check_store_config
-from logstore.files import Files, ForkFlag, OsFiles, open_file_limit
+from logstore.files import Files, OsFiles, open_file_limit
+from logstore.lock import ForkFlag
 from logstore.partition.segments.batch_cache import BatchCache
 from logstore.partition.segments.segment import OpenSegments
 from logstore.partition.state.home import LogHome

@@ -20,10 +20,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from logstore.config import TopicConfig
 from logstore.errors import CorruptionError, UnsupportedVersionError
-from logstore.files import Files, Lock, read_small_file, write_new_file, write_small_files
+from logstore.files import Files, Lock, read_small_files, write_new_file, write_small_files
 from logstore.format.checkpoint import decode_offset_checkpoint, encode_offset_checkpoint
 from logstore.format.metadata import encode_clean_shutdown
 from logstore.model import Role, TopicPartition
@@ -32,6 +33,10 @@ from logstore.warning import warn
 META_PROPERTIES_NAME = "meta.properties"
 CATALOGUE_NAME = "topics.json"
 QUOTAS_NAME = "quotas.json"
+USERS_NAME = "users.json"
+ACLS_NAME = "acls.json"
+FOLLOWED_NAME = "followed.json"
+GROUPS_NAME = "groups.json"
 STORE_NAMES = frozenset({META_PROPERTIES_NAME, CATALOGUE_NAME})
 """Files of a store's or a broker's directory, not of a partition's. Both have a lock and checkpoints."""
 LOCK_NAME = ".lock"
@@ -43,6 +48,15 @@ CLEANER_OFFSETS_NAME = "cleaner-offset-checkpoint"
 
 _CHECK_AGAIN_MS = 10
 MAX_CHECKPOINT_BYTES = 64 * 1024 * 1024
+
+
+class StoredOffsets(NamedTuple):
+    """What the checkpoints say of a partition; None for what they do not know."""
+
+    recovery_point: int | None
+    """The first open in this directory stores one at once; without one, the partition is from elsewhere."""
+    log_start: int | None
+    high_watermark: int | None
 
 
 class LogHome:
@@ -135,18 +149,17 @@ class LogHome:
     def load(self) -> None:
         """Read the checkpoint files. A damaged one counts as empty, with a warning. Recovery points are then
         0 (everything is checked), and log starts the first segment's base; both are safe."""
-        self._found = {}
-        self._recovery_points = self._load(RECOVERY_POINTS_NAME)
+        names = (RECOVERY_POINTS_NAME, LOG_STARTS_NAME, HIGH_WATERMARKS_NAME, CLEANER_OFFSETS_NAME)
+        self._found = read_small_files(self._files, self.path, names, MAX_CHECKPOINT_BYTES)
+        self._recovery_points = self._decode(RECOVERY_POINTS_NAME)
         self._stored_points = frozenset(self._recovery_points)
-        self._log_starts = self._load(LOG_STARTS_NAME)
-        self._high_watermarks = self._load(HIGH_WATERMARKS_NAME)
-        self._cleaner_offsets = self._load(CLEANER_OFFSETS_NAME)
+        self._log_starts = self._decode(LOG_STARTS_NAME)
+        self._high_watermarks = self._decode(HIGH_WATERMARKS_NAME)
+        self._cleaner_offsets = self._decode(CLEANER_OFFSETS_NAME)
 
-    def _load(self, name: str) -> dict[TopicPartition, int]:
-        path = f"{self.path}/{name}"
-        data = read_small_file(self._files, path, MAX_CHECKPOINT_BYTES)
-        if data is not None:
-            self._found[name] = data
+    def _decode(self, name: str) -> dict[TopicPartition, int]:
+        """The offsets in a checkpoint file that was found."""
+        data, path = self._found.get(name), f"{self.path}/{name}"
         try:
             return decode_offset_checkpoint(data) if data else {}
         except UnsupportedVersionError as error:
@@ -154,6 +167,13 @@ class LogHome:
         except CorruptionError as error:
             warn("ignoring a damaged checkpoint: %s", error.located(path))
             return {}
+
+    def stored(self, partition: TopicPartition) -> StoredOffsets:
+        return StoredOffsets(
+            self._recovery_points.get(partition),
+            self._log_starts.get(partition),
+            self._high_watermarks.get(partition),
+        )
 
     def recovery_point(self, partition: TopicPartition) -> int:
         return self._recovery_points.get(partition, 0)

@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from logstore.errors import UsageError
 from logstore.format.checkpoint import EpochEntry
+from logstore.format.header import NO_EPOCH, BatchHeader
 
 UNDEFINED = (-1, -1)
 """The answer of :meth:`LeaderEpochs.end_offset_for` if this history cannot tell."""
@@ -37,21 +38,13 @@ class LeaderEpochs:
     """
 
     def __init__(self, entries: Iterable[EpochEntry] = ()) -> None:
-        self._entries = tuple(entries)
-        for earlier, later in pairwise((EpochEntry(-1, -1), *self._entries)):
+        self.entries = tuple(entries)
+        """The history, oldest first. A change replaces the tuple."""
+        for earlier, later in pairwise((EpochEntry(-1, -1), *self.entries)):
             if later.epoch <= earlier.epoch or later.start_offset <= earlier.start_offset:
                 raise UsageError(f"leader epochs must rise: {tuple(later)} after {tuple(earlier)}")
-
-    @property
-    def entries(self) -> tuple[EpochEntry, ...]:
-        """The history, oldest first. It does not change later."""
-        return self._entries
-
-    @property
-    def latest(self) -> EpochEntry | None:
-        """The newest entry, or None."""
-        entries = self._entries
-        return entries[-1] if entries else None
+        self.latest_epoch = self.entries[-1].epoch if self.entries else NO_EPOCH
+        """The newest epoch; -1 if there is none."""
 
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Note that ``epoch`` wrote from ``start_offset`` on. Returns whether the history changed.
@@ -64,14 +57,19 @@ class LeaderEpochs:
         """
         if epoch < 0 or start_offset < 0:
             raise UsageError(f"leader epoch {epoch} at offset {start_offset}: both must be 0 or more")
-        entries = self._entries
+        entries = self.entries
         if entries and entries[-1].epoch == epoch and entries[-1].start_offset <= start_offset:
             return False
         kept = min(
             bisect_left(entries, epoch, key=_epoch), bisect_left(entries, start_offset, key=_start_offset)
         )
-        self._entries = (*entries[:kept], EpochEntry(epoch, start_offset))
-        return True
+        return self._replace((*entries[:kept], EpochEntry(epoch, start_offset)))
+
+    def note(self, headers: Iterable[BatchHeader]) -> None:
+        """Add the epochs of a log's batches, in their order: each one that is newer than all before."""
+        for header in headers:
+            if header.partition_leader_epoch > self.latest_epoch:
+                self.assign(header.partition_leader_epoch, header.base_offset)
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """Where the log of ``epoch`` ends: the largest known epoch at or below it, and the first offset that
@@ -87,7 +85,7 @@ class LeaderEpochs:
         otherwise                 (largest known epoch <= ``epoch``, start of the next one)
         ========================= ========================================================
         """
-        entries = self._entries
+        entries = self.entries
         if epoch < 0 or not entries or epoch > entries[-1].epoch:
             return UNDEFINED
         if epoch == entries[-1].epoch:
@@ -98,7 +96,7 @@ class LeaderEpochs:
 
     def epoch_for_offset(self, offset: int) -> int | None:
         """The epoch that wrote ``offset``; None before the first known one."""
-        entries = self._entries
+        entries = self.entries
         count = bisect_right(entries, offset, key=_start_offset)
         return entries[count - 1].epoch if count else None
 
@@ -106,14 +104,14 @@ class LeaderEpochs:
         """Forget epochs that began at or after ``end_offset``. Does nothing if that is negative."""
         if end_offset < 0:
             return False
-        return self._replace(self._entries[: bisect_left(self._entries, end_offset, key=_start_offset)])
+        return self._replace(self.entries[: bisect_left(self.entries, end_offset, key=_start_offset)])
 
     def truncate_from_start(self, start_offset: int) -> bool:
         """Forget everything before ``start_offset``; the epoch that wrote it now begins there. Does nothing
         if that is negative."""
         if start_offset < 0:
             return False
-        entries = self._entries
+        entries = self.entries
         dropped = bisect_right(entries, start_offset, key=_start_offset)
         if not dropped:
             return False
@@ -124,6 +122,7 @@ class LeaderEpochs:
         return self._replace(())
 
     def _replace(self, entries: tuple[EpochEntry, ...]) -> bool:
-        changed = entries != self._entries
-        self._entries = entries
+        changed = entries != self.entries
+        self.entries = entries
+        self.latest_epoch = entries[-1].epoch if entries else NO_EPOCH
         return changed

@@ -42,6 +42,7 @@ unknown before a call is known from the second batch of that call on, so a gap i
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -123,10 +124,14 @@ class ProducerState(NamedTuple):
 
     def find_duplicate(self, header: BatchHeader) -> RememberedBatch | None:
         """The remembered batch that ``header`` repeats: same epoch, same first and last sequence."""
-        if header.producer_epoch != self.producer_epoch:
+        batches = self.batches
+        if header.producer_epoch != self.producer_epoch or not batches:
             return None
-        wanted = header.base_sequence, header.last_sequence
-        for batch in self.batches:
+        base_sequence = header.base_sequence
+        if base_sequence == batches[-1].last_sequence + 1:
+            return None  # it comes next: five batches do not come round to that sequence
+        wanted = base_sequence, header.last_sequence
+        for batch in batches:
             if (batch.base_sequence, batch.last_sequence) == wanted:
                 return batch
         return None
@@ -166,8 +171,10 @@ class ProducerAppend:
     ) -> None:
         self.completed: list[CompletedTransaction] = []
         self.changed: dict[int, ProducerState] = {}
-        self.opened = dict(opened)
+        self.opened: dict[int, int | None] = {}
+        """The first offsets of transactions that the call opens, rising; None for those that it ends."""
         self._stored = stored
+        self._opened = opened
         self._origin = origin
         self._now_ms = now_ms
         self._is_replay = is_replay
@@ -188,10 +195,19 @@ class ProducerAppend:
                 if duplicate is not None:
                     return duplicate
             self._check_data(known, header)
-        if header.is_transactional:
-            self.opened.setdefault(header.producer_id, header.base_offset)
-        first_offset = self.opened.get(header.producer_id)
-        self.changed[header.producer_id] = self._used(header, _after_data(known, header, first_offset))
+        first_offset = self._first_offset(header.producer_id)
+        if first_offset is None and header.is_transactional:
+            first_offset = header.base_offset
+            self.opened.pop(header.producer_id, None)  # one that ended before: this one is the newest
+            self.opened[header.producer_id] = first_offset
+        self.changed[header.producer_id] = _state(
+            header,
+            _with_batch(known, header),
+            NO_EPOCH if known is None else known.coordinator_epoch,
+            first_offset,
+            self._now_ms,
+            self._appended_ms(header),
+        )
         return None
 
     def add_marker(
@@ -207,21 +223,47 @@ class ProducerAppend:
         known = self._known(header)
         if known is not None:
             self._check_marker(known, header, coordinator_epoch)
-        self.changed[header.producer_id] = self._used(header, _after_marker(known, header, coordinator_epoch))
-        first_offset = self.opened.pop(header.producer_id, None)
+        self.changed[header.producer_id] = _state(
+            header,
+            _batches_in(known, header.producer_epoch),
+            coordinator_epoch,
+            None,
+            self._now_ms,
+            self._appended_ms(header),
+        )
+        first_offset = self._first_offset(header.producer_id)
         if first_offset is None:
             return None
-        marker_offset = header.base_offset
-        stable_offset = min(self.opened.values(), default=marker_offset + 1)
+        self.opened[header.producer_id] = None
+        oldest = self._oldest_offset()
         transaction = CompletedTransaction(
-            header.producer_id, first_offset, marker_offset, stable_offset, is_abort
+            header.producer_id,
+            first_offset,
+            header.base_offset,
+            header.base_offset + 1 if oldest is None else oldest,
+            is_abort,
         )
         self.completed.append(transaction)
         return transaction
 
-    def _used(self, header: BatchHeader, state: ProducerState) -> ProducerState:
-        appended_ms = header.max_timestamp_ms if self._is_replay else self._now_ms
-        return state._replace(used_ms=self._now_ms, appended_ms=appended_ms)
+    def _first_offset(self, producer_id: int) -> int | None:
+        """Where its transaction began, if one is open."""
+        if producer_id in self.opened:
+            return self.opened[producer_id]
+        return self._opened.get(producer_id)
+
+    def _oldest_offset(self) -> int | None:
+        """Where the oldest transaction began that is open after the call so far."""
+        for producer_id, first_offset in self._opened.items():
+            if producer_id not in self.opened:
+                return first_offset  # what the call opens is newer
+        for offset in self.opened.values():
+            if offset is not None:
+                return offset
+        return None
+
+    def _appended_ms(self, header: BatchHeader) -> int:
+        return header.max_timestamp_ms if self._is_replay else self._now_ms
 
     def _known(self, header: BatchHeader) -> ProducerState | None:
         return self.changed.get(header.producer_id) or self._stored.get(header.producer_id)
@@ -248,6 +290,21 @@ class ProducerAppend:
             )
 
 
+def _state(
+    header: BatchHeader,
+    batches: tuple[RememberedBatch, ...],
+    coordinator_epoch: int,
+    first_offset: int | None,
+    used_ms: int,
+    appended_ms: int,
+) -> ProducerState:
+    """The state after a batch, once per append: half the cost of the class."""
+    epoch, stamp_ms = header.producer_epoch, header.max_timestamp_ms
+    return tuple.__new__(
+        ProducerState, (epoch, batches, stamp_ms, coordinator_epoch, first_offset, used_ms, appended_ms)
+    )
+
+
 def _who(header: BatchHeader) -> str:
     return f"producer {header.producer_id} epoch {header.producer_epoch}"
 
@@ -269,33 +326,16 @@ def _check_sequence(known: ProducerState, header: BatchHeader) -> None:
         raise error
 
 
-def _after_data(known: ProducerState | None, header: BatchHeader, first_offset: int | None) -> ProducerState:
-    batch = RememberedBatch(
-        header.last_sequence, header.last_offset, header.last_offset_delta, header.max_timestamp_ms
-    )
-    state = _in_epoch(known, header.producer_epoch)
-    return state._replace(
-        batches=(*state.batches[1 - REMEMBERED_BATCHES :], batch),
-        timestamp_ms=header.max_timestamp_ms,
-        transaction_first_offset=first_offset,
-    )
+def _with_batch(known: ProducerState | None, header: BatchHeader) -> tuple[RememberedBatch, ...]:
+    delta = header.last_offset_delta
+    fields = header.last_sequence, header.base_offset + delta, delta, header.max_timestamp_ms
+    batch: RememberedBatch = tuple.__new__(RememberedBatch, fields)
+    return (*_batches_in(known, header.producer_epoch)[1 - REMEMBERED_BATCHES :], batch)
 
 
-def _after_marker(known: ProducerState | None, header: BatchHeader, coordinator_epoch: int) -> ProducerState:
-    return _in_epoch(known, header.producer_epoch)._replace(
-        timestamp_ms=header.max_timestamp_ms,
-        coordinator_epoch=coordinator_epoch,
-        transaction_first_offset=None,
-    )
-
-
-def _in_epoch(known: ProducerState | None, producer_epoch: int) -> ProducerState:
-    """The state in which a batch of this epoch arrives: without the batches of another epoch."""
-    if known is None:
-        return ProducerState(producer_epoch)
-    if known.producer_epoch == producer_epoch:
-        return known
-    return known._replace(producer_epoch=producer_epoch, batches=())
+def _batches_in(known: ProducerState | None, producer_epoch: int) -> tuple[RememberedBatch, ...]:
+    """Those that are remembered when a batch of this epoch arrives: none of another epoch."""
+    return known.batches if known is not None and known.producer_epoch == producer_epoch else ()
 
 
 class ProducerStates:
@@ -308,8 +348,10 @@ class ProducerStates:
     def __init__(self) -> None:
         self.map_end_offset = 0
         self._producers: dict[int, ProducerState] = {}
-        self._opened: dict[int, int] = {}  # first offsets of open transactions, by producer
-        self._unreplicated: list[CompletedTransaction] = []  # markers not yet below the high watermark
+        self._opened: OrderedDict[int, int] = OrderedDict()
+        """The first offsets of open transactions by producer, rising."""
+        self.unreplicated: list[CompletedTransaction] = []
+        """Those whose markers are not yet below the high watermark."""
 
     def begin(self, origin: AppendOrigin, now_ms: int, *, is_replay: bool = False) -> ProducerAppend:
         """Plan an append. With ``is_replay`` the batches are already in the log: their producers then count
@@ -319,17 +361,21 @@ class ProducerStates:
     def apply(self, append: ProducerAppend) -> None:
         """Carry out a plan, once its batches are in the log. Cannot fail."""
         self._producers.update(append.changed)
-        self._opened = append.opened
-        self._unreplicated += append.completed
+        for producer_id, first_offset in append.opened.items():
+            self._opened.pop(producer_id, None)
+            if first_offset is not None:
+                self._opened[producer_id] = first_offset
+        self.unreplicated += append.completed
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """The first offset of the oldest transaction that is open or whose marker is not below the high
-        watermark; None if there is none. Readers of committed data stop there. Cost: linear in these
-        transactions."""
-        if not (self._unreplicated or self._opened):
-            return None
-        pending = [done.first_offset for done in self._unreplicated if done.last_offset >= high_watermark]
-        return min((*pending, *self._opened.values()), default=None)
+        watermark; None if there is none. Readers of committed data stop there. Cost: linear in those that
+        have ended."""
+        oldest = next(iter(self._opened.values())) if self._opened else None
+        if not self.unreplicated:
+            return oldest
+        pending = [done.first_offset for done in self.unreplicated if done.last_offset >= high_watermark]
+        return min(pending if oldest is None else (*pending, oldest), default=None)
 
     @property
     def have_ended(self) -> bool:
@@ -338,12 +384,25 @@ class ProducerStates:
 
     def add_unreplicated(self, completed: Iterable[CompletedTransaction]) -> None:
         """Take in ended transactions whose markers are not below the high watermark."""
-        self._unreplicated += completed
+        self.unreplicated += completed
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """Forget completed transactions whose marker is replicated."""
-        if self._unreplicated:
-            self._unreplicated = [done for done in self._unreplicated if done.last_offset >= high_watermark]
+        if self.unreplicated:
+            self.unreplicated = [done for done in self.unreplicated if done.last_offset >= high_watermark]
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """The offset below which every transaction is decided: the high watermark, or less. Forgets the ended
+        transactions whose marker is below the high watermark."""
+        if not (self.unreplicated or self._opened):
+            return high_watermark
+        self.on_high_watermark(high_watermark)
+        unstable = self.first_unstable_offset(high_watermark)
+        return high_watermark if unstable is None or unstable > high_watermark else unstable
+
+    def state_of(self, producer_id: int) -> ProducerState | None:
+        """What is known of a producer."""
+        return self._producers.get(producer_id)
 
     def active_producers(self) -> dict[int, ProducerState]:
         """A copy of the states, by producer id."""
@@ -383,12 +442,13 @@ class ProducerStates:
     def load_snapshot(self, entries: Iterable[ProducerSnapshotEntry], end_offset: int, now_ms: int) -> None:
         """Replace everything by a snapshot taken at ``end_offset``. If an id comes twice, the last counts."""
         self._producers = {entry.producer_id: _from_entry(entry, now_ms) for entry in entries}
-        self._opened = {
-            producer_id: state.transaction_first_offset
+        opened = [
+            (state.transaction_first_offset, producer_id)
             for producer_id, state in self._producers.items()
             if state.transaction_first_offset is not None
-        }
-        self._unreplicated = []
+        ]
+        self._opened = OrderedDict((producer_id, offset) for offset, producer_id in sorted(opened))
+        self.unreplicated = []
         self.map_end_offset = end_offset
 
 

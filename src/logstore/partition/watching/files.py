@@ -21,12 +21,12 @@ from logstore.format.names import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SWAP_SUFFIX,
-    TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
 )
 from logstore.partition.recovery.tail import Tail, index_tail
-from logstore.partition.segments.indexes import IndexBuilder, OffsetIndex, TimeIndex, TransactionIndex
+from logstore.partition.segments.indexes import IndexBuilder, OffsetIndex, TimeIndex
 from logstore.partition.segments.segment import OpenFiles, OpenSegments, Segment
+from logstore.partition.segments.transaction_index import TransactionIndex
 from logstore.partition.segments.walk import PIECE_BYTES, Walk, positions_behind
 from logstore.partition.state.home import LogHome
 from logstore.partition.state.leader_epochs import LeaderEpochs
@@ -207,11 +207,7 @@ class WatchedSegment(Segment):
         self.indexes = self._empty_indexes()
 
     def _empty_indexes(self) -> IndexBuilder:
-        return IndexBuilder(
-            OffsetIndex(self._files, self.path_of(INDEX_SUFFIX), self.base_offset),
-            TimeIndex(self._files, self.path_of(TIME_INDEX_SUFFIX), self.base_offset),
-            _INDEX_INTERVAL_BYTES,
-        )
+        return IndexBuilder.empty(self._files, self.index_paths, self.base_offset, _INDEX_INTERVAL_BYTES)
 
     # Looking
 
@@ -272,13 +268,9 @@ class WatchedSegment(Segment):
                 file.close()
 
     def _take_stored_indexes(self) -> None:
-        empty = self.indexes
-        try:
-            self.indexes = IndexBuilder(
-                empty.offset_index.open_as_active(), empty.time_index.open_as_active(), empty.interval_bytes
-            )
-        except (CorruptionError, StorageError):
-            self.indexes = self._empty_indexes()
+        indexes = self._empty_indexes()
+        indexes.read_files()
+        self.indexes = indexes
 
     def _new_tail(self, rules: TailRules) -> Tail:
         return Tail(self, LeaderEpochs(), rules.recovery_point, is_dense=rules.is_dense, can_map=False)

@@ -147,9 +147,10 @@ class ReadOnlyLog(CheckableLog):
     flush = checkpoint = prepare_checkpoint = roll = delete_before = truncate_to = (
         truncate_fully_and_start_at
     ) = _refuse
-    enforce_retention = check_writable = assign_leader_epoch = update_high_watermark = set_role = _refuse
+    enforce_retention = check_writable = assign_leader_epoch = update_high_watermark = _refuse
+    set_role = lead = stop_leading = _refuse
     reconfigure = expire_producers = compact = dirtiness = erase = _refuse
-    adopt = adopt_file = last_of_producer = open_transactions = _refuse
+    adopt = adopt_file = last_of_producer = open_transactions = active_producers = _refuse
 
     def _refuse_to_say(self, *_: Any, **__: Any) -> NoReturn:
         """
@@ -381,8 +382,6 @@ class ReadOnlyLog(CheckableLog):
         start = max(self._log_start(home, end), self._bases[0])
         end = max(end, start)
         replicated = replicated_below(self._role, home.high_watermark(self.partition), start, end)
-        self._producers.on_high_watermark(replicated)
-        unstable = self._producers.first_unstable_offset(replicated)
         view = LogView(
             self._segments,
             self._bases,
@@ -390,7 +389,7 @@ class ReadOnlyLog(CheckableLog):
             start,
             end,
             replicated,
-            max(replicated if unstable is None else min(replicated, unstable), start),
+            max(self._producers.last_stable_offset(replicated), start),
             recovery_point,
             self._truncations,
             self._truncations.count,

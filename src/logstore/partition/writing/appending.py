@@ -16,7 +16,7 @@ from logstore.files import PathLike, check_path
 from logstore.format.batch import NewBatch
 from logstore.format.control import ControlType, encode_end_marker
 from logstore.format.header import decode_header
-from logstore.model import AppendOrigin, Bytes, ProducerIdentity, how_to_make_int
+from logstore.model import ActiveProducer, AppendOrigin, Bytes, ProducerIdentity, how_to_make_int
 from logstore.partition.arguments import check_buffer, check_epoch
 from logstore.partition.encoding.adopting import check_adopted, headers_of_file, place_adopted
 from logstore.partition.encoding.planning import (
@@ -25,7 +25,7 @@ from logstore.partition.encoding.planning import (
     check_replicated,
     place_produced,
 )
-from logstore.partition.encoding.row_encoder import check_coordinator_epoch, check_producer
+from logstore.partition.encoding.row_encoder import check_end_marker, check_producer
 from logstore.partition.encoding.rows import NewRecords, list_of
 from logstore.partition.segments.planned import PlannedAppend
 from logstore.partition.state.context import LogContext
@@ -75,8 +75,10 @@ class Appending:
         self, records: NewRecords, *, flush: bool = False, producer: ProducerIdentity | None = None
     ) -> range:
         """See :meth:`.Log.extend`."""
-        flush = check_flag(flush, "flush")
-        return self.extend_batches(self.prepare(records, producer), flush)
+        if flush is not False:
+            flush = check_flag(flush, "flush")
+        self._guard.check_usable()
+        return self.extend_batches(self._encode(records, producer), flush)
 
     def extend_arrow(self, data: Any, *, flush: bool = False) -> range:
         """See :meth:`.Log.extend_arrow`."""
@@ -102,7 +104,7 @@ class Appending:
                 self._gathering.drain_locked()
             if not batches:
                 return range(core.log_end_offset, core.log_end_offset)
-            result = self._log_end.write(batches)
+            result = self._log_end.write(batches, self._now_ms())
         base_offset, last_offset = result[:2]
         if flush or core.config.flush_messages != UNLIMITED:
             self._durability.wait_if_due(last_offset + 1, flush)
@@ -127,18 +129,22 @@ class Appending:
         leader_epoch: int | None = None,
     ) -> AppendResult | None:
         """See :meth:`.Log.append_batch`."""
-        check_epoch(leader_epoch)
-        data = check_buffer(data)
-        if not isinstance(origin, AppendOrigin):
+        if leader_epoch is not None:
+            check_epoch(leader_epoch)
+            self._core.check_leader_epoch(leader_epoch)
+        if type(data) is not bytearray:
+            data = check_buffer(data)
+        if type(origin) is not AppendOrigin:
             raise UsageError(f"origin is {shown(origin)}; it must be an AppendOrigin")
-        self._core.check_leader_epoch(leader_epoch)
+        rows = self._gathering.rows
         while True:
             self._guard.check_usable()
             config = self._core.config
             batch = check_produced(data, config=config, origin=origin, now_ms=self._now_ms())
             with self._guard.own_lock(), self._guard as core:
                 core.check_leader_epoch(leader_epoch)
-                self._gathering.drain_locked()
+                if rows.row_count:
+                    self._gathering.drain_locked()
                 if batch is None:
                     return None
                 if core.config is not config:
@@ -148,7 +154,8 @@ class Appending:
                 )
                 result = self._log_end.write_planned(planned, origin, self._now_ms())
                 break
-        self._durability.wait_if_due(result.last_offset + 1, False)
+        if core.config.flush_messages != UNLIMITED:
+            self._durability.wait_if_due(result.last_offset + 1, False)
         return result
 
     def append_replicated(self, data: Bytes, *, leader_epoch: int | None = None) -> AppendResult | None:
@@ -172,7 +179,7 @@ class Appending:
                 if not self._begins_anew_locked(planned):
                     raise
                 self._start_over_locked(planned, now_ms)
-            may_have_gaps = self._context.home.may_have_gaps(core.partition, core.config, core.role)
+            may_have_gaps = self._context.home.may_have_gaps(core.partition, core.config, core.stored_role)
             has_gap = not may_have_gaps and planned.has_gap_from(core.log_end_offset)
             result = self._log_end.write_planned(planned, AppendOrigin.REPLICATION, now_ms)
             if has_gap:  # above the recovery point it would look like lost data
@@ -198,12 +205,13 @@ class Appending:
         self, producer_id: int, producer_epoch: int, *, committed: bool, coordinator_epoch: int = 0
     ) -> AppendResult:
         """See :meth:`.Log.append_end_marker`."""
-        check_producer(ProducerIdentity(producer_id, producer_epoch, 0))
-        check_coordinator_epoch(coordinator_epoch)
-        committed = check_flag(committed, "committed")
+        check_end_marker(producer_id, producer_epoch, coordinator_epoch)
+        if committed is not True and committed is not False:
+            committed = check_flag(committed, "committed")
         with self._guard.own_lock(), self._guard as core:
-            self._gathering.drain_locked()
-            now_ms = self._context.clock.now_ms()
+            if self._gathering.rows.row_count:
+                self._gathering.drain_locked()
+            now_ms = self._now_ms()
             marker = encode_end_marker(
                 base_offset=core.log_end_offset,
                 producer_id=producer_id,
@@ -213,9 +221,10 @@ class Appending:
                 timestamp_ms=now_ms,
                 partition_leader_epoch=core.leader_epoch,
             )
-            planned = PlannedAppend([marker], [decode_header(marker)])
+            planned = PlannedAppend([marker], [decode_header(marker)], (not committed, coordinator_epoch))
             result = self._log_end.write_planned(planned, AppendOrigin.COORDINATOR, now_ms)
-        self._durability.wait_if_due(result.last_offset + 1, False)
+        if core.config.flush_messages != UNLIMITED:
+            self._durability.wait_if_due(result.last_offset + 1, False)
         return result
 
     # Adopted batches
@@ -297,7 +306,7 @@ class Appending:
 
     def _check_follows_locked(self, producer: ProducerIdentity) -> None:
         """Check that the sequence follows. A duplicate is refused too: the batches behind it may be new."""
-        state = self._core.producers.active_producers().get(producer.producer_id)
+        state = self._core.producers.state_of(producer.producer_id)
         if state is None or state.producer_epoch != producer.producer_epoch:
             return
         if producer.base_sequence != state.next_sequence:
@@ -317,7 +326,7 @@ class Appending:
             )
         with self._guard.own_lock(), self._guard as core:
             self._gathering.drain_locked()
-            state = core.producers.active_producers().get(producer_id)
+            state = core.producers.state_of(producer_id)
         if state is None:
             return None
         return LastOfProducer(state.next_sequence, state.batches[-1].last_offset if state.batches else -1)
@@ -331,3 +340,20 @@ class Appending:
             for producer_id, state in states.items()
             if state.transaction_first_offset is not None
         }
+
+    def active_producers(self) -> tuple[ActiveProducer, ...]:
+        """See :meth:`.Log.active_producers`."""
+        with self._guard.own_lock(), self._guard as core:
+            self._gathering.drain_locked()
+            states = core.producers.active_producers()
+        return tuple(
+            ActiveProducer(
+                producer_id,
+                state.producer_epoch,
+                state.last_sequence,
+                state.timestamp_ms,
+                state.coordinator_epoch,
+                state.transaction_first_offset,
+            )
+            for producer_id, state in sorted(states.items())
+        )

@@ -50,7 +50,7 @@ class Durability:
         self._gathering = gathering
         self._flush_pending = False
         self._is_hurrying = False
-        self.commit = GroupCommit(self._flush_all, lambda: self._core.durable_offset)
+        self.commit = GroupCommit(self._flush_all, self._core)
         """One fsync for all threads that wait for one."""
 
     # Flushing
@@ -145,7 +145,7 @@ class Durability:
                 self._gathering.drain_locked()
             except StorageError as error:
                 unwritten = error
-            self._guard.check_writable_locked()
+                self._guard.check_writable_locked()  # if that made the log refuse changes, flush nothing
             plan = self._plan_flush_locked()
         seconds = self.flush_files(plan)
         with self._guard.lock:
@@ -220,7 +220,9 @@ class Durability:
 
     def prepare_checkpoint(self) -> None:
         """See :meth:`.Log.prepare_checkpoint`."""
-        self.flush()
+        core = self._core
+        if core.durable_offset != core.log_end_offset or self._gathering.rows.row_count:
+            self.flush()
         with self._guard.own_lock(), self._guard:
             self.checkpoint_locked()
 
@@ -231,6 +233,8 @@ class Durability:
         core.view_of_clean_stop = None  # closing must close the time index again
         self._gathering.drain_locked()
         self.flush_now_locked()
+        if core.active.has_rest:
+            core.clear_rest()  # the next session takes what lies behind the end for unused
         core.settle()
         core.active.store_indexes(flush=True)
         if core.last_snapshot_offset != core.log_end_offset:

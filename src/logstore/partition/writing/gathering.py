@@ -111,6 +111,8 @@ class Gathering:
         """Have the newest row written in time, and let others follow without the lock. Returns its offset."""
         core = self._core
         offset = core.log_end_offset + number
+        if not number:
+            self._log_end.note_gathering()
         if not self._linger_pending:
             self._write_soon_locked()
         if self._linger_pending and core.config.flush_messages == UNLIMITED:
@@ -145,9 +147,10 @@ class Gathering:
     def _append_alone_locked(self, row: Row) -> int:
         """Append a record of unusual size as a batch of its own: only encoding shows whether it fits."""
         key, value, stamp_ms, headers = row
-        batches = self.encoder.encode([(key, value, stamp_ms, headers)], self._now_ms(), None)
+        now_ms = self._now_ms()
+        batches = self.encoder.encode([(key, value, stamp_ms, headers)], now_ms, None)
         self.drain_locked()
-        return self._log_end.write(batches).base_offset
+        return self._log_end.write(batches, now_ms).base_offset
 
     # In time
 
@@ -209,15 +212,15 @@ class Gathering:
         if self._guard.is_closed or self._guard.failure is not None:
             return
         core = self._core
-        core.may_wait, core.has_put_off_roll = may_wait, False
+        core.may_wait, core.has_put_off = may_wait, False
         try:
             self.drain()
         except RetriableError:
-            if not core.has_put_off_roll:
+            if not core.has_put_off:
                 raise
             self.rows.has_failed = False
             self._linger_pending = True
-            name = f"roll {self._partition}"
+            name = f"write {self._partition}"
             self._context.scheduler.after(0, name, self._linger_behind_flush, is_waiting=True)
             return
         except StorageError:
@@ -241,7 +244,8 @@ class Gathering:
         if not gathered.row_count:
             return
         gathered.has_failed = True
-        self._log_end.write(self.encoder.encode_gathered(gathered, self._now_ms()))
+        now_ms = self._now_ms()
+        self._log_end.write(self.encoder.encode_gathered(gathered, now_ms), now_ms)
         gathered.clear()
 
     def drain(self) -> None:

@@ -11,7 +11,7 @@ waits for the disk. So a thread about to flush first waits for the threads that 
 long as some of them still come. 16 threads then share each fsync, not eight, and get half as much again done.
 A thread that flushes alone does not wait.
 
-It knows offsets and a function that flushes, but no files. It asks the log each time how far it is durable: a
+It knows offsets and a function that flushes, but no files. It looks each time how far the log is durable: a
 truncation may lower that at any moment.
 
 Lock: ``_lock`` guards ``_waiting``, ``_is_flushing``, the places in line and the missing count; it is not
@@ -24,10 +24,17 @@ import threading
 from collections.abc import Callable
 from itertools import pairwise
 from time import perf_counter
+from typing import Protocol
 
 _PATIENCE_SECONDS = 0.0001
 """A thread about to flush goes ahead when no other has come for this long. A released thread is back within
 some ten microseconds, if it comes back at all."""
+
+
+class _Durable(Protocol):
+    """What it sees of a log."""
+
+    durable_offset: int
 
 
 class _Place:
@@ -47,17 +54,17 @@ class _Place:
 
 
 class GroupCommit:
-    """``flush()`` makes everything appended so far durable; ``durable_offset()`` says how far that is."""
+    """``flush()`` makes everything appended to ``log`` so far durable."""
 
     def __init__(
         self,
         flush: Callable[[], None],
-        durable_offset: Callable[[], int],
+        log: _Durable,
         *,
         patience_seconds: float = _PATIENCE_SECONDS,
     ) -> None:
         self._flush = flush
-        self._durable_offset = durable_offset
+        self._log = log
         self._patience_seconds = patience_seconds
         self._lock = threading.Lock()
         self._waiting: list[_Place] = []
@@ -78,13 +85,13 @@ class GroupCommit:
         Raises what ``flush`` raises in this thread. If another thread's flush fails, a waiting thread tries
         itself and gets the error from its own call.
         """
-        if self._durable_offset() >= offset:
+        if self._log.durable_offset >= offset:
             return
         place = _Place(offset)
         try:
             if not self._leads_or_lines_up(place):
                 place.signal.acquire()
-            if place.is_leader and self._durable_offset() < offset:
+            if place.is_leader and self._log.durable_offset < offset:
                 self._wait_for_company()
                 started = perf_counter()
                 self._flush()
@@ -144,7 +151,7 @@ class GroupCommit:
 
     def _hand_over_locked(self, place: _Place) -> None:
         """Wake the first thread not served yet, so that the disk is busy again, then the served ones."""
-        durable_offset = self._durable_offset()
+        durable_offset = self._log.durable_offset
         present_count = len(self._waiting) + 1
         served = [waiting for waiting in self._waiting if waiting.offset <= durable_offset]
         others = [waiting for waiting in self._waiting if waiting.offset > durable_offset]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from time import perf_counter
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from logstore.errors import OffsetOutOfRangeError, RecordTooLargeError, RetriableError, StorageError
 from logstore.format.header import BatchHeader
@@ -32,8 +32,8 @@ MAX_OFFSET = 2**63 - 1
 """The largest log end offset; no record has it."""
 
 
-class _RollMustWaitError(RetriableError):
-    """A new segment must wait for the old one's fsync, but this thread may not wait. Nothing was changed."""
+class _MustWaitError(RetriableError):
+    """The change must wait for an fsync, but this thread may not wait. Nothing was changed."""
 
 
 class AppendResult(NamedTuple):
@@ -47,9 +47,8 @@ class AppendResult(NamedTuple):
     """True if nothing was appended: the same batch is there already, at these offsets."""
 
 
-def _check_below_last(planned: PlannedAppend) -> None:
-    if planned.last_offset >= MAX_OFFSET:
-        raise OffsetOutOfRangeError(f"offset {planned.last_offset} is beyond the largest offset of a log")
+def _beyond_last(planned: PlannedAppend) -> OffsetOutOfRangeError:
+    return OffsetOutOfRangeError(f"offset {planned.last_offset} is beyond the largest offset of a log")
 
 
 class LogGrowth(LogState):
@@ -80,7 +79,8 @@ class LogGrowth(LogState):
                 )
         base_offset, last_offset = planned.base_offset, planned.last_offset
         self.context.home.check_held_lately(now_ms)
-        _check_below_last(planned)
+        if last_offset >= MAX_OFFSET:
+            raise _beyond_last(planned)
         if planned.size_bytes > self.config.segment_bytes:
             raise RecordTooLargeError(
                 f"{planned.size_bytes} bytes are more than segment_bytes ({self.config.segment_bytes})"
@@ -89,23 +89,26 @@ class LogGrowth(LogState):
             new_base_offset = max(base_offset, self.log_end_offset)
             check_reach(planned, new_base_offset)
             self.roll(new_base_offset, now_ms)
-        before = self._epochs_now()
+        active = self.active
+        if active.has_rest or active.is_shared:
+            active.own_file()
+            self.clear_rest()
+        before = self.epochs, self._are_epochs_stored
         self._note_epochs(planned.headers)
         started = perf_counter()
         try:
-            self.active.append(planned)
+            active.append(planned)
         except StorageError:
             self.counts.write_failure_count += 1
             self._take_back_epochs(before)
             raise
         seconds = perf_counter() - started
         if producers is not None:
-            with self._all_or_reopen():
-                self._finish_transactions(producers)
+            self._finish_transactions(producers)
         self.log_end_offset = self.producers.map_end_offset = last_offset + 1
         self.publish()
         self.counts.note_write(planned.headers, planned.size_bytes, seconds)
-        return AppendResult(base_offset, last_offset, planned.newest_ms)
+        return tuple.__new__(AppendResult, (base_offset, last_offset, planned.newest_ms, False))
 
     def adopt_segment(self, path: str, planned: PlannedAppend, now_ms: int) -> None:
         """Turn a file into the active segment. Its batches are durable and continue at the log end.
@@ -122,18 +125,17 @@ class LogGrowth(LogState):
         """
         base_offset, old = planned.base_offset, self.active
         assert base_offset == self.log_end_offset
-        _check_below_last(planned)
+        if planned.last_offset >= MAX_OFFSET:
+            raise _beyond_last(planned)
         check_reach(planned, base_offset)
         producers, _ = self._plan_producers(planned, AppendOrigin.CLIENT, now_ms)
         assert producers is not None  # no duplicate: its sequence follows
         is_roll = old.base_offset != base_offset
         if is_roll:
             self.context.home.ensure_recovery_point(self.partition)
-            if old.cut_rest():  # bytes of a failed append must not reappear in front of the file
-                with self._all_or_reopen():
-                    old.flush()
+            self.clear_rest()
             self.store_snapshot(base_offset)
-        before = self._epochs_now()
+        before = self.epochs, self._are_epochs_stored
         self._note_epochs(planned.headers)
         new = self.new_active(base_offset, now_ms)
         started = perf_counter()
@@ -158,6 +160,26 @@ class LogGrowth(LogState):
         with suppress(StorageError):  # the log can live with an extra name
             self.context.files.remove(path)
 
+    def clear_rest(self) -> None:
+        """Make sure that no power cut brings back what a failed append left: called before other records take
+        its place. Only after such a failure does it wait for the disk. A roll needs it not: as long as the
+        cut of the sealed segment is not durable, nothing behind it is, and recovery drops what overlaps.
+
+        Raises:
+            StorageError: the file could not be cut or flushed. After a failed flush the log must be reopened.
+            RetriableError: a flush is needed, but :attr:`may_wait` is false (:attr:`has_put_off`).
+        """
+        active = self.active
+        if active.cut_rest():
+            if not self.may_wait:
+                self._put_off("cannot write before the end of a failed write is gone from the disk")
+            with self._all_or_reopen():
+                active.flush_cut()
+
+    def _put_off(self, reason: str) -> NoReturn:
+        self.has_put_off = True
+        raise _MustWaitError(f"{self.partition} {reason}")
+
     def _plan_producers(
         self, planned: PlannedAppend, origin: AppendOrigin, now_ms: int
     ) -> tuple[ProducerAppend | None, RememberedBatch | None]:
@@ -167,17 +189,25 @@ class LogGrowth(LogState):
         for header, buffer in zip(planned.headers, planned.buffers, strict=True):
             if header.producer_id < 0:
                 continue
-            if header.is_control:
+            if planned.marker is not None:
+                is_abort, coordinator_epoch = planned.marker
+                append.add_marker(header, is_abort=is_abort, coordinator_epoch=coordinator_epoch)
+            elif header.is_control:
                 add_to_plan(append, header, buffer, 0)
             elif (duplicate := append.add_data(header)) is not None:
                 return None, duplicate
         return append, None
 
     def _finish_transactions(self, producers: ProducerAppend) -> None:
-        for completed in producers.completed:
-            if completed.is_aborted:
-                self.active.append_aborted(completed.index_entry)
-        self.producers.apply(producers)
+        """The batches are in the file: do what belongs to them, or the log must be reopened."""
+        try:
+            for completed in producers.completed:
+                if completed.is_aborted:
+                    self.active.append_aborted(completed.index_entry)
+            self.producers.apply(producers)
+        except BaseException as error:
+            self._poison(error)
+            raise
 
     def _note_epochs(self, headers: Sequence[BatchHeader]) -> None:
         """Note new epochs before the first batch that carries them is written.
@@ -189,27 +219,23 @@ class LogGrowth(LogState):
         """
         if self._is_epoch_file_unknown:
             self.replace_epochs(self.epochs)
-        latest = self.epochs.latest
-        known = latest.epoch if latest is not None else -1
+        known = self.epochs.latest_epoch
         for header in headers:
             if header.partition_leader_epoch != known or header.magic != 2:
                 break
         else:
             return
-        changed = LeaderEpochs(self.epochs.entries)
+        entries = self.epochs.entries
+        changed = LeaderEpochs(entries)
         for header in headers:
             if header.magic < 2:
                 changed.clear()
             elif header.partition_leader_epoch >= 0:
                 changed.assign(header.partition_leader_epoch, header.base_offset)
-        entries = self.epochs.entries
         if changed.entries[: len(entries)] != entries:
             self.replace_epochs(changed)
         elif changed.entries != entries:
             self.epochs, self._are_epochs_stored = changed, False
-
-    def _epochs_now(self) -> tuple[LeaderEpochs, bool]:
-        return self.epochs, self._are_epochs_stored
 
     def _take_back_epochs(self, before: tuple[LeaderEpochs, bool]) -> None:
         """Go back to the epochs before a failed append: nothing was written in the new ones."""
@@ -227,19 +253,18 @@ class LogGrowth(LogState):
         if size_bytes > self.config.segment_bytes - planned.size_bytes:
             return True
         if size_bytes:
-            age_ms = self._age_ms(planned.newest_ms, now_ms)
+            rolling_ms = active.rolling_timestamp_ms
+            age_ms = planned.newest_ms - rolling_ms if rolling_ms >= 0 else now_ms - active.created_ms
             if age_ms > self._limit_ms() - active.jitter_ms or active.indexes.is_full:
                 return True
         return planned.last_offset - active.base_offset > MAX_RELATIVE_OFFSET
 
-    def _age_ms(self, newest_ms: int, now_ms: int) -> int:
-        active = self.active
-        rolling_ms = active.rolling_timestamp_ms
-        return newest_ms - rolling_ms if rolling_ms >= 0 else now_ms - active.created_ms
-
     def _limit_ms(self) -> int:
         config = self.config
-        return min(config.segment_ms, config.max_compaction_lag_ms) if config.compacts else config.segment_ms
+        limit_ms = config.segment_ms
+        if limit_ms > config.max_compaction_lag_ms and config.compacts:
+            return config.max_compaction_lag_ms
+        return limit_ms
 
     def roll(self, base_offset: int, now_ms: int) -> None:
         """Begin a new segment.
@@ -254,7 +279,7 @@ class LogGrowth(LogState):
         could take its end, and the records behind it would go on as if nothing were missing.
 
         Raises:
-            RetriableError: this flush is needed, but :attr:`may_wait` is false (:attr:`has_put_off_roll`).
+            RetriableError: this flush is needed, but :attr:`may_wait` is false (:attr:`has_put_off`).
         """
         old = self.active
         if old.base_offset == base_offset:
@@ -281,8 +306,7 @@ class LogGrowth(LogState):
     def _prepare_roll(self, old: ActiveSegment) -> None:
         has_gaps = self._had_gaps or self.config.compacts
         if not self.may_wait and (has_gaps or not self.context.home.is_point_stored(self.partition)):
-            self.has_put_off_roll = True
-            raise _RollMustWaitError(f"{self.partition} cannot roll before its last segment is flushed")
+            self._put_off("cannot roll before its last segment is flushed")
         self.context.home.ensure_recovery_point(self.partition)
         if has_gaps:
             self._had_gaps = True  # also under another policy
@@ -304,9 +328,8 @@ class LogGrowth(LogState):
             self.directory,
             base_offset,
             self.context.open_segments,
+            config=self.config,
             created_ms=now_ms,
-            index_limit_bytes=self.config.segment_index_bytes,
-            index_interval_bytes=self.config.index_interval_bytes,
             jitter_ms=self._new_jitter_ms(),
         )
 

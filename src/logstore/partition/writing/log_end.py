@@ -8,7 +8,6 @@ from logstore.format.batch import NewBatch, place_batch
 from logstore.model import AppendOrigin
 from logstore.partition.encoding.row_encoder import place_batches
 from logstore.partition.segments.planned import PlannedAppend
-from logstore.partition.state.context import LogContext
 from logstore.partition.writing.core import LogCore
 from logstore.partition.writing.growth import AppendResult
 from logstore.partition.writing.waits import Waits
@@ -17,29 +16,27 @@ from logstore.partition.writing.waits import Waits
 class LogEnd:
     """The end of one log. Callers hold its lock."""
 
-    __slots__ = ("_core", "_flush_soon", "_now_ms", "_waits")
+    __slots__ = ("_core", "_waits", "flush_soon")
 
-    def __init__(
-        self, context: LogContext, core: LogCore, waits: Waits, flush_soon: Callable[[], None]
-    ) -> None:
+    def __init__(self, core: LogCore, waits: Waits) -> None:
         self._core = core
         self._waits = waits
-        self._flush_soon = flush_soon
-        self._now_ms = context.clock.now_ms
+        self.flush_soon: Callable[[], None]
+        """Schedules the flush. Set by the writer, whose parts know each other."""
 
-    def write(self, batches: Sequence[NewBatch]) -> AppendResult:
+    def write(self, batches: Sequence[NewBatch], now_ms: int) -> AppendResult:
         """Place encoded batches at the log end and write them, a segment's worth at a time."""
         core = self._core
         if len(batches) == 1:
             header = place_batch(batches[0], core.log_end_offset, core.leader_epoch)
-            written = core.write(PlannedAppend(batches, [header]), AppendOrigin.CLIENT, self._now_ms())
+            written = core.write(PlannedAppend(batches, [header]), AppendOrigin.CLIENT, now_ms)
             self.after_append()
             return written
         result: AppendResult | None = None
         for planned in place_batches(
             batches, core.log_end_offset, core.leader_epoch, core.config.segment_bytes
         ):
-            written = core.write(planned, AppendOrigin.CLIENT, self._now_ms())
+            written = core.write(planned, AppendOrigin.CLIENT, now_ms)
             result = written if result is None else written._replace(base_offset=result.base_offset)
         assert result is not None
         self.after_append()
@@ -55,4 +52,8 @@ class LogEnd:
         """Wake the threads that wait for records, and schedule the flush."""
         if self._waits.is_watched:
             self._waits.notify(self._core.view)
-        self._flush_soon()
+        self.flush_soon()
+
+    def note_gathering(self) -> None:
+        """Rows begin to gather: the next reader writes them."""
+        self._waits.note_gathering()

@@ -52,25 +52,27 @@ class LogState:
         self.segments = loaded.segments
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
-        self.durable_offset = loaded.recovery_point
+        self.durable_offset = loaded.log_end_offset
         self.producers = loaded.producers
         self.epochs = loaded.epochs
         self._had_gaps = loaded.may_have_gaps
-        latest = loaded.epochs.latest
-        self.leader_epoch = latest.epoch if latest is not None else 0
+        self.leader_epoch = max(loaded.epochs.latest_epoch, 0)
         """The epoch stamped on appends."""
         self._are_epochs_stored = True
         """False while the epoch file may differ: the next checkpoint writes it first."""
         self._is_epoch_file_unknown = False
         """Whether the epoch file may have epochs without records: the next append writes it first."""
         self._poison = poison
-        self.role = loaded.role
+        self.on_publish: Callable[[LogView], None] | None = None
+        """Told of each view that readers get."""
+        self.role = self.stored_role = loaded.role
+        """``stored_role`` is what the next open finds. A log that leads for now has a follower's."""
         """Known before the log is used: records that other replicas lack are neither shown nor removed."""
         stored = context.home.high_watermark(partition)
         ends = loaded.log_start_offset, loaded.log_end_offset
         self._opened_high_watermark = sidecars.replicated_below(Role.LEADER, stored, *ends)
         self._opened_end_offset = loaded.log_end_offset
-        self.high_watermark = sidecars.replicated_below(loaded.role, stored, *ends)
+        self.high_watermark = self._opened_high_watermark
         self.unflushed: list[Segment] = []
         """Sealed segments with data above the durable offset."""
         self.new_name_count = 0
@@ -80,8 +82,8 @@ class LogState:
         """Producer snapshots as of the base of a segment that are not in a file yet."""
         self.may_wait = True
         """Whether the current change may wait for an fsync."""
-        self.has_put_off_roll = False
-        """Whether a roll would have had to wait, and was put off instead."""
+        self.has_put_off = False
+        """Whether a change would have had to wait, and was put off instead."""
         self.truncations = Truncations(loaded.cuts)
         """Counts truncations: a flush that began before one says nothing about later records."""
         self.last_snapshot_offset = -1
@@ -121,16 +123,13 @@ class LogState:
         """Show the current state to readers, in one assignment."""
         if self.role is Role.ALONE:
             self.high_watermark = self.log_end_offset
-        stable = high_watermark = self.high_watermark
-        self.producers.on_high_watermark(high_watermark)
-        unstable = self.producers.first_unstable_offset(high_watermark)
-        if unstable is not None and unstable < stable:
-            stable = unstable
+        high_watermark = self.high_watermark
+        stable = self.producers.last_stable_offset(high_watermark)
         start = self.log_start_offset
         fields = (
             self._segments,
             self._bases,
-            self._segments[-1].size_bytes,
+            self.active.size_bytes,
             start,
             self.log_end_offset,
             high_watermark,
@@ -142,6 +141,8 @@ class LogState:
             self.partition,
         )
         self.view = tuple.__new__(LogView, fields)  # once per append: a third of the cost of LogView(*fields)
+        if self.on_publish is not None:
+            self.on_publish(self.view)
 
     @property
     def known_high_watermark(self) -> int:
@@ -160,14 +161,30 @@ class LogState:
         the role was stored: a crash in between leaves it where it was, or at the end.
         """
         known = self.known_high_watermark
-        if self.role is Role.ALONE:
+        if self.role is Role.ALONE and known > self.log_start_offset:  # without one it is the log start
             self.context.home.store_high_watermark(self.partition, known)
         with self._all_or_reopen():  # a failure leaves the old role, the new one, or neither
             sidecars.write_role(self.context.files, self.directory, role)
             self._opened_end_offset = -1
-            self.role, self.high_watermark = role, known
+            self.role = self.stored_role = role
+            self.high_watermark = known
             self._had_gaps = self._had_gaps or role is Role.FOLLOWER
             self.publish()
+
+    def lead(self, epoch: int) -> None:
+        """Lead in a new epoch from the log end on, for now: nothing is stored. What is appended carries the
+        epoch, so a recovery finds it there."""
+        epochs = LeaderEpochs(self.epochs.entries)
+        epochs.assign(epoch, self.log_end_offset)
+        if epochs.entries != self.epochs.entries:
+            self.epochs, self._are_epochs_stored = epochs, False
+        self.leader_epoch, self.role = epoch, Role.LEADER
+        self.publish()
+
+    def stop_leading(self) -> None:
+        """See :meth:`.Log.stop_leading`."""
+        self.role = Role.FOLLOWER
+        self.publish()
 
     def forget_files(self) -> None:
         """Close all open files; a reader under way keeps the ones it uses until it is done."""
@@ -221,9 +238,8 @@ class LogState:
 
     def follow_epochs(self) -> None:
         """Take over the newest epoch of the batches that a leader has sent."""
-        latest = self.epochs.latest
-        if latest is not None:
-            self.leader_epoch = latest.epoch
+        if self.epochs.entries:
+            self.leader_epoch = self.epochs.latest_epoch
 
     def cut_epochs(self) -> None:
         """Forget the epochs that begin at or above the log end: nothing was written in them."""

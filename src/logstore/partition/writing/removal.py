@@ -63,6 +63,8 @@ class Removal:
                 gone, reason = core.segments[:count], f"delete_before({offset})"
                 core.tell_deletion(start, core.log_start_offset, bytes_of(gone), reason)
             self._delete_locked(count)
+            if not count and offset > start:
+                self._waits.notify(core.view)
             return core.log_start_offset
 
     def _count_below_start_locked(self) -> int:

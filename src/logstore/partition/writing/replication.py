@@ -34,6 +34,7 @@ class Replication:
                 )
             self._gathering.drain_locked()
             core.assign_epoch(epoch)
+            self._waits.note_view(core.view)  # a fetch that names the old epoch is refused from now on
 
     def set_role(self, role: Role) -> None:
         """See :meth:`.Log.set_role`."""
@@ -41,12 +42,39 @@ class Replication:
             raise UsageError(f"role is {shown(role)}; it must be one of {', '.join(map(str, Role))}")
         with self._guard.own_lock(), self._guard as core:
             self._gathering.drain_locked()
-            if role is not core.role:
-                if core.role is Role.FOLLOWER:  # its gaps would look like lost data above the recovery point
+            if role is not core.role or role is not core.stored_role:
+                if (
+                    core.stored_role is Role.FOLLOWER and role is not Role.FOLLOWER
+                ):  # its gaps would look like lost data above the recovery point
                     self._durability.checkpoint_locked()
                     self._context.home.store_checkpoints()
+                elif role is Role.FOLLOWER and core.unflushed:  # the loss of their ends would look like gaps
+                    self._durability.flush_now_locked()
                 core.set_role(role)
                 self._waits.notify(core.view)
+
+    def lead(self, epoch: int) -> None:
+        """See :meth:`.Log.lead`."""
+        with self._guard.own_lock(), self._guard as core:
+            if core.stored_role is not Role.FOLLOWER:
+                raise UsageError(f"{core.partition} is no replica; set_role(Role.FOLLOWER) makes it one")
+            if type(epoch) is not int or not core.leader_epoch <= epoch <= MAX_EPOCH:
+                raise UsageError(
+                    f"epoch is {shown(epoch)}; it must be a number from {core.leader_epoch} to {MAX_EPOCH}"
+                )
+            self._gathering.drain_locked()
+            core.lead(epoch)
+            self._waits.notify(core.view)
+            self._waits.note_view(core.view)  # a fetch that names the old epoch is refused from now on
+
+    def stop_leading(self) -> None:
+        """See :meth:`.Log.stop_leading`."""
+        with self._guard.own_lock(), self._guard as core:
+            if core.stored_role is not Role.FOLLOWER:
+                raise UsageError(f"{core.partition} is no replica; set_role(Role.FOLLOWER) makes it one")
+            self._gathering.drain_locked()
+            core.stop_leading()
+            self._waits.notify(core.view)
 
     def update_high_watermark(self, offset: int) -> int:
         """See :meth:`.Log.update_high_watermark`."""

@@ -4,6 +4,9 @@ A wait without a thread is an entry that a change of the log completes and the c
 waits for a record, or an acknowledgement that waits until the record is durable or replicated. A thousand of
 them cost no thread.
 
+A watcher is told of the next change, whatever it is, and has no time: a fetch that is repeated, and that
+leaves alone what has not changed.
+
 Lock: ``_lock`` guards the waits. It may be taken with or without the log's lock. While it is held, the log's
 lock is never taken and no callback runs.
 """
@@ -13,14 +16,16 @@ from __future__ import annotations
 import heapq
 import itertools
 import threading
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
 
 from logstore.model import Isolation, TopicPartition
 from logstore.partition.reading.view import LogView
 from logstore.partition.state.context import LogContext
 from logstore.schedule import Task
 from logstore.warning import warn
+
+_SWEPT_AT: Final = 8
 
 Done = Callable[[bool], object]
 """Called once: with True if the log reached the offset, with False after the timeout, or if the log closed or
@@ -59,6 +64,23 @@ class Wait:
             _call(lambda: self._done(is_reached), "what waited for a log")
 
 
+class Watcher(Protocol):
+    """Is told once that a log has changed. The log then forgets it: it may ask again within the call. It must
+    return at once, and change no log."""
+
+    def changed(self, view: LogView) -> None:
+        """Readers see this view now."""
+        ...
+
+    def gathers(self) -> None:
+        """Single appends gather. They are written in time, or when somebody reads."""
+        ...
+
+    def ended(self) -> None:
+        """The log is closed or has failed, and will not grow any more."""
+        ...
+
+
 def _call(action: Callable[[], object], name: str) -> None:
     """Call a user's function: an exception in it must not stop a change of the log half-way."""
     try:
@@ -79,7 +101,9 @@ class Waits:
         "_name",
         "_numbers",
         "_scheduler",
+        "_swept_at",
         "_threads",
+        "_watchers",
         "is_watched",
     )
 
@@ -90,9 +114,13 @@ class Waits:
         self._changed = threading.Condition(self._lock)  # entered by its lock: see logstore.schedule
         self._threads = 0
         self._callbacks: tuple[Callable[[], object], ...] = ()
+        self._watchers: dict[Watcher, None] | None = None
+        """None if there are none, as in most logs."""
         self._entries: dict[Isolation, list[tuple[int, int, Wait]]] = {}
         """Heaps by offset."""
         self._numbers = itertools.count()
+        self._swept_at = _SWEPT_AT
+        """Of so many entries those that are over are thrown away, before one is added."""
         self._has_ended = False
         self.is_watched = False
         """Whether anything waits. If not, an append need not call :meth:`notify`."""
@@ -151,6 +179,47 @@ class Waits:
             self._callbacks = tuple(left)
             self._look_locked()
 
+    def watch(self, watcher: Watcher) -> bool:
+        """Tell it of the next view: a view that is taken after this call is the one before it. Returns False
+        if there will be none. Cost: 0.5 µs."""
+        with self._lock:
+            if self._has_ended:
+                return False
+            if self._watchers is None:
+                self._watchers = {}
+            self._watchers[watcher] = None
+            return True
+
+    def unwatch(self, watcher: Watcher) -> None:
+        """Do not tell it."""
+        with self._lock:
+            if self._watchers is not None:
+                self._watchers.pop(watcher, None)
+                if not self._watchers:
+                    self._watchers = None
+
+    def note_view(self, view: LogView) -> None:
+        """Readers see another view from now on. Called for every one, in the middle of changes, too."""
+        if self._watchers is None:
+            return
+        with self._lock:
+            watchers = self._take_watchers_locked()
+        for watcher in watchers:
+            watcher.changed(view)
+
+    def note_gathering(self) -> None:
+        """A single append gathers, the first since the last were written."""
+        if self._watchers is None:
+            return
+        with self._lock:
+            watchers = self._take_watchers_locked()
+        for watcher in watchers:
+            watcher.gathers()
+
+    def _take_watchers_locked(self) -> Iterable[Watcher]:
+        taken, self._watchers = self._watchers, None
+        return taken or ()
+
     def when(
         self,
         offset: int,
@@ -166,8 +235,7 @@ class Waits:
             is_reached = view().limit_of(isolation) >= offset
             is_over = is_reached or self._has_ended
             if not is_over:
-                heap = self._entries.setdefault(isolation, [])
-                heapq.heappush(heap, (offset, next(self._numbers), entry))
+                self._add_locked(isolation, offset, entry)
             self._look_locked()
         if is_over:
             entry.tell(is_reached)
@@ -176,6 +244,14 @@ class Waits:
             entry.expire_by(task)
             self._scheduler.promptly(timeout_ms, task)
         return entry
+
+    def _add_locked(self, isolation: Isolation, offset: int, entry: Wait) -> None:
+        heap = self._entries.setdefault(isolation, [])
+        if len(heap) >= self._swept_at:  # a log that never grows is polled for years, and polls are cancelled
+            heap[:] = [each for each in heap if not each[2].is_over]
+            heapq.heapify(heap)
+            self._swept_at = max(2 * len(heap), _SWEPT_AT)
+        heapq.heappush(heap, (offset, next(self._numbers), entry))
 
     def _expire(self, entry: Wait) -> None:
         entry.tell(False)
@@ -195,8 +271,11 @@ class Waits:
             self._changed.notify_all()
             self._look_locked()
             callbacks = self._callbacks
+            watchers = self._take_watchers_locked()
         for heap in entries.values():
             for _, _, entry in heap:
                 entry.tell(False)
         for callback in callbacks:
             _call(callback, "on_change()")
+        for watcher in watchers:
+            watcher.ended()

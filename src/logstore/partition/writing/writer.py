@@ -59,9 +59,11 @@ class LogWriter:
         )
         self.core = self.guard.core
         self.core.draw_jitter()
-        self.log_end = LogEnd(context, self.core, self.waits, lambda: self.durability.flush_soon_locked())
+        self.core.on_publish = self.waits.note_view
+        self.log_end = LogEnd(self.core, self.waits)
         self.gathering = Gathering(context, partition, self.guard, self.log_end, encoder, rows)
         self.durability = Durability(context, partition, self.guard, self.waits, self.gathering)
+        self.log_end.flush_soon = self.durability.flush_soon_locked
         self.removal = Removal(context, partition, self.guard, self.waits, self.gathering, self.durability)
         self.appending = Appending(
             context, directory, self.guard, self.log_end, self.gathering, self.durability, self.removal
