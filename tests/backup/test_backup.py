@@ -347,6 +347,7 @@ def other_disk(tmp_path):
     shutil.rmtree(path, ignore_errors=True)
 
 
+@pytest.mark.disk
 def test_on_another_file_system_everything_is_copied(filled, other_disk):
     report = filled.backup(other_disk)
     assert report.linked_bytes == 0

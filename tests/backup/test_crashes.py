@@ -58,9 +58,10 @@ class Backups:
 
     def check(self, files, said):
         begun = [what[1] for what in said if what != "done"]
-        is_done = bool(said) and said[-1] == "done"
-        allowed = begun[-1:] if is_done else begun[-2:]
-        had_one = "done" in said
+        # It is the last that was done, or one of those that were cut off since.
+        dones = [number for number, what in enumerate(said) if what == "done"]
+        had_one = bool(dones)
+        allowed = [what[1] for what in said[max(dones, default=1) - 1 :] if what != "done"]
         if files.is_directory("/backup"):
             assert read_all("/backup", files) in allowed
         elif had_one:

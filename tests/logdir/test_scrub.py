@@ -8,7 +8,8 @@ import pytest
 
 from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import InvalidConfigError
-from logstore.files import OsFiles, read_aside
+from logstore.files import OsFiles
+from logstore.large_files import read_aside
 from logstore.logdir.scrub import STEP_MS
 from logstore.model import TopicPartition
 from logstore.partition.checking.facts_of_writer import facts_to_scrub
@@ -177,6 +178,7 @@ def test_bytes_read_aside_are_those_of_the_file(tmp_path, files):
     file.close()
 
 
+@pytest.mark.disk
 @needs_mincore
 def test_a_file_read_aside_does_not_stay_in_memory(tmp_path):
     data = os.urandom(3_000_000)
@@ -190,6 +192,7 @@ def test_a_file_read_aside_does_not_stay_in_memory(tmp_path):
     assert sum(cached_pages(path)) < 64  # of 733: pages at the borders of two reads
 
 
+@pytest.mark.disk
 @needs_mincore
 def test_a_file_read_aside_stays_in_memory_if_it_was_there(tmp_path):
     path = tmp_path / "file"

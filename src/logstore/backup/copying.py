@@ -24,7 +24,7 @@ from logstore.backup.manifest import StoredPartition, StoredSegment
 from logstore.backup.report import BackedUpPartition, BackupProgress, OnBackupProgress
 from logstore.clock import Clock
 from logstore.errors import CorruptionError, LogstoreError, RetriableError, StorageError
-from logstore.files import Files, FileStamp, copy_beginning, copy_file, read_small_file, write_new_file
+from logstore.files import Files, FileStamp, read_small_file, write_new_file
 from logstore.format.checkpoint import EpochEntry, encode_epoch_checkpoint
 from logstore.format.index import encode_aborted_transaction
 from logstore.format.metadata import encode_base64_uuid, encode_partition_metadata, encode_role
@@ -38,6 +38,7 @@ from logstore.format.names import (
     segment_file_name,
 )
 from logstore.format.snapshot import ProducerSnapshotEntry, encode_snapshot
+from logstore.large_files import copy_beginning, copy_file
 from logstore.logdir.catalogue import TopicEntry
 from logstore.model import Role, TopicPartition
 from logstore.partition.checking.facts import EVERYTHING, LogFacts, SegmentToCheck
@@ -45,7 +46,7 @@ from logstore.partition.checking.findings import Finding, FindingKind
 from logstore.partition.checking.verify import verify_log
 from logstore.partition.log import Log
 from logstore.partition.reading.view import LogView
-from logstore.partition.segments.indexes import IndexBuilder, OffsetIndex, TimeIndex
+from logstore.partition.segments.indexes import IndexBuilder
 from logstore.partition.segments.segment import Segment
 from logstore.partition.segments.walk import PIECE_BYTES, Walk
 from logstore.partition.state.leader_epochs import LeaderEpochs
@@ -424,11 +425,8 @@ class PartitionCopy:
         files, config = self.task.files, self.topic.config
         staged = self._staged[seen.view.bases[-1]]
         base, limit_bytes = staged.segment.base_offset, config.segment_index_bytes
-        builder = IndexBuilder(
-            OffsetIndex(files, self._path_of(base, INDEX_SUFFIX), base, limit_bytes),
-            TimeIndex(files, self._path_of(base, TIME_INDEX_SUFFIX), base, limit_bytes),
-            config.index_interval_bytes,
-        )
+        paths = self._path_of(base, INDEX_SUFFIX), self._path_of(base, TIME_INDEX_SUFFIX)
+        builder = IndexBuilder.empty(files, paths, base, config.index_interval_bytes, limit_bytes)
         builder.clear()
         file = files.open(self._path_of(base, LOG_SUFFIX))
         try:

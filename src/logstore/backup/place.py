@@ -24,21 +24,26 @@ from collections.abc import Iterator
 
 from logstore.backup.manifest import Manifest, read_manifest
 from logstore.errors import LockedError, LogstoreError, StorageError, UsageError
-from logstore.files import Files, Lock, parent_of, real_path, remove_tree, write_new_file
+from logstore.files import Files, Lock, parent_of, write_new_file
 from logstore.format.metadata import MetaProperties, encode_base64_uuid
 from logstore.format.names import parse_segment_file_name, partition_directory_name
+from logstore.large_files import real_path, remove_tree
 from logstore.logdir.catalogue import read_catalogue
 from logstore.logdir.identity import BACKUP_NAME, UNFINISHED_BACKUP_NAME, make_durably
 from logstore.partition.state.home import (
+    ACLS_NAME,
     CATALOGUE_NAME,
     CLEAN_MARKER_NAME,
     CLEANER_OFFSETS_NAME,
+    FOLLOWED_NAME,
+    GROUPS_NAME,
     HIGH_WATERMARKS_NAME,
     LOCK_NAME,
     LOG_STARTS_NAME,
     META_PROPERTIES_NAME,
     QUOTAS_NAME,
     RECOVERY_POINTS_NAME,
+    USERS_NAME,
 )
 from logstore.partition.state.sidecars import EPOCHS_NAME, METADATA_NAME, ROLE_NAME
 from logstore.warning import warn
@@ -53,6 +58,10 @@ _STORE_FILES = frozenset(
         META_PROPERTIES_NAME,
         CATALOGUE_NAME,
         QUOTAS_NAME,
+        USERS_NAME,
+        ACLS_NAME,
+        FOLLOWED_NAME,
+        GROUPS_NAME,
         CLEAN_MARKER_NAME,
         RECOVERY_POINTS_NAME,
         LOG_STARTS_NAME,
@@ -266,6 +275,8 @@ class BackupPlace:
 
     def _rename_twice(self) -> None:
         files = self._files
+        if files.is_directory(self._aside):  # of a call that was cut off: what is in place came after it
+            self._remove(self._aside)
         files.rename(self.path, self._aside)
         try:
             files.rename(self.staging, self.path)
@@ -283,10 +294,13 @@ class BackupPlace:
         for path in (self.staging, self._aside):
             try:
                 if self._files.is_directory(path):
-                    self._empty(path)
-                    remove_tree(self._files, path)
+                    self._remove(path)
             except LogstoreError as error:
                 warn("%s could not be removed; the next backup removes it: %s", path, error)
+
+    def _remove(self, path: str) -> None:
+        self._empty(path)
+        remove_tree(self._files, path)
 
     def _empty(self, path: str) -> None:
         """Mark a directory durably as not being a store, then remove its contents."""

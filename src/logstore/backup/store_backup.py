@@ -14,25 +14,34 @@ from logstore.backup.manifest import Manifest, StoredPartition, encode_manifest
 from logstore.backup.place import BackupPlace, identity_of
 from logstore.backup.report import BackedUpPartition, BackupReport, OnBackupProgress
 from logstore.errors import ClosedError, CorruptionError, ForkedError, LogstoreError, UnknownTopicError
-from logstore.files import are_on_one_disk, copy_file, read_small_file, write_new_file
+from logstore.files import read_small_file, write_new_file
 from logstore.format.checkpoint import encode_offset_checkpoint
 from logstore.format.metadata import encode_base64_uuid, encode_clean_shutdown, encode_meta_properties
 from logstore.format.names import partition_directory_name
+from logstore.large_files import are_on_one_disk, copy_file
+from logstore.logdir.acls import MAX_ACLS_BYTES, decode_acls
 from logstore.logdir.catalogue import TopicEntry, encode_catalogue
 from logstore.logdir.directory import LogDirectory
+from logstore.logdir.followed import MAX_FOLLOWED_BYTES, decode_followed
+from logstore.logdir.group_settings import MAX_GROUPS_BYTES, decode_group_settings
 from logstore.logdir.identity import BACKUP_NAME, MAX_META_BYTES
 from logstore.logdir.quotas import MAX_QUOTAS_BYTES, decode_quotas
+from logstore.logdir.users import MAX_USERS_BYTES, decode_users
 from logstore.model import TopicPartition
 from logstore.partition.checking.findings import Finding, FindingKind
 from logstore.partition.state.home import (
+    ACLS_NAME,
     CATALOGUE_NAME,
     CLEAN_MARKER_NAME,
     CLEANER_OFFSETS_NAME,
+    FOLLOWED_NAME,
+    GROUPS_NAME,
     HIGH_WATERMARKS_NAME,
     LOG_STARTS_NAME,
     META_PROPERTIES_NAME,
     QUOTAS_NAME,
     RECOVERY_POINTS_NAME,
+    USERS_NAME,
 )
 from logstore.turns import flushed_at_a_time, take_turns
 from logstore.warning import inform
@@ -215,8 +224,8 @@ class _Backup:
     # Around the partitions
 
     def write_store_files(self, identity: str) -> None:
-        """Write catalogue, identity, checkpoints and quotas; and if possible the marker that nothing needs
-        recovery."""
+        """Write catalogue, identity, checkpoints, quotas, users, ACLs, what is followed and the settings of
+        groups; and if possible the marker that nothing needs recovery."""
         files, staging = self.task.files, self.task.staging
         contents = {
             META_PROPERTIES_NAME: self._identity_file(),
@@ -230,12 +239,16 @@ class _Backup:
                 )
             ),
             **self._checkpoints(),
-            **self._quotas(),
+            **self._as_it_is(QUOTAS_NAME, MAX_QUOTAS_BYTES, decode_quotas),
+            **self._as_it_is(USERS_NAME, MAX_USERS_BYTES, decode_users),
+            **self._as_it_is(ACLS_NAME, MAX_ACLS_BYTES, decode_acls),
+            **self._as_it_is(FOLLOWED_NAME, MAX_FOLLOWED_BYTES, decode_followed),
+            **self._as_it_is(GROUPS_NAME, MAX_GROUPS_BYTES, decode_group_settings),
         }
         if not self._unread:
             contents[CLEAN_MARKER_NAME] = encode_clean_shutdown()
         for name, data in contents.items():
-            write_new_file(files, f"{staging}/{name}", data)
+            write_new_file(files, f"{staging}/{name}", data, private=name == USERS_NAME)
 
     def _identity_file(self) -> bytes:
         """The file as the store has it: a broker's has a comment with the date, which identifies it."""
@@ -243,23 +256,23 @@ class _Backup:
         data = read_small_file(self.task.files, path, MAX_META_BYTES)
         return encode_meta_properties(self.directory.identity) if data is None else data
 
-    def _quotas(self) -> dict[str, bytes]:
-        """The file of the quotas, if the store has any. A damaged one is copied as it is.
+    def _as_it_is(self, name: str, limit_bytes: int, decode: Callable[[bytes], object]) -> dict[str, bytes]:
+        """A small file, if the store has it. A damaged one is copied as it is.
 
         Raises:
             CorruptionError: it is damaged, and damage is not accepted.
         """
-        path = f"{self.directory.path}/{QUOTAS_NAME}"
-        data = read_small_file(self.task.files, path, MAX_QUOTAS_BYTES)
+        path = f"{self.directory.path}/{name}"
+        data = read_small_file(self.task.files, path, limit_bytes)
         if data is None:
             return {}
         try:
-            decode_quotas(data)
+            decode(data)
         except CorruptionError as error:
             if not self.task.accept_damage:
                 raise error.located(path) from None
             self.damaged.append(Finding(kind=FindingKind.METADATA, path=path, reason=error.reason))
-        return {QUOTAS_NAME: data}
+        return {name: data}
 
     def _live_topics(self) -> Iterable[TopicEntry]:
         """The topics when the backup began, without partitions that were deleted since."""

@@ -17,10 +17,12 @@ from logstore.exchange.marks import read_mark, remove_staged, take_back
 from logstore.exchange.place import Place, held
 from logstore.exchange.plan import Plan, PlannedPartition, choose_topics, plan_handover
 from logstore.exchange.report import HandoverProgress, HandoverReport, OnHandoverProgress
+from logstore.exchange.share_groups import write_share_groups
 from logstore.exchange.staging import Staged, Stager
-from logstore.files import Files, OsFiles, PathLike, check_path, read_small_file, remove_tree
+from logstore.files import Files, OsFiles, PathLike, check_path, read_small_file
 from logstore.format.checkpoint import decode_offset_checkpoint
 from logstore.format.names import HANDOVER_MARK_NAME
+from logstore.large_files import remove_tree
 from logstore.logdir.directory import LogDirectory
 from logstore.logdir.identity import is_brokers_directory, prepare_directory
 from logstore.model import TopicPartition
@@ -60,7 +62,8 @@ def handover(
     Args:
         source: a store's directory, or one of a broker's ``log.dirs``.
         target: the same. A path that does not exist becomes a store.
-        topics: their names. Default: all but a broker's internal ones.
+        topics: their names. Default: all but a broker's internal ones. With ``__consumer_offsets`` and
+            ``__share_group_state`` among them, groups and share groups go on where they are.
         dry_run: check everything that can be checked without copying, change nothing, and report.
         abort_transactions: abort, in the copy, transactions that are open at the end of the log.
         accept_settings: continue although the broker's topic has settings by which it would soon delete
@@ -99,6 +102,8 @@ def handover(
             plan, is_to_broker = _plan(ends, topics, options)
         if not dry_run:
             _Handover(ends, source_home, plan, is_to_broker, options).run(on_progress)
+            if plan.share_states:
+                write_share_groups(files, clock, ends.target, plan.share_states)
     return HandoverReport(
         source=ends.source,
         target=ends.target,
@@ -106,6 +111,7 @@ def handover(
         is_dry_run=dry_run,
         partitions=tuple(planned.told for planned in plan.partitions),
         created_topics=tuple(sorted(plan.missing_topics)),
+        share_groups=tuple(sorted({each.group for each in plan.share_states})),
         notes=tuple(plan.notes),
     )
 

@@ -22,8 +22,9 @@ import uuid
 from dataclasses import asdict, dataclass
 
 from logstore.errors import CorruptionError
-from logstore.files import Files, read_small_file, remove_tree, write_small_file
+from logstore.files import Files, read_small_file, write_small_file
 from logstore.format.names import HANDOVER_MARK_NAME, partition_directory_name, stray_directory_name
+from logstore.large_files import remove_tree
 from logstore.logdir.identity import stray_names
 from logstore.model import TopicPartition
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from logstore.broker.share.stored import ShareState
+from logstore.broker.share_storage import ShareStorage
 from logstore.clock import Clock
 from logstore.config import TopicConfig
 from logstore.errors import LockedError, UsageError
 from logstore.files import Files
-from logstore.format.names import CLUSTER_METADATA_NAME, partition_directory_name
+from logstore.format.messages.share_records import ShareKey
+from logstore.format.names import CLUSTER_METADATA_NAME, SHARE_STATE_TOPIC, partition_directory_name
 from logstore.logdir.catalogue import TopicEntry
 from logstore.logdir.cluster import ClusterTopic, broker_settings, read_cluster_topics
 from logstore.logdir.identity import is_brokers_directory
@@ -79,6 +82,14 @@ class Place:
             return self.topic(name).config, []
         told = self.cluster.get(name) if self.cluster is not None else None
         return broker_settings(told, keep_everything(TopicConfig()))
+
+    def share_states(self) -> dict[ShareKey, ShareState]:
+        """How far share groups have come.
+
+        Raises:
+            CorruptionError, UnsupportedVersionError: that cannot be read.
+        """
+        return ShareStorage(self._watched).load() if SHARE_STATE_TOPIC in self.topic_names() else {}
 
     def close(self) -> None:
         self._watched.close()

@@ -14,16 +14,18 @@ from logstore.errors import CorruptionError, DiskFullError, LogstoreError, Unkno
 from logstore.exchange.marks import read_mark, staged_marks
 from logstore.exchange.place import Place
 from logstore.exchange.report import HandedPartition
-from logstore.files import Files, foreign_owner, free_bytes
-from logstore.format.checkpoint import EpochEntry
+from logstore.exchange.share_groups import CarriedState, plan_share_groups
+from logstore.files import Files
 from logstore.format.layout import BATCH_HEADER
 from logstore.format.names import (
     DELETED_SUFFIX,
     INTERNAL_PREFIX,
     LOG_SUFFIX,
     OFFSETS_TOPIC,
+    SHARE_STATE_TOPIC,
     segment_file_name,
 )
+from logstore.large_files import foreign_owner, free_bytes
 from logstore.logdir.catalogue import TopicEntry
 from logstore.logdir.held import shown_numbers
 from logstore.logdir.identity import read_identity
@@ -80,6 +82,8 @@ class Plan:
     partitions: list[PlannedPartition] = field(default_factory=list)
     missing_topics: dict[str, tuple[int, TopicConfig]] = field(default_factory=dict)
     """Topics to create in the target store: name -> number of partitions, settings."""
+    share_states: list[CarriedState] = field(default_factory=list)
+    """How far share groups have come."""
     notes: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
@@ -94,7 +98,8 @@ class Plan:
 
 
 def choose_topics(source: Place, names: Iterable[str] | None, *, is_to_broker: bool) -> list[str]:
-    """The topics to hand over: the named ones, or all except a broker's internal ones.
+    """The topics to hand over: the named ones, or all except a broker's internal ones. The states of share
+    groups may be among them.
 
     Raises:
         UnknownTopicError: the source has no such topic.
@@ -112,8 +117,16 @@ def choose_topics(source: Place, names: Iterable[str] | None, *, is_to_broker: b
     for name in chosen:
         if name not in there:
             raise UnknownTopicError(f"there is no topic {name!r} in {source.path}")
-        if is_to_broker and name.startswith(INTERNAL_PREFIX) and name != OFFSETS_TOPIC:
+        if (
+            is_to_broker
+            and name.startswith(INTERNAL_PREFIX)
+            and name not in (OFFSETS_TOPIC, SHARE_STATE_TOPIC)
+        ):
             raise UsageError(f"topic {name!r} is internal to a broker and its cluster; leave it out")
+    if chosen == [SHARE_STATE_TOPIC]:
+        raise UsageError(
+            f"topic {SHARE_STATE_TOPIC!r} is handed over with others: name those that share groups work on"
+        )
     return chosen
 
 
@@ -136,7 +149,13 @@ def plan_handover(
     if target is not None:
         _check_place(plan, target)
     for name in topics:
+        if name == SHARE_STATE_TOPIC:
+            continue
         _plan_topic(plan, source, target, target_path, name, accept_settings=accept_settings)
+    if SHARE_STATE_TOPIC in topics:
+        ends = {each.partition: each.log_end_offset for each in plan.partitions}
+        plan.share_states, problems = plan_share_groups(source, target, ends, plan.missing_topics)
+        plan.problems += problems
     if not abort_transactions:
         _refuse_open_transactions(plan)
     if not plan.problems:
@@ -302,9 +321,7 @@ def _plan_partition(
 def _latest_epoch(source: Place, directory: str) -> int:
     """The latest leader epoch of a log. Without a history, batches may have any epoch."""
     epochs = read_epochs(source.files, directory)
-    if epochs is None:
-        return 2**31 - 1
-    return epochs.latest.epoch if epochs.latest is not None else -1
+    return 2**31 - 1 if epochs is None else epochs.latest_epoch
 
 
 def _check_brokers_partition(target: Place, partition: TopicPartition) -> int:
@@ -341,8 +358,7 @@ def _check_brokers_partition(target: Place, partition: TopicPartition) -> int:
             f"{told.name!r} has {told.topic_id}"
         )
     epochs = read_epochs(target.files, directory)
-    latest = epochs.latest if epochs is not None else None
-    return (latest or EpochEntry(0, 0)).epoch
+    return 0 if epochs is None else max(epochs.latest_epoch, 0)
 
 
 def _check_target_partition(target: Place, planned: PlannedPartition) -> None:

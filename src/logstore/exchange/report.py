@@ -61,6 +61,8 @@ class HandoverReport:
     partitions: tuple[HandedPartition, ...]
     created_topics: tuple[str, ...] = ()
     """Topics that were created in the target store."""
+    share_groups: tuple[str, ...] = ()
+    """The share groups that go on in the target where they are in the source."""
     notes: tuple[str, ...] = ()
     """What is not handed over, and other remarks."""
 
@@ -75,6 +77,7 @@ class HandoverReport:
         lines = [f"{verb} {len(self.partitions)} partitions, {self.size_bytes} bytes, to {to} {self.target}"]
         lines += [f"  {each}" for each in self.partitions]
         lines += [f"  topic {name} is created in the target" for name in self.created_topics]
+        lines += [f"  share group {name} goes on where it is" for name in self.share_groups]
         lines += [f"  note: {note}" for note in self.notes]
         return "\n".join(lines)
 

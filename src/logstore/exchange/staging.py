@@ -6,7 +6,7 @@ The source is never changed.
 
 Files are copied, not linked: through a second name the target would change the source's bytes. A broker cuts
 a sealed segment in place when it truncates or recovers, and writes indexes through maps. If the file system
-can share blocks until they are changed, copying costs neither time nor room: see ``files.copy_file``.
+can share blocks until they are changed, copying costs neither time nor room: see ``large_files.copy_file``.
 
 For a broker two more things are done to the copy:
 
@@ -29,11 +29,12 @@ from logstore.clock import Clock
 from logstore.errors import CorruptionError, UsageError
 from logstore.exchange.marks import Mark, new_stray_name, remove_staged, write_mark
 from logstore.exchange.plan import PlannedPartition, describe_open_transactions
-from logstore.files import Files, copy_file, parent_of, write_new_file
+from logstore.files import Files, parent_of, write_new_file
 from logstore.format.checkpoint import EpochEntry, encode_offset_checkpoint
 from logstore.format.header import BatchHeader
 from logstore.format.layout import BATCH_HEADER
 from logstore.format.names import LOG_SUFFIX, SNAPSHOT_SUFFIX, parse_segment_file_name
+from logstore.large_files import copy_file
 from logstore.model import TopicPartition
 from logstore.partition.log import Log, open_log
 from logstore.partition.recovery.leftovers import list_segment_files, segment_bases

@@ -10,6 +10,7 @@ deleted, a partition is reopened or the store is closed, so background work must
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, NamedTuple
@@ -34,6 +35,7 @@ from logstore.logdir.identity import (
     end_being_backup,
     ensure_identity,
     is_brokers_directory,
+    join_cluster,
     missing_directory,
     prepare_directory,
 )
@@ -194,27 +196,27 @@ class LogDirectory:
 
     def _try_open(self, partition: TopicPartition) -> Log | None:
         try:
-            return self._open_log(partition, self.topic(partition.topic).config, is_clean=self.was_clean)
+            return self._open_log(partition, self.topic(partition.topic), is_clean=self.was_clean)
         except LogstoreError as error:
             warn("%s cannot be opened: %s", partition, error)
             self.damaged[partition] = without_frames(error)
             return None
 
     def _open_log(
-        self, partition: TopicPartition, config: TopicConfig, *, is_clean: bool, accept_loss: bool = False
+        self, partition: TopicPartition, topic: TopicEntry, *, is_clean: bool, accept_loss: bool = False
     ) -> Log:
         directory = self._topics.directory_of(partition)
         if not self._files.is_directory(directory):
             raise missing_directory(self._files, self.path, partition)
-        check_topic_id(self._files, directory, partition.topic, self._topics.id_of(partition.topic))
+        check_topic_id(self._files, directory, topic.name, topic.topic_id)
         return open_log(
             self.context,
             directory,
             partition,
-            config,
+            topic.config,
             is_clean=is_clean,
             accept_loss=accept_loss,
-            is_foreign=partition.topic in self._topics.adopted,
+            is_foreign=topic.name in self._topics.adopted,
         )
 
     # Logs
@@ -263,13 +265,19 @@ class LogDirectory:
         self.check_open()
         return self._topics.live()
 
+    @property
+    def catalogue(self) -> Mapping[str, TopicEntry]:
+        """The same by name, in any state: one mapping for as long as no topic changes. Cost: 0.2 µs."""
+        return self._topics.entries
+
     def topic(self, name: str) -> TopicEntry:
         """
         Raises:
             UnknownTopicError: there is no such topic.
         """
         self.check_open()
-        name = plain_text(name)
+        if type(name) is not str:
+            name = plain_text(name)
         topic = self._topics.get(name) if type(name) is str else None
         if topic is None:
             hint = did_you_mean(name, self.topic_names())
@@ -290,7 +298,8 @@ class LogDirectory:
             UnknownTopicError: there is no such partition, or the directory does not hold it.
             CorruptionError: it could not be opened; says why.
         """
-        self.check_open()
+        if self._is_closed or self.context.fork_flag.is_forked:  # each request asks, more than once
+            self.check_open()
         log = self._logs.get(partition)
         if log is not None:
             return log
@@ -318,9 +327,11 @@ class LogDirectory:
         partition_count: int,
         config: TopicConfig | None,
         held: Iterable[int] | None = None,
+        topic_id: uuid.UUID | None = None,
     ) -> TopicEntry:
         """Create a topic. The directory holds the partitions with the numbers ``held``, or all if it is None.
-        After a crash the next open finishes the creation.
+        It gets ``topic_id``, the id of the same topic elsewhere, if that is free here. After a crash the next
+        open finishes the creation.
 
         Raises:
             InvalidTopicError: Kafka would refuse the name, or it is ``__cluster_metadata``.
@@ -334,7 +345,9 @@ class LogDirectory:
         with self._lock:
             self.check_open()
             try:
-                topic = self._topics.begin(name, partition_count, numbers, check_topic_config(config))
+                topic = self._topics.begin(
+                    name, partition_count, numbers, check_topic_config(config), topic_id
+                )
                 topic = self._complete(topic, numbers)
             except BaseException:
                 self._topics.undo(name)
@@ -361,7 +374,7 @@ class LogDirectory:
         opened: dict[TopicPartition, Log] = {}
 
         def open_new(partition: TopicPartition) -> None:
-            opened[partition] = self._open_log(partition, topic.config, is_clean=False)
+            opened[partition] = self._open_log(partition, topic, is_clean=False)
 
         try:
             partitions = [TopicPartition(topic.name, number) for number in numbers]
@@ -534,7 +547,7 @@ class LogDirectory:
             try:
                 if old is not None:
                     old.abandon()
-                log = self._open_log(partition, topic.config, is_clean=False, accept_loss=accept_loss)
+                log = self._open_log(partition, topic, is_clean=False, accept_loss=accept_loss)
                 self.damaged.pop(partition, None)
                 self._logs[partition] = log  # last: until then callers get the closed one
             except BaseException as error:
@@ -557,13 +570,32 @@ class LogDirectory:
 
     # End
 
+    def join(self, cluster_id: str, node_id: int) -> None:
+        """Make the directory that of a node of a cluster, durably.
+
+        Raises:
+            UsageError: it is of another node, or has topics of another cluster.
+            CorruptionError: its identity is damaged.
+        """
+        self.check_open()
+        with self._lock:
+            is_empty = not self._topics.live()
+            self.identity = join_cluster(self._files, self.path, cluster_id, node_id, is_empty=is_empty)
+
+    @property
+    def files(self) -> Files:
+        """The file system that it is on."""
+        return self._files
+
     def check_open(self) -> None:
         """
         Raises:
             ForkedError: this process is a child of the one that opened the store.
             ClosedError: the store is closed.
         """
-        self.context.fork_flag.check_usable(self.path, is_closed=self._is_closed)
+        fork_flag = self.context.fork_flag
+        if self._is_closed or fork_flag.is_forked:  # every use of a topic asks
+            fork_flag.check_usable(self.path, is_closed=self._is_closed)
 
     def close(self) -> None:
         """Flush and close every log, store the checkpoints and the clean-shutdown marker, release the lock.

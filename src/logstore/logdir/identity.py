@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Container, Iterable
 
 from logstore.errors import CorruptionError, InvalidTopicError, LogstoreError, UsageError
-from logstore.files import Files, parent_of, read_small_file, write_small_file
+from logstore.files import DirectoryEntry, Files, parent_of, read_small_file, write_small_file
 from logstore.format.metadata import (
     MetaProperties,
     decode_meta_properties,
@@ -20,7 +20,7 @@ from logstore.format.names import (
     DirectoryKind,
     DirectoryName,
     parse_directory_name,
-    parse_segment_file_name,
+    parse_segment_file_names,
     partition_directory_name,
     stray_directory_name,
 )
@@ -64,6 +64,8 @@ _MEND_IDENTITY = (
     "Earlier backups are then another store's"
 )
 _GUESSES = uuid.UUID("7f1cf2f0-9a5d-4d0e-a5f4-5bd1be0e6c1f")  # arbitrary: the name space of guessed ids
+_OF_NO_NODE = 0
+"""The node id of a store that is alone."""
 _STORE_FILES = {*STORE_NAMES, LOCK_NAME}
 
 
@@ -90,9 +92,13 @@ def prepare_directory(files: Files, path: str, *, create: bool) -> None:
     is_begun = path.endswith(".partial") and not create and names <= {LOCK_NAME}
     if UNFINISHED_BACKUP_NAME in names or is_begun:
         raise UsageError(_UNFINISHED.format(path=path))
-    if any(parse_segment_file_name(name) is not None for name in names):
+    if parse_segment_file_names(names):
         raise UsageError(f"{path} is the directory of one partition; open its parent, or use Log.open()")
-    if names and not names & _STORE_FILES and not unknown_partitions(files, path, ()):
+    if (
+        names
+        and not names & _STORE_FILES
+        and not unknown_partitions(files, path, _partitions_among(entries), ())
+    ):
         raise UsageError(f"{path} holds other files and no topics; give a store a directory of its own")
 
 
@@ -121,21 +127,28 @@ def parse_name(name: str) -> DirectoryName | None:
 
 def list_partitions(files: Files, path: str) -> list[tuple[str, DirectoryName]]:
     """(directory name, parsed) of every partition directory, in any state."""
+    return _partitions_among(files.list_directory(path))
+
+
+def _partitions_among(entries: Iterable[DirectoryEntry]) -> list[tuple[str, DirectoryName]]:
     found = []
-    for entry in files.list_directory(path):
+    for entry in entries:
         parsed = parse_name(entry.name) if entry.is_directory else None
         if parsed is not None:
             found.append((entry.name, parsed))
     return found
 
 
-def unknown_partitions(files: Files, path: str, known: Container[str]) -> dict[str, set[int]]:
+def unknown_partitions(
+    files: Files, path: str, listed: Iterable[tuple[str, DirectoryName]], known: Container[str]
+) -> dict[str, set[int]]:
     """Topics that have partition directories but are not ``known``, with the numbers of those partitions.
+    ``listed``: see :func:`list_partitions`.
     Only directories with a partition's files count, since ``backup-2024`` looks like one too. A cluster's
     metadata log is not a topic: only its controllers write and cut it, and a broker does not load it as one
     either."""
     found: dict[str, set[int]] = {}
-    for name, parsed in list_partitions(files, path):
+    for name, parsed in listed:
         topic, number, kind = parsed
         if name == CLUSTER_METADATA_NAME:
             continue
@@ -149,11 +162,8 @@ def unknown_partitions(files: Files, path: str, known: Container[str]) -> dict[s
 
 
 def holds_partition(files: Files, directory: str) -> bool:
-    return any(
-        entry.name == METADATA_NAME or parse_segment_file_name(entry.name) is not None
-        for entry in files.list_directory(directory)
-        if not entry.is_directory
-    )
+    names = [entry.name for entry in files.list_directory(directory) if not entry.is_directory]
+    return METADATA_NAME in names or bool(parse_segment_file_names(names))
 
 
 def stored_topic_id(files: Files, path: str, topic: str, numbers: Iterable[int]) -> uuid.UUID | None:
@@ -258,6 +268,28 @@ def read_identity(files: Files, path: str) -> MetaProperties | None:
         raise CorruptionError(f"{error.reason}. {_MEND_IDENTITY}").located(meta_path) from None
 
 
+def join_cluster(files: Files, path: str, cluster_id: str, node_id: int, *, is_empty: bool) -> MetaProperties:
+    """Make the directory one of a node of a cluster. One that holds no topics yet may be of any cluster.
+
+    Raises:
+        UsageError: it is of another node, or of another cluster.
+        CorruptionError: the file is damaged.
+    """
+    found = ensure_identity(files, path)
+    if found.cluster_id != cluster_id and not is_empty:
+        raise UsageError(
+            f"{path} belongs to cluster {found.cluster_id}, not to {cluster_id}; give the node a directory "
+            "of its own, or begin a new cluster with the id that this one has"
+        )
+    if found.cluster_id == cluster_id and found.node_id not in (_OF_NO_NODE, node_id):
+        raise UsageError(f"{path} is of node {found.node_id}, not of node {node_id}; start that one with it")
+    directory_id = found.directory_id or uuid.uuid4()
+    joined = found._replace(cluster_id=cluster_id, node_id=node_id, directory_id=directory_id)
+    if joined != found:
+        write_small_file(files, f"{path}/{META_PROPERTIES_NAME}", encode_meta_properties(joined))
+    return joined
+
+
 def ensure_identity(files: Files, path: str) -> MetaProperties:
     """Read ``meta.properties``, or give a new store an identity.
 
@@ -270,7 +302,7 @@ def ensure_identity(files: Files, path: str) -> MetaProperties:
     identity = MetaProperties(
         version=1,
         cluster_id=encode_base64_uuid(uuid.uuid4()),
-        node_id=0,
+        node_id=_OF_NO_NODE,
         directory_id=uuid.uuid4(),
     )
     write_small_file(files, f"{path}/{META_PROPERTIES_NAME}", encode_meta_properties(identity))

@@ -15,8 +15,9 @@ from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from logstore.arguments import did_you_mean, plain_text, shown
-from logstore.errors import CorruptionError, UnsupportedVersionError, UsageError
-from logstore.files import Files, read_small_file, write_small_file
+from logstore.errors import CorruptionError, UsageError
+from logstore.files import Files
+from logstore.logdir.small_json import decode_json, encode_json, read_json_file, write_json_file
 from logstore.partition.state.home import QUOTAS_NAME
 
 PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
@@ -152,28 +153,24 @@ def read_quotas(files: Files, directory: str) -> Quotas:
         UnsupportedVersionError: a newer logstore wrote it.
     """
     path = f"{directory}/{QUOTAS_NAME}"
-    data = read_small_file(files, path, MAX_QUOTAS_BYTES)
-    if data is None:
-        return {}
-    try:
-        return decode_quotas(data)
-    except CorruptionError as error:
-        raise CorruptionError(f"{error.reason}. {_WHAT_TO_DO}").located(path) from None
+    return read_json_file(files, path, MAX_QUOTAS_BYTES, decode_quotas, _WHAT_TO_DO) or {}
 
 
 def write_quotas(files: Files, directory: str, quotas: Quotas) -> None:
-    """Replace the file, durably and atomically."""
-    write_small_file(files, f"{directory}/{QUOTAS_NAME}", encode_quotas(quotas))
+    """Replace the file, durably and atomically.
+
+    Raises:
+        UsageError: they are too many. The file is as it was.
+    """
+    write_json_file(files, f"{directory}/{QUOTAS_NAME}", encode_quotas(quotas), MAX_QUOTAS_BYTES)
 
 
 def encode_quotas(quotas: Quotas) -> bytes:
-    import json  # here and below: only programs that set quotas need it
-
     described = [
         {**parts_of(entity), "values": dict(sorted(quotas[entity].items()))}
         for entity in sorted(quotas, key=str)
     ]
-    return json.dumps({"version": VERSION, "quotas": described}, indent=1).encode() + b"\n"
+    return encode_json(VERSION, quotas=described)
 
 
 def parts_of(entity: QuotaEntity) -> dict[str, str | None]:
@@ -217,17 +214,7 @@ def decode_quotas(data: bytes) -> dict[QuotaEntity, Mapping[str, float]]:
         CorruptionError: not of the form that :func:`encode_quotas` writes.
         UnsupportedVersionError: a newer logstore wrote it.
     """
-    import json
-
-    try:
-        content = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise CorruptionError(f"is not JSON: {error}") from None
-    version = content.get("version") if isinstance(content, dict) else None
-    if type(version) is not int or not isinstance(content.get("quotas"), list):
-        raise CorruptionError("has no version, or no list of quotas")
-    if version > VERSION:
-        raise UnsupportedVersionError(f"{QUOTAS_NAME} has version {version}; only {VERSION} is known")
+    content = decode_json(data, QUOTAS_NAME, VERSION, "quotas", list, "list of quotas")
     found: dict[QuotaEntity, Mapping[str, float]] = {}
     for number, described in enumerate(content["quotas"]):
         try:

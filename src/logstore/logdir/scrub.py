@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from logstore.files import read_aside
+from logstore.large_files import read_aside
 from logstore.model import TopicPartition
 from logstore.partition.checking.facts_of_writer import facts_to_scrub
 from logstore.partition.checking.findings import VerifyReport

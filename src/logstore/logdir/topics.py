@@ -55,6 +55,8 @@ class TopicTable:
         self._is_stored = False
         self._implied: list[str] = []
         """Topics whose entry has no time limit, because an older logstore had a default for it."""
+        self._left: list[str] = []
+        """The directories of deleted partitions that an earlier process has left."""
 
     # Looking
 
@@ -64,13 +66,14 @@ class TopicTable:
     def live(self) -> list[TopicEntry]:
         return [entry for entry in self._entries.values() if entry.state is TopicState.LIVE]
 
+    @property
+    def entries(self) -> Mapping[str, TopicEntry]:
+        """All of them by name, in any state: another mapping after each change."""
+        return self._entries
+
     def get(self, name: str) -> TopicEntry | None:
         entry = self._entries.get(name)
         return entry if entry is not None and entry.state is TopicState.LIVE else None
-
-    def id_of(self, name: str) -> uuid.UUID:
-        """The id of a topic in any state."""
-        return self._entries[name].topic_id
 
     def directory_of(self, partition: TopicPartition) -> str:
         return f"{self._path}/{partition_directory_name(*partition)}"
@@ -88,7 +91,9 @@ class TopicTable:
         entries = as_broker_left(self._files, self._path, stored or {})
         self._is_stored = entries == stored
         self._implied = sorted(entry.name for entry in entries.values() if entry.has_implied_retention)
-        for name, numbers in unknown_partitions(self._files, self._path, entries).items():
+        listed = list_partitions(self._files, self._path)
+        self._left = [f"{self._path}/{name}" for name, kind in listed if kind.kind is DirectoryKind.DELETED]
+        for name, numbers in unknown_partitions(self._files, self._path, listed, entries).items():
             topic_id = stored_topic_id(self._files, self._path, name, numbers) or uuid.uuid4()
             for other in entries.values():
                 if other.topic_id == topic_id:
@@ -106,21 +111,20 @@ class TopicTable:
                 self._show({**self._entries, entry.name: entry.in_state(TopicState.LIVE)})
             elif entry.state is TopicState.DELETING:
                 inform("deleted topic %r: what delete_topic had begun is finished", entry.name)
-                self._take_away(entry)
+                self._left += self._take_away(entry)
             elif entry.letting_go:
                 inform(
                     "let go partitions %s of topic %r: what let_go had begun is finished",
                     shown_numbers(entry.letting_go),
                     entry.name,
                 )
-                self._take_parts_away(entry)
+                self._left += self._take_parts_away(entry)
         if not self._is_stored or self._implied:
             self._store(self._entries)
             self._tell_implied()
-        found = list_partitions(self._files, self._path)
-        left = [f"{self._path}/{name}" for name, parsed in found if parsed.kind is DirectoryKind.DELETED]
         removals = Removals(self._files)
-        self.remove_directories(left, removals.files)
+        self.remove_directories(self._left, removals.files)
+        self._left = []
         if removals.count:
             inform(
                 "%s: removed %d files, %d bytes: left of deleted topics by an earlier process",
@@ -142,7 +146,12 @@ class TopicTable:
     # Creating
 
     def begin(
-        self, name: str, partition_count: int, held: Iterable[int], config: TopicConfig | None
+        self,
+        name: str,
+        partition_count: int,
+        held: Iterable[int],
+        config: TopicConfig | None,
+        topic_id: uuid.UUID | None = None,
     ) -> TopicEntry:
         """Store that a topic is being created, and create the directories of the partitions in ``held``.
         :meth:`finish` completes it; after a crash before that, the next open does.
@@ -156,7 +165,7 @@ class TopicTable:
             self._finish_failed(self._entries[name])
         entry = TopicEntry(
             name=name,
-            topic_id=uuid.uuid4(),
+            topic_id=topic_id if topic_id is not None and self._is_free(topic_id) else uuid.uuid4(),
             partition_count=partition_count,
             config=config or self._default,
             state=TopicState.CREATING,
@@ -191,6 +200,9 @@ class TopicTable:
                 raise TopicExistsError(
                     f"topic {name!r} clashes with {other.name!r}: Kafka treats . and _ as the same"
                 )
+
+    def _is_free(self, topic_id: uuid.UUID) -> bool:
+        return all(each.topic_id != topic_id for each in self._entries.values())
 
     def _check_vacant(self, entry: TopicEntry, numbers: Iterable[int]) -> None:
         for number in numbers:
@@ -368,7 +380,7 @@ def as_broker_left(files: Files, path: str, stored: Mapping[str, TopicEntry]) ->
     entries = dict(stored)
     if not stored or not is_brokers_directory(files, path):
         return entries
-    found = unknown_partitions(files, path, ())
+    found = unknown_partitions(files, path, list_partitions(files, path), ())
     for name, entry in stored.items():
         if entry.state is not TopicState.LIVE:
             continue

@@ -17,9 +17,13 @@ from logstore.errors import (
 )
 from logstore.files import Files
 from logstore.format.names import partition_directory_name
+from logstore.logdir.acls import read_acls
 from logstore.logdir.catalogue import TopicEntry, read_catalogue
+from logstore.logdir.followed import read_followed
+from logstore.logdir.group_settings import read_group_settings
 from logstore.logdir.identity import foreign_topic_id, read_identity, wrong_topic_id
 from logstore.logdir.quotas import read_quotas
+from logstore.logdir.users import read_users
 from logstore.model import TopicPartition
 from logstore.partition.checking.facts import LogFacts
 from logstore.partition.checking.facts_of_files import facts_of_files
@@ -34,7 +38,15 @@ from logstore.partition.checking.findings import (
 )
 from logstore.partition.checking.verify import ProgressSteps, verify_log
 from logstore.partition.state.context import LogContext
-from logstore.partition.state.home import CATALOGUE_NAME, META_PROPERTIES_NAME, QUOTAS_NAME
+from logstore.partition.state.home import (
+    ACLS_NAME,
+    CATALOGUE_NAME,
+    FOLLOWED_NAME,
+    GROUPS_NAME,
+    META_PROPERTIES_NAME,
+    QUOTAS_NAME,
+    USERS_NAME,
+)
 from logstore.partition.state.sidecars import METADATA_NAME
 
 if TYPE_CHECKING:
@@ -167,7 +179,7 @@ def _wrong_topic_id(files: Files, path: str, topic: TopicEntry) -> list[Finding]
 
 
 def _check_store_files(context: LogContext, findings: Findings) -> None:
-    """Check the catalogue, the identity and the quotas."""
+    """Check the catalogue, the identity, the quotas, the users and the ACLs."""
     files, path = context.files, context.home.path
 
     def check(name: str, kind: FindingKind, read: Callable[[], object]) -> None:
@@ -182,3 +194,7 @@ def _check_store_files(context: LogContext, findings: Findings) -> None:
     check(CATALOGUE_NAME, FindingKind.METADATA, lambda: read_catalogue(files, path))
     check(META_PROPERTIES_NAME, FindingKind.METADATA, lambda: read_identity(files, path))
     check(QUOTAS_NAME, FindingKind.METADATA, lambda: read_quotas(files, path))
+    check(USERS_NAME, FindingKind.METADATA, lambda: read_users(files, path))
+    check(ACLS_NAME, FindingKind.METADATA, lambda: read_acls(files, path))
+    check(FOLLOWED_NAME, FindingKind.METADATA, lambda: read_followed(files, path))
+    check(GROUPS_NAME, FindingKind.METADATA, lambda: read_group_settings(files, path))

@@ -10,14 +10,16 @@ from logstore.arguments import did_you_mean, plain_text, shown
 from logstore.clock import Clock
 from logstore.config import StoreConfig, TopicConfig
 from logstore.errors import CorruptionError, LogstoreError, UnknownTopicError
-from logstore.files import Files, OsFiles, real_path
+from logstore.files import Files, OsFiles
 from logstore.format.names import CLUSTER_METADATA_NAME, partition_directory_name
+from logstore.large_files import real_path
 from logstore.logdir.catalogue import TopicEntry, TopicState, read_catalogue
 from logstore.logdir.cluster import WatchedCluster, broker_settings
 from logstore.logdir.held import not_held
 from logstore.logdir.identity import (
     check_topic_id,
     guessed_topic_id,
+    list_partitions,
     missing_directory,
     prepare_directory,
     stored_topic_id,
@@ -116,7 +118,7 @@ class WatchedDirectory:
         """The topics of the catalogue, and those of directories that it does not know. Reads the catalogue
         again after the directories, because a topic may have been created in between."""
         topics = self._read_catalogue()
-        unknown = unknown_partitions(self._files, self.path, topics)
+        unknown = unknown_partitions(self._files, self.path, list_partitions(self._files, self.path), topics)
         if unknown:
             topics = self._read_catalogue()
         self._unknown = {name for name in unknown if name not in topics}
