@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from logstore.broker.codes import ErrorCode
+from logstore.broker.kept import KeptPartition
 from logstore.broker.pending import wait_for
 from logstore.broker.requests import (
     ACKS_ALL,
@@ -46,6 +47,7 @@ from logstore.broker.share.requests import (
     ShareFetchResult,
     ShareGroupConfig,
     ShareGroupHeartbeat,
+    TopicIdPartition,
 )
 from logstore.model import Isolation, TopicPartition
 from logstore.testing.memory import MemoryFile
@@ -164,6 +166,27 @@ class TestFetch:
         first, second = rig.now(pending).partitions
         assert (values_of(first.data), values_of(second.data)) == ([], [b"b"])
 
+    def test_a_topic_that_was_made_again_is_another(self, rig):
+        """Each answer says which topic was read; whoever names that one is not given another's records."""
+        rig.produce(b"old")
+        rig.produce(b"kept", to=T1)
+        (first,) = rig.now(rig.fetch(FetchPartition(T0, 0))).partitions
+        again = FetchPartition(T0, 0, topic_id=first.topic_id)
+        (same,) = rig.now(rig.fetch(again)).partitions
+        assert (values_of(same.data), same.topic_id) == ([b"old"], first.topic_id)
+        rig.now(rig.broker.delete_topics(DeleteTopicsRequest(("t",))))
+        (gone,) = rig.now(rig.fetch(again)).partitions
+        assert gone.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        rig.now(rig.broker.create_topics(CreateTopicsRequest((NewTopic("t", 2),))))
+        while rig.produce(b"new").error is not ErrorCode.NONE:  # a leader hears of its topic a little later
+            rig.pass_time(10)
+        (other,) = rig.now(rig.fetch(again)).partitions
+        assert (other.error, other.data) == (ErrorCode.UNKNOWN_TOPIC_ID, b"")
+        assert "made again" in other.message
+        (any_topic,) = rig.now(rig.fetch(FetchPartition(T0, 0))).partitions
+        assert values_of(any_topic.data) == [b"new"]
+        assert any_topic.topic_id not in (None, first.topic_id)
+
     def test_the_wait_ends_with_its_time(self, rig):
         pending = rig.fetch(FetchPartition(T0, 0), max_wait_ms=500)
         wakes = wakes_of(pending)
@@ -188,15 +211,14 @@ class TestFetch:
         assert len(rig.now(pending).partitions[0].data) == 3 * size
 
     def test_what_came_between_the_look_and_the_wait_is_seen(self, rig, monkeypatch):
-        log = rig.directory.log(T0)
-        when, produced = log.when, []
+        watch, produced = KeptPartition.watch, []
 
-        def when_behind_an_append(*arguments, **options):
+        def watch_behind_an_append(*arguments):
             if not produced:
                 produced.append(rig.produce(b"a"))
-            return when(*arguments, **options)
+            return watch(*arguments)
 
-        monkeypatch.setattr(log, "when", when_behind_an_append)
+        monkeypatch.setattr(KeptPartition, "watch", watch_behind_an_append)
         pending = rig.fetch(FetchPartition(T0, 0), max_wait_ms=500)
         assert wakes_of(pending) == ["woken"]
         assert values_of(rig.now(pending).partitions[0].data) == [b"a"]
@@ -379,7 +401,7 @@ class TestTopics:
             ErrorCode.NONE,
             ErrorCode.TOPIC_ALREADY_EXISTS,
             ErrorCode.INVALID_TOPIC_EXCEPTION,
-            ErrorCode.INVALID_REQUEST,
+            ErrorCode.INVALID_PARTITIONS,
             ErrorCode.INVALID_CONFIG,
         ]
         planned = rig.now(broker.create_topics(CreateTopicsRequest(wanted, validate_only=True)))
@@ -393,7 +415,7 @@ class TestTopics:
         )
         assert [each.error for each in rig.now(broker.create_partitions(grown)).topics] == [
             ErrorCode.NONE,
-            ErrorCode.INVALID_REQUEST,
+            ErrorCode.INVALID_PARTITIONS,
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ]
         gone = rig.now(broker.delete_topics(DeleteTopicsRequest(("new", "x")))).topics
@@ -408,7 +430,7 @@ class TestTopics:
 
         def described(name):
             (topic,) = rig.now(rig.broker.describe_configs(DescribeConfigsRequest(("t",)))).topics
-            return next(each[1:] for each in topic.settings if each.name == name)
+            return next(each[1:3] for each in topic.settings if each.name == name)
 
         assert described("retention.ms") == ("-1", True)
         assert change(retention_ms="5000", cleanup_policy="compact") is ErrorCode.NONE
@@ -457,21 +479,27 @@ class TestShareGroups:
     def joined(self, rig, member, **config):
         beat = ShareGroupHeartbeat("g", member, JOINING, ("t",), config=ShareGroupConfig(**config))
         result = rig.now(rig.broker.share_group_heartbeat(beat))
-        assert (result.error, result.assignment) == (ErrorCode.NONE, (T0, T1))
+        assert (result.error, result.assignment) == (ErrorCode.NONE, self.shared(rig, T0, T1))
         return result.member_epoch
 
+    def shared(self, rig, *partitions):
+        (topic,) = rig.now(rig.broker.metadata(MetadataRequest(("t",)))).topics
+        return tuple(TopicIdPartition(each, topic.topic_id) for each in partitions)
+
     def take(self, rig, member, most=500, wait_ms=0):
-        request = ShareFetchRequest("g", member, (T0, T1), most, wait_ms)
+        request = ShareFetchRequest("g", member, self.shared(rig, T0, T1), most, wait_ms)
         return rig.broker.share_fetch(request)
 
     def taken(self, rig, member, most=500):
         result = rig.now(self.take(rig, member, most))
         assert result.error is ErrorCode.NONE
-        return [(each.partition, *acquired) for each in result.partitions for acquired in each.acquired]
+        found = result.partitions
+        return [(each.partition.partition, *acquired) for each in found for acquired in each.acquired]
 
     def say(self, rig, member, kind, first, last=None, to=T0, **fields):
         batch = AcknowledgeBatch(first, first if last is None else last, kind, **fields)
-        request = ShareAcknowledgeRequest("g", member, (AcknowledgePartition(to, (batch,)),))
+        said = AcknowledgePartition(*self.shared(rig, to), (batch,))
+        request = ShareAcknowledgeRequest("g", member, (said,))
         (outcome,) = rig.now(rig.broker.share_acknowledge(request)).partitions
         assert outcome.refused == ((batch,) if outcome.error else ())
         return outcome.error
@@ -542,7 +570,7 @@ class TestShareGroups:
 
         waiting = self.take(rig, "one", wait_ms=300)
         rig.pass_time(300)
-        assert rig.now(waiting) == ShareFetchResult(ErrorCode.NONE)
+        assert rig.now(waiting) == ShareFetchResult(ErrorCode.NONE, lock_duration_ms=1000)
         self.take(rig, "one", wait_ms=300).cancel()
 
     def test_members_that_are_not_known(self, rig):

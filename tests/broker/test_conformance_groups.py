@@ -135,6 +135,30 @@ class TestListAndDescribe:
         assert [each[:4] for each in described.members] == [(member.id, None, "c", "h")]
 
 
+class TestOffsetsOfTransactions:
+    """A producer that names no member commits beside them: its own id and epoch count (KIP-447)."""
+
+    @pytest.fixture
+    def producer(self, rig):
+        made = Transactional(rig)
+        assert made.start() is ErrorCode.NONE
+        return made
+
+    def test_beside_members(self, rig, producer):
+        member = Member(rig)
+        assert commit(rig, "g", T0) is ErrorCode.UNKNOWN_MEMBER_ID
+        assert producer.commit_offsets("g", {T0: 0}) is ErrorCode.NONE
+        stale = {"generation": member.generation + 1, "member_id": member.id, "transaction": producer.me}
+        assert commit(rig, "g", T0, **stale) is ErrorCode.ILLEGAL_GENERATION
+
+    def test_while_the_members_wait_for_their_parts(self, rig, producer):
+        member = Member(rig, syncs=False)
+        assert member.commit(T0) is ErrorCode.REBALANCE_IN_PROGRESS
+        assert producer.commit_offsets("g", {T0: 0}) is ErrorCode.NONE
+        assert producer.end() is ErrorCode.NONE
+        assert committed(rig, "g") == {T0}
+
+
 class TestDeleteGroups:
     def test_only_without_members(self, rig):
         member = Member(rig)

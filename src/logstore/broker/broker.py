@@ -5,6 +5,11 @@ from __future__ import annotations
 from typing import Protocol
 
 from logstore.broker.codes import ErrorCode
+from logstore.broker.consumer_groups.requests import (
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatResult,
+    DescribedConsumerGroup,
+)
 from logstore.broker.groups.requests import (
     DescribedGroup,
     Heartbeat,
@@ -32,6 +37,8 @@ from logstore.broker.requests import (
     DeleteTopicsRequest,
     DescribeConfigsRequest,
     DescribeConfigsResult,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResult,
     FetchRequest,
     FetchResult,
     InitProducerIdRequest,
@@ -67,11 +74,15 @@ from logstore.broker.transactions.requests import (
     AddPartitionsResult,
     AddPartitionsToTransaction,
     DescribedTransaction,
+    DescribeProducersResult,
     EndTransaction,
     EndTransactionResult,
-    ListedTransaction,
     ListTransactions,
+    ListTransactionsResult,
+    TransactionMarker,
+    WriteMarkersResult,
 )
+from logstore.model import TopicPartition
 
 
 class Broker(Protocol):
@@ -128,11 +139,15 @@ class Broker(Protocol):
         ...
 
     def describe_configs(self, request: DescribeConfigsRequest) -> Pending[DescribeConfigsResult]:
-        """The settings of topics."""
+        """The settings of topics, and of the store."""
         ...
 
     def alter_configs(self, request: AlterConfigsRequest) -> Pending[TopicsResult]:
         """Change settings of topics."""
+        ...
+
+    def describe_log_dirs(self, request: DescribeLogDirsRequest) -> Pending[DescribeLogDirsResult]:
+        """How much room partitions take, and how much there is."""
         ...
 
     # Quotas
@@ -163,7 +178,7 @@ class Broker(Protocol):
         """Commit or abort; answered when readers see the outcome."""
         ...
 
-    def list_transactions(self, request: ListTransactions) -> Pending[tuple[ListedTransaction, ...]]:
+    def list_transactions(self, request: ListTransactions) -> Pending[ListTransactionsResult]:
         """The transactional ids, and how far their transactions have come."""
         ...
 
@@ -171,6 +186,16 @@ class Broker(Protocol):
         self, transactional_ids: tuple[str, ...]
     ) -> Pending[tuple[DescribedTransaction, ...]]:
         """All that is known of transactional ids."""
+        ...
+
+    def describe_producers(self, partitions: tuple[TopicPartition, ...]) -> Pending[DescribeProducersResult]:
+        """The producers that partitions remember."""
+        ...
+
+    def write_transaction_markers(
+        self, markers: tuple[TransactionMarker, ...]
+    ) -> Pending[WriteMarkersResult]:
+        """End transactions in partitions, durably, without their coordinator: those that hang."""
         ...
 
     # Groups
@@ -204,12 +229,24 @@ class Broker(Protocol):
         """Members leave."""
         ...
 
+    def consumer_group_heartbeat(
+        self, request: ConsumerGroupHeartbeat
+    ) -> Pending[ConsumerGroupHeartbeatResult]:
+        """A member of the newer protocol joins, is alive, or leaves (KIP-848)."""
+        ...
+
     def list_groups(self) -> Pending[ListGroupsResult]:
-        """All groups: those with members, and those with committed offsets."""
+        """All groups of both protocols: those with members, and those with committed offsets."""
         ...
 
     def describe_groups(self, group_ids: tuple[str, ...]) -> Pending[tuple[DescribedGroup, ...]]:
-        """The states and members of groups."""
+        """The states and members of groups. Those of the newer protocol are ``Dead`` here."""
+        ...
+
+    def describe_consumer_groups(
+        self, group_ids: tuple[str, ...]
+    ) -> Pending[tuple[DescribedConsumerGroup, ...]]:
+        """The states and members of groups of the newer protocol. Others are not found."""
         ...
 
     def delete_groups(self, group_ids: tuple[str, ...]) -> Pending[dict[str, ErrorCode]]:

@@ -45,29 +45,30 @@ def _measured(
 class ClientView:
     """See :class:`~logstore.broker.broker.Broker`. Cost: 0.05 µs for a request while no quota is set."""
 
+    __slots__ = ("broker", "client", "counts", "limits")
+
     def __init__(self, broker: Broker, client: Client, limits: Limits, counts: RequestCounts) -> None:
         self.broker = broker
         self.client = client
         self.limits = limits
         self.counts = counts
-        self._produce, self._fetch = broker.produce, broker.fetch
 
     def produce(self, request: ProduceRequest) -> Pending[ProduceResult]:
         """Append batches. Their bytes count, also of those that are refused."""
         if not self.limits.are_set:
-            return self._produce(request)
+            return self.broker.produce(request)
         size_bytes = sum([len(each.data) for each in request.partitions])
-        ask = self._produce
+        ask = self.broker.produce
         return Measured(self, "produce", lambda: ask(request), PRODUCER_BYTE_RATE, lambda _: size_bytes)
 
     def fetch(self, request: FetchRequest) -> Pending[FetchResult]:
         """Read batches: no more at once than the windows let through, but at least one."""
         if not self.limits.are_set:
-            return self._fetch(request)
+            return self.broker.fetch(request)
         most = self.limits.most(self.client, CONSUMER_BYTE_RATE)
         if most is not None and most < request.max_bytes:
             request = request._replace(max_bytes=most, min_bytes=min(request.min_bytes, most))
-        ask = self._fetch
+        ask = self.broker.fetch
         return Measured(self, "fetch", lambda: ask(request), CONSUMER_BYTE_RATE, _fetched_bytes)
 
     list_offsets = _measured(Broker.list_offsets)
@@ -81,6 +82,7 @@ class ClientView:
     create_partitions = _measured(Broker.create_partitions)
     describe_configs = _measured(Broker.describe_configs)
     alter_configs = _measured(Broker.alter_configs)
+    describe_log_dirs = _measured(Broker.describe_log_dirs)
 
     describe_client_quotas = _measured(Broker.describe_client_quotas)
     alter_client_quotas = _measured(Broker.alter_client_quotas)
@@ -90,6 +92,8 @@ class ClientView:
     end_transaction = _measured(Broker.end_transaction)
     list_transactions = _measured(Broker.list_transactions)
     describe_transactions = _measured(Broker.describe_transactions)
+    describe_producers = _measured(Broker.describe_producers)
+    write_transaction_markers = _measured(Broker.write_transaction_markers)
 
     offset_commit = _measured(Broker.offset_commit)
     offset_fetch = _measured(Broker.offset_fetch)
@@ -97,8 +101,10 @@ class ClientView:
     sync_group = _measured(Broker.sync_group)
     heartbeat = _measured(Broker.heartbeat)
     leave_group = _measured(Broker.leave_group)
+    consumer_group_heartbeat = _measured(Broker.consumer_group_heartbeat)
     list_groups = _measured(Broker.list_groups)
     describe_groups = _measured(Broker.describe_groups)
+    describe_consumer_groups = _measured(Broker.describe_consumer_groups)
     delete_groups = _measured(Broker.delete_groups)
     offset_delete = _measured(Broker.offset_delete)
 

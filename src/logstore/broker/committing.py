@@ -14,12 +14,15 @@ from logstore.broker.requests import (
     OffsetDeleteResult,
     OffsetFetchRequest,
     OffsetFetchResult,
+    TopicsResult,
 )
 from logstore.broker.transactions.requests import TransactionalProducer
 from logstore.errors import LogstoreError
 from logstore.format.messages.group_records import OffsetCommitValue
+from logstore.format.names import OFFSETS_TOPIC
 from logstore.logdir.directory import LogDirectory
 from logstore.model import OffsetAndMetadata, ProducerIdentity, TopicPartition
+from logstore.warning import warn
 
 
 def offset_commit(
@@ -120,3 +123,14 @@ def as_committed(value: OffsetCommitValue) -> OffsetAndMetadata:
     """What was given to commit it."""
     epoch = value.leader_epoch
     return OffsetAndMetadata(value.offset, value.metadata, epoch if epoch >= 0 else None)
+
+
+def forget_topics(committed: CommittedOffsets, deleted: TopicsResult) -> None:
+    """The offsets that groups have committed for a topic go with it."""
+    for each in deleted.topics:
+        if each.error is not ErrorCode.NONE or each.name == OFFSETS_TOPIC:
+            continue
+        try:
+            committed.forget_topic(each.name)
+        except LogstoreError as error:  # the topic is deleted all the same
+            warn("topic %r was deleted, but not its committed offsets: %s", each.name, error)

@@ -13,16 +13,15 @@ from collections import defaultdict
 from collections.abc import Callable
 from functools import partial, wraps
 from time import perf_counter
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
-from logstore.broker.codes import ErrorCode
+from logstore.broker.codes import NONE, ErrorCode
 from logstore.broker.pending import Pending, Wake
 from logstore.counting import SECONDS, Histogram, HistogramValue
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_NONE: Final = ErrorCode.NONE  # Python 3.11 takes 70 ns to find a member of an enum
 
 ErrorOf = Callable[[Any], ErrorCode]
 """The error of a result."""
@@ -41,7 +40,7 @@ class RequestCounts:
         """A request was answered."""
         with self._lock:
             self._seconds[api].observe(seconds)
-            if error is not _NONE:
+            if error is not NONE:
                 self._errors[api, error.name] += 1
 
     def note_throttle(self, api: str, seconds: float) -> None:
@@ -139,9 +138,9 @@ class _Counted(Generic[R]):
 def of_partitions(result: Any) -> ErrorCode:
     """The first error of the result's partitions."""
     for each in result.partitions:
-        if each.error is not _NONE:
+        if each.error is not NONE:
             return each.error  # type: ignore[no-any-return]
-    return _NONE
+    return NONE
 
 
 def of_topics(result: Any) -> ErrorCode:
@@ -156,12 +155,12 @@ def of_entries(result: Any) -> ErrorCode:
 
 def of_each(results: Any) -> ErrorCode:
     """The first error of several results."""
-    return next((each.error for each in results if each.error is not _NONE), _NONE)
+    return next((each.error for each in results if each.error is not NONE), NONE)
 
 
 def of_codes(codes: Any) -> ErrorCode:
     """The first of the codes of a mapping that is an error."""
-    return next((code for code in codes.values() if code is not _NONE), _NONE)
+    return next((code for code in codes.values() if code is not NONE), NONE)
 
 
 def of_result(result: Any) -> ErrorCode:
@@ -172,8 +171,3 @@ def of_result(result: Any) -> ErrorCode:
 def of_code(code: Any) -> ErrorCode:
     """The result is a code."""
     return code  # type: ignore[no-any-return]
-
-
-def of_none(_: Any) -> ErrorCode:
-    """The result has no error."""
-    return _NONE

@@ -89,6 +89,9 @@ _KINDS: Final[dict[ErrorCode, type[LogstoreError]]] = {
     _E.UNKNOWN_LEADER_EPOCH: UnknownLeaderEpochError,
     _E.INVALID_RECORD_STATE: JobLostError,
     _E.FENCED_INSTANCE_ID: FencedError,
+    _E.FENCED_MEMBER_EPOCH: FencedError,
+    _E.UNRELEASED_INSTANCE_ID: FencedError,
+    _E.STALE_MEMBER_EPOCH: FencedError,
     _E.TRANSACTION_COORDINATOR_FENCED: FencedError,
 }
 

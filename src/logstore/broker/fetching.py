@@ -1,14 +1,19 @@
 """Fetch requests, and their long polls.
 
-A request that finds too little waits for its logs to grow: as an entry in each of them, without a thread."""
+A request that finds too little waits for its logs to grow: as a watcher of each of them, without a thread.
+Those of a fetch that is repeated watch between requests, too (:mod:`~logstore.broker.kept`)."""
 
 from __future__ import annotations
 
 import threading
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+from typing import Final, NamedTuple
 
-from logstore.broker.codes import ErrorCode
+from logstore.broker.codes import NONE, ErrorCode
+from logstore.broker.diverging import find_divergence
 from logstore.broker.failures import code_of
+from logstore.broker.kept import KeptFetch, KeptPartition
 from logstore.broker.pending import Answered, Pending, Wake, call_wake
 from logstore.broker.requests import (
     NO_EPOCH,
@@ -23,55 +28,194 @@ from logstore.errors import CorruptionError, LogstoreError, OffsetOutOfRangeErro
 from logstore.logdir.directory import LogDirectory
 from logstore.model import Isolation, TopicPartition
 from logstore.partition.log import Log
-from logstore.partition.reading.records import Fetched
-from logstore.partition.writing.waits import Wait
+from logstore.partition.reading.fetched import Fetched
+from logstore.partition.reading.readable import idle_view
+from logstore.partition.reading.view import LogView
 from logstore.schedule import Task
 
+_NOT_HERE: Final = "this node does not lead the partition"
 
-def fetch(directory: LogDirectory, request: FetchRequest) -> Pending[FetchResult]:
+Refuses = Callable[[TopicPartition], ErrorCode]
+"""Why a partition must not be read from here, if it must not."""
+
+
+class Shelf(NamedTuple):
+    """Where fetches read."""
+
+    directory: LogDirectory
+    refuses: Refuses | None = None
+    """None: everything may be read."""
+
+
+def fetch(shelf: Shelf, request: FetchRequest) -> Pending[FetchResult]:
     """Read what is there. If that is less than ``min_bytes``, and nothing is wrong, wait."""
-    read = _read(directory, request)
-    if request.max_wait_ms <= 0 or read.is_enough:
-        return Answered(read.result)
-    return _LongPoll(directory, request, read)
+    if request.kept is not None:
+        return _fetch_kept(shelf, request, request.kept)
+    wanted = request.partitions
+    read = _read(shelf, request, wanted)
+    if read.is_enough or not wanted or request.max_wait_ms <= 0:
+        return Answered(FetchResult(tuple(read.found)))
+    kept = KeptFetch()
+    kept.isolation = request.isolation
+    parts = [KeptPartition(kept, number, *each) for number, each in enumerate(wanted)]
+    kept.look_at(parts)
+    return _LongPoll(shelf, request, kept, is_repeated=False)
+
+
+def _fetch_kept(shelf: Shelf, request: FetchRequest, kept: KeptFetch) -> Pending[FetchResult]:
+    """The same where most partitions are as they were."""
+    kept.isolation = request.isolation
+    if request.max_wait_ms > 0 and kept.count:
+        return _LongPoll(shelf, request, kept, is_repeated=True)
+    parts = kept.take()
+    read = _read(shelf, request, parts, watch=True)
+    kept.look_at(parts[number] for number in read.busy)
+    return Answered(FetchResult(tuple(read.found), tuple(parts)))
 
 
 class _Read(NamedTuple):
-    """What the partitions hold at one moment."""
+    """What partitions hold at one moment."""
 
-    result: FetchResult
+    found: list[FetchedPartition]
+    busy: list[int]
+    """The numbers of those that are not at rest: they have an error, or more to read."""
     is_enough: bool
     """Whether it answers the request: it has bytes enough, tells of an error, or leaves out something that
     did not fit."""
 
 
-def _read(directory: LogDirectory, request: FetchRequest) -> _Read:
+def _read(
+    shelf: Shelf,
+    request: FetchRequest,
+    wanted: Sequence[FetchPartition] | Sequence[KeptPartition],
+    *,
+    watch: bool = False,
+    kept_bytes: int = 0,
+) -> _Read:
     """Read the partitions in their order, within the limits. The first that has anything gives at least one
-    batch, however large it is (KIP-74)."""
-    left_bytes = request.max_bytes
+    batch, however large it is (KIP-74).
+
+    Args:
+        watch: begin to watch each log, before it is read.
+        kept_bytes: what was read of others already.
+    """
     found: list[FetchedPartition] = []
-    is_enough, size_bytes = not request.partitions, 0
-    for wanted in request.partitions:
-        limit_bytes = min(wanted.max_bytes, left_bytes)
+    busy: list[int] = []
+    left_bytes, size_bytes = max(request.max_bytes - kept_bytes, 0), kept_bytes
+    isolation, log_of, refuses = request.isolation, shelf.directory.log, shelf.refuses
+    is_enough = False
+    for each in wanted:
         try:
-            log = directory.log(wanted.partition)
+            if refuses is not None and (code := refuses(each.partition)) is not NONE:
+                busy.append(len(found))
+                found.append(FetchedPartition(each.partition, code, message=_NOT_HERE))
+                is_enough = True
+                continue
+            log = log_of(each.partition)
+            if watch:
+                each.watch(log)  # type: ignore[union-attr]  # then they are kept ones
+            epoch = None if each.leader_epoch == NO_EPOCH else each.leader_epoch
+            if each.last_fetched_epoch != NO_EPOCH and (parted := _parted(log, each, epoch)) is not None:
+                busy.append(len(found))
+                found.append(parted)
+                is_enough = True
+                continue
+            view = idle_view(log, each.offset, isolation, epoch)
+            if view is not None:  # as most partitions of most fetches
+                found.append(_nothing(each, view))
+                continue
             fetched = log.fetch(
-                wanted.offset,
-                max_bytes=limit_bytes,
-                isolation=request.isolation,
+                each.offset,
+                max_bytes=min(each.max_bytes, left_bytes),
+                isolation=isolation,
                 min_one_batch=not size_bytes,
-                leader_epoch=None if wanted.leader_epoch == NO_EPOCH else wanted.leader_epoch,
+                leader_epoch=epoch,
             )
-            is_cut_short = fetched.data and fetched.next_offset < _limit(log, request.isolation, fetched)
+            is_cut_short = fetched.data and fetched.next_offset < _limit(log, isolation, fetched)
         except LogstoreError as error:
-            found.append(_refusal(wanted.partition, error))
+            busy.append(len(found))
+            found.append(_refusal(each.partition, error))
             is_enough = True
             continue
-        found.append(_answer(wanted, fetched))
+        busy.append(len(found))
+        found.append(_answer(each, fetched))
         size_bytes += len(fetched.data)
         left_bytes = max(left_bytes - len(fetched.data), 0)
         is_enough = is_enough or bool(is_cut_short)
-    return _Read(FetchResult(tuple(found)), is_enough or size_bytes >= request.min_bytes)
+    others = _check_topics(shelf.directory, wanted, found)
+    return _Read(found, busy + others, is_enough or bool(others) or size_bytes >= request.min_bytes)
+
+
+def _check_topics(
+    directory: LogDirectory,
+    wanted: Iterable[FetchPartition | KeptPartition],
+    found: list[FetchedPartition],
+) -> list[int]:
+    """Say which topics were read, and refuse those that were made again since the caller has looked: returns
+    their numbers. Comes after the reading: a topic that is made again in between is noticed, too."""
+    others = []
+    catalogue = directory.catalogue
+    name, topic_id = "", None
+    for number, each in enumerate(wanted):
+        if each.partition.topic != name:
+            name = each.partition.topic
+            entry = catalogue.get(name)
+            topic_id = None if entry is None else entry.topic_id
+        if each.topic_id is topic_id or topic_id is None:
+            continue
+        if each.topic_id is None:
+            found[number] = found[number]._replace(topic_id=topic_id)
+        elif each.topic_id != topic_id:
+            message = f"topic {name!r} was deleted, and made again"
+            found[number] = FetchedPartition(each.partition, ErrorCode.UNKNOWN_TOPIC_ID, message=message)
+            others.append(number)
+    return others
+
+
+def _parted(
+    log: Log, wanted: FetchPartition | KeptPartition, leader_epoch: int | None
+) -> FetchedPartition | None:
+    """What a caller is told whose log has parted from this one.
+
+    Raises:
+        LeaderFencedError, UnknownLeaderEpochError: the log is in another epoch.
+    """
+    if leader_epoch is not None:
+        log.writer.core.check_leader_epoch(leader_epoch)
+    found = find_divergence(log, wanted.offset, wanted.last_fetched_epoch)
+    if found is None:
+        return None
+    if found.epoch == NO_EPOCH:  # Kafka's protocol has no other word for it
+        why = f"the log knows of no leader epoch up to {wanted.last_fetched_epoch}"
+        error = OffsetOutOfRangeError(why).of_log(log.log_start_offset, log.log_end_offset)
+        return _refusal(wanted.partition, error)
+    return FetchedPartition(
+        wanted.partition,
+        NONE,
+        b"",
+        log.high_watermark,
+        log.last_stable_offset,
+        log.log_start_offset,
+        topic_id=wanted.topic_id,
+        diverging=found,
+    )
+
+
+def _nothing(wanted: FetchPartition | KeptPartition, view: LogView) -> FetchedPartition:
+    fields = (
+        wanted.partition,
+        NONE,
+        b"",
+        view.high_watermark,
+        view.last_stable_offset,
+        view.log_start_offset,
+        (),
+        wanted.offset,
+        None,
+        wanted.topic_id,
+        None,
+    )
+    return tuple.__new__(FetchedPartition, fields)  # a third of the cost of calling the type
 
 
 def _refusal(partition: TopicPartition, error: LogstoreError) -> FetchedPartition:
@@ -95,7 +239,7 @@ def _limit(log: Log, isolation: Isolation, fetched: Fetched) -> int:
     return log.readable_offsets(isolation).stop
 
 
-def _answer(wanted: FetchPartition, fetched: Fetched) -> FetchedPartition:
+def _answer(wanted: FetchPartition | KeptPartition, fetched: Fetched) -> FetchedPartition:
     return FetchedPartition(
         wanted.partition,
         ErrorCode.NONE,
@@ -103,89 +247,109 @@ def _answer(wanted: FetchPartition, fetched: Fetched) -> FetchedPartition:
         fetched.high_watermark,
         fetched.last_stable_offset,
         fetched.log_start_offset,
-        tuple(AbortedProducer(each.producer_id, each.first_offset) for each in fetched.aborted),
+        _aborted(fetched) if fetched.aborted else (),
         fetched.next_offset,
+        None,
+        wanted.topic_id,
     )
 
 
-class _LongPoll:
-    """A fetch that waits.
+def _aborted(fetched: Fetched) -> tuple[AbortedProducer, ...]:
+    return tuple([AbortedProducer(each.producer_id, each.first_offset) for each in fetched.aborted])
 
-    Lock: ``_lock`` guards what it waits for. It is never held while a log or a caller's code is called, and
-    polls of several threads are the caller's to keep apart.
+
+class _LongPoll:
+    """A fetch that waits. What has changed since is read again, and nothing else.
+
+    Lock: ``_lock`` guards whether its time is over, and who is to be woken then. It is never held while a log
+    or a caller's code is called, and polls of several threads are the caller's to keep apart.
     """
 
     throttle_time_ms = 0
 
-    def __init__(self, directory: LogDirectory, request: FetchRequest, read: _Read) -> None:
-        self._directory = directory
+    def __init__(self, shelf: Shelf, request: FetchRequest, kept: KeptFetch, *, is_repeated: bool) -> None:
+        self._shelf = shelf
         self._request = request
+        self._kept = kept
+        self._is_repeated = is_repeated
+        self._found: dict[KeptPartition, FetchedPartition] = {}
+        self._busy: set[KeptPartition] = set()
+        """Those of them that are not at rest."""
         self._lock = threading.Lock()
         self._wake: Wake | None = None
-        self._is_awake = False
-        """Whether something has changed since the last poll."""
         self._is_late = False
-        self._is_over = False
-        self._waits: list[Wait] = []
         self._result: FetchResult | None = None
-        self._task = Task("answer a fetch request", self._expire, None)
-        directory.context.scheduler.promptly(request.max_wait_ms, self._task)
-        self._watch(read.result)
+        self._task: Task | None = None
+        kept.begin_waiting(self)
+        if self._read(kept.take()):
+            self._finish()
+        else:
+            self._task = Task("answer a fetch request", self._expire, None)
+            shelf.directory.context.scheduler.promptly(request.max_wait_ms, self._task)
+
+    def _read(self, parts: Sequence[KeptPartition]) -> bool:
+        """Returns whether it is enough."""
+        kept_bytes = 0
+        if self._found:
+            again = set(parts)
+            kept_bytes = sum([len(each.data) for part, each in self._found.items() if part not in again])
+        read = _read(self._shelf, self._request, parts, watch=True, kept_bytes=kept_bytes)
+        for part, each in zip(parts, read.found, strict=True):
+            part.next_offset = each.next_offset if each.next_offset != NO_OFFSET else part.offset
+            self._found[part] = each
+        self._busy.difference_update(parts)
+        self._busy.update([parts[number] for number in read.busy])
+        return read.is_enough
 
     def poll(self) -> FetchResult | None:
-        if self._result is not None or not self._is_awake:
+        if self._result is not None:
             return self._result
-        self._is_awake = False
-        read = _read(self._directory, self._request)
-        if self._is_late or read.is_enough:
-            self._end()
-            self._result = read.result
-            return read.result
-        self._watch(read.result)
-        return None
+        is_late = self._is_late
+        changed = self._kept.take_changed()
+        if (changed and self._read(changed)) or is_late:
+            self._finish()
+        return self._result
+
+    def _finish(self) -> None:
+        parts = sorted(self._found, key=attrgetter("rank"))
+        found = tuple([self._found[each] for each in parts])
+        self._end()
+        if self._is_repeated:
+            self._kept.look_at(self._busy)
+        self._result = FetchResult(found, tuple(parts) if self._is_repeated else ())
 
     def on_wake(self, wake: Wake) -> None:
         with self._lock:
-            if not self._is_awake and self._result is None:
+            is_over = self._is_late or self._result is not None
+            if not is_over:
                 self._wake = wake
-                return
+        if is_over:
+            call_wake(wake)
+        else:
+            self._kept.wake_on_change(self, self._woken)
+
+    def _woken(self) -> None:
+        with self._lock:
+            wake, self._wake = self._wake, None
         call_wake(wake)
 
     def cancel(self) -> None:
         with self._lock:
             self._wake = None
-        self._end()
+        if self._result is None:
+            self._end()
+            if self._is_repeated:  # the client was not told what was found
+                self._kept.look_at(self._found)
 
     def _end(self) -> None:
-        with self._lock:
-            self._is_over = True
-            waits, self._waits = self._waits, []
-        self._task.cancel()
-        for wait in waits:
-            wait.cancel()
-
-    def _watch(self, seen: FetchResult) -> None:
-        """Wait for any partition to show more than was seen."""
-        fresh: list[Wait] = []
-        try:
-            for each in seen.partitions:
-                log = self._directory.log(each.partition)
-                fresh.append(log.when(each.next_offset + 1, self._note, isolation=self._request.isolation))
-        except LogstoreError:  # the next poll tells of it
-            self._note(False)
-        with self._lock:
-            if not self._is_over:
-                self._waits, fresh = fresh, self._waits
-        for wait in fresh:
-            wait.cancel()
+        self._kept.end_waiting(self)
+        if self._task is not None:
+            self._task.cancel()
+        if not self._is_repeated:
+            self._kept.forget(self._found)
 
     def _expire(self) -> None:
-        self._is_late = True
-        self._note(False)
-
-    def _note(self, _: bool) -> None:
-        """Something has changed: the next poll looks."""
         with self._lock:
-            self._is_awake = True
-            wake, self._wake = self._wake, None
-        call_wake(wake)
+            self._is_late = True
+        self._kept.end_waiting(self)  # even if no one polls again
+        self._woken()

@@ -13,6 +13,7 @@ from typing import Final
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import code_of
+from logstore.broker.groups.config import GroupConfig
 from logstore.broker.groups.coordinator import GroupCoordinator
 from logstore.broker.groups.requests import (
     DescribedGroup,
@@ -25,6 +26,7 @@ from logstore.broker.groups.snapshots import GroupSnapshot, MemberSnapshot
 from logstore.broker.groups.states import State
 from logstore.broker.offsets.committed import CommittedOffsets
 from logstore.broker.timers import ScheduledTimers
+from logstore.config import StoreConfig
 from logstore.errors import LogstoreError, RetriableError
 from logstore.format.messages.group_records import GroupMetadataValue, MemberMetadata
 from logstore.schedule import Scheduler
@@ -74,6 +76,11 @@ class TopicStorage:
         except RetriableError:  # there is no thread for it
             self.write_all()
 
+    def drop_all(self) -> None:
+        """Write nothing of that any more: another node leads the groups."""
+        with self._writing:
+            self._unwritten.clear()
+
     def write_all(self) -> None:
         """Write in this thread what still waits to be written."""
         with self._writing:
@@ -81,14 +88,30 @@ class TopicStorage:
                 self._unwritten.popleft()()
 
 
-def open_coordinator(committed: CommittedOffsets, storage: TopicStorage) -> GroupCoordinator:
-    """The coordinator, with the groups that are stored.
+def _group_config(config: StoreConfig) -> GroupConfig:
+    return GroupConfig(
+        group_min_session_timeout_ms=config.group_min_session_timeout_ms,
+        group_max_session_timeout_ms=config.group_max_session_timeout_ms,
+        group_max_size=config.group_max_size,
+        group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+    )
+
+
+def open_coordinator(
+    committed: CommittedOffsets,
+    storage: TopicStorage,
+    *,
+    config: StoreConfig | None = None,
+    besides: Collection[str] = (),
+) -> GroupCoordinator:
+    """The coordinator, with the groups that are stored. ``besides``: those of another protocol.
 
     Raises:
         CorruptionError, UnsupportedVersionError: they cannot be read.
     """
     context = committed.context
-    coordinator = GroupCoordinator(storage, ScheduledTimers(context.scheduler, context.clock))
+    timers = ScheduledTimers(context.scheduler, context.clock)
+    coordinator = GroupCoordinator(storage, timers, config=_group_config(config or StoreConfig()))
     stored = committed.load_groups()
     known = [_snapshot_of(group_id, value) for group_id, value in stored.items()]
     known += [
@@ -96,6 +119,7 @@ def open_coordinator(committed: CommittedOffsets, storage: TopicStorage) -> Grou
         for each in committed.all_groups()
         if each not in stored
     ]
+    known = [each for each in known if each.group_id not in besides]
     coordinator.restore(known)
     for snapshot in known:
         gone = tuple(

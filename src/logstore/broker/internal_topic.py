@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Final
 
 from logstore.config import StoreConfig, TopicConfig
-from logstore.errors import ReadOnlyError, TopicExistsError, UnknownTopicError
+from logstore.errors import ReadOnlyError, RetriableError, TopicExistsError, UnknownTopicError
 from logstore.logdir.directory import LogDirectory
 from logstore.logdir.watched import WatchedDirectory
-from logstore.model import TopicPartition
+from logstore.model import Role, TopicPartition
 from logstore.partition.log import Log
 from logstore.partition.watching.read_only import ReadOnlyLog
 
@@ -42,7 +42,7 @@ def parts_of(rows: Iterable[Row]) -> Iterator[list[Row]]:
         yield part
 
 
-def _config_in(config: StoreConfig, *, is_compacted: bool) -> TopicConfig:
+def internal_config(config: StoreConfig, *, is_compacted: bool) -> TopicConfig:
     """Kafka's settings for such a topic. When it is flushed without being asked for, and whether those who
     ask wait for it, is what the store says for all topics."""
     compacted = TopicConfig(
@@ -112,7 +112,7 @@ class InternalTopic:
         if self.is_there:
             return
         try:
-            config = _config_in(directory.config, is_compacted=self._is_compacted)
+            config = internal_config(directory.config, is_compacted=self._is_compacted)
             directory.create_topic(self.name, self._new_count, config)
         except TopicExistsError:
             if not self.is_there:
@@ -130,6 +130,20 @@ class InternalTopic:
                 f"{directory.path} was opened read-only; open it without read_only to change {self._holds}"
             )
         return directory
+
+    def log_to_change(self, number: int) -> Log:
+        """The log of one partition, to append to it. Raises as :meth:`log`.
+
+        Raises:
+            RetriableError: it is a follower's: only its leader appends to it.
+            ReadOnlyError: the directory is open for reading only.
+        """
+        self.writable()
+        log = self.log(number)
+        assert isinstance(log, Log)
+        if log.role is Role.FOLLOWER:
+            raise RetriableError(f"{log.partition} is led by another node; ask that")
+        return log
 
     def log(self, number: int) -> Log | ReadOnlyLog:
         """The log of one partition.

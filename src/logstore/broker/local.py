@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from logstore.broker.administering import (
@@ -22,7 +21,13 @@ from logstore.broker.administering import (
 from logstore.broker.broker import Broker
 from logstore.broker.client_view import ClientView
 from logstore.broker.codes import ErrorCode
-from logstore.broker.committing import offset_commit, offset_delete, offset_fetch
+from logstore.broker.committing import forget_topics
+from logstore.broker.consumer_groups.requests import (
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatResult,
+    DescribedConsumerGroup,
+)
+from logstore.broker.coordinating import ConsumerGroups
 from logstore.broker.counting import (
     RequestCounts,
     counted,
@@ -30,15 +35,13 @@ from logstore.broker.counting import (
     of_codes,
     of_each,
     of_entries,
-    of_none,
     of_partitions,
     of_result,
     of_topics,
 )
 from logstore.broker.failures import code_of
-from logstore.broker.fetching import fetch
-from logstore.broker.group_storage import TopicStorage, open_coordinator, stored_states
-from logstore.broker.groups.coordinator import GroupCoordinator
+from logstore.broker.fetching import Shelf, fetch
+from logstore.broker.group_settings import StoredGroupSettings
 from logstore.broker.groups.requests import (
     DescribedGroup,
     Heartbeat,
@@ -46,15 +49,20 @@ from logstore.broker.groups.requests import (
     JoinGroupResult,
     LeaveGroup,
     LeaveGroupResult,
-    ListedGroup,
     ListGroupsResult,
     SyncGroup,
     SyncGroupResult,
 )
-from logstore.broker.looking_up import describe_configs, list_offsets, metadata, offsets_for_leader_epoch
-from logstore.broker.offsets.committed import CommittedOffsets
-from logstore.broker.offsets.expiry import NO_GROUP
+from logstore.broker.looking_up import (
+    NODE_ID,
+    describe_configs,
+    describe_log_dirs,
+    list_offsets,
+    metadata,
+    offsets_for_leader_epoch,
+)
 from logstore.broker.pending import Answered, Pending, Promise
+from logstore.broker.producers import describe_producers, write_markers
 from logstore.broker.producing import produce
 from logstore.broker.quota_storage import StoredQuotas
 from logstore.broker.quotas.precedence import Client
@@ -73,6 +81,8 @@ from logstore.broker.requests import (
     DeleteTopicsRequest,
     DescribeConfigsRequest,
     DescribeConfigsResult,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResult,
     FetchRequest,
     FetchResult,
     InitProducerIdRequest,
@@ -91,7 +101,6 @@ from logstore.broker.requests import (
     OffsetsForLeaderEpochResult,
     ProduceRequest,
     ProduceResult,
-    TopicOutcome,
     TopicsResult,
 )
 from logstore.broker.share.coordinator import ShareCoordinator, refused
@@ -106,6 +115,7 @@ from logstore.broker.share.requests import (
     ShareGroupHeartbeatResult,
 )
 from logstore.broker.share_groups import open_share_groups, set_share_groups_back
+from logstore.broker.topic_ids import TopicIds
 from logstore.broker.transaction_storage import open_transactions
 from logstore.broker.transactions.coordinator import TransactionCoordinator
 from logstore.broker.transactions.requests import (
@@ -113,11 +123,13 @@ from logstore.broker.transactions.requests import (
     AddPartitionsResult,
     AddPartitionsToTransaction,
     DescribedTransaction,
+    DescribeProducersResult,
     EndTransaction,
     EndTransactionResult,
-    ListedTransaction,
     ListTransactions,
-    TransactionalProducer,
+    ListTransactionsResult,
+    TransactionMarker,
+    WriteMarkersResult,
 )
 from logstore.broker.transactions.transaction import Producer
 from logstore.errors import LogstoreError
@@ -136,13 +148,19 @@ class LocalBroker:
 
     def __init__(self, directory: LogDirectory) -> None:
         self._directory = directory
-        self.committed = CommittedOffsets(directory, empty_since=self._empty_since)
+        self._groups = ConsumerGroups(directory)
+        self.committed = self._groups.committed
         """The offsets that groups have committed."""
-        self._storage = TopicStorage(self.committed, directory.context.scheduler)
+        self._shelf = Shelf(directory)
+        """Where fetches read."""
+        self.topics = TopicIds(directory)
+        """The names and ids of topics."""
         self.requests = RequestCounts()
         """The requests that were answered."""
         self._quotas = StoredQuotas(directory)
-        self._groups: GroupCoordinator | None = None
+        self.group_settings = StoredGroupSettings(directory)
+        """The settings that groups were given."""
+        self._last_view: ClientView | None = None
         self._transactions: TransactionCoordinator | None = None
         self._share_groups: ShareCoordinator | None = None
         self._ends: Mapping[TopicPartition, int] | None = None
@@ -150,52 +168,42 @@ class LocalBroker:
         self._lock = threading.Lock()
         """Guards the making of the coordinators, which read what is stored."""
 
+    @property
+    def node_id(self) -> int:
+        """The directory's number among the brokers of its cluster: it is the only one."""
+        return NODE_ID
+
+    @property
+    def cluster_id(self) -> str:
+        """Which cluster the directory is of."""
+        return self._directory.identity.cluster_id or ""
+
+    @property
+    def cluster(self) -> None:
+        """The other nodes: a broker that has its topics for itself has none."""
+        return None
+
+    @property
+    def path(self) -> str:
+        """The directory."""
+        return self._directory.path
+
     def as_client(self, client: Client) -> Broker:
         """This broker, for what one client asks: it is held to its quotas, and answers say how long it is to
         wait. What is asked of the broker itself is not measured."""
-        return ClientView(self, client, self._quotas.limits, self.requests)
-
-    def _empty_since(self, group_id: str) -> int | None:
-        return NO_GROUP if self._groups is None else self._groups.empty_since(group_id)
+        view = self._last_view
+        if view is None or view.client != client:  # thousands of producers may be the same client
+            view = self._last_view = ClientView(self, client, self._quotas.limits, self.requests)
+        return view
 
     def group_states(self) -> dict[str, str]:
-        """The state of each group. Before the first request of a group: those that are stored, ``Stable``
-        with members and ``Empty`` without; nothing is begun by this.
+        """The state of each group. Before the first request of a group: those that are stored, as they were
+        then; nothing is begun by this.
 
         Raises:
             CorruptionError, UnsupportedVersionError: the groups cannot be read.
         """
-        if self._groups is None:
-            return stored_states(self.committed)
-        self._groups.match_offsets(self.committed.all_groups())
-        found: list[tuple[ListedGroup, ...]] = []
-        self._groups.list_groups((), found.append)
-        return {each.group_id: each.state for each in found[0]}
-
-    def _coordinator(self) -> GroupCoordinator:
-        """
-        Raises:
-            LogstoreError: the groups cannot be read.
-        """
-        if self._groups is None:
-            with self._lock:
-                if self._groups is None:
-                    self._groups = open_coordinator(self.committed, self._storage)
-        return self._groups
-
-    def _coordinator_of(self, group_ids: Collection[str] | None) -> GroupCoordinator:
-        """The coordinator, which knows then which of these groups, or of all, have committed offsets: those
-        who need no members commit and delete beside it.
-
-        Raises:
-            LogstoreError: the groups cannot be read.
-        """
-        coordinator, committed = self._coordinator(), self.committed
-        with_offsets = (
-            committed.all_groups() if group_ids is None else set(filter(committed.has_any, group_ids))
-        )
-        coordinator.match_offsets(with_offsets, group_ids)
-        return coordinator
+        return self._groups.states()
 
     def _transaction_coordinator(self) -> TransactionCoordinator:
         """
@@ -263,9 +271,7 @@ class LocalBroker:
     def close(self) -> None:
         """Store what has changed in groups, and answer what waits in them and in transactions. The directory
         is closed by its owner."""
-        if self._groups is not None:
-            self._storage.write_all()
-            self._groups.close()
+        self._groups.close()
         if self._transactions is not None:
             self._transactions.close()
         try:  # after a clean stop the next opening does not look for it
@@ -281,21 +287,11 @@ class LocalBroker:
 
     @counted(of_partitions)
     def produce(self, request: ProduceRequest) -> Pending[ProduceResult]:
-        return produce(self._directory, request, self._let)
-
-    @contextmanager
-    def _let(self, producer: TransactionalProducer, partition: TopicPartition) -> Iterator[ErrorCode]:
-        try:
-            coordinator = self._transaction_coordinator()
-        except LogstoreError as error:
-            yield code_of(error)
-            return
-        with coordinator.writing(producer, partition) as code:
-            yield code
+        return produce(self._directory, request, self._transaction_coordinator)
 
     @counted(of_partitions)
     def fetch(self, request: FetchRequest) -> Pending[FetchResult]:
-        return fetch(self._directory, request)
+        return fetch(self._shelf, request)
 
     @counted(of_partitions)
     def list_offsets(self, request: ListOffsetsRequest) -> Pending[ListOffsetsResult]:
@@ -323,7 +319,7 @@ class LocalBroker:
             lambda transactions, done: transactions.init_producer_id(
                 name, timeout_ms, asks, lambda found: done(InitProducerIdResult(found[0], *found[1]))
             ),
-            InitProducerIdResult,
+            lambda code, why: InitProducerIdResult(code, message=why),
         )
 
     def _new_producer_id(self) -> int:
@@ -343,18 +339,9 @@ class LocalBroker:
     def delete_topics(self, request: DeleteTopicsRequest) -> Pending[TopicsResult]:
         has_offsets = OFFSETS_TOPIC in self._directory.topic_names()
         result = delete_topics(self._directory, request)
-        if not has_offsets:
-            return Answered(result)
-        return Answered(TopicsResult(tuple(map(self._without_offsets, result.topics))))
-
-    def _without_offsets(self, outcome: TopicOutcome) -> TopicOutcome:
-        """The offsets that groups have committed for a topic go with it."""
-        if outcome.error is ErrorCode.NONE and outcome.name != OFFSETS_TOPIC:
-            try:
-                self.committed.forget_topic(outcome.name)
-            except LogstoreError as error:  # the topic is deleted all the same
-                warn("topic %r was deleted, but not its committed offsets: %s", outcome.name, error)
-        return outcome
+        if has_offsets:
+            forget_topics(self.committed, result)
+        return Answered(result)
 
     @counted(of_topics)
     def create_partitions(self, request: CreatePartitionsRequest) -> Pending[TopicsResult]:
@@ -367,6 +354,10 @@ class LocalBroker:
     @counted(of_topics)
     def alter_configs(self, request: AlterConfigsRequest) -> Pending[TopicsResult]:
         return Answered(alter_configs(self._directory, request))
+
+    @counted(of_result)
+    def describe_log_dirs(self, request: DescribeLogDirsRequest) -> Pending[DescribeLogDirsResult]:
+        return Answered(describe_log_dirs(self._directory, request))
 
     # Quotas
 
@@ -388,7 +379,7 @@ class LocalBroker:
     ) -> Pending[AddPartitionsResult]:
         return self._ask_transactions(
             lambda transactions, done: transactions.add_partitions(request, done),
-            lambda code: AddPartitionsResult(dict.fromkeys(request.partitions, code)),
+            lambda code, _: AddPartitionsResult(dict.fromkeys(request.partitions, code)),
         )
 
     @counted(of_code)
@@ -399,19 +390,23 @@ class LocalBroker:
             lambda transactions, done: transactions.add_partitions(
                 adds, lambda result: done(result.errors[partition])
             ),
-            lambda code: code,
+            lambda code, _: code,
         )
 
     @counted(of_result)
     def end_transaction(self, request: EndTransaction) -> Pending[EndTransactionResult]:
         return self._ask_transactions(
-            lambda transactions, done: transactions.end(request, done), EndTransactionResult
+            lambda transactions, done: transactions.end(request, done),
+            lambda code, why: EndTransactionResult(code, message=why),
         )
 
-    @counted(of_none)
-    def list_transactions(self, request: ListTransactions) -> Pending[tuple[ListedTransaction, ...]]:
+    @counted(of_result)
+    def list_transactions(self, request: ListTransactions) -> Pending[ListTransactionsResult]:
         return self._ask_transactions(
-            lambda transactions, done: done(transactions.find(request)), lambda _: ()
+            lambda transactions, done: done(
+                ListTransactionsResult(ErrorCode.NONE, transactions.find(request))
+            ),
+            lambda code, why: ListTransactionsResult(code, message=why),
         )
 
     @counted(of_each)
@@ -420,100 +415,85 @@ class LocalBroker:
     ) -> Pending[tuple[DescribedTransaction, ...]]:
         return self._ask_transactions(
             lambda transactions, done: done(tuple(map(transactions.describe, transactional_ids))),
-            lambda code: tuple(DescribedTransaction(code, each) for each in transactional_ids),
+            lambda code, why: tuple(
+                DescribedTransaction(code, each, message=why) for each in transactional_ids
+            ),
         )
+
+    @counted(of_partitions)
+    def describe_producers(self, partitions: tuple[TopicPartition, ...]) -> Pending[DescribeProducersResult]:
+        return Answered(describe_producers(self._directory, partitions))
+
+    @counted(of_partitions)
+    def write_transaction_markers(
+        self, markers: tuple[TransactionMarker, ...]
+    ) -> Pending[WriteMarkersResult]:
+        return write_markers(self._directory, markers)
 
     # Groups
 
     @counted(of_result)
     def offset_commit(self, request: OffsetCommitRequest) -> Pending[OffsetCommitResult]:
         if request.transaction is None:
-            return self._offset_commit(request)
-        partition = self.committed.partition_for(request.group)
-        with self._let(request.transaction, partition) as code:
-            if code is ErrorCode.NONE:
-                return self._offset_commit(request)
-        return Answered(OffsetCommitResult(dict.fromkeys(request.offsets, code)))
-
-    def _offset_commit(self, request: OffsetCommitRequest) -> Pending[OffsetCommitResult]:
+            return Answered(self._groups.offset_commit(request))
         try:
-            code = self._coordinator().check_commit(
-                request.group, request.generation, request.member_id, request.instance_id
-            )
+            transactions = self._transaction_coordinator()
         except LogstoreError as error:
             return Answered(OffsetCommitResult(dict.fromkeys(request.offsets, code_of(error)), str(error)))
-        if code is not ErrorCode.NONE:
-            return Answered(OffsetCommitResult(dict.fromkeys(request.offsets, code)))
-        return Answered(offset_commit(self._directory, self.committed, request))
+        with transactions.writing(request.transaction.transactional_id):
+            partition = self.committed.partition_for(request.group)
+            code = transactions.check_batch(request.transaction, partition)
+            if code is ErrorCode.NONE:
+                return Answered(self._groups.offset_commit(request))
+        return Answered(OffsetCommitResult(dict.fromkeys(request.offsets, code)))
 
     @counted(of_result)
     def offset_fetch(self, request: OffsetFetchRequest) -> Pending[OffsetFetchResult]:
-        return Answered(offset_fetch(self.committed, request))
+        return Answered(self._groups.offset_fetch(request))
 
     @counted(of_result)
     def offset_delete(self, request: OffsetDeleteRequest) -> Pending[OffsetDeleteResult]:
-        topics = {each.topic for each in request.partitions}
-        try:
-            coordinator = self._coordinator_of((request.group,))
-        except LogstoreError as error:
-            return Answered(OffsetDeleteResult(code_of(error), message=str(error)))
-        code, refused = coordinator.check_offset_delete(request.group, topics)
-        if code is not ErrorCode.NONE:
-            return Answered(OffsetDeleteResult(code))
-        result = offset_delete(self._directory, self.committed, request, refused)
-        is_done = ErrorCode.NONE in result.errors.values()
-        if not is_done or refused or self.committed.has_any(request.group):
-            return Answered(result)
-        promise: Promise[OffsetDeleteResult] = Promise()
-        coordinator.delete_groups(
-            (request.group,), lambda _: promise.complete(result)
-        )  # unless it has members
-        return promise
+        return self._groups.offset_delete(request)
 
     @counted(of_result)
     def join_group(self, request: JoinGroup) -> Pending[JoinGroupResult]:
-        return self._promise(lambda groups, done: groups.join_group(request, done), JoinGroupResult)
+        return self._groups.join_group(request)
 
     @counted(of_result)
     def sync_group(self, request: SyncGroup) -> Pending[SyncGroupResult]:
-        return self._promise(lambda groups, done: groups.sync_group(request, done), SyncGroupResult)
+        return self._groups.sync_group(request)
 
     @counted(of_code)
     def heartbeat(self, request: Heartbeat) -> Pending[ErrorCode]:
-        return self._promise(lambda groups, done: groups.heartbeat(request, done), lambda code: code)
+        return self._groups.heartbeat(request)
 
     @counted(of_result)
     def leave_group(self, request: LeaveGroup) -> Pending[LeaveGroupResult]:
-        return self._promise(lambda groups, done: groups.leave_group(request, done), LeaveGroupResult)
+        return self._groups.leave_group(request)
+
+    @counted(of_result)
+    def consumer_group_heartbeat(
+        self, request: ConsumerGroupHeartbeat
+    ) -> Pending[ConsumerGroupHeartbeatResult]:
+        return self._groups.consumer_group_heartbeat(request)
 
     @counted(of_result)
     def list_groups(self) -> Pending[ListGroupsResult]:
-        try:
-            coordinator = self._coordinator_of(None)
-        except LogstoreError as error:
-            return Answered(ListGroupsResult(code_of(error), message=str(error)))
-        promise: Promise[ListGroupsResult] = Promise()
-        coordinator.list_groups((), lambda found: promise.complete(ListGroupsResult(ErrorCode.NONE, found)))
-        return promise
+        return self._groups.list_groups()
 
     @counted(of_each)
     def describe_groups(self, group_ids: tuple[str, ...]) -> Pending[tuple[DescribedGroup, ...]]:
-        try:
-            coordinator = self._coordinator_of(group_ids)
-        except LogstoreError as error:
-            code, message = code_of(error), str(error)
-            return Answered(tuple(DescribedGroup(code, each, "", message=message) for each in group_ids))
-        promise: Promise[tuple[DescribedGroup, ...]] = Promise()
-        coordinator.describe_groups(group_ids, promise.complete)
-        return promise
+        return self._groups.describe_groups(group_ids)
+
+    @counted(of_each)
+    def describe_consumer_groups(
+        self, group_ids: tuple[str, ...]
+    ) -> Pending[tuple[DescribedConsumerGroup, ...]]:
+        return self._groups.describe_consumer_groups(group_ids)
 
     @counted(of_codes)
     def delete_groups(self, group_ids: tuple[str, ...]) -> Pending[dict[str, ErrorCode]]:
-        return self._promise(
-            lambda groups, done: groups.delete_groups(group_ids, done),
-            lambda code: dict.fromkeys(group_ids, code),
-            group_ids,
-        )
+        return self._groups.delete_groups(group_ids)
 
     # Share groups
 
@@ -569,28 +549,13 @@ class LocalBroker:
     def _ask_transactions(
         self,
         ask: Callable[[TransactionCoordinator, Callable[[T], object]], object],
-        refusal: Callable[[ErrorCode], T],
+        refusal: Callable[[ErrorCode, str], T],
     ) -> Pending[T]:
         """The same of transactions."""
         try:
             coordinator = self._transaction_coordinator()
         except LogstoreError as error:
-            return Answered(refusal(code_of(error)))
-        promise: Promise[T] = Promise()
-        ask(coordinator, promise.complete)
-        return promise
-
-    def _promise(
-        self,
-        ask: Callable[[GroupCoordinator, Callable[[T], object]], None],
-        refusal: Callable[[ErrorCode], T],
-        with_offsets_of: Collection[str] = (),
-    ) -> Pending[T]:
-        """What the coordinator answers, or its refusal if the groups cannot be read."""
-        try:
-            coordinator = self._coordinator_of(with_offsets_of) if with_offsets_of else self._coordinator()
-        except LogstoreError as error:
-            return Answered(refusal(code_of(error)))
+            return Answered(refusal(code_of(error), str(error)))
         promise: Promise[T] = Promise()
         ask(coordinator, promise.complete)
         return promise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Final
 
 from logstore.broker.codes import ErrorCode
@@ -15,12 +14,15 @@ from logstore.broker.requests import (
     DescribeConfigsRequest,
     DescribeConfigsResult,
     DescribedConfig,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResult,
     EpochEnd,
     EpochPartition,
     ListedOffset,
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResult,
+    LogDirectorySize,
     MetadataRequest,
     MetadataResult,
     OffsetsForLeaderEpochRequest,
@@ -29,7 +31,7 @@ from logstore.broker.requests import (
     Setting,
     TopicMetadata,
 )
-from logstore.config import TopicConfig
+from logstore.broker.settings import settings_of
 from logstore.errors import LogstoreError
 from logstore.logdir.catalogue import TopicEntry
 from logstore.logdir.directory import LogDirectory
@@ -97,6 +99,8 @@ def _epoch_end(directory: LogDirectory, wanted: EpochPartition) -> EpochEnd:
         log = directory.log(wanted.partition)
         _check_epoch(log, wanted.current_leader_epoch)
         epoch, end_offset = log.end_offset_for_epoch(wanted.epoch)
+        if wanted.epoch == log.leader_epoch:  # the log may have no record of it yet
+            epoch, end_offset = wanted.epoch, log.log_end_offset
     except LogstoreError as error:
         return EpochEnd(wanted.partition, code_of(error), message=str(error))
     return EpochEnd(wanted.partition, ErrorCode.NONE, epoch, end_offset)
@@ -129,20 +133,38 @@ def _partition(directory: LogDirectory, entry: TopicEntry, number: int) -> Parti
 
 
 def describe_configs(directory: LogDirectory, request: DescribeConfigsRequest) -> DescribeConfigsResult:
-    """All settings of each topic, in Kafka's spelling."""
-    return DescribeConfigsResult(tuple(_describe(directory, name) for name in request.names))
+    """All settings of each topic, and of the store, in Kafka's spelling."""
+    explains = request.with_documentation
+    store: tuple[Setting, ...] = ()
+    if request.with_store:
+        store = settings_of(directory.config, with_documentation=explains)
+    return DescribeConfigsResult(
+        tuple(_describe(directory, name, with_documentation=explains) for name in request.names), store
+    )
 
 
-def _describe(directory: LogDirectory, name: str) -> DescribedConfig:
+def _describe(directory: LogDirectory, name: str, *, with_documentation: bool) -> DescribedConfig:
     try:
         config = directory.config_of(name)
     except LogstoreError as error:
         return DescribedConfig(name, code_of(error), message=str(error))
-    changed = config.to_properties()
-    settings = []
-    for field in fields(TopicConfig):
-        key = field.name.replace("_", ".")
-        value = getattr(config, field.name)
-        text = str(value).lower() if isinstance(value, bool) else str(value)
-        settings.append(Setting(key, text, key not in changed))
-    return DescribedConfig(name, ErrorCode.NONE, tuple(settings))
+    return DescribedConfig(name, ErrorCode.NONE, settings_of(config, with_documentation=with_documentation))
+
+
+def describe_log_dirs(directory: LogDirectory, request: DescribeLogDirsRequest) -> DescribeLogDirsResult:
+    """The sizes of the partitions that are open, and the room on the volume."""
+    try:
+        directory.check_open()
+    except LogstoreError as error:
+        return DescribeLogDirsResult(code_of(error), message=str(error))
+    sizes = {log.partition: log.written_bytes for log in directory.logs() if not log.is_closed}
+    if request.partitions is not None:
+        sizes = {each: sizes[each] for each in request.partitions if each in sizes}
+    try:
+        total_bytes, usable_bytes = directory.context.files.space(directory.path)
+    except LogstoreError as error:
+        return DescribeLogDirsResult(
+            ErrorCode.NONE, (LogDirectorySize(directory.path, code_of(error), sizes, message=str(error)),)
+        )
+    size = LogDirectorySize(directory.path, ErrorCode.NONE, sizes, total_bytes, usable_bytes)
+    return DescribeLogDirsResult(ErrorCode.NONE, (size,))

@@ -65,7 +65,8 @@ class Promise(Generic[T]):
             if self._result is None:
                 self._result = result
             wake, self._wake = self._wake, None
-        call_wake(wake)
+        if wake is not None:
+            call_wake(wake)
 
     def poll(self) -> T | None:
         return self._result

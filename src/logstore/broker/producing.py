@@ -5,42 +5,63 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import Any, Final, Protocol
 
-from logstore.broker.codes import ErrorCode
+from logstore.broker.codes import NONE, ErrorCode
 from logstore.broker.failures import code_of
 from logstore.broker.pending import Answered, Pending, Promise
 from logstore.broker.requests import (
     ACKS_ALL,
     ACKS_LEADER,
     ACKS_NONE,
+    NO_EPOCH,
     ProducedPartition,
     ProducePartition,
     ProduceRequest,
     ProduceResult,
 )
 from logstore.broker.transactions.requests import TransactionalProducer
-from logstore.config import TopicConfig
 from logstore.errors import LogstoreError, OutOfOrderError
 from logstore.format.header import ATTRIBUTES_POSITION, HEADER_BYTES, TRANSACTIONAL_BIT, decode_header
 from logstore.logdir.directory import LogDirectory
-from logstore.model import Bytes, Isolation, TopicPartition
+from logstore.model import Bytes, Isolation, Role, TopicPartition
 from logstore.partition.log import Log
 from logstore.schedule import Task
 
-Let = Callable[[TransactionalProducer, TopicPartition], AbstractContextManager[ErrorCode]]
-"""Says whether a batch of a transaction may be appended, inside of the block."""
+IS_COPY: Final = (
+    "it is a copy of a leader's log, and takes only what is copied; when that has ended, "
+    "log.set_role(Role.ALONE) makes it the store's own"
+)
 
 
-def produce(directory: LogDirectory, request: ProduceRequest, let: Let) -> Pending[ProduceResult]:
+class Doorkeeper(Protocol):
+    """Says whether a batch of a transaction may be appended."""
+
+    def writing(self, transactional_id: str) -> AbstractContextManager[Any]:
+        """The transaction does not end inside of the block."""
+        ...
+
+    def check_batch(self, producer: TransactionalProducer, partition: TopicPartition) -> ErrorCode:
+        """Whether it may be, now."""
+        ...
+
+
+GetDoorkeeper = Callable[[], Doorkeeper]
+"""Raises LogstoreError: the transactions cannot be read."""
+
+
+def produce(
+    directory: LogDirectory, request: ProduceRequest, doorkeeper: GetDoorkeeper
+) -> Pending[ProduceResult]:
     """Append the batches in their order, in this thread. With ``ACKS_ALL`` the result waits for them to be
     durable: one flush of a log serves all who wait for it. Batches of a transaction become durable with its
-    end. ``let`` decides on them."""
+    end. ``doorkeeper`` decides on them."""
     if request.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
         return Answered(_refused(request, f"acks is {request.acks}; it must be 0, 1 or -1 (all)"))
     outcomes = []
     waits: list[tuple[int, Log, int]] = []
     for number, each in enumerate(request.partitions):
-        outcome, log, next_offset = _append_as(directory, request.transactional_id, each, let)
+        outcome, log, next_offset = _append_as(directory, request.transactional_id, each, doorkeeper)
         outcomes.append(outcome)
         is_waiting = request.acks == ACKS_ALL and request.transactional_id is None
         if log is not None and is_waiting and log.config.acks_all_durable:
@@ -62,23 +83,35 @@ _Appended = tuple[ProducedPartition, Log | None, int]
 
 
 def _append_as(
-    directory: LogDirectory, transactional_id: str | None, wanted: ProducePartition, let: Let
+    directory: LogDirectory,
+    transactional_id: str | None,
+    wanted: ProducePartition,
+    doorkeeper: GetDoorkeeper,
 ) -> _Appended:
     """A batch of a transaction goes in only while that is open, and has the partition (KIP-890)."""
-    producer = _transactional_producer(wanted.data)
+    producer = transactional_producer(wanted.data)
     if producer is None:
         return _append(directory, wanted)
     if transactional_id is None:
         why = "a batch of a transaction, in a request without a transactional id"
         return ProducedPartition(wanted.partition, ErrorCode.INVALID_TXN_STATE, message=why), None, -1
-    with let(TransactionalProducer(transactional_id, *producer), wanted.partition) as code:
-        if code is ErrorCode.NONE:
+    try:
+        keeper = doorkeeper()
+    except LogstoreError as error:
+        return ProducedPartition(wanted.partition, code_of(error), message=str(error)), None, -1
+    with keeper.writing(transactional_id):
+        code = keeper.check_batch(TransactionalProducer(transactional_id, *producer), wanted.partition)
+        if code is NONE:
             return _append(directory, wanted)
+    try:
+        directory.log(wanted.partition)
+    except LogstoreError as error:  # that it is not there says more than that no transaction has it
+        return ProducedPartition(wanted.partition, code_of(error), message=str(error)), None, -1
     why = f"the transaction of {transactional_id!r} does not take it now"
     return ProducedPartition(wanted.partition, code, message=why), None, -1
 
 
-def _transactional_producer(data: Bytes) -> tuple[int, int] | None:
+def transactional_producer(data: Bytes) -> tuple[int, int] | None:
     """The producer's id and epoch, if the batch is of a transaction. What is no batch, the log refuses."""
     if len(data) < HEADER_BYTES or not data[ATTRIBUTES_POSITION + 1] & TRANSACTIONAL_BIT:
         return None
@@ -86,14 +119,18 @@ def _transactional_producer(data: Bytes) -> tuple[int, int] | None:
         header = decode_header(data)
     except LogstoreError:
         return None
-    return (header.producer_id, header.producer_epoch) if header.is_transactional else None
+    is_transactional = header.attributes & TRANSACTIONAL_BIT
+    return (header.producer_id, header.producer_epoch) if is_transactional else None
 
 
 def _append(directory: LogDirectory, wanted: ProducePartition) -> _Appended:
     partition = wanted.partition
     try:
         log = directory.log(partition)
-        result = log.append_batch(wanted.data)
+        if log.role is Role.FOLLOWER:
+            return ProducedPartition(partition, ErrorCode.POLICY_VIOLATION, message=IS_COPY), None, -1
+        epoch = None if wanted.leader_epoch == NO_EPOCH else wanted.leader_epoch
+        result = log.append_batch(wanted.data, leader_epoch=epoch)
     except LogstoreError as error:
         if isinstance(error, OutOfOrderError) and error.was_appended:
             code = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
@@ -102,18 +139,11 @@ def _append(directory: LogDirectory, wanted: ProducePartition) -> _Appended:
     if result is None:
         why = "the request has no whole batch for it"
         return ProducedPartition(partition, ErrorCode.INVALID_RECORD, message=why), None, -1
-    produced = ProducedPartition(
-        partition,
-        ErrorCode.NONE,
-        result.base_offset,
-        result.timestamp_ms if _stamps(log.config) else -1,
-        log.log_start_offset,
-    )
+    core = log.writer.core
+    has_stamps = core.config.message_timestamp_type == "LogAppendTime"
+    stamp_ms = result.timestamp_ms if has_stamps else -1
+    produced = ProducedPartition(partition, NONE, result.base_offset, stamp_ms, core.log_start_offset)
     return produced, log, result.last_offset + 1
-
-
-def _stamps(config: TopicConfig) -> bool:
-    return config.message_timestamp_type == "LogAppendTime"
 
 
 class _Acknowledgement:
@@ -151,7 +181,7 @@ class _Acknowledgement:
 
     def _note(self, number: int, is_durable: bool) -> None:
         if is_durable:
-            self._finish(number, ErrorCode.NONE, None)
+            self._finish(number, NONE, None)
         else:
             what = "the log was closed, or could not be flushed; the batch may not survive a power cut"
             self._finish(number, ErrorCode.KAFKA_STORAGE_ERROR, what)
@@ -161,7 +191,7 @@ class _Acknowledgement:
             if number not in self._left:
                 return
             self._left.discard(number)
-            if code is not ErrorCode.NONE:
+            if code is not NONE:
                 self._outcomes[number] = self._outcomes[number]._replace(error=code, message=message)
             is_last = not self._left
         if is_last:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from enum import IntEnum
 from typing import Final, NamedTuple
 
 from logstore.broker.codes import ErrorCode
+from logstore.broker.kept import KeptFetch, KeptPartition
 from logstore.broker.transactions.requests import TransactionalProducer
 from logstore.model import Bytes, Isolation, OffsetAndMetadata, TopicPartition
 
@@ -37,6 +39,8 @@ class ProducePartition(NamedTuple):
 
     partition: TopicPartition
     data: Bytes
+    leader_epoch: int = NO_EPOCH
+    """The epoch in which the caller leads: in another one nothing is appended."""
 
 
 class ProduceRequest(NamedTuple):
@@ -79,6 +83,20 @@ class FetchPartition(NamedTuple):
     """The most for this partition. A first batch that is larger is returned whole (KIP-74)."""
     leader_epoch: int = NO_EPOCH
     """The leader epoch that the caller expects (KIP-320)."""
+    topic_id: uuid.UUID | None = None
+    """The topic that the offset is of: one that was made again under its name has another id, and the answer
+    is ``UNKNOWN_TOPIC_ID``. None takes any."""
+    last_fetched_epoch: int = NO_EPOCH
+    """The leader epoch of what the caller has in front of the offset: with it the answer says whether the
+    caller's log has parted from this one (KIP-595)."""
+
+
+class Fetcher(NamedTuple):
+    """A follower that fetches (KIP-903)."""
+
+    node_id: int
+    life: int
+    """Kafka's broker epoch; -1 if it is not told."""
 
 
 class FetchRequest(NamedTuple):
@@ -89,6 +107,11 @@ class FetchRequest(NamedTuple):
     min_bytes: int = 1
     max_bytes: int = 50 * 1024 * 1024
     isolation: Isolation = Isolation.HIGH_WATERMARK
+    replica: Fetcher | None = None
+    """The follower that asks; None if it is a consumer. A follower reads at ``LOG_END``."""
+    kept: KeptFetch | None = None
+    """The partitions of a fetch that is repeated. ``partitions`` are then those of which a follower has news,
+    and nothing is read for them. Only a broker that has the logs itself knows it."""
 
 
 class AbortedProducer(NamedTuple):
@@ -96,6 +119,14 @@ class AbortedProducer(NamedTuple):
 
     producer_id: int
     first_offset: int
+
+
+class DivergingEpoch(NamedTuple):
+    """What a leader knows of the epochs that a follower asked about: its largest epoch up to that, and where
+    that ends in its log. -1 and -1: it knows of none."""
+
+    epoch: int
+    end_offset: int
 
 
 class FetchedPartition(NamedTuple):
@@ -114,12 +145,18 @@ class FetchedPartition(NamedTuple):
     damaged, if that is known. The protocol has no such field; what comes through it goes on behind the last
     batch."""
     message: str | None = None
+    topic_id: uuid.UUID | None = None
+    """Of the topic that was read; None if it has none, or is not known."""
+    diverging: DivergingEpoch | None = None
+    """The caller's log has parted from this one: it cuts its own, and asks again."""
 
 
 class FetchResult(NamedTuple):
     """The answer to a :class:`FetchRequest`, in its order."""
 
     partitions: tuple[FetchedPartition, ...]
+    kept: tuple[KeptPartition, ...] = ()
+    """Of a fetch that is repeated: whose results these are. All others are as the last answer said."""
 
 
 class ListOffsetsPartition(NamedTuple):
@@ -230,6 +267,11 @@ class PartitionMetadata(NamedTuple):
     replica_ids: tuple[int, ...]
     isr_ids: tuple[int, ...]
 
+    @property
+    def is_somewhere(self) -> bool:
+        """Whether any node has it, though none may lead it now."""
+        return self.leader_id >= 0 or bool(self.replica_ids)
+
 
 class TopicMetadata(NamedTuple):
     """A topic and its partitions, by their numbers."""
@@ -249,6 +291,31 @@ class MetadataResult(NamedTuple):
     topics: tuple[TopicMetadata, ...]
 
 
+class SettingKind(IntEnum):
+    """The type of a setting, numbered as in Kafka's protocol (KIP-569)."""
+
+    UNKNOWN = 0
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+class Setting(NamedTuple):
+    """A setting, in Kafka's spelling."""
+
+    name: str
+    value: str
+    is_default: bool
+    kind: SettingKind = SettingKind.UNKNOWN
+    default: str | None = None
+    """The value that it has if nobody sets it."""
+    documentation: str | None = None
+    """What it means, if that was asked for and is known."""
+
+
 class NewTopic(NamedTuple):
     """A topic to create."""
 
@@ -256,6 +323,10 @@ class NewTopic(NamedTuple):
     partition_count: int = 1
     settings: Mapping[str, str] = {}
     """In Kafka's spelling, such as ``retention.ms``. The others are the store's."""
+    replication_factor: int = -1
+    """How many nodes have each partition; -1 leaves it to the broker."""
+    assignments: tuple[tuple[int, ...], ...] | None = None
+    """The ids of the nodes that are to have each partition. None leaves it to the broker."""
 
 
 class CreateTopicsRequest(NamedTuple):
@@ -271,6 +342,14 @@ class TopicOutcome(NamedTuple):
     name: str
     error: ErrorCode
     message: str | None = None
+    topic_id: uuid.UUID | None = None
+    """Of a topic that was created."""
+    partition_count: int = -1
+    """Of a topic that was created, or would be."""
+    replication_factor: int = 1
+    """The same of its replicas."""
+    settings: tuple[Setting, ...] = ()
+    """The same of its settings, all of them (KIP-525)."""
 
 
 class TopicsResult(NamedTuple):
@@ -290,6 +369,8 @@ class MorePartitions(NamedTuple):
 
     name: str
     partition_count: int
+    assignments: tuple[tuple[int, ...], ...] | None = None
+    """The ids of the nodes that hold each of the new partitions. None leaves it to the broker."""
 
 
 class CreatePartitionsRequest(NamedTuple):
@@ -297,14 +378,6 @@ class CreatePartitionsRequest(NamedTuple):
 
     topics: tuple[MorePartitions, ...]
     validate_only: bool = False
-
-
-class Setting(NamedTuple):
-    """A topic's setting, in Kafka's spelling."""
-
-    name: str
-    value: str
-    is_default: bool
 
 
 class DescribedConfig(NamedTuple):
@@ -320,12 +393,17 @@ class DescribeConfigsRequest(NamedTuple):
     """The settings of topics."""
 
     names: tuple[str, ...]
+    with_store: bool = False
+    """The settings of the store, too."""
+    with_documentation: bool = False
 
 
 class DescribeConfigsResult(NamedTuple):
     """The answer, in the order of the request."""
 
     topics: tuple[DescribedConfig, ...]
+    store: tuple[Setting, ...] = ()
+    """Under the names of a broker's settings in Kafka."""
 
 
 class ConfigChange(NamedTuple):
@@ -333,6 +411,12 @@ class ConfigChange(NamedTuple):
 
     name: str
     settings: Mapping[str, str | None]
+    appended: Mapping[str, str] = {}
+    """What is added to lists, such as ``compact`` to ``cleanup.policy``; divided by commas."""
+    subtracted: Mapping[str, str] = {}
+    """What is taken out of lists."""
+    replaces: bool = False
+    """All other settings get their defaults again."""
 
 
 class AlterConfigsRequest(NamedTuple):
@@ -340,6 +424,35 @@ class AlterConfigsRequest(NamedTuple):
 
     changes: tuple[ConfigChange, ...]
     validate_only: bool = False
+
+
+class DescribeLogDirsRequest(NamedTuple):
+    """How much room partitions take (KIP-113, KIP-827)."""
+
+    partitions: tuple[TopicPartition, ...] | None = None
+    """None is all."""
+
+
+class LogDirectorySize(NamedTuple):
+    """A directory, and what is in it."""
+
+    path: str
+    error: ErrorCode = ErrorCode.NONE
+    sizes: Mapping[TopicPartition, int] = {}
+    """The bytes of each partition's ``.log`` files. Partitions that are not here are left out."""
+    total_bytes: int = -1
+    """The size of the volume; -1 if it is not known."""
+    usable_bytes: int = -1
+    """What may still be written to it."""
+    message: str | None = None
+
+
+class DescribeLogDirsResult(NamedTuple):
+    """The directories of the broker."""
+
+    error: ErrorCode
+    directories: tuple[LogDirectorySize, ...] = ()
+    message: str | None = None
 
 
 class InitProducerIdRequest(NamedTuple):
@@ -372,7 +485,8 @@ class OffsetCommitRequest(NamedTuple):
     group: str
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     generation: int = -1
-    """The member's; -1 with an empty member id for those that are no members."""
+    """The member's, or its epoch in the newer protocol; -1 with an empty member id for those that are no
+    members."""
     member_id: str = ""
     instance_id: str | None = None
     transaction: TransactionalProducer | None = None
@@ -414,6 +528,9 @@ class OffsetFetchRequest(NamedTuple):
     """None is all that it has offsets of."""
     require_stable: bool = False
     """Answer ``UNSTABLE_OFFSET_COMMIT`` for what an open transaction is about to replace (KIP-447)."""
+    member_id: str | None = None
+    """Of a member of the newer protocol, which must be in its epoch (KIP-848); None of all others."""
+    member_epoch: int = -1
 
 
 class OffsetFetchResult(NamedTuple):

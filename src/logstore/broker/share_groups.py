@@ -7,13 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from logstore.broker.codes import ErrorCode
 from logstore.broker.durable import when_all_durable
 from logstore.broker.share.coordinator import ShareCoordinator
-from logstore.broker.share.requests import Done
+from logstore.broker.share.held import NO_LIMIT, records_of, state_of
+from logstore.broker.share.requests import DescribedShareGroup, Done, SharePartitionState
 from logstore.broker.share.stored import ShareState, combine
 from logstore.broker.share_storage import ShareStorage
-from logstore.errors import LogstoreError
+from logstore.errors import CorruptionError, LogstoreError, StorageError
 from logstore.format.messages.share_records import ShareKey
 from logstore.format.names import SHARE_STATE_TOPIC
 from logstore.logdir.directory import LogDirectory
+from logstore.logdir.watched import WatchedDirectory
 from logstore.model import TopicPartition
 from logstore.partition.log import Log
 from logstore.warning import inform
@@ -31,6 +33,41 @@ def open_share_groups(directory: LogDirectory) -> ShareCoordinator:
         _when_durable(directory, {storage.partition_for(key) for key in keys}, done)
 
     return ShareCoordinator(directory, storage, storage.load(), when_durable)
+
+
+def describe_stored(directory: WatchedDirectory, storage: ShareStorage) -> list[DescribedShareGroup]:
+    """The groups as they are stored, by their names, for those who have no coordinator. Members are not
+    stored, nor what they have: that counts as available.
+
+    Raises:
+        CorruptionError, UnsupportedVersionError: they cannot be read.
+        StorageError: the disk refused.
+    """
+    names = {entry.topic_id: entry.name for entry in map(directory.topic, directory.topic_names())}
+    found: dict[str, list[SharePartitionState]] = {}
+    for key, state in storage.load().items():
+        partitions = found.setdefault(key.group_id, [])
+        if key.topic_id in names:
+            partitions.append(
+                _describe_stored(directory, TopicPartition(names[key.topic_id], key.partition), state)
+            )
+    return [
+        DescribedShareGroup(ErrorCode.NONE, name, "Unknown", partitions=tuple(sorted(partitions)))
+        for name, partitions in sorted(found.items())
+    ]
+
+
+def _describe_stored(
+    directory: WatchedDirectory, partition: TopicPartition, state: ShareState
+) -> SharePartitionState:
+    records = records_of(state, NO_LIMIT)
+    try:
+        log = directory.log(partition)
+        records.apply(records.plan_deleted(log.log_start_offset))
+        high_watermark = max(log.high_watermark, records.end_offset)
+    except (CorruptionError, StorageError):
+        high_watermark = records.end_offset
+    return state_of(partition, records, high_watermark)
 
 
 def set_share_groups_back(directory: LogDirectory, ends: Mapping[TopicPartition, int]) -> None:
@@ -51,16 +88,21 @@ def set_share_groups_back(directory: LogDirectory, ends: Mapping[TopicPartition,
         end = ends.get(TopicPartition(topics.get(key.topic_id, ""), key.partition))
         if end is None or not _is_above(state, end):
             continue
-        kept = [
-            each._replace(last_offset=min(each.last_offset, end - 1))
-            for each in state.batches
-            if each.first_offset < end
-        ]
-        start = min(state.start_offset, end)
-        changes.append((key, state._replace(start_offset=start, batches=combine(start, kept, ()))))
+        changes.append((key, cut_back(state, end)))
         inform("%s: set back to offset %d, the end of the log after a crash", key, end)
     if changes:
         storage.write(changes, flush=True)
+
+
+def cut_back(state: ShareState, end: int) -> ShareState:
+    """Without what it says of offsets from ``end`` on."""
+    kept = [
+        each._replace(last_offset=min(each.last_offset, end - 1))
+        for each in state.batches
+        if each.first_offset < end
+    ]
+    start = min(state.start_offset, end)
+    return state._replace(start_offset=start, batches=combine(start, kept, ()))
 
 
 def _is_above(state: ShareState, end: int) -> bool:

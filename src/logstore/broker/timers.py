@@ -48,19 +48,21 @@ class ScheduledTimers:
             RetriableError: there is no thread for it. No later call raises that.
         """
         self._scheduler = scheduler
-        self._clock = clock
+        self.now_ms = clock.now_ms
+        self.monotonic_ms = clock.monotonic_ms
         scheduler.promptly(0, Task("first group timer", lambda: None, None))
-
-    def now_ms(self) -> int:
-        return self._clock.now_ms()
-
-    def monotonic_ms(self) -> int:
-        return self._clock.monotonic_ms()
 
     def after(self, delay_ms: int, action: Callable[[], object]) -> Timer:
         task = Task("group timer", action, None)
         self._scheduler.promptly(delay_ms, task)
         return task
+
+
+class BackgroundTimers(ScheduledTimers):
+    """The same for actions that write to the disk: they run where the background work does."""
+
+    def after(self, delay_ms: int, action: Callable[[], object]) -> Timer:
+        return self._scheduler.after(delay_ms, "group timer", action, is_waiting=True)
 
 
 class Countdown:

@@ -4,11 +4,12 @@ to."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Final
 
-from logstore.broker.codes import ErrorCode
+from logstore.broker.codes import NONE, ErrorCode
 from logstore.broker.durable import when_all_durable
 from logstore.broker.failures import code_of
-from logstore.broker.internal_topic import InternalTopic
+from logstore.broker.internal_topic import InternalTopic, Row
 from logstore.broker.offsets.topic import partition_of
 from logstore.broker.timers import ScheduledTimers
 from logstore.broker.transactions.config import TransactionConfig
@@ -22,20 +23,20 @@ from logstore.errors import (
     ProducerFencedError,
     UnknownTopicError,
 )
-from logstore.format.batch import encode_batch
 from logstore.format.messages.transaction_records import (
     TransactionLogValue,
-    by_topic,
     decode_transaction_key,
     decode_transaction_value,
     encode_transaction_key,
-    encode_transaction_value,
+    encode_transaction_state,
 )
 from logstore.format.names import TRANSACTIONS_TOPIC
 from logstore.logdir.directory import LogDirectory
-from logstore.model import AppendOrigin, Isolation, TopicPartition
+from logstore.model import Isolation, Role, TopicPartition
 from logstore.partition.log import Log
 from logstore.warning import warn
+
+_PREPARE_COMMIT: Final = TransactionState.PREPARE_COMMIT
 
 
 def transactions_topic(directory: LogDirectory) -> InternalTopic:
@@ -74,6 +75,8 @@ class TopicStorage:
     def __init__(self, directory: LogDirectory) -> None:
         self._directory = directory
         self._topic = transactions_topic(directory)
+        self._partitions: tuple[TopicPartition, ...] = ()
+        """Of the topic, once they were needed."""
 
     def load(self) -> list[Transaction]:
         """What is stored of each transactional id.
@@ -95,32 +98,51 @@ class TopicStorage:
 
     def coordinator_epoch(self, transactional_id: str) -> int:
         """The epoch that markers carry: that of the partition that has the id."""
-        return max(self._log_of(transactional_id).leader_epoch, 0)
+        return max(self._log_of(transactional_id).writer.core.leader_epoch, 0)
 
     def store(self, transaction: Transaction, done: Done[ErrorCode], *, durable: bool) -> None:
-        name, is_dead = transaction.transactional_id, transaction.state is TransactionState.DEAD
-        value = None if is_dead else encode_transaction_value(_value_of(transaction))
+        name = transaction.transactional_id
         try:
-            self._topic.require()
-            log = self._log_of(name)
-            batch = encode_batch(
-                [encode_transaction_key(name)], [value], self._directory.context.clock.now_ms()
-            )
-            result = log.append_batch(batch, origin=AppendOrigin.COORDINATOR)
+            try:
+                log = self._log_of(name)
+            except UnknownTopicError:  # it is the first transactional id
+                self._topic.require()
+                self._partitions = ()
+                log = self._log_of(name)
+            end = log.extend([_row_of(transaction)]).stop
         except LogstoreError as error:
             warn("transactional id %r: storing state %s: %s", name, transaction.state.value, error)
             done(code_of(error))
             return
-        assert result is not None
         if durable and log.config.acks_all_durable:
-            _when_durable(self._directory, [(log, result.last_offset + 1)], done)
+            _when_durable(self._directory, [(log, end)], done)
         else:
-            done(ErrorCode.NONE)
+            done(NONE)
+
+    def store_all(self, transactions: Collection[Transaction]) -> frozenset[str]:
+        by_partition: dict[TopicPartition, list[Transaction]] = {}
+        for each in transactions:
+            by_partition.setdefault(self._partition_of(each.transactional_id), []).append(each)
+        refused: set[str] = set()
+        for partition, part in by_partition.items():
+            try:
+                self._directory.log(partition).extend(list(map(_row_of, part)))
+            except LogstoreError as error:
+                warn("storing the ends of %d transactions: %s", len(part), error)
+                refused.update(each.transactional_id for each in part)
+        return frozenset(refused)
 
     def _log_of(self, transactional_id: str) -> Log:
-        log = self._topic.log(partition_of(transactional_id, self._topic.partition_count))
-        assert isinstance(log, Log)
-        return log
+        return self._directory.log(self._partition_of(transactional_id))
+
+    def _partition_of(self, transactional_id: str) -> TopicPartition:
+        if not self._partitions:
+            count = self._topic.partition_count
+            self._partitions = tuple([TopicPartition(self._topic.name, number) for number in range(count)])
+        partitions = self._partitions
+        if len(partitions) == 1:
+            return partitions[0]
+        return partitions[partition_of(transactional_id, len(partitions))]
 
 
 class LocalLogs:
@@ -135,27 +157,45 @@ class LocalLogs:
         for partition in partitions:
             try:
                 log = self._directory.log(partition)
-                end = log.log_end_offset
-                if log.config.acks_all_durable and log.durable_offset < end:
+                acks_all_durable = log.writer.core.config.acks_all_durable
+                if acks_all_durable and log.durable_offset < (end := log.log_end_offset):
                     waits.append((log, end))
             except UnknownTopicError:
                 continue  # it was deleted
             except LogstoreError as error:
                 done(code_of(error))
                 return
-        _when_durable(self._directory, waits, done)
+        if waits:
+            _when_durable(self._directory, waits, done)
+        else:
+            done(NONE)
+
+    def flush(self, partitions: Collection[TopicPartition]) -> ErrorCode:
+        for partition in partitions:
+            try:
+                log = self._directory.log(partition)
+                if log.config.acks_all_durable and log.durable_offset < log.log_end_offset:
+                    log.flush()
+            except UnknownTopicError:
+                continue  # it was deleted
+            except LogstoreError as error:
+                return code_of(error)
+        return NONE
 
     def append_markers(
         self, transaction: Transaction, partitions: Collection[TopicPartition]
     ) -> frozenset[TopicPartition]:
-        return frozenset(each for each in sorted(partitions) if not self._append_marker(transaction, each))
+        return frozenset([each for each in sorted(partitions) if not self._append_marker(transaction, each)])
 
     def _append_marker(self, transaction: Transaction, partition: TopicPartition) -> bool:
         try:
-            self._directory.log(partition).append_end_marker(
+            log = self._directory.log(partition)
+            if log.role is Role.FOLLOWER:
+                return True  # a copy has taken nothing of it; its markers come from its leader
+            log.append_end_marker(
                 transaction.producer_id,
                 transaction.producer_epoch,
-                committed=transaction.state is TransactionState.PREPARE_COMMIT,
+                committed=transaction.state is _PREPARE_COMMIT,
                 coordinator_epoch=self._coordinator_epoch(transaction.transactional_id),
             )
         except (UnknownTopicError, ProducerFencedError):
@@ -168,17 +208,15 @@ class LocalLogs:
     def open_transactions(self) -> dict[int, dict[TopicPartition, int]]:
         found: dict[int, dict[TopicPartition, int]] = {}
         for log in self._directory.logs():
+            if log.role is Role.FOLLOWER:
+                continue  # they are of its leader's producers
             for producer_id, (epoch, _) in log.open_transactions().items():
                 found.setdefault(producer_id, {})[log.partition] = epoch
         return found
 
 
 def _when_durable(directory: LogDirectory, waits: list[tuple[Log, int]], done: Done[ErrorCode]) -> None:
-    """Answer when each log is durable below its offset, without the lock of any: at once, if all are; else in
-    the background."""
-    if not waits:
-        done(ErrorCode.NONE)
-        return
+    """Answer when each log is durable below its offset, in the background: without the lock of any."""
 
     def go_on(code: ErrorCode) -> None:
         try:
@@ -191,19 +229,21 @@ def _when_durable(directory: LogDirectory, waits: list[tuple[Log, int]], done: D
     when_all_durable(waits, go_on)
 
 
-def _value_of(known: Transaction) -> TransactionLogValue:
-    return TransactionLogValue(
-        producer_id=known.producer_id,
-        previous_producer_id=known.previous_producer_id,
-        next_producer_id=known.next_producer_id,
-        producer_epoch=known.producer_epoch,
-        timeout_ms=known.timeout_ms,
-        status=known.state.number,
-        # A broker takes None in this state alone, and stops loading where another state has it.
-        partitions=None if known.state is TransactionState.EMPTY else by_topic(known.partitions),
-        last_update_ms=known.last_update_ms,
-        start_ms=known.start_ms,
-        client_version=known.client_version,
+def _row_of(known: Transaction) -> Row:
+    """A dead one has no value."""
+    key = encode_transaction_key(known.transactional_id)
+    if known.state is TransactionState.DEAD:
+        return key, None
+    # A broker takes None for the partitions in the state Empty alone, and stops loading at any other.
+    return key, encode_transaction_state(
+        known.producer_id,
+        known.producer_epoch,
+        known.timeout_ms,
+        known.state.number,
+        None if known.state is TransactionState.EMPTY else known.partitions,
+        known.last_update_ms,
+        known.start_ms,
+        (known.previous_producer_id, known.next_producer_id, known.client_version),
     )
 
 

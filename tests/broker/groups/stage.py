@@ -75,7 +75,9 @@ class MemoryStorage:
         self._held: deque[Any] = deque()
 
     def store(self, snapshot: GroupSnapshot, done: Done[ErrorCode]) -> None:
-        members = ", ".join(f"{m.member_id}={m.assignment.decode()}" for m in snapshot.members)
+        members = ", ".join(
+            f"{m.member_id}={m.assignment.decode(errors='replace')}" for m in snapshot.members
+        )
         text = f"stores generation {snapshot.generation}: {members or 'empty'}"
         self._answer(text, done, lambda: self.snapshots.update({snapshot.group_id: snapshot}))
 

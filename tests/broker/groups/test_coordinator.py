@@ -10,11 +10,25 @@ import pytest
 from logstore.broker.codes import ErrorCode
 from logstore.broker.groups.config import GroupConfig
 from logstore.broker.groups.coordinator import random_member_id
-from logstore.broker.groups.requests import Heartbeat, JoinGroup, LeaveGroup, LeavingMember, SyncGroup
+from logstore.broker.groups.requests import (
+    GroupProtocol,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    LeavingMember,
+    SyncGroup,
+)
 from logstore.broker.groups.snapshots import GroupSnapshot, MemberSnapshot
 from logstore.broker.groups.subscriptions import decode_topics
 from logstore.broker.offsets.expiry import NO_GROUP
 from logstore.errors import InvalidConfigError
+from logstore.format.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartitions,
+    encode_assignment,
+    encode_subscription,
+)
 from tests.broker.groups.stage import Stage, protocols, subscription
 from tests.broker.offsets.helpers import MINUTE_MS, ORDERS, World
 
@@ -62,7 +76,7 @@ def test_groups_are_independent(stage):
     assert first.generation == second.generation == 1
     assert sync(stage, first, group_id="g1").assignment == b"orders-0"
     listed = call(stage, "list_groups", ())
-    assert [tuple(group) for group in listed] == [
+    assert [group[:3] for group in listed] == [
         ("g1", "consumer", "Stable"),
         ("g2", "consumer", "CompletingRebalance"),
     ]
@@ -416,3 +430,42 @@ def test_a_storage_that_answers_and_then_raises_has_answered(stage):
 
     stage.storage.delete = delete_and_fail
     assert call(stage, "delete_groups", ["g"]) == {"g": ErrorCode.NONE}
+
+
+def cooperative(stage, name, owned, **fields):
+    """Joins with what it owns."""
+    parts = (TopicPartitions("orders", tuple(owned)),) if owned else ()
+    metadata = encode_subscription(ConsumerProtocolSubscription(("orders",), owned_partitions=parts))
+    protocol = GroupProtocol("cooperative-sticky", metadata)
+    request = JoinGroup("g", "consumer", (protocol,), 10_000, 30_000, instance_id=name, **fields)
+    results = []
+    stage.coordinator.join_group(request, stage.once(results.append))
+    return results
+
+
+@pytest.mark.parametrize("is_stored", [False, True], ids=["the same broker", "a broker after it"])
+@pytest.mark.parametrize("kept", [(0, 1), (0, 1, 2)])
+def test_a_static_member_stops_before_it_has_given_up_a_partition(stage, kept, is_stored):
+    """Another gets it as soon as the member is back. If it had nothing to give up, all stays as it is."""
+    (first,) = cooperative(stage, "x", ())
+    assigned = ConsumerProtocolAssignment((TopicPartitions("orders", (0, 1, 2)),))
+    sync(stage, first, encode_assignment(assigned))
+    waiting = cooperative(stage, "y", ())
+    (first,) = cooperative(stage, "x", (0, 1, 2), member_id=first.member_id)
+    (second,) = waiting
+    part = encode_assignment(ConsumerProtocolAssignment((TopicPartitions("orders", kept),)))
+    none = encode_assignment(ConsumerProtocolAssignment())
+    parts = {first.member_id: part, second.member_id: none}
+    assert not call(
+        stage, "sync_group", SyncGroup("g", first.generation, first.member_id, assignments=parts)
+    ).error
+    if is_stored:
+        stage.coordinator.close()
+        stage.start()
+    back = cooperative(stage, "x", (), can_skip_assignment=True)
+    if kept == (0, 1, 2):
+        assert [(each.generation, each.skip_assignment) for each in back] == [(first.generation, True)]
+        return
+    assert back == []
+    (second,) = cooperative(stage, "y", (), member_id=second.member_id)
+    assert [each.generation for each in (*back, second)] == [first.generation + 1] * 2

@@ -5,18 +5,21 @@ from __future__ import annotations
 import pytest
 
 from logstore.broker.codes import ErrorCode
+from logstore.broker.local import LocalBroker
 from logstore.broker.requests import (
     InitProducerIdRequest,
     OffsetFetchRequest,
     ProducePartition,
     ProduceRequest,
 )
-from logstore.broker.transactions.requests import ListTransactions
-from logstore.broker.transactions.states import TransactionState
+from logstore.broker.transactions.requests import ListTransactions, TransactionMarker
+from logstore.broker.transactions.states import TransactionState, state_of_number
 from logstore.config import TopicConfig
+from logstore.format.messages.transaction_records import decode_transaction_key, decode_transaction_value
 from logstore.format.names import TRANSACTIONS_TOPIC
-from logstore.model import Isolation, TopicPartition
-from logstore.testing import FAULTS, FaultyFiles, MemoryFiles
+from logstore.logdir.directory import LogDirectory
+from logstore.model import ActiveProducer, Isolation, TopicPartition
+from logstore.testing import FAULTS, FaultyFiles, ManualClock, MemoryFiles
 from tests.broker.rig import T0, T1, Rig, Transactional, batch_of
 
 OK = ErrorCode.NONE
@@ -212,7 +215,8 @@ def test_they_are_listed_and_described(rig, producer, newer):
 
     def names(**filters):
         found = rig.now(rig.broker.list_transactions(ListTransactions(**filters)))
-        return sorted(each.transactional_id for each in found)
+        assert found.error is OK
+        return sorted(each.transactional_id for each in found.transactions)
 
     assert names() == ["newer", "shop"]
     assert names(states=frozenset({TransactionState.ONGOING})) == ["shop"]
@@ -235,6 +239,222 @@ def test_an_id_that_is_not_used_is_forgotten(rig, producer):
     first = producer.producer_id
     assert producer.start() is OK
     assert producer.producer_id != first
+
+
+class Reopened(Rig):
+    """The broker of a directory that is there."""
+
+    def __init__(self, image):
+        self.clock = ManualClock()
+        self.files = MemoryFiles(image)
+        self.directory = LogDirectory("/data", files=self.files, clock=self.clock, seed=2)
+        self.broker = LocalBroker(self.directory)
+        self.broker.finish_transactions()
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_process_that_dies_at_any_operation_of_an_end(rig, newer, is_committed):
+    """The next one is asked for the same end, by a producer that has not heard the answer. 1 s each."""
+    assert newer.send(b"a") is OK
+    assert newer.send(b"b", to=T1) is OK
+    me = newer.me
+    images = [rig.files.now()]
+    rig.files.before = lambda operation: images.append(rig.files.now())
+    assert newer.end(committed=is_committed) is OK
+    rig.pass_time(1_000)  # that it is over is stored a little later
+    rig.files.before = None
+    images.append(rig.files.now())
+    assert newer.epoch == me.producer_epoch + 1
+    assert len(images) > 8
+    for image in images:
+        again = Reopened(image)
+        producer = Transactional(again, "newer", takes_epoch=True)
+        for other in (not is_committed, is_committed):
+            producer.producer_id, producer.epoch = me.producer_id, me.producer_epoch
+            state = described(again, "newer").state
+            if state is TransactionState.ONGOING and other is not is_committed:
+                continue  # nothing was decided: it would be
+            expected = OK if other is is_committed else ErrorCode.INVALID_TXN_STATE
+            assert producer.end(committed=other) is expected
+        assert (producer.producer_id, producer.epoch) == (newer.producer_id, newer.epoch)
+        late = Transactional(again, "newer")
+        late.producer_id, late.epoch = me.producer_id, me.producer_epoch
+        assert late.write(b"late") is ErrorCode.PRODUCER_FENCED
+        assert producer.send(b"next") is OK
+        assert producer.end() is OK
+        assert committed(again) == [b"a", b"next"][not is_committed :]
+        assert committed(again, T1) == [b"b"][not is_committed :]
+
+
+def test_a_producer_whose_time_was_up_hears_it_after_a_restart_too(rig):
+    """Its epoch is the one before, as of a producer that has ended the transaction itself."""
+    slow = Transactional(rig, timeout_ms=20_000, takes_epoch=True)
+    assert slow.start() is OK
+    assert slow.send(b"kept") is OK
+    assert slow.end() is OK
+    assert slow.send(b"slow") is OK
+    rig.pass_time(30_000)
+    rig.pass_time(10_000)
+    for _ in range(5):
+        rig.pass_time(0)
+    assert described(rig).state is TransactionState.COMPLETE_ABORT
+    again = Reopened(rig.files.now())
+    for each in (rig, again):
+        slow.rig = each
+        assert slow.end() is ErrorCode.PRODUCER_FENCED
+        assert slow.end(committed=False) is ErrorCode.PRODUCER_FENCED
+        assert slow.write(b"late") is ErrorCode.PRODUCER_FENCED
+
+
+class TestWithoutTheCoordinator:
+    """What partitions know of producers, and the end of a transaction that no coordinator will end."""
+
+    def describe(self, rig, *partitions):
+        return rig.now(rig.broker.describe_producers(partitions)).partitions
+
+    def mark(self, rig, *partitions, epoch=0, **changes):
+        marker = TransactionMarker(7, epoch, True, partitions)._replace(**changes)
+        return [each.error for each in rig.soon(rig.broker.write_transaction_markers((marker,))).partitions]
+
+    @pytest.fixture
+    def hanging(self, rig):
+        stamp = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
+        rig.directory.log(T1).append_batch(batch_of([b"a", b"b"], rig.clock.now_ms(), **stamp))
+        return ActiveProducer(7, 0, 1, rig.clock.now_ms(), -1, 0)
+
+    def test_each_partition_knows_its_own(self, rig, hanging):
+        nowhere = TopicPartition("nowhere", 0)
+        first, second, third = self.describe(rig, nowhere, T1, T0)
+        assert (first.error, first.producers) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ())
+        assert (second.partition, second.error, second.producers) == (T1, OK, (hanging,))
+        assert (third.error, third.producers) == (OK, ())
+
+    def test_a_marker_ends_it(self, rig, hanging):
+        assert committed(rig, T1) == []
+        assert self.mark(rig, T1, TopicPartition("t", 5)) == [OK, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        assert committed(rig, T1) == [b"a", b"b"]
+        (found,) = self.describe(rig, T1)
+        assert found.producers == (hanging._replace(coordinator_epoch=0, transaction_first_offset=None),)
+
+    def test_newer_epochs_refuse_it(self, rig, hanging):
+        assert self.mark(rig, T1, epoch=3, coordinator_epoch=5) == [OK]
+        assert self.mark(rig, T1, epoch=2, coordinator_epoch=5) == [ErrorCode.INVALID_PRODUCER_EPOCH]
+        for coordinator_epoch in (4, -1):
+            refused = self.mark(rig, T1, epoch=3, coordinator_epoch=coordinator_epoch)
+            assert refused == [ErrorCode.TRANSACTION_COORDINATOR_FENCED]
+
+    def test_a_disk_that_refuses(self):
+        disk = FaultyFiles(MemoryFiles())
+        rig = Rig(files=disk)
+        disk.fail(FAULTS["ENOSPC"], kinds=["write"], path="t-0/", times=None)
+        assert self.mark(rig, T0, T1) == [ErrorCode.KAFKA_STORAGE_ERROR, OK]
+        disk.heal()
+        assert self.mark(rig, T0) == [OK]
+
+    def test_a_disk_that_cannot_flush(self):
+        disk = FaultyFiles(MemoryFiles())
+        rig = Rig(files=disk)
+        disk.fail(FAULTS["EIO"], kinds=["flush"], path="t-0/", times=None)
+        assert self.mark(rig, T0) == [ErrorCode.KAFKA_STORAGE_ERROR]
+
+
+STATE = TopicPartition(TRANSACTIONS_TOPIC, 0)
+
+
+class TestEnds:
+    """That a transaction is over is stored with what comes next of its id, or a little later. Nothing waits
+    for it: the decision and the markers say the same."""
+
+    @pytest.fixture
+    def disk(self):
+        return FaultyFiles(MemoryFiles())
+
+    @pytest.fixture
+    def rig(self, disk):
+        return Rig(files=disk)
+
+    def stored(self, rig, name="newer"):
+        values = [
+            decode_transaction_value(record.value)
+            for record in rig.directory.log(STATE).read(isolation=Isolation.LOG_END)
+            if decode_transaction_key(record.key) == name
+        ]
+        return [state_of_number(value.status).value for value in values]
+
+    def test_the_next_transaction_takes_its_place(self, rig, newer):
+        for outcome in (True, False, True):
+            assert newer.send(b"%d" % outcome) is OK
+            assert newer.end(committed=outcome) is OK
+            assert described(rig, "newer").state in (
+                TransactionState.COMPLETE_COMMIT,
+                TransactionState.COMPLETE_ABORT,
+            )
+        assert self.stored(rig) == [
+            *("Empty", "Ongoing", "PrepareCommit"),
+            *("Ongoing", "PrepareAbort"),
+            *("Ongoing", "PrepareCommit"),
+        ]
+        rig.pass_time(99)
+        assert self.stored(rig)[-1] == "PrepareCommit"
+        rig.pass_time(1)
+        assert self.stored(rig)[-2:] == ["PrepareCommit", "CompleteCommit"]
+        rig.pass_time(10_000)
+        assert self.stored(rig)[-2:] == ["PrepareCommit", "CompleteCommit"]
+
+    def test_those_of_many_ids_are_one_batch(self, rig):
+        producers = [Transactional(rig, f"id-{number}", takes_epoch=True) for number in range(20)]
+        for each in producers:
+            assert each.start() is OK
+            assert each.send(b"x") is OK
+            assert each.end() is OK
+        assert producers[0].send(b"y") is OK  # its end is not missing any more
+        counts = rig.directory.log(STATE).writer.core.counts
+        batches, records = counts.appended_batch_count, counts.appended_record_count
+        rig.pass_time(100)
+        assert (counts.appended_batch_count, counts.appended_record_count) == (batches + 1, records + 19)
+        for each in producers:
+            assert self.stored(rig, each.name)[-1] == (
+                "Ongoing" if each is producers[0] else "CompleteCommit"
+            )
+
+    def test_closing_stores_them(self, rig, newer):
+        assert newer.send(b"x") is OK
+        assert newer.end() is OK
+        rig.broker.close()
+        assert self.stored(rig)[-1] == "CompleteCommit"
+
+    def test_what_the_disk_refuses_is_tried_again(self, rig, newer, disk):
+        assert newer.send(b"x") is OK
+        assert newer.end() is OK
+        disk.fail(FAULTS["ENOSPC"], kinds=["write"], path=TRANSACTIONS_TOPIC, times=None)
+        rig.pass_time(100)
+        assert newer.add(T0) is ErrorCode.KAFKA_STORAGE_ERROR
+        rig.pass_time(500)
+        disk.heal()
+        assert self.stored(rig)[-1] == "PrepareCommit"
+        rig.pass_time(500)
+        assert self.stored(rig)[-1] == "CompleteCommit"
+        assert newer.send(b"y") is OK
+
+    def test_where_the_next_one_has_the_same_epoch_it_is_stored_at_once(self, rig, producer):
+        assert producer.send(b"x") is OK
+        assert producer.end() is OK
+        assert self.stored(rig, "shop")[-1] == "CompleteCommit"
+        log = rig.directory.log(STATE)
+        assert producer.add(T0) is OK
+        assert log.durable_offset >= log.log_end_offset - 1  # all but what was just added
+
+    def test_a_new_producer_id_is_stored_at_once(self, rig, newer):
+        """Else a power cut could leave records of an id that is in no state."""
+        entry = rig.broker._transaction_coordinator()._entries["newer"]
+        entry.transaction = entry.transaction._replace(producer_epoch=2**15 - 2)
+        newer.epoch = 2**15 - 2
+        assert newer.send(b"x") is OK
+        assert newer.end() is OK
+        assert newer.add(T0) is OK
+        assert self.stored(rig)[-2:] == ["CompleteCommit", "Ongoing"]
+        log = rig.directory.log(STATE)
+        assert log.durable_offset >= log.log_end_offset - 1
 
 
 class TestALogThatRefusesItsMarker:

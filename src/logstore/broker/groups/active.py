@@ -117,7 +117,7 @@ class ActiveGroup:
         self.keep_alive(member)
         if group.state is not State.STABLE:
             self._on(Event.RESTARTS)
-        elif group.elect_protocol() != group.protocol or group.has_other_topics(member, old_joins):
+        elif group.elect_protocol() != group.protocol or group.needs_assignment(member, old_joins):
             self._on(Event.CHANGES)
         else:
             self._on(Event.RESTARTS)

@@ -189,6 +189,27 @@ class GroupCoordinator:
         if not results:
             done(results)
 
+    def check_empty(self, group_id: str) -> ErrorCode:
+        """Whether there is no such group, or an empty one, which may go on with another protocol.
+        NON_EMPTY_GROUP if it has members, or has given out a member id; COORDINATOR_NOT_AVAILABLE while it is
+        being deleted."""
+        with self._lock:
+            active = self._groups.get(group_id)
+            if active is None:
+                return ErrorCode.NONE
+            if active.group.state is State.DEAD:
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE
+            is_empty = active.group.state is State.EMPTY and not active.group.pending
+            return ErrorCode.NONE if is_empty else ErrorCode.NON_EMPTY_GROUP
+
+    def let_go(self, group_id: str) -> None:
+        """Know an empty group no longer: it has gone on with another protocol, also in what is stored."""
+        with self._lock:
+            active = self._groups.get(group_id)
+            if active is not None:
+                active.close()
+                self._forget_locked(active.group)
+
     # For committed offsets
 
     def check_commit(

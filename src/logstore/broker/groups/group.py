@@ -22,7 +22,7 @@ from logstore.broker.groups.requests import (
 )
 from logstore.broker.groups.snapshots import GroupSnapshot, MemberSnapshot
 from logstore.broker.groups.states import Event, State, next_state
-from logstore.broker.groups.subscriptions import decode_all_topics, decode_topics
+from logstore.broker.groups.subscriptions import decode_all_topics, decode_topics, has_to_give_up
 from logstore.broker.timers import Countdown
 from logstore.format.messages.consumer_protocol import PROTOCOL_TYPE as CONSUMER
 
@@ -186,13 +186,15 @@ class Group:
         )
         return votes.most_common(1)[0][0]
 
-    def has_other_topics(self, member: Member, before: JoinGroup) -> bool:
-        """Whether a consumer subscribes to other topics than before. The rest of its metadata, such as the
-        partitions that it owned, differs after each restart and says nothing."""
+    def needs_assignment(self, member: Member, before: JoinGroup) -> bool:
+        """Whether a consumer that has restarted subscribes to other topics than before, or had still to give
+        up a partition and join again, which it no longer knows (KIP-429). The rest of its metadata differs
+        after each restart and says nothing."""
         if self.protocol_type != CONSUMER:
             return False
         old = next((metadata for name, metadata in before.protocols if name == self.protocol), b"")
-        return decode_topics(old) != decode_topics(member.metadata(self.protocol))
+        has_other_topics = decode_topics(old) != decode_topics(member.metadata(self.protocol))
+        return has_other_topics or has_to_give_up(old, member.assignment)
 
     # Generations
 

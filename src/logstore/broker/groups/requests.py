@@ -17,6 +17,8 @@ Done = Callable[[T], object]
 took it returns. It must not block."""
 
 NO_MEMBER_ID = ""
+CLASSIC = "classic"
+CONSUMER = "consumer"
 NO_GENERATION = -1
 
 
@@ -164,6 +166,8 @@ class ListedGroup(NamedTuple):
     group_id: str
     protocol_type: str
     state: str
+    group_type: str = CLASSIC
+    """``CLASSIC``, or ``CONSUMER`` of the newer protocol (KIP-848)."""
 
 
 class ListGroupsResult(NamedTuple):

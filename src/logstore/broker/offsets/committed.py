@@ -7,7 +7,7 @@ is decided above. Offsets are not held against the logs that they are of.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -22,6 +22,12 @@ from logstore.broker.offsets.partition import OffsetsPartition
 from logstore.broker.offsets.table import OffsetTable, Row
 from logstore.broker.offsets.topic import offsets_topic, partition_of
 from logstore.errors import LogstoreError, RetriableError, UsageError
+from logstore.format.messages.consumer_group_records import (
+    MEMBER_KIND,
+    AboutConsumerGroup,
+    encode_consumer_group_key,
+    in_order_of_removal,
+)
 from logstore.format.messages.group_records import (
     GroupMetadataValue,
     OffsetCommitValue,
@@ -36,6 +42,7 @@ from logstore.logdir.directory import LogDirectory
 from logstore.logdir.watched import WatchedDirectory
 from logstore.model import OffsetAndMetadata, ProducerIdentity, TopicPartition
 from logstore.partition.state.context import LogContext
+from logstore.schedule import Task
 from logstore.warning import inform
 
 _MS_PER_MINUTE: Final = 60_000
@@ -66,8 +73,14 @@ class CommittedOffsets:
         self._setting_back = threading.Lock()
         self._end_of: Callable[[TopicPartition], int | None] | None = None
         """By what offsets are still to be set back; None if they were, or need not be."""
+        self._expiry: Task | None = None
         if isinstance(directory, LogDirectory):
-            self._context.scheduler.every(CHECK_INTERVAL_MS, "expire offsets", self.expire)
+            self._expiry = self._context.scheduler.every(CHECK_INTERVAL_MS, "expire offsets", self.expire)
+
+    def retire(self) -> None:
+        """Another object looks after the offsets from now on, here or at another node."""
+        if self._expiry is not None:
+            self._expiry.cancel()
 
     @property
     def context(self) -> LogContext:
@@ -329,7 +342,7 @@ class CommittedOffsets:
             rows: list[Row] = [(encode_offset_key(group, each), None) for each in _all_of(table, group)]
             if group in table.group_values():
                 rows.append((encode_group_key(group), None))
-            return rows
+            return rows + _without_consumer_group(table, group)
 
         found.change(choose)
         inform("group %r: deleted, with %d committed offsets", group, offset_count)
@@ -366,6 +379,8 @@ class CommittedOffsets:
     def _since(self, table: OffsetTable, group: str) -> int | None:
         if self._empty_since is not None:
             return self._empty_since(group)
+        if any(about.kind == MEMBER_KIND for about in table.consumer_groups().get(group, ())):
+            return None
         return empty_since_stored(table.group_values().get(group))
 
     def _remove_where(
@@ -458,7 +473,7 @@ class CommittedOffsets:
 
     def store_group(self, group: str, value: GroupMetadataValue | None, *, flush: bool = False) -> None:
         """Store a group's metadata; None removes them. Survives the death of the process; with ``flush`` also
-        a power cut.
+        a power cut. Of a group that has changed over to the newer protocol nothing is stored: it comes late.
 
         Raises:
             UsageError: a name or number does not fit.
@@ -466,7 +481,52 @@ class CommittedOffsets:
             ReadOnlyError, StorageError: as :meth:`commit`.
         """
         row = encode_group_key(group), None if value is None else encode_group_value(value)
-        self._require(group).append([row], f"the metadata of group {group!r}", flush=flush)
+
+        def choose(table: OffsetTable) -> list[Row]:
+            return [] if group in table.consumer_groups() else [row]
+
+        self._require(group).change(choose, what=f"the metadata of group {group!r}", flush=flush)
+
+    # Groups of the newer protocol
+
+    def load_consumer_groups(self) -> dict[str, dict[AboutConsumerGroup, bytes]]:
+        """The records of each group of the newer protocol (KIP-848). Raises as :meth:`load_groups`."""
+        found: dict[str, dict[AboutConsumerGroup, bytes]] = {}
+        for partition in self._all():
+            found.update(partition.look(_copy_consumer_groups))
+        return found
+
+    def load_consumer_group(self, group: str) -> dict[AboutConsumerGroup, bytes]:
+        """The records of one such group; none if it is not there."""
+        found = self._of(group)
+        return {} if found is None else found.look(lambda table: dict(table.consumer_groups().get(group, {})))
+
+    def store_consumer_group(self, group: str, rows: Sequence[Row]) -> None:
+        """Store records of such a group, in one batch unless they take more than 256 KiB. If it was of the
+        classic protocol until now, that goes with the first one. Raises as :meth:`store_group`."""
+
+        def choose(table: OffsetTable) -> list[Row]:
+            classic: list[Row] = [(encode_group_key(group), None)] if group in table.group_values() else []
+            return classic + list(rows)
+
+        self._require(group).change(choose, what=f"the metadata of group {group!r}")
+
+    def forget_consumer_group(self, group: str) -> None:
+        """Remove the records of such a group, but not its offsets. Raises as :meth:`delete`."""
+        self.writable()
+        found = self._of(group)
+        if found is not None:
+            found.change(lambda table: _without_consumer_group(table, group))
+
+
+def _without_consumer_group(table: OffsetTable, group: str) -> list[Row]:
+    """What removes the records of a group of the newer protocol."""
+    known = in_order_of_removal(table.consumer_groups().get(group, ()))
+    return [(encode_consumer_group_key(about), None) for about in known]
+
+
+def _copy_consumer_groups(table: OffsetTable) -> dict[str, dict[AboutConsumerGroup, bytes]]:
+    return {group: dict(records) for group, records in table.consumer_groups().items()}
 
 
 def _all_of(table: OffsetTable, group: str) -> list[TopicPartition]:

@@ -85,35 +85,35 @@ class OffsetsPartition:
             RecordTooLargeError: they do not fit into one batch.
             StorageError: the disk refused: nothing was appended, or the flush failed.
         """
-        log = self._writable_log()
+        log = self._topic.log_to_change(self._number)
         batch = self._encode(log, rows, what, producer)
         with self._lock:
             self._append_locked(log, batch, rows if producer is None else None)
         if flush:
             log.flush()
 
-    def change(self, choose: Callable[[OffsetTable], Sequence[Row]], *, flush: bool = False) -> None:
+    def change(
+        self,
+        choose: Callable[[OffsetTable], Sequence[Row]],
+        *,
+        what: str = "changes",
+        flush: bool = False,
+    ) -> None:
         """Append the rows that are chosen of the table, which stays as it is meanwhile. In several batches
-        if they are many.
+        if they are many. ``what`` they are, for an error.
 
         Raises:
             CorruptionError, UnsupportedVersionError: a record cannot be read.
             StorageError: the disk refused; some of them may have been appended.
         """
-        log = self._writable_log()
+        log = self._topic.log_to_change(self._number)
         with self._lock:
             self._follow_locked(log)
             rows = choose(self._table)
             for part in parts_of(rows):
-                self._append_locked(log, self._encode(log, part, "changes", None), part)
+                self._append_locked(log, self._encode(log, part, what, None), part)
         if flush and rows:
             log.flush()
-
-    def _writable_log(self) -> Log:
-        self._topic.writable()
-        log = self._topic.log(self._number)
-        assert isinstance(log, Log)
-        return log
 
     def _encode(
         self, log: Log, rows: Sequence[Row], what: str, producer: ProducerIdentity | None

@@ -9,7 +9,7 @@ from logstore.format.batch import decode_batch
 from logstore.format.control import ControlType, decode_control_record
 from logstore.format.header import BatchHeader
 from logstore.format.loops import scan_batches
-from logstore.model import Isolation, Record
+from logstore.model import Bytes, Isolation, Record
 from logstore.partition.reading.readable import ReadableLog
 
 _FETCH_BYTES: Final = 4 * 1024 * 1024
@@ -50,7 +50,7 @@ def replay(log: ReadableLog, table: Replayed, start: int, stop: int) -> int:
     return start
 
 
-def _apply_batch(table: Replayed, data: bytes, position: int, header: BatchHeader, start: int) -> None:
+def _apply_batch(table: Replayed, data: Bytes, position: int, header: BatchHeader, start: int) -> None:
     records = decode_batch(data, position, header)
     if header.base_offset < start:
         records = [record for record in records if record.offset >= start]

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, NoReturn
 
 from logstore.errors import CorruptionError, UnsupportedVersionError
+from logstore.format.messages.consumer_group_records import AboutConsumerGroup, decode_consumer_group_key
 from logstore.format.messages.group_records import (
     GROUP_METADATA_VALUE,
     OFFSET_COMMIT_VALUE,
@@ -42,6 +43,8 @@ class OffsetTable:
     def __init__(self) -> None:
         self._offsets: dict[str, dict[TopicPartition, bytes]] = {}
         self._groups: dict[str, bytes] = {}
+        self._consumer_groups: dict[str, dict[AboutConsumerGroup, bytes]] = {}
+        """Of groups of the newer protocol, all their records."""
         self._names: dict[TopicPartition, TopicPartition] = {}
         """Each partition once, however many groups have offsets of it."""
         self._pending: dict[int, list[_Pending]] = {}
@@ -72,6 +75,10 @@ class OffsetTable:
     def group_values(self) -> Mapping[str, bytes]:
         """The metadata of each group that has any, as :func:`.decode_group_value` takes them."""
         return self._groups
+
+    def consumer_groups(self) -> Mapping[str, Mapping[AboutConsumerGroup, bytes]]:
+        """The records of each group of the newer protocol (KIP-848)."""
+        return self._consumer_groups
 
     def pending_of(self, group: str) -> frozenset[TopicPartition]:
         """The partitions for which an open transaction has offsets of the group."""
@@ -125,6 +132,7 @@ class OffsetTable:
     def _apply(self, offset: int, key: bytes, value: bytes | None) -> None:
         about = decode_key(key)
         if about is None:
+            self._apply_newer(key, value)
             return
         if self._pending:
             self._applied[key] = offset
@@ -136,6 +144,18 @@ class OffsetTable:
             if value[:2] not in _GROUP_PREFIXES:
                 _refuse(GROUP_METADATA_VALUE, value)
             self._groups[about.group] = value
+
+    def _apply_newer(self, key: bytes, value: bytes | None) -> None:
+        about = decode_consumer_group_key(key)
+        if about is None:
+            return
+        if value is not None:
+            self._consumer_groups.setdefault(about.group, {})[about] = value
+            return
+        records = self._consumer_groups.get(about.group, {})
+        records.pop(about, None)
+        if not records:
+            self._consumer_groups.pop(about.group, None)
 
     def _set_offset(self, about: OffsetCommitKey, value: bytes | None) -> None:
         group, partition = about.group, TopicPartition(about.topic, about.partition)

@@ -13,16 +13,18 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import TypeVar
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.failures import code_of
 from logstore.broker.pending import Answered, Pending, Promise
-from logstore.broker.share.held import HeldPartition, ShareStorage, records_of
+from logstore.broker.share.group import Group
+from logstore.broker.share.held import NO_LIMIT, HeldPartition, ShareStorage, records_of
 from logstore.broker.share.requests import (
-    JOINING,
+    HEARTBEAT_INTERVAL_MS,
     LEAVING,
     AcknowledgedPartition,
+    AcknowledgePartition,
     DescribedShareGroup,
     Done,
     ShareAcknowledgeRequest,
@@ -33,7 +35,7 @@ from logstore.broker.share.requests import (
     ShareGroupConfig,
     ShareGroupHeartbeat,
     ShareGroupHeartbeatResult,
-    ShareGroupMember,
+    TopicIdPartition,
 )
 from logstore.broker.share.stored import ShareState
 from logstore.broker.share.waiting import WaitingFetch
@@ -43,31 +45,11 @@ from logstore.logdir.catalogue import TopicEntry
 from logstore.logdir.directory import LogDirectory
 from logstore.model import Isolation, TopicPartition
 
-_NO_LIMIT: Final = 2**31
-
-MEMBER_SECONDS: Final = 3600
-"""A member that was not heard of for so long is gone."""
+T = TypeVar("T")
 
 
 WhenDurable = Callable[[Sequence[ShareKey], Done[ErrorCode]], None]
 """Calls back when no power cut can take what was stored of partitions in groups."""
-
-
-class _Member:
-    def __init__(self, joins: ShareGroupHeartbeat, heard_ms: int) -> None:
-        self.client_id = joins.client_id
-        self.topics = joins.topics
-        self.epoch = 1
-        self.heard_ms = heard_ms
-
-
-class _Group:
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.config: ShareGroupConfig | None = None
-        """Of its members; None before the first."""
-        self.members: dict[str, _Member] = {}
-        self.held: dict[TopicPartition, HeldPartition] = {}
 
 
 class ShareCoordinator:
@@ -89,7 +71,7 @@ class ShareCoordinator:
         self._known = {(key.group_id, key.topic_id) for key in stored}
         """The topics of each group."""
         self._lock = threading.Lock()
-        self._groups: dict[str, _Group] = {}
+        self._groups: dict[str, Group] = {}
 
     def close(self) -> None:
         """What failed goes to the dead-letter topics."""
@@ -104,71 +86,97 @@ class ShareCoordinator:
 
     def heartbeat(self, beat: ShareGroupHeartbeat) -> ShareGroupHeartbeatResult:
         """A member joins (epoch 0), is alive, or leaves (epoch -1)."""
-        if not beat.group or not beat.member_id:
+        if not beat.group:
             return ShareGroupHeartbeatResult(ErrorCode.INVALID_GROUP_ID, message="a group needs a name")
+        if not beat.member_id or beat.member_epoch < LEAVING or beat.rack_id == "":
+            message = "a member needs an id, and an epoch of -1 or above; its rack, if it has one, a name"
+            return ShareGroupHeartbeatResult(ErrorCode.INVALID_REQUEST, message=message)
         if beat.member_epoch == LEAVING:
             return self._leave(beat)
         try:
-            return self._join(beat)
+            result, gone = self._join(beat)
         except LogstoreError as error:
             return ShareGroupHeartbeatResult(code_of(error), message=str(error))
+        self._release(gone)
+        return result
 
-    def _join(self, beat: ShareGroupHeartbeat) -> ShareGroupHeartbeatResult:
-        """
+    def _join(
+        self, beat: ShareGroupHeartbeat
+    ) -> tuple[ShareGroupHeartbeatResult, list[tuple[str, list[HeldPartition]]]]:
+        """The answer, and the members that are gone, with the group's partitions.
+
         Raises:
             LogstoreError: there is no such topic, or the state of a partition cannot be stored.
         """
         now_ms = self._clock.monotonic_ms()
         with self._lock:
-            group = self._groups.get(beat.group)
-            member = None if group is None else group.members.get(beat.member_id)
-            if member is None and beat.member_epoch != JOINING:
-                return ShareGroupHeartbeatResult(ErrorCode.UNKNOWN_MEMBER_ID)
-            topics = beat.topics if member is None or beat.topics else member.topics
-            entries = [self._directory.topic(name) for name in topics]
-            if group is None:
-                group = _Group(beat.group)
+            group = self._groups.get(beat.group) or Group(beat.group)
+            gone = [(each, list(group.held.values())) for each in group.expire(now_ms)]
+            code = group.check(beat)
+            if code is not ErrorCode.NONE:
+                return ShareGroupHeartbeatResult(code), gone
+            member = group.members.get(beat.member_id)
+            topics = beat.topics
+            if topics is None:
+                assert member is not None  # one that joins names topics
+                topics = member.topics
+            entries = self._entries(topics, waits_for_topics=beat.waits_for_topics)
             if member is None:
-                self._check_config_locked(group, beat, now_ms)
-                member = _Member(beat, now_ms)
-            member.topics, member.heard_ms = topics, now_ms
-            self._hold_locked(group, entries, group.config or beat.config)
-            group.config = group.config or beat.config
-            group.members[beat.member_id] = member
+                if beat.config is not None:
+                    self._check_dead_letter_topic(beat.config.dead_letter_topic, topics)
+                group.check_config(beat.config)
+            config = group.config or beat.config or ShareGroupConfig()
+            self._hold_locked(group, entries, config)
+            group.config = config
+            partitions = {entry.name: _partitions_of(entry) for entry in entries}
+            member, is_new = group.hear(beat, topics, partitions, now_ms)
             self._groups[beat.group] = group
-        assignment = tuple(
-            TopicPartition(entry.name, number) for entry in entries for number in entry.held_partitions
-        )
-        return ShareGroupHeartbeatResult(ErrorCode.NONE, beat.member_id, member.epoch, assignment)
+            result = ShareGroupHeartbeatResult(
+                ErrorCode.NONE,
+                beat.member_id,
+                member.epoch,
+                member.assignment,
+                is_new=is_new,
+                heartbeat_interval_ms=min(HEARTBEAT_INTERVAL_MS, beat.session_timeout_ms // 3),
+            )
+        return result, gone
 
-    def _check_config_locked(self, group: _Group, joins: ShareGroupHeartbeat, now_ms: int) -> None:
-        """Members that are gone do not count, and the settings of the others hold.
-
-        Raises:
-            UsageError: the member wants others, or a dead-letter topic that would lose records.
-            UnknownTopicError: there is no such dead-letter topic.
+    def _entries(self, topics: Iterable[str], *, waits_for_topics: bool) -> list[TopicEntry]:
         """
-        for name, member in list(group.members.items()):
-            if now_ms - member.heard_ms > MEMBER_SECONDS * 1000:
-                del group.members[name]
-        if not group.members:
-            group.config = None
-        dead_letter_topic = joins.config.dead_letter_topic
-        if dead_letter_topic is not None:
-            self._check_dead_letter_topic(dead_letter_topic, joins.topics)
-        if group.config is None or group.config == joins.config:
-            return
-        differences = ", ".join(
-            f"{name} is {have!r} and not {want!r}"
-            for name, have, want in zip(joins.config._fields, group.config, joins.config, strict=True)
-            if have != want
-        )
-        raise UsageError(
-            f"the workers of group {group.name!r} have other settings: {differences}; "
-            "give this one the same, or close the others first"
-        )
+        Raises:
+            UnknownTopicError: there is no such topic, and the member does not wait for it.
+        """
+        entries: list[TopicEntry] = []
+        for name in topics:
+            try:
+                entries.append(self._directory.topic(name))
+            except UnknownTopicError:
+                if not waits_for_topics:
+                    raise
+        return entries
 
-    def _check_dead_letter_topic(self, name: str, topics: Sequence[str]) -> None:
+    def _release(self, gone: Iterable[tuple[str, Iterable[HeldPartition]]]) -> None:
+        """What members have that are gone goes to the others."""
+        for member_id, held in gone:
+            for each in held:
+                each.release(member_id)
+
+    def _expire(self, names: Iterable[str]) -> None:
+        """Look for members that are gone."""
+        now_ms = self._clock.monotonic_ms()
+        with self._lock:
+            groups = [self._groups[name] for name in names if name in self._groups]
+            gone = [(each, list(group.held.values())) for group in groups for each in group.expire(now_ms)]
+        self._release(gone)
+
+    def _check_dead_letter_topic(self, name: str | None, topics: Sequence[str]) -> None:
+        """
+        Raises:
+            UsageError: it would lose records.
+            UnknownTopicError: there is no such topic.
+        """
+        if name is None:
+            return
         if name in topics:
             raise UsageError(
                 f"dead_letter_topic is {name!r}, whose jobs this group does: they would go round and round; "
@@ -187,16 +195,15 @@ class ShareCoordinator:
     def _leave(self, beat: ShareGroupHeartbeat) -> ShareGroupHeartbeatResult:
         with self._lock:
             group = self._groups.get(beat.group)
-            if group is None or group.members.pop(beat.member_id, None) is None:
+            if group is None or not group.remove(beat.member_id):
                 return ShareGroupHeartbeatResult(ErrorCode.UNKNOWN_MEMBER_ID)
             held = list(group.held.values())
-        for each in held:
-            each.release(beat.member_id)
+        self._release([(beat.member_id, held)])
         return ShareGroupHeartbeatResult(ErrorCode.NONE, beat.member_id, LEAVING)
 
     # Partitions
 
-    def _hold_locked(self, group: _Group, entries: Sequence[TopicEntry], config: ShareGroupConfig) -> None:
+    def _hold_locked(self, group: Group, entries: Sequence[TopicEntry], config: ShareGroupConfig) -> None:
         """Take up the partitions of topics that the group does not have yet.
 
         Raises:
@@ -250,53 +257,130 @@ class ShareCoordinator:
     # Records
 
     def fetch(self, request: ShareFetchRequest) -> Pending[ShareFetchResult]:
-        """Take what is available; if nothing is, wait for it."""
+        """Take in what became of records, then take what is available; if nothing is, wait for it."""
         with self._lock:
-            group = self._groups.get(request.group)
-            member = None if group is None else group.members.get(request.member_id)
-            if group is None or member is None or group.config is None:
+            group = self._group_of_locked(request.group, request.member_id)
+            if group is None or group.config is None:
                 return Answered(ShareFetchResult(ErrorCode.UNKNOWN_MEMBER_ID))
-            member.heard_ms = self._clock.monotonic_ms()
             config = group.config
-            held = [group.held[each] for each in request.partitions if each in group.held]
+            held = [(each, group.held.get(each.partition)) for each in request.partitions]
+            said = [(each, group.held.get(each.partition.partition)) for each in request.acknowledgements]
+        places = [(each, self._found(each, known)) for each, known in held]
+        some = [each for _, each in places if isinstance(each, HeldPartition)]
+        found, outcomes = self._exchange(request, places, said)
+        lock_ms = config.record_lock_duration_ms
+        nothing = ShareFetchResult(ErrorCode.NONE, (), lock_ms, acknowledged=outcomes)
+        if request.durable and outcomes:
+            keys = [known.key for _, known in said if known is not None]
+            return self._answer_durable(
+                keys, outcomes, lambda each: nothing._replace(partitions=tuple(found), acknowledged=each)
+            )
+        has_failed = any(each.error is not ErrorCode.NONE for each in outcomes)
+        if found or has_failed or request.max_wait_ms <= 0 or request.max_records <= 0:
+            return Answered(nothing._replace(partitions=tuple(found)))
 
-        def attempt(some: Iterable[HeldPartition]) -> ShareFetchResult | None:
-            found = _take(some, request)
-            if not found:
+        def attempt(changed: Iterable[HeldPartition], is_late: bool) -> ShareFetchResult | None:
+            if not is_late and not _has_enough(some, request):
                 return None
-            return ShareFetchResult(ErrorCode.NONE, tuple(found), config.record_lock_duration_ms)
+            found = _take(changed if request.min_bytes <= 1 else some, request)
+            return nothing._replace(partitions=tuple(found)) if found else None
 
-        result = attempt(held)
-        if result is not None:
-            return Answered(result)
-        if request.max_wait_ms <= 0:
-            return Answered(ShareFetchResult(ErrorCode.NONE))
         scheduler = self._directory.context.scheduler
-        return WaitingFetch(attempt, ShareFetchResult(ErrorCode.NONE), held, scheduler, request.max_wait_ms)
+        return WaitingFetch(attempt, nothing, some, scheduler, request.max_wait_ms)
+
+    def _group_of_locked(self, name: str, member_id: str) -> Group | None:
+        """The group of a member, which is alive; None if it is not known."""
+        group = self._groups.get(name)
+        member = None if group is None else group.members.get(member_id)
+        if member is None:
+            return None
+        member.heard_ms = self._clock.monotonic_ms()
+        return group
+
+    def _found(self, wanted: TopicIdPartition, held: HeldPartition | None) -> HeldPartition | ErrorCode:
+        """What the group has under a name, if it was of the topic that is meant when a member last asked."""
+        if held is not None and held.key.topic_id == wanted.topic_id:
+            return held
+        try:
+            entry = self._directory.topic(wanted.partition.topic)
+        except LogstoreError:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        is_same = entry.topic_id == wanted.topic_id
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_same else ErrorCode.UNKNOWN_TOPIC_ID
+
+    def _exchange(
+        self,
+        request: ShareFetchRequest,
+        places: Sequence[tuple[TopicIdPartition, HeldPartition | ErrorCode]],
+        said: Sequence[tuple[AcknowledgePartition, HeldPartition | None]],
+    ) -> tuple[list[ShareFetchedPartition], tuple[AcknowledgedPartition, ...]]:
+        """What became of records, and others for them: of one partition in one step."""
+        outcomes: list[AcknowledgedPartition | None] = [None] * len(said)
+        numbers = {each.partition: number for number, (each, _) in enumerate(said)}
+        has_enough = request.min_bytes <= 1 and request.max_records > 0
+        room = _Room(request)
+        found: list[ShareFetchedPartition] = []
+        for wanted, held in places:
+            if not isinstance(held, HeldPartition):
+                found.append(ShareFetchedPartition(wanted, held))
+                continue
+            number = numbers.get(wanted)
+            if number is None and not has_enough:
+                continue
+            about = None if number is None else said[number][0]
+            limits = room.limits() if has_enough else (0, 0)
+            if about is None and not limits[0]:
+                continue
+            exchanged = held.exchange(request.member_id, about, *limits)
+            room.note(exchanged.fetched)
+            if exchanged.fetched is not None:
+                found.append(exchanged.fetched)
+            if number is not None:
+                outcomes[number] = exchanged.acknowledged
+        for number, (each, known) in enumerate(said):
+            if outcomes[number] is None:
+                outcomes[number] = self._acknowledge(request.member_id, each, known)
+        if not has_enough and request.max_records > 0:
+            some = [each for _, each in places if isinstance(each, HeldPartition)]
+            if request.max_wait_ms <= 0 or _has_enough(some, request):
+                found += _take(some, request)
+        return found, tuple(each for each in outcomes if each is not None)
+
+    def _acknowledge(
+        self,
+        member_id: str,
+        said: AcknowledgePartition,
+        known: HeldPartition | None,
+    ) -> AcknowledgedPartition:
+        held = self._found(said.partition, known)
+        if isinstance(held, HeldPartition):
+            return held.acknowledge(member_id, said)
+        return AcknowledgedPartition(said.partition, held, said.batches)
 
     def acknowledge(self, request: ShareAcknowledgeRequest) -> Pending[ShareAcknowledgeResult]:
         """Take in what became of records."""
         with self._lock:
-            group = self._groups.get(request.group)
-            if group is None or request.member_id not in group.members:
+            group = self._group_of_locked(request.group, request.member_id)
+            if group is None or group.config is None:
                 return Answered(refused(request, ErrorCode.UNKNOWN_MEMBER_ID))
-            group.members[request.member_id].heard_ms = self._clock.monotonic_ms()
-            held = [group.held.get(each.partition) for each in request.partitions]
-        outcomes: list[AcknowledgedPartition] = []
-        for each, (partition, batches) in zip(held, request.partitions, strict=True):
-            if each is not None:
-                outcomes.append(each.acknowledge(request.member_id, batches))
-            else:
-                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                outcomes.append(AcknowledgedPartition(partition, code, batches))
+            lock_ms = group.config.record_lock_duration_ms
+            said = [(each, group.held.get(each.partition.partition)) for each in request.partitions]
+            rest = list(group.held.values()) if request.releases_rest else []
+        outcomes = tuple(self._acknowledge(request.member_id, each, known) for each, known in said)
+        self._release([(request.member_id, rest)])
+        result = ShareAcknowledgeResult(outcomes, lock_duration_ms=lock_ms)
         if not request.durable:
-            return Answered(ShareAcknowledgeResult(tuple(outcomes)))
-        return self._answer_durable([each.key for each in held if each is not None], outcomes)
+            return Answered(result)
+        keys = [known.key for _, known in said if known is not None]
+        return self._answer_durable(keys, outcomes, lambda each: result._replace(partitions=each))
 
     def _answer_durable(
-        self, keys: Sequence[ShareKey], outcomes: Sequence[AcknowledgedPartition]
-    ) -> Pending[ShareAcknowledgeResult]:
-        promise: Promise[ShareAcknowledgeResult] = Promise()
+        self,
+        keys: Sequence[ShareKey],
+        outcomes: Sequence[AcknowledgedPartition],
+        answer: Callable[[tuple[AcknowledgedPartition, ...]], T],
+    ) -> Pending[T]:
+        promise: Promise[T] = Promise()
 
         def complete(code: ErrorCode) -> None:
             taken_in = (ErrorCode.NONE, ErrorCode.INVALID_RECORD_STATE)
@@ -306,7 +390,7 @@ class ShareCoordinator:
                 else each
                 for each in outcomes
             ]
-            promise.complete(ShareAcknowledgeResult(tuple(found)))
+            promise.complete(answer(tuple(found)))
 
         self._when_durable(keys, complete)
         return promise
@@ -315,15 +399,14 @@ class ShareCoordinator:
 
     def describe(self, name: str) -> DescribedShareGroup:
         """The members of a group, and how far it is."""
+        self._expire([name])
         with self._lock:
             group = self._groups.get(name)
+            epoch = 0 if group is None else group.epoch
             members = (
                 ()
                 if group is None
-                else tuple(
-                    ShareGroupMember(member_id, member.client_id, member.topics)
-                    for member_id, member in group.members.items()
-                )
+                else tuple(member.describe(member_id) for member_id, member in group.members.items())
             )
             held = [] if group is None else list(group.held.values())
             stored = {key: each for key, each in self._stored.items() if key.group_id == name}
@@ -334,14 +417,13 @@ class ShareCoordinator:
             partitions = tuple(sorted(each.describe() for each in held if each.is_current))
         except LogstoreError as error:
             return DescribedShareGroup(code_of(error), name, message=str(error))
-        return DescribedShareGroup(
-            ErrorCode.NONE, name, "Stable" if members else "Empty", members, partitions
-        )
+        state = "Stable" if members else "Empty"
+        return DescribedShareGroup(ErrorCode.NONE, name, state, members, partitions, epoch=epoch)
 
     def _held_as_stored(self, stored: Mapping[ShareKey, ShareState]) -> list[HeldPartition]:
         """Partitions that no member has asked for yet, to look at."""
         topics = {entry.topic_id: entry.name for entry in self._directory.topics()}
-        config = ShareGroupConfig(delivery_count_limit=_NO_LIMIT)
+        config = ShareGroupConfig(delivery_count_limit=NO_LIMIT)
         return [
             HeldPartition(
                 self._directory,
@@ -363,6 +445,7 @@ class ShareCoordinator:
 
     def delete(self, name: str) -> ErrorCode:
         """Forget a group without members, and how far it was."""
+        self._expire([name])
         with self._lock:
             group = self._groups.get(name)
             if group is not None and group.members:
@@ -402,21 +485,60 @@ class ShareCoordinator:
         return ErrorCode.NONE
 
 
+class _Room:
+    """How much of a fetch is left."""
+
+    def __init__(self, request: ShareFetchRequest) -> None:
+        self._records = request.max_records
+        self._bytes = request.max_bytes
+        self._partition_bytes = request.max_partition_bytes
+
+    def limits(self) -> tuple[int, int]:
+        """How many records and bytes of the next partition; 0 records if there is no room."""
+        return self._records if self._bytes > 0 else 0, min(self._bytes, self._partition_bytes)
+
+    def note(self, fetched: ShareFetchedPartition | None) -> None:
+        if fetched is not None:
+            self._records -= sum(each.last - each.first + 1 for each in fetched.acquired)
+            self._bytes -= len(fetched.data)
+
+
 def _take(held: Iterable[HeldPartition], request: ShareFetchRequest) -> list[ShareFetchedPartition]:
-    left = request.max_records
+    room = _Room(request)
     found: list[ShareFetchedPartition] = []
     for each in held:
-        if left <= 0:
+        limits = room.limits()
+        if limits[0] <= 0:
             break
-        taken = each.take(request.member_id, left, request.max_bytes)
-        left -= taken.acquired_count
-        if taken.fetched is not None:
-            found.append(taken.fetched)
+        fetched = each.exchange(request.member_id, None, *limits).fetched
+        room.note(fetched)
+        if fetched is not None:
+            found.append(fetched)
     return found
+
+
+def _has_enough(held: Iterable[HeldPartition], request: ShareFetchRequest) -> bool:
+    """Whether as many bytes are available as the request waits for."""
+    if request.min_bytes <= 1:
+        return True
+    room = _Room(request)
+    records, size_bytes = room.limits()
+    wanted = min(request.min_bytes, request.max_bytes)
+    for each in held:
+        wanted -= each.available_bytes(records, size_bytes)
+        if wanted <= 0:
+            return True
+    return False
+
+
+def _partitions_of(entry: TopicEntry) -> tuple[TopicIdPartition, ...]:
+    return tuple(
+        TopicIdPartition(TopicPartition(entry.name, number), entry.topic_id)
+        for number in entry.held_partitions
+    )
 
 
 def refused(request: ShareAcknowledgeRequest, code: ErrorCode) -> ShareAcknowledgeResult:
     """Nothing of a request was taken in."""
-    return ShareAcknowledgeResult(
-        tuple(AcknowledgedPartition(each.partition, code, each.batches) for each in request.partitions)
-    )
+    outcomes = (AcknowledgedPartition(each.partition, code, each.batches) for each in request.partitions)
+    return ShareAcknowledgeResult(tuple(outcomes), code)

@@ -17,10 +17,12 @@ from logstore.broker.share.partition import NEVER, Acknowledgement, SharePartiti
 from logstore.broker.share.requests import (
     AcknowledgeBatch,
     AcknowledgedPartition,
+    AcknowledgePartition,
     AcquiredRecords,
     ShareFetchedPartition,
     ShareGroupConfig,
     SharePartitionState,
+    TopicIdPartition,
 )
 from logstore.broker.share.states import RecordState
 from logstore.broker.share.stored import ShareChange, ShareState
@@ -40,12 +42,20 @@ _LEAST_BYTES: Final = 16 * 1024
 _BURY_AGAIN_MS: Final = 1_000
 """How long to wait after the dead-letter topic could not be written."""
 
+NO_LIMIT: Final = 2**31
+"""As ``delivery_count_limit``: for those who only look."""
+
 _STORED_AS: Final = {
     RecordState.AVAILABLE: RecordState.AVAILABLE,
     RecordState.ACQUIRED: RecordState.AVAILABLE,  # their workers end with this process
     RecordState.ACKNOWLEDGED: RecordState.ACKNOWLEDGED,
     RecordState.ARCHIVED: RecordState.ARCHIVED,
 }
+
+_MAKE_NOTHING_AVAILABLE: Final = {Acknowledgement.GAP, Acknowledgement.ACCEPT, Acknowledgement.RENEW}
+
+_TAKEN_IN: Final = {ErrorCode.NONE, ErrorCode.INVALID_RECORD_STATE}
+"""Of what a worker says, all or a part."""
 
 _READ_AS: Final[dict[int, RecordState]] = {
     int(state): state for state in (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
@@ -67,12 +77,28 @@ class ShareStorage(Protocol):
         ...
 
 
-class Taken(NamedTuple):
-    """What a worker gets of a partition."""
+class Exchanged(NamedTuple):
+    """What a worker gets of a partition, and what became of what it had."""
 
     fetched: ShareFetchedPartition | None
     """None: nothing is available."""
-    acquired_count: int
+    acknowledged: AcknowledgedPartition
+
+
+class _Unstored:
+    """What a worker says of records that it has, planned and not stored yet."""
+
+    def __init__(self, plan: list[Span]) -> None:
+        self.plan = plan
+
+    @property
+    def freed_count(self) -> int:
+        """How many offsets it has no more then."""
+        return sum(span.last - span.first + 1 for span in self.plan if span.state is not RecordState.ACQUIRED)
+
+    def clear(self) -> None:
+        """It was stored."""
+        self.plan = []
 
 
 class HeldPartition:
@@ -89,6 +115,8 @@ class HeldPartition:
     ) -> None:
         self.key = key
         self.partition = partition
+        self.shared = TopicIdPartition(partition, key.topic_id)
+        """As requests and results name it."""
         self._directory = directory
         self._clock: Clock = directory.context.clock
         self._storage = storage
@@ -115,39 +143,79 @@ class HeldPartition:
     def is_current(self) -> bool:
         """Whether its topic was not deleted since, or made again under the same name."""
         try:
-            return not self._is_another()
+            return self._directory.topic(self.partition.topic).topic_id == self.key.topic_id
         except LogstoreError:
             return False
 
-    def _is_another(self) -> bool:
-        """Whether its topic was made again under the same name: a worker's next heartbeat takes that up.
-
-        Raises:
-            UnknownTopicError: it was deleted.
-        """
-        return self._directory.topic(self.partition.topic).topic_id != self.key.topic_id
-
     # Taking
 
-    def take(self, member_id: str, most: int, max_bytes: int) -> Taken:
-        """Give a worker what is available, at most so many records."""
+    def exchange(
+        self, member_id: str, about: AcknowledgePartition | None, most: int, max_bytes: int
+    ) -> Exchanged:
+        """Take in what a worker says, then give it what is available, at most so many records. Both are
+        stored in one step where what it says does not change what is available: jobs that are done."""
+        said: Sequence[AcknowledgeBatch] = () if about is None else about.batches
+        if about is not None and not all(batch.kind in _MAKE_NOTHING_AVAILABLE for batch in said):
+            acknowledged, about, said = self.acknowledge(member_id, about), None, ()
+        else:
+            acknowledged = AcknowledgedPartition(self.shared, ErrorCode.NONE)
+        fetched: ShareFetchedPartition | None = None
         with self._lock:
-            try:
-                fetched = self._take_locked(member_id, most, max_bytes)
-            except LogstoreError as error:
-                fetched = ShareFetchedPartition(self.partition, code_of(error), message=str(error))
-        count = 0 if fetched is None else sum(each.last - each.first + 1 for each in fetched.acquired)
-        return Taken(fetched, count)
+            if not self.is_current:
+                fetched = ShareFetchedPartition(self.shared, ErrorCode.UNKNOWN_TOPIC_ID) if most > 0 else None
+                return Exchanged(fetched, self._all_refused(said) if said else acknowledged)
+            log = self._settled_log_locked()  # first: it changes what holds of what a worker says
+            plan, refused = self._plan_said_locked(
+                member_id, said, is_whole=about is not None and about.is_whole
+            )
+            done = _Unstored(plan)
+            if most > 0:
+                fetched = self._try_to_take_locked(log, member_id, most, max_bytes, done)
+            if said:
+                acknowledged = self._store_locked(done, refused)
+                if acknowledged.error not in _TAKEN_IN and not (fetched and fetched.acquired):
+                    fetched = None  # the same error
+        if said:
+            self.wake()
+        return Exchanged(fetched, acknowledged)
 
-    def _take_locked(self, member_id: str, most: int, max_bytes: int) -> ShareFetchedPartition | None:
-        if self._is_another():
-            return None
-        log, records = self._directory.log(self.partition), self._records
-        self._settle_locked(log)
-        most = min(most, self._config.partition_max_record_locks - records.acquired_count)
+    def _all_refused(self, said: Iterable[AcknowledgeBatch]) -> AcknowledgedPartition:
+        """The topic is gone, and with it what was said of its records."""
+        return AcknowledgedPartition(self.shared, ErrorCode.UNKNOWN_TOPIC_ID, tuple(said))
+
+    def _settled_log_locked(self) -> Log | LogstoreError:
+        """The partition's log, with which the states agree now; or why it cannot be read."""
+        try:
+            log = self._directory.log(self.partition)
+            self._settle_locked(log)
+        except LogstoreError as error:
+            return error
+        return log
+
+    def _try_to_take_locked(
+        self, log: Log | LogstoreError, member_id: str, most: int, max_bytes: int, done: _Unstored
+    ) -> ShareFetchedPartition | None:
+        try:
+            if isinstance(log, LogstoreError):
+                raise log
+            return self._take_locked(log, member_id, most, max_bytes, done)
+        except LogstoreError as error:
+            return ShareFetchedPartition(self.shared, code_of(error), message=str(error))
+
+    def _take_locked(
+        self, log: Log, member_id: str, most: int, max_bytes: int, done: _Unstored
+    ) -> ShareFetchedPartition | None:
+        """``done`` is stored with the first records that are taken, and empty then.
+
+        Raises:
+            LogstoreError: nothing was taken; ``done`` says whether it was stored.
+        """
+        records = self._records
+        limit = self._config.partition_max_record_locks + done.freed_count
+        most = min(most, limit - records.acquired_count)
         while most > 0:
             now_ms = self._clock.now_ms()
-            start = records.next_to_read(now_ms, self._config.partition_max_record_locks)
+            start = records.next_to_read(now_ms, limit)
             if start is None:
                 return None
             stretch = self._read_locked(log, start, most, max_bytes)
@@ -165,19 +233,35 @@ class HeldPartition:
             )
             if not plan:
                 return None
-            self._change_locked(plan)
+            self._change_locked([*done.plan, *plan])
+            done.clear()
+            limit = self._config.partition_max_record_locks
             acquired = [span for span in plan if span.state is RecordState.ACQUIRED]
             if acquired:
                 first, last = acquired[0].first, acquired[-1].last
                 self._stretch = stretch if stretch.is_worth_keeping(last + 1) else None
                 return ShareFetchedPartition(
-                    self.partition,
+                    self.shared,
                     ErrorCode.NONE,
                     stretch.data(first, last),
                     tuple(AcquiredRecords(span.first, span.last, span.delivery_count) for span in acquired),
                     stretch.aborted,
                 )
         return None
+
+    def available_bytes(self, most: int, max_bytes: int) -> int:
+        """How many bytes a worker would get, about, that takes so many records; 0 if they cannot be read."""
+        with self._lock:
+            log = self._settled_log_locked()
+            limit = self._config.partition_max_record_locks
+            start = self._records.next_to_read(self._clock.now_ms(), limit)
+            if isinstance(log, LogstoreError) or start is None:
+                return 0
+            try:
+                stretch = self._read_locked(log, start, most, max_bytes)
+            except LogstoreError:
+                return 0
+            return len(stretch.data(start, stretch.next_offset - 1))
 
     def _read_locked(self, log: Log, start: int, most: int, max_bytes: int) -> Stretch:
         """Batches from ``start`` on, of which one is enough."""
@@ -228,28 +312,50 @@ class HeldPartition:
 
     # What became of records
 
-    def acknowledge(self, member_id: str, batches: Sequence[AcknowledgeBatch]) -> AcknowledgedPartition:
-        """Take in what a worker says. What it no longer has is refused, and does not touch the rest."""
-        refused: list[AcknowledgeBatch] = []
+    def acknowledge(self, member_id: str, said: AcknowledgePartition) -> AcknowledgedPartition:
+        """Take in what a worker says. What it no longer has is refused, and does not touch the rest, unless
+        the worker wants it so."""
+        batches = said.batches
+        unused = [batch for batch in batches if batch.kind is Acknowledgement.UNUSED]
         with self._lock:
-            monotonic_ms = self._clock.monotonic_ms()
-            plan: list[Span] = []
-            unused: list[Span] = []
-            for batch in batches:
-                planned = self._plan_locked(member_id, batch, monotonic_ms)
-                if isinstance(planned, ErrorCode):
-                    planned, lost = self._plan_parts_locked(member_id, batch, monotonic_ms)
-                    refused += lost
-                (unused if batch.kind is Acknowledgement.UNUSED else plan).extend(planned)
-            try:
-                self._change_locked(plan)
-            except LogstoreError as error:
-                return AcknowledgedPartition(self.partition, code_of(error), message=str(error))
-            self._take_back_locked(unused)
-            self._bury_locked()
+            if not self.is_current:
+                return self._all_refused(batches)
+            plan, refused = self._plan_said_locked(
+                member_id,
+                [batch for batch in batches if batch.kind is not Acknowledgement.UNUSED],
+                is_whole=said.is_whole,
+            )
+            back, not_had = self._plan_said_locked(member_id, unused)
+            found = self._store_locked(_Unstored(plan), [*refused, *not_had])
+            if found.error in _TAKEN_IN:
+                self._take_back_locked(back)
+                self._bury_locked()
         self.wake()
+        return found
+
+    def _plan_said_locked(
+        self, member_id: str, batches: Sequence[AcknowledgeBatch], *, is_whole: bool = False
+    ) -> tuple[list[Span], list[AcknowledgeBatch]]:
+        """What holds of what a worker says, and what does not."""
+        plan: list[Span] = []
+        refused: list[AcknowledgeBatch] = []
+        monotonic_ms = self._clock.monotonic_ms()
+        for batch in batches:
+            planned = self._plan_locked(member_id, batch, monotonic_ms)
+            if isinstance(planned, ErrorCode):
+                planned, lost = self._plan_parts_locked(member_id, batch, monotonic_ms)
+                refused += lost
+            plan += planned
+        return ([], list(batches)) if is_whole and refused else (plan, refused)
+
+    def _store_locked(self, said: _Unstored, refused: Sequence[AcknowledgeBatch]) -> AcknowledgedPartition:
+        """Take in what is not stored yet."""
+        try:
+            self._change_locked(said.plan)
+        except LogstoreError as error:
+            return AcknowledgedPartition(self.shared, code_of(error), message=str(error))
         code = ErrorCode.INVALID_RECORD_STATE if refused else ErrorCode.NONE
-        return AcknowledgedPartition(self.partition, code, tuple(refused))
+        return AcknowledgedPartition(self.shared, code, tuple(refused))
 
     def _plan_locked(
         self, member_id: str, batch: AcknowledgeBatch, monotonic_ms: int
@@ -334,11 +440,12 @@ class HeldPartition:
         with self._lock:
             self._waiting[waiter] = note
             start = self._records.next_to_read(self._clock.now_ms(), self._config.partition_max_record_locks)
+        if not self.is_current:
+            note()  # the next try tells of it
+            return []
         if start is None:
             return []
         try:
-            if self._is_another():
-                return []
             log = self._directory.log(self.partition)
             return [log.when(start + 1, lambda _: note(), isolation=self._config.isolation)]
         except LogstoreError:  # the next try tells of it
@@ -378,17 +485,22 @@ class HeldPartition:
             except (CorruptionError, StorageError):
                 high_watermark = records.end_offset
             records.apply(records.plan_expire(self._clock.monotonic_ms()))
-            available = sum(
-                span.last - span.first + 1 for span in records.spans if span.state is RecordState.AVAILABLE
-            )
-            return SharePartitionState(
-                self.partition,
-                records.start_offset,
-                records.end_offset,
-                records.acquired_count,
-                available,
-                high_watermark,
-            )
+            return state_of(self.partition, records, high_watermark)
+
+
+def state_of(partition: TopicPartition, records: SharePartition, high_watermark: int) -> SharePartitionState:
+    """How far the group is in a partition with these records."""
+    available = sum(
+        span.last - span.first + 1 for span in records.spans if span.state is RecordState.AVAILABLE
+    )
+    return SharePartitionState(
+        partition,
+        records.start_offset,
+        records.end_offset,
+        records.acquired_count,
+        available,
+        high_watermark,
+    )
 
 
 def records_of(state: ShareState, delivery_count_limit: int) -> SharePartition:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
@@ -19,6 +20,25 @@ JOINING: Final = 0
 """ShareGroupHeartbeat: the member epoch of a member that joins."""
 LEAVING: Final = -1
 """ShareGroupHeartbeat: the member epoch of a member that leaves."""
+
+LONG_SESSION_MS: Final = 3_600_000
+"""A member in this process that was not heard of for so long is gone. Its locks run out much earlier."""
+SESSION_TIMEOUT_MS: Final = 45_000
+"""The same of a member elsewhere: Kafka's ``group.share.session.timeout.ms``."""
+HEARTBEAT_INTERVAL_MS: Final = 5_000
+"""How often such a member is to be heard of: Kafka's ``group.share.heartbeat.interval.ms``."""
+ASSIGNOR: Final = "simple"
+"""Kafka's name of the only way to assign partitions here: all to each member."""
+
+
+class TopicIdPartition(NamedTuple):
+    """A partition, and the id of its topic: one that is made later under the same name has another."""
+
+    partition: TopicPartition
+    topic_id: uuid.UUID
+
+    def __str__(self) -> str:
+        return str(self.partition)
 
 
 class ShareGroupConfig(NamedTuple):
@@ -45,10 +65,19 @@ class ShareGroupHeartbeat(NamedTuple):
     group: str
     member_id: str
     member_epoch: int
-    topics: tuple[str, ...] = ()
+    topics: tuple[str, ...] | None = None
+    """What the member subscribes to; None: the same as before."""
     client_id: str = ""
-    config: ShareGroupConfig = ShareGroupConfig()
-    """What the member takes the group's settings to be. Not of the protocol, where they are the broker's."""
+    config: ShareGroupConfig | None = None
+    """What the member takes the group's settings to be; None: those of the others, or the defaults. Not of
+    the protocol, where they are the broker's."""
+    client_host: str = ""
+    rack_id: str | None = None
+    session_timeout_ms: int = LONG_SESSION_MS
+    """When the member is gone if it is not heard of. Not of the protocol, where it is the broker's."""
+    waits_for_topics: bool = False
+    """A topic that is not there is no error, and comes with a later heartbeat. Not of the protocol, where it
+    is always so."""
 
 
 class ShareGroupHeartbeatResult(NamedTuple):
@@ -57,8 +86,13 @@ class ShareGroupHeartbeatResult(NamedTuple):
     error: ErrorCode
     member_id: str = ""
     member_epoch: int = LEAVING
-    assignment: tuple[TopicPartition, ...] = ()
+    """To be sent with the next heartbeat."""
+    assignment: tuple[TopicIdPartition, ...] = ()
     message: str | None = None
+    is_new: bool = False
+    """Whether the member has not heard of this assignment yet."""
+    heartbeat_interval_ms: int = 0
+    """When to send the next one."""
 
 
 class AcknowledgeBatch(NamedTuple):
@@ -76,8 +110,10 @@ class AcknowledgeBatch(NamedTuple):
 class AcknowledgePartition(NamedTuple):
     """Of one partition."""
 
-    partition: TopicPartition
+    partition: TopicIdPartition
     batches: tuple[AcknowledgeBatch, ...]
+    is_whole: bool = False
+    """If one of them is refused, so are the others: the protocol has one code for all."""
 
 
 class ShareAcknowledgeRequest(NamedTuple):
@@ -88,13 +124,15 @@ class ShareAcknowledgeRequest(NamedTuple):
     partitions: tuple[AcknowledgePartition, ...]
     durable: bool = False
     """Answer when a power cut cannot undo it. Not of the protocol."""
+    releases_rest: bool = False
+    """All else that the member has goes back, too: its share session ends (epoch -1)."""
 
 
 class AcknowledgedPartition(NamedTuple):
     """What became of the acknowledgements of one partition: ``refused`` are those of records that the member
-    does not have any more."""
+    does not have any more. ``UNKNOWN_TOPIC_ID``: the topic was deleted, and maybe made again."""
 
-    partition: TopicPartition
+    partition: TopicIdPartition
     error: ErrorCode
     refused: tuple[AcknowledgeBatch, ...] = ()
     message: str | None = None
@@ -107,19 +145,36 @@ class ShareAcknowledgeResult(NamedTuple):
     """The answer to a :class:`ShareAcknowledgeRequest`, in its order."""
 
     partitions: tuple[AcknowledgedPartition, ...]
+    error: ErrorCode = ErrorCode.NONE
+    """Why none was taken in: the member is not known, or share groups cannot be read."""
+    lock_duration_ms: int = 0
+    """How long renewed records are the member's, from now on (KIP-1222)."""
 
 
 class ShareFetchRequest(NamedTuple):
-    """Take records that are available, and wait for some if there are none."""
+    """Say what became of records, then take others that are available, and wait for some if there are none.
+
+    Both are stored at once. If an acknowledgement is refused, the answer does not wait for records.
+    """
 
     group: str
     member_id: str
-    partitions: tuple[TopicPartition, ...]
+    partitions: tuple[TopicIdPartition, ...]
     """In the order in which they are looked at."""
     max_records: int = 500
+    """0: take none, and do not wait."""
     max_wait_ms: int = 500
-    max_bytes: int = 1024 * 1024
-    """The most of each partition. A first batch that is larger is returned whole."""
+    max_partition_bytes: int = 1024 * 1024
+    """The most of each partition. A first batch that is larger is returned whole. Not of the protocol."""
+    max_bytes: int = 2**31 - 1
+    """The most of all partitions together; the same."""
+    min_bytes: int = 1
+    """Wait until about so many are available."""
+    acknowledgements: tuple[AcknowledgePartition, ...] = ()
+    """Of any partitions that the group works on."""
+    durable: bool = False
+    """Answer when a power cut cannot undo the acknowledgements, and then do not wait for records. Not of the
+    protocol."""
 
 
 class AcquiredRecords(NamedTuple):
@@ -133,7 +188,7 @@ class AcquiredRecords(NamedTuple):
 class ShareFetchedPartition(NamedTuple):
     """What a member gets of one partition. The batches may hold records that are others'."""
 
-    partition: TopicPartition
+    partition: TopicIdPartition
     error: ErrorCode
     data: Bytes = b""
     acquired: tuple[AcquiredRecords, ...] = ()
@@ -150,6 +205,8 @@ class ShareFetchResult(NamedTuple):
     lock_duration_ms: int = 0
     """How long the records are the member's, from now on."""
     message: str | None = None
+    acknowledged: tuple[AcknowledgedPartition, ...] = ()
+    """What became of the acknowledgements, in the request's order; none if ``error`` says so."""
 
 
 class ShareGroupMember(NamedTuple):
@@ -158,6 +215,11 @@ class ShareGroupMember(NamedTuple):
     member_id: str
     client_id: str
     topics: tuple[str, ...]
+    epoch: int = 0
+    client_host: str = ""
+    rack_id: str | None = None
+    assignment: tuple[TopicIdPartition, ...] = ()
+    """As the member has heard of it."""
 
 
 class SharePartitionState(NamedTuple):
@@ -199,3 +261,6 @@ class DescribedShareGroup(NamedTuple):
     members: tuple[ShareGroupMember, ...] = ()
     partitions: tuple[SharePartitionState, ...] = ()
     message: str | None = None
+    epoch: int = 0
+    """Counts the changes of members, subscriptions and partitions; the assignment is always that of it."""
+    assignor: str = ASSIGNOR

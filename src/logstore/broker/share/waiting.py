@@ -14,8 +14,9 @@ from logstore.errors import LogstoreError
 from logstore.partition.writing.waits import Wait
 from logstore.schedule import Scheduler, Task
 
-Attempt = Callable[[Iterable[HeldPartition]], ShareFetchResult | None]
-"""Takes what is available of some partitions; None if that is nothing."""
+Attempt = Callable[[Iterable[HeldPartition], bool], ShareFetchResult | None]
+"""Takes what is available of some partitions; None if that is nothing, or too little and the time is not
+over."""
 
 
 class WaitingFetch:
@@ -58,8 +59,9 @@ class WaitingFetch:
             return self._result
         with self._lock:
             changed, self._changed = self._changed, {}
-        found = self._attempt(changed)
-        if found is None and self._is_late:
+        is_late = self._is_late
+        found = self._attempt(changed, is_late)
+        if found is None and is_late:
             found = self._nothing
         if found is not None:
             self._result = found

@@ -19,6 +19,8 @@ class TransactionConfig:
     """How often transactions are looked through for those whose time is up."""
     transactional_id_expiration_ms: int = 604_800_000
     """After so long without a transaction an id is forgotten."""
+    end_linger_ms: int = 100
+    """The end of a transaction is stored so long after its markers, unless more of the id comes first."""
     marker_retry_ms: int = 500
     """A partition that cannot take its marker is tried again after so long."""
 

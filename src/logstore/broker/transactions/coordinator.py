@@ -8,7 +8,10 @@ The order of an end is what makes it whole:
 1. everything that the transaction has written becomes durable, so that no power cut takes a part of it;
 2. the decision is stored durably;
 3. the markers are appended, and the producer gets its answer;
-4. when the markers are durable, the end is stored. Until then the next request of the id waits.
+4. when the markers are durable, the transaction is over. Until then the next request of the id waits.
+
+That it is over is stored with what comes next of the id, or a little later: a crash before that finds the
+decision and the markers, and comes to the same end.
 
 Locks: each entry has two. ``lock`` guards what is known of the id. ``writing`` is held while a batch of the
 transaction is checked and appended, and while markers are: no batch gets behind its marker. ``writing`` is
@@ -18,12 +21,11 @@ taken first. Neither is held during a call to the storage.
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
-from typing import Final, Protocol, TypeVar
+from collections.abc import Callable, Collection, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final, Protocol, TypeVar
 
-from logstore.broker.codes import ErrorCode
+from logstore.broker.codes import NONE, ErrorCode
 from logstore.broker.timers import Timers
 from logstore.broker.transactions.config import TransactionConfig
 from logstore.broker.transactions.requests import (
@@ -40,11 +42,13 @@ from logstore.broker.transactions.requests import (
 from logstore.broker.transactions.states import TransactionState
 from logstore.broker.transactions.transaction import (
     NOBODY,
+    TAKES_EPOCHS,
     NewProducerId,
     Producer,
     Step,
     Transaction,
     add,
+    as_restored,
     begin_anew,
     check_batch,
     complete,
@@ -57,6 +61,7 @@ from logstore.warning import inform
 T = TypeVar("T")
 
 _DEFAULTS: Final = TransactionConfig()
+_PREPARE_COMMIT: Final = TransactionState.PREPARE_COMMIT
 
 
 class TransactionStorage(Protocol):
@@ -68,6 +73,11 @@ class TransactionStorage(Protocol):
         survives a power cut when the answer comes."""
         ...
 
+    def store_all(self, transactions: Collection[Transaction]) -> frozenset[str]:
+        """Keep all of these, in few writes, for which nothing waits. Returns the ids of those that a log has
+        refused."""
+        ...
+
 
 class TransactionLogs(Protocol):
     """The partitions that transactions write to."""
@@ -75,6 +85,10 @@ class TransactionLogs(Protocol):
     def make_durable(self, partitions: Collection[TopicPartition], done: Done[ErrorCode]) -> None:
         """Answer once all that is in these partitions survives a power cut. Those that are gone do not
         count."""
+        ...
+
+    def flush(self, partitions: Collection[TopicPartition]) -> ErrorCode:
+        """The same, waiting for it."""
         ...
 
     def append_markers(
@@ -96,6 +110,7 @@ class _Entry:
         "has_timer",
         "is_changing",
         "is_ending",
+        "is_marked",
         "lock",
         "retry",
         "transaction",
@@ -111,10 +126,12 @@ class _Entry:
         """Whether something is being stored or marked, and others wait."""
         self.is_ending = False
         """Whether that is the end of the transaction: it takes no batch any more."""
+        self.is_marked = False
+        """Whether all markers are there, and only have to be durable."""
         self.retry: Callable[[], None] | None = None
         """What is left of the end, if a log refuses it. A timer calls it, and the next request."""
         self.has_timer = False
-        self.waiting: deque[Callable[[], None]] = deque()
+        self.waiting: list[Callable[[], None]] | None = None  # mostly: a list takes memory in each id
 
 
 class TransactionCoordinator:
@@ -137,6 +154,9 @@ class TransactionCoordinator:
         self._entries: dict[str, _Entry] = {}
         self._lock = threading.Lock()
         """Guards the entries, not what they hold."""
+        self._unstored: set[_Entry] = set()
+        """Those whose last transaction is over, and the end of it not stored. While there are any, a timer
+        runs. Guarded by the same lock."""
         self._is_closed = False
         self._look_later()
 
@@ -149,7 +169,7 @@ class TransactionCoordinator:
         the records themselves. Those of an open transaction are added to it. All others are aborted: they
         were not committed, since that is durable before any marker.
         """
-        entries = {each.transactional_id: _Entry(each) for each in transactions}
+        entries = {each.transactional_id: _Entry(as_restored(each)) for each in transactions}
         with self._lock:
             self._entries.update(entries)
         open_partitions = self._logs.open_transactions()
@@ -181,11 +201,16 @@ class TransactionCoordinator:
             self._timers.after(self._config.marker_retry_ms, lambda: self._abort_lost(known, refused))
 
     def close(self) -> None:
-        """Answer every later request with COORDINATOR_NOT_AVAILABLE. Open transactions stay open: the next
-        coordinator goes on with them."""
+        """Answer every later request with COORDINATOR_NOT_AVAILABLE, and store what is over. Open
+        transactions stay open: the next coordinator goes on with them."""
         with self._lock:
             self._is_closed = True
             entries = list(self._entries.values())
+        for entry in entries:
+            known = entry.transaction
+            if entry.is_marked and known is not None:
+                self._complete(entry, self._logs.flush(known.partitions))
+        self._store_ends()
         for entry in entries:
             self._run_waiting(entry)
 
@@ -208,14 +233,14 @@ class TransactionCoordinator:
             return begin_anew(known, transactional_id, asks, timeout_ms, now_ms, self._new_producer_id)
 
         def answer(error: ErrorCode, known: Transaction | None) -> None:
-            is_given = error is ErrorCode.NONE and known is not None
+            is_given = error is NONE and known is not None
             done((error, Producer(known.producer_id, known.producer_epoch) if is_given and known else NOBODY))
 
         self._ask(self._entry(transactional_id, creates=True), decide, answer)
 
     def add_partitions(self, request: AddPartitionsToTransaction, done: Done[AddPartitionsResult]) -> None:
         """Let the transaction write to partitions."""
-        asks = _producer_of(request.producer)
+        asks = request.producer
 
         def answer(error: ErrorCode, known: Transaction | None) -> None:
             done(AddPartitionsResult(dict.fromkeys(request.partitions, error)))
@@ -232,7 +257,7 @@ class TransactionCoordinator:
         def decide(known: Transaction | None) -> Step:
             return end(
                 known,
-                _producer_of(request.producer),
+                request.producer,
                 self._timers.now_ms(),
                 self._new_producer_id,
                 committed=request.committed,
@@ -240,7 +265,7 @@ class TransactionCoordinator:
             )
 
         def answer(error: ErrorCode, known: Transaction | None) -> None:
-            if error is not ErrorCode.NONE or known is None:
+            if error is not NONE or known is None:
                 done(EndTransactionResult(error))
             elif known.next_producer_id >= 0:
                 done(EndTransactionResult(error, known.next_producer_id, 0))
@@ -249,20 +274,20 @@ class TransactionCoordinator:
 
         self._ask(self._entry(request.producer.transactional_id), decide, answer)
 
-    @contextmanager
-    def writing(self, asks: TransactionalProducer, partition: TopicPartition) -> Iterator[ErrorCode]:
-        """Whether a batch of the transaction may be appended to the partition, inside of the block."""
+    def writing(self, transactional_id: str) -> AbstractContextManager[Any]:
+        """The transaction does not end inside of the block: no batch gets behind its marker."""
+        entry = self._entry(transactional_id)
+        return nullcontext() if entry is None else entry.writing
+
+    def check_batch(self, asks: TransactionalProducer, partition: TopicPartition) -> ErrorCode:
+        """Whether a batch of the transaction may be appended to the partition, inside of :meth:`writing`."""
         entry = self._entry(asks.transactional_id)
         if entry is None:
-            yield ErrorCode.INVALID_PRODUCER_ID_MAPPING
-            return
-        with entry.writing:
-            with entry.lock:
-                if entry.is_ending:
-                    code = ErrorCode.CONCURRENT_TRANSACTIONS
-                else:
-                    code = check_batch(entry.transaction, _producer_of(asks), partition)
-            yield code
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        with entry.lock:
+            if entry.is_ending:
+                return ErrorCode.CONCURRENT_TRANSACTIONS
+            return check_batch(entry.transaction, asks, partition)
 
     # Looking
 
@@ -287,7 +312,7 @@ class TransactionCoordinator:
         if known is None:
             return DescribedTransaction(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
         return DescribedTransaction(
-            ErrorCode.NONE,
+            NONE,
             transactional_id,
             known.state,
             known.timeout_ms,
@@ -334,11 +359,11 @@ class TransactionCoordinator:
     # Changing
 
     def _entry(self, transactional_id: str, *, creates: bool = False) -> _Entry | None:
-        with self._lock:
-            entry = self._entries.get(transactional_id)
-            if entry is None and creates:
-                entry = self._entries[transactional_id] = _Entry()
-            return entry
+        entry = self._entries.get(transactional_id)
+        if entry is None and creates:
+            with self._lock:
+                entry = self._entries.setdefault(transactional_id, _Entry())
+        return entry
 
     def _ask(
         self,
@@ -359,6 +384,7 @@ class TransactionCoordinator:
                 step = Step(ErrorCode.COORDINATOR_NOT_AVAILABLE)
             elif entry.is_changing and (entry.retry is None or not has_tried):
                 is_tried = has_tried or entry.retry is not None
+                entry.waiting = entry.waiting or []
                 entry.waiting.append(lambda: self._ask(entry, decide, answer, has_tried=is_tried))
                 step = None
             elif entry.is_changing:
@@ -387,7 +413,7 @@ class TransactionCoordinator:
         answer: Callable[[ErrorCode, Transaction | None], None],
         error: ErrorCode,
     ) -> None:
-        if error is ErrorCode.NONE:
+        if error is NONE:
             self._ask(entry, decide, answer)
         else:
             answer(error, None)
@@ -396,30 +422,29 @@ class TransactionCoordinator:
         self, entry: _Entry, after: Transaction, answer: Callable[[ErrorCode, Transaction | None], None]
     ) -> None:
         def store(error: ErrorCode) -> None:
-            if error is not ErrorCode.NONE:
+            if error is NONE:
+                self._storage.store(after, stored, durable=after.state in _DURABLE)
+            else:
                 stored(error)
-                return
-            is_durable = after.state in _DURABLE
-            self._storage.store(after, stored, durable=is_durable)
 
         def stored(error: ErrorCode) -> None:
             with entry.lock:
-                if error is ErrorCode.NONE:
+                if error is NONE:
                     entry.transaction = None if after.state is TransactionState.DEAD else after
-                if error is not ErrorCode.NONE or not after.state.is_ending:
+                if error is not NONE or not after.state.is_ending:
                     entry.is_changing = entry.is_ending = False
-            if error is ErrorCode.NONE and after.state.is_ending:
+            if error is NONE and after.state.is_ending:
                 self._mark(entry, after.partitions, lambda: answer(error, after))
                 return
-            answer(error, after if error is ErrorCode.NONE else None)
+            answer(error, after if error is NONE else None)
             self._run_waiting(entry)
 
-        if after.state is TransactionState.PREPARE_COMMIT:
+        if after.state is _PREPARE_COMMIT:
             with entry.writing:
                 pass  # a batch that was let in before is in its log now
             self._logs.make_durable(after.partitions, store)
         else:
-            store(ErrorCode.NONE)
+            store(NONE)
 
     def _mark(
         self, entry: _Entry, partitions: Collection[TopicPartition], answer: Callable[[], None] | None = None
@@ -434,13 +459,16 @@ class TransactionCoordinator:
         if refused:
             self._stick(entry, lambda: self._mark(entry, refused))
         else:
+            entry.is_marked = True
             self._logs.make_durable(after.partitions, lambda error: self._complete(entry, error))
 
-    def _complete(self, entry: _Entry, error: ErrorCode = ErrorCode.NONE) -> None:
+    def _complete(self, entry: _Entry, error: ErrorCode = NONE) -> None:
         """All markers are there, and durable unless there was an error."""
         known = entry.transaction
         assert known is not None
-        if error is not ErrorCode.NONE:
+        if not known.state.is_ending:
+            return  # the coordinator was closed meanwhile, and did it
+        if error is not NONE:
             self._stick(
                 entry,
                 lambda: self._logs.make_durable(known.partitions, lambda error: self._complete(entry, error)),
@@ -449,17 +477,53 @@ class TransactionCoordinator:
         after = complete(known, self._timers.now_ms())
 
         def stored(error: ErrorCode) -> None:
-            if error is not ErrorCode.NONE:
+            if error is not NONE:
                 self._stick(entry, lambda: self._complete(entry))
                 return
             with entry.lock:
                 entry.transaction = after
-                entry.is_changing = entry.is_ending = False
+                entry.is_changing = entry.is_ending = entry.is_marked = False
             self._run_waiting(entry)
 
-        # Where two transactions have the same epoch, no record of the next may be durable before this is:
-        # after a power cut it would get this one's markers.
-        self._storage.store(after, stored, durable=known.client_version < 2)
+        if known.client_version < TAKES_EPOCHS or after.producer_id != known.producer_id:
+            # No record of the next transaction may be durable before this is: if it has the same epoch, it
+            # would get this one's markers after a power cut; if it has another id, it would get none.
+            self._storage.store(after, stored, durable=True)
+        else:
+            stored(NONE)
+            self._store_later({entry}, self._config.end_linger_ms)
+
+    def _store_later(self, entries: set[_Entry], delay_ms: int) -> None:
+        with self._lock:
+            needs_timer = not (self._unstored or self._is_closed)
+            self._unstored |= entries
+        if needs_timer:
+            self._timers.after(delay_ms, self._store_ends)
+
+    def _store_ends(self) -> None:
+        """Store what is over, unless more has come of its id since."""
+        with self._lock:
+            entries, self._unstored = self._unstored, set()
+        ends: dict[_Entry, Transaction] = {}
+        left: set[_Entry] = set()
+        for entry in entries:
+            with entry.lock:
+                known = entry.transaction
+                if entry.is_changing:
+                    left.add(entry)
+                elif known is not None and known.state.is_over:
+                    entry.is_changing = True
+                    ends[entry] = known
+        try:
+            refused = self._storage.store_all(ends.values()) if ends else frozenset()
+            left.update(each for each, known in ends.items() if known.transactional_id in refused)
+        finally:
+            for entry in ends:
+                with entry.lock:
+                    entry.is_changing = False
+                self._run_waiting(entry)
+        if left:
+            self._store_later(left, self._config.marker_retry_ms)
 
     def _stick(self, entry: _Entry, action: Callable[[], None]) -> None:
         """Try again later. Those who wait are told of it."""
@@ -484,9 +548,11 @@ class TransactionCoordinator:
 
     def _run_waiting(self, entry: _Entry) -> None:
         """Ask again for all that wait now; the first of them may make the others wait once more."""
+        if entry.waiting is None:  # and nobody begins to wait for what is over
+            return
         with entry.lock:
-            waiting, entry.waiting = entry.waiting, deque()
-        for ask in waiting:
+            waiting, entry.waiting = entry.waiting, None
+        for ask in waiting or ():
             ask()
 
 
@@ -501,8 +567,4 @@ def _is_of(known: Transaction, partition: TopicPartition, epoch: int) -> bool:
     one, if that has another epoch; else the next one has not begun."""
     if not known.state.is_ending or partition not in known.partitions:
         return False
-    return known.client_version < 2 or epoch < known.producer_epoch
-
-
-def _producer_of(asks: TransactionalProducer) -> Producer:
-    return Producer(asks.producer_id, asks.producer_epoch)
+    return known.client_version < TAKES_EPOCHS or epoch < known.producer_epoch

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 
 from logstore.broker.codes import ErrorCode
 from logstore.broker.transactions.states import TransactionState
-from logstore.model import TopicPartition
+from logstore.model import ActiveProducer, TopicPartition
 
 T = TypeVar("T")
 
@@ -38,7 +38,11 @@ class AddPartitionsResult(NamedTuple):
     @property
     def error(self) -> ErrorCode:
         """The first that is one."""
-        return next((code for code in self.errors.values() if code is not ErrorCode.NONE), ErrorCode.NONE)
+        none = ErrorCode.NONE
+        for code in self.errors.values():
+            if code is not none:
+                return code
+        return none
 
 
 class AddOffsetsToTransaction(NamedTuple):
@@ -84,6 +88,14 @@ class ListedTransaction(NamedTuple):
     state: TransactionState
 
 
+class ListTransactionsResult(NamedTuple):
+    """Transactional ids, or why they cannot be read."""
+
+    error: ErrorCode
+    transactions: tuple[ListedTransaction, ...] = ()
+    message: str | None = None
+
+
 class DescribedTransaction(NamedTuple):
     """A transactional id with all that is known of it."""
 
@@ -95,3 +107,46 @@ class DescribedTransaction(NamedTuple):
     producer_id: int = -1
     producer_epoch: int = -1
     partitions: frozenset[TopicPartition] = frozenset()
+    message: str | None = None
+    """What the error is."""
+
+
+class DescribedProducers(NamedTuple):
+    """The producers that a partition remembers (DescribeProducers)."""
+
+    partition: TopicPartition
+    error: ErrorCode
+    producers: tuple[ActiveProducer, ...] = ()
+    message: str | None = None
+
+
+class DescribeProducersResult(NamedTuple):
+    """The producers of each partition that was asked for, in this order."""
+
+    partitions: tuple[DescribedProducers, ...]
+
+
+class TransactionMarker(NamedTuple):
+    """End a producer's transaction in these partitions, whatever its coordinator knows (WriteTxnMarkers)."""
+
+    producer_id: int
+    producer_epoch: int
+    committed: bool
+    partitions: tuple[TopicPartition, ...]
+    coordinator_epoch: int = -1
+    """-1 of an administrator: as the first coordinator's."""
+
+
+class MarkedPartition(NamedTuple):
+    """What became of a marker in one partition."""
+
+    producer_id: int
+    partition: TopicPartition
+    error: ErrorCode
+    message: str | None = None
+
+
+class WriteMarkersResult(NamedTuple):
+    """What became of each partition of each marker, in the order of the request."""
+
+    partitions: tuple[MarkedPartition, ...]

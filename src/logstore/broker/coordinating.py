@@ -1,0 +1,355 @@
+"""The consumer groups of a directory, of the classic protocol and of the newer one: which of the two
+coordinators a request is for, and how an empty group goes from one to the other.
+
+Lock: ``_opening`` guards the making of the coordinators, which read what is stored. ``_deciding`` is held
+while a group may be made or change over, so that it never has both protocols.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterator
+from typing import NamedTuple, TypeVar
+
+from logstore.broker.codes import ErrorCode
+from logstore.broker.committing import offset_commit, offset_delete, offset_fetch
+from logstore.broker.consumer_group_storage import open_consumer_groups, stored_consumer_states
+from logstore.broker.consumer_groups.coordinator import ConsumerGroupCoordinator
+from logstore.broker.consumer_groups.requests import (
+    JOINING,
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatResult,
+    DescribedConsumerGroup,
+    TopicIdPartition,
+)
+from logstore.broker.failures import code_of
+from logstore.broker.group_storage import TopicStorage, open_coordinator, stored_states
+from logstore.broker.groups.coordinator import GroupCoordinator
+from logstore.broker.groups.requests import (
+    CONSUMER,
+    DescribedGroup,
+    Heartbeat,
+    JoinGroup,
+    JoinGroupResult,
+    LeaveGroup,
+    LeaveGroupResult,
+    ListedGroup,
+    ListGroupsResult,
+    SyncGroup,
+    SyncGroupResult,
+)
+from logstore.broker.offsets.committed import CommittedOffsets
+from logstore.broker.offsets.expiry import NO_GROUP
+from logstore.broker.pending import Answered, Pending, Promise
+from logstore.broker.requests import (
+    OffsetCommitRequest,
+    OffsetCommitResult,
+    OffsetDeleteRequest,
+    OffsetDeleteResult,
+    OffsetFetchRequest,
+    OffsetFetchResult,
+)
+from logstore.errors import LogstoreError, UnknownTopicError
+from logstore.format.messages.consumer_protocol import PROTOCOL_TYPE
+from logstore.logdir.directory import LogDirectory
+
+T = TypeVar("T")
+
+
+class _Coordinators(NamedTuple):
+    classic: GroupCoordinator
+    newer: ConsumerGroupCoordinator
+
+
+class ConsumerGroups:
+    """All consumer groups of a directory. Requests that change groups open the coordinators, the first one
+    with a look at all that is stored."""
+
+    def __init__(self, directory: LogDirectory) -> None:
+        self._directory = directory
+        self.committed = CommittedOffsets(directory, empty_since=self._empty_since)
+        """The offsets that groups have committed."""
+        self._storage = TopicStorage(self.committed, directory.context.scheduler)
+        self._open: _Coordinators | None = None
+        self._opening = threading.Lock()
+        self._deciding = threading.RLock()  # storing may run what waits for it in the same thread
+
+    # Life
+
+    def _coordinators(self) -> _Coordinators:
+        """
+        Raises:
+            LogstoreError: the groups cannot be read.
+        """
+        if self._open is None:
+            with self._opening:
+                if self._open is None:
+                    newer = open_consumer_groups(self._directory, self.committed)
+                    classic = open_coordinator(
+                        self.committed,
+                        self._storage,
+                        config=self._directory.config,
+                        besides=set(newer.names()),
+                    )
+                    self._open = _Coordinators(classic, newer)
+        return self._open
+
+    def _coordinators_of(self, group_ids: Collection[str] | None) -> _Coordinators:
+        """The coordinators, of which the classic one knows then which of these groups, or of all, have
+        committed offsets: those who need no members commit and delete beside it.
+
+        Raises:
+            LogstoreError: the groups cannot be read.
+        """
+        found = self._coordinators()
+        committed = self.committed
+        with_offsets = (
+            committed.all_groups() if group_ids is None else set(filter(committed.has_any, group_ids))
+        )
+        found.classic.match_offsets([each for each in with_offsets if not found.newer.has(each)], group_ids)
+        return found
+
+    def close(self) -> None:
+        """Store what has changed, and answer what waits."""
+        if self._open is not None:
+            self._storage.write_all()
+            self._end(self._open)
+
+    def leave(self) -> None:
+        """Another node leads the groups from now on: answer what waits, and store nothing."""
+        self.committed.retire()
+        self._storage.drop_all()
+        if self._open is not None:
+            self._end(self._open)
+
+    @staticmethod
+    def _end(coordinators: _Coordinators) -> None:
+        coordinators.classic.close()
+        coordinators.newer.close()
+
+    def _empty_since(self, group_id: str) -> int | None:
+        """For the expiry of offsets. Those of a group of the newer protocol go one by one, as in Kafka."""
+        if self._open is None:
+            return NO_GROUP
+        classic, newer = self._open
+        if newer.has(group_id):
+            return None if newer.has_members(group_id) else NO_GROUP
+        return classic.empty_since(group_id)
+
+    def states(self) -> dict[str, str]:
+        """The state of each group. Before the first request of a group: those that are stored, as they were
+        then; nothing is begun by this.
+
+        Raises:
+            CorruptionError, UnsupportedVersionError: the groups cannot be read.
+        """
+        if self._open is None:
+            newer = stored_consumer_states(self.committed)
+            return stored_states(self.committed) | {name: state.value for name, state in newer.items()}
+        return {each.group_id: each.state for each in self._listed(self._coordinators_of(None))}
+
+    # Offsets
+
+    def offset_commit(self, request: OffsetCommitRequest) -> OffsetCommitResult:
+        """Commit offsets, if the member is one, in its generation or epoch."""
+        try:
+            code = self._check_commit(self._coordinators(), request)
+        except LogstoreError as error:
+            return OffsetCommitResult(dict.fromkeys(request.offsets, code_of(error)), str(error))
+        if code is not ErrorCode.NONE:
+            return OffsetCommitResult(dict.fromkeys(request.offsets, code))
+        return offset_commit(self._directory, self.committed, request)
+
+    def _check_commit(self, coordinators: _Coordinators, request: OffsetCommitRequest) -> ErrorCode:
+        classic, newer = coordinators
+        group, epoch, member_id = request.group, request.generation, request.member_id
+        is_transactional = request.transaction is not None
+        if newer.has(group):
+            is_of_nobody = is_transactional and epoch < 0 and not member_id
+            code = newer.check_commit(
+                group, epoch, member_id, self._with_ids(request), is_of_nobody=is_of_nobody
+            )
+            if code is not ErrorCode.GROUP_ID_NOT_FOUND:  # else it is gone since
+                return code
+        return classic.check_commit(
+            group, epoch, member_id, request.instance_id, is_transactional=is_transactional
+        )
+
+    def _with_ids(self, request: OffsetCommitRequest) -> Iterator[TopicIdPartition]:
+        for topic, partition in request.offsets:
+            try:
+                yield TopicIdPartition(self._directory.topic(topic).topic_id, partition)
+            except UnknownTopicError:
+                continue  # the commit says so
+
+    def offset_fetch(self, request: OffsetFetchRequest) -> OffsetFetchResult:
+        """What a group has committed. Members of the newer protocol say who they are."""
+        if request.member_id is not None:
+            try:
+                newer = self._coordinators().newer
+            except LogstoreError as error:
+                return OffsetFetchResult(code_of(error), message=str(error))
+            if newer.has(request.group):
+                code = newer.check_fetch(request.group, request.member_epoch, request.member_id)
+                if code is not ErrorCode.NONE:
+                    return OffsetFetchResult(code)
+        return offset_fetch(self.committed, request)
+
+    def offset_delete(self, request: OffsetDeleteRequest) -> Pending[OffsetDeleteResult]:
+        """Delete offsets, but not of topics that members subscribe to. An empty group goes with its last."""
+        topics = {each.topic for each in request.partitions}
+        try:
+            classic, newer = self._coordinators_of((request.group,))
+        except LogstoreError as error:
+            return Answered(OffsetDeleteResult(code_of(error), message=str(error)))
+        if newer.has(request.group):
+            code, refused = ErrorCode.NONE, newer.subscribed_topics(request.group) & topics
+        else:
+            code, refused = classic.check_offset_delete(request.group, topics)
+        if code is not ErrorCode.NONE:
+            return Answered(OffsetDeleteResult(code))
+        result = offset_delete(self._directory, self.committed, request, refused)
+        is_done = ErrorCode.NONE in result.errors.values()
+        if not is_done or refused or self.committed.has_any(request.group):
+            return Answered(result)
+        promise: Promise[OffsetDeleteResult] = Promise()
+        self._delete((request.group,), lambda _: promise.complete(result))  # unless it has members
+        return promise
+
+    # Members of the classic protocol
+
+    def join_group(self, request: JoinGroup) -> Pending[JoinGroupResult]:
+        """Join; an empty group of the newer protocol becomes a classic one. One with members does not."""
+
+        def join(coordinators: _Coordinators, done: Callable[[JoinGroupResult], object]) -> None:
+            with self._deciding:
+                code = self._make_classic(coordinators, request.group_id)
+                if code is ErrorCode.NONE:
+                    coordinators.classic.join_group(request, done)
+                    return
+            done(JoinGroupResult(code, request.member_id))
+
+        return self._ask(join, JoinGroupResult)
+
+    def _make_classic(self, coordinators: _Coordinators, group_id: str) -> ErrorCode:
+        if not coordinators.newer.has(group_id):
+            return ErrorCode.NONE
+        code = coordinators.newer.give_up(group_id)
+        if code is ErrorCode.NON_EMPTY_GROUP:
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        return ErrorCode.NONE if code is ErrorCode.GROUP_ID_NOT_FOUND else code
+
+    def sync_group(self, request: SyncGroup) -> Pending[SyncGroupResult]:
+        return self._ask(lambda groups, done: groups.classic.sync_group(request, done), SyncGroupResult)
+
+    def heartbeat(self, request: Heartbeat) -> Pending[ErrorCode]:
+        return self._ask(lambda groups, done: groups.classic.heartbeat(request, done), lambda code: code)
+
+    def leave_group(self, request: LeaveGroup) -> Pending[LeaveGroupResult]:
+        """Members leave, or an administrator removes them: of either protocol."""
+
+        def leave(groups: _Coordinators, done: Callable[[LeaveGroupResult], object]) -> None:
+            if groups.newer.has(request.group_id):
+                done(groups.newer.leave_group(request))
+            else:
+                groups.classic.leave_group(request, done)
+
+        return self._ask(leave, LeaveGroupResult)
+
+    # Members of the newer protocol
+
+    def consumer_group_heartbeat(
+        self, request: ConsumerGroupHeartbeat
+    ) -> Pending[ConsumerGroupHeartbeatResult]:
+        """A member joins, is alive, or leaves. An empty classic group becomes one of the newer protocol."""
+        try:
+            coordinators = self._coordinators()
+        except LogstoreError as error:
+            return Answered(ConsumerGroupHeartbeatResult(code_of(error), message=str(error)))
+        if request.member_epoch != JOINING or coordinators.newer.has(request.group_id):
+            return Answered(coordinators.newer.heartbeat(request))
+        with self._deciding:
+            return Answered(self._join_newer(coordinators, request))
+
+    def _join_newer(
+        self, coordinators: _Coordinators, request: ConsumerGroupHeartbeat
+    ) -> ConsumerGroupHeartbeatResult:
+        group_id = request.group_id
+        code = coordinators.classic.check_empty(group_id)
+        if code is ErrorCode.NON_EMPTY_GROUP:
+            what = f"group {group_id!r} has members of the classic protocol: wait until it is empty"
+            return ConsumerGroupHeartbeatResult(ErrorCode.GROUP_ID_NOT_FOUND, message=what)
+        if code is not ErrorCode.NONE:
+            return ConsumerGroupHeartbeatResult(code)
+        result = coordinators.newer.heartbeat(request)
+        if coordinators.newer.has(group_id):  # else it was refused
+            coordinators.classic.let_go(group_id)
+        return result
+
+    # Administrators
+
+    def list_groups(self) -> Pending[ListGroupsResult]:
+        try:
+            coordinators = self._coordinators_of(None)
+        except LogstoreError as error:
+            return Answered(ListGroupsResult(code_of(error), message=str(error)))
+        return Answered(ListGroupsResult(ErrorCode.NONE, self._listed(coordinators)))
+
+    def _listed(self, coordinators: _Coordinators) -> tuple[ListedGroup, ...]:
+        found: list[tuple[ListedGroup, ...]] = []
+        coordinators.classic.list_groups((), found.append)
+        newer = coordinators.newer.states()
+        return tuple(each for each in found[0] if each.group_id not in newer) + tuple(
+            ListedGroup(name, PROTOCOL_TYPE, state.value, CONSUMER) for name, state in newer.items()
+        )
+
+    def describe_groups(self, group_ids: tuple[str, ...]) -> Pending[tuple[DescribedGroup, ...]]:
+        """Those of the classic protocol; others are ``Dead``."""
+        try:
+            classic, _ = self._coordinators_of(group_ids)
+        except LogstoreError as error:
+            code, message = code_of(error), str(error)
+            return Answered(tuple(DescribedGroup(code, each, "", message=message) for each in group_ids))
+        promise: Promise[tuple[DescribedGroup, ...]] = Promise()
+        classic.describe_groups(group_ids, promise.complete)
+        return promise
+
+    def describe_consumer_groups(
+        self, group_ids: tuple[str, ...]
+    ) -> Pending[tuple[DescribedConsumerGroup, ...]]:
+        """Those of the newer protocol; others are not found."""
+        try:
+            newer = self._coordinators().newer
+        except LogstoreError as error:
+            code, message = code_of(error), str(error)
+            return Answered(tuple(DescribedConsumerGroup(code, each, message=message) for each in group_ids))
+        return Answered(tuple(map(newer.describe, group_ids)))
+
+    def delete_groups(self, group_ids: tuple[str, ...]) -> Pending[dict[str, ErrorCode]]:
+        try:
+            self._coordinators_of(group_ids)
+        except LogstoreError as error:
+            return Answered(dict.fromkeys(group_ids, code_of(error)))
+        promise: Promise[dict[str, ErrorCode]] = Promise()
+        self._delete(group_ids, promise.complete)
+        return promise
+
+    def _delete(self, group_ids: tuple[str, ...], done: Callable[[dict[str, ErrorCode]], object]) -> None:
+        classic, newer = self._coordinators()
+        found = {each: newer.delete(each) for each in group_ids if newer.has(each)}
+        others = [each for each in group_ids if each not in found]
+        classic.delete_groups(others, lambda codes: done({each: (found | codes)[each] for each in group_ids}))
+
+    def _ask(
+        self,
+        ask: Callable[[_Coordinators, Callable[[T], object]], object],
+        refusal: Callable[[ErrorCode], T],
+    ) -> Pending[T]:
+        """What a coordinator answers, or its refusal if the groups cannot be read."""
+        try:
+            coordinators = self._coordinators()
+        except LogstoreError as error:
+            return Answered(refusal(code_of(error)))
+        promise: Promise[T] = Promise()
+        ask(coordinators, promise.complete)
+        return promise

@@ -1,0 +1,109 @@
+"""The settings of a directory's groups: kept in its ``groups.json``, and given to share groups by their first
+members.
+
+Lock: ``_lock`` is held while settings change, also while the file is written. Joining a group does not take
+it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Final
+
+from logstore.broker.share.requests import ShareGroupConfig
+from logstore.errors import LogstoreError
+from logstore.logdir.directory import LogDirectory
+from logstore.logdir.group_settings import (
+    AUTO_OFFSET_RESET,
+    DELIVERY_COUNT_LIMIT,
+    ISOLATION_LEVEL,
+    MAX_RECORD_LOCKS,
+    RECORD_LOCK_DURATION_MS,
+    GroupSettings,
+    changed,
+    read_group_settings,
+    write_group_settings,
+)
+from logstore.model import Isolation
+from logstore.warning import warn
+
+_DEFAULTS: Final = ShareGroupConfig(auto_offset_reset="latest")
+"""Kafka's."""
+_ISOLATIONS: Final = {"read_uncommitted": Isolation.HIGH_WATERMARK, "read_committed": Isolation.COMMITTED}
+
+
+class StoredGroupSettings:
+    """Of one broker. A damaged file does not keep groups from being used: then they have their defaults, a
+    warning says so, and changes are refused with what is wrong. Each of them looks again."""
+
+    def __init__(self, directory: LogDirectory) -> None:
+        self._directory = directory
+        self._lock = threading.Lock()
+        self._settings: GroupSettings = {}
+        self._must_read = True
+        try:
+            self._read_locked()
+        except LogstoreError as error:
+            warn("no group has settings of its own: %s", error)
+
+    def _read_locked(self) -> None:
+        self._settings = read_group_settings(self._directory.context.files, self._directory.path)
+        self._must_read = False
+
+    def names(self) -> tuple[str, ...]:
+        """The groups that have settings of their own."""
+        return tuple(sorted(self._settings))
+
+    def own(self, group: str) -> Mapping[str, str]:
+        """The settings that a group was given, by Kafka's names."""
+        return self._settings.get(group, {})
+
+    def defaults(self) -> Mapping[str, str]:
+        """What they are without."""
+        return _texts(_DEFAULTS)
+
+    def config_of(self, group: str) -> ShareGroupConfig:
+        """What a first member gives a share group."""
+        own = self._settings.get(group)
+        return _DEFAULTS if own is None else _config({**_texts(_DEFAULTS), **own})
+
+    def alter(self, group: str, changes: Mapping[str, str | None], *, validate_only: bool = False) -> None:
+        """Change settings of a group; None gives one its default again. Returns when that is durable.
+
+        Raises:
+            InvalidConfigError: a name is unknown, or a value is out of range; names it. Nothing is changed.
+            LogstoreError: the file cannot be read or written. Nothing is changed.
+        """
+        with self._lock:
+            if self._must_read:
+                self._read_locked()
+            settings = changed(self._settings, group, changes)
+            if validate_only or settings == self._settings:
+                return
+            self._directory.check_open()
+            context = self._directory.context
+            context.home.check_held()
+            write_group_settings(context.files, self._directory.path, settings)
+            self._settings = settings
+
+
+def _texts(config: ShareGroupConfig) -> dict[str, str]:
+    isolation = "read_committed" if config.isolation is Isolation.COMMITTED else "read_uncommitted"
+    return {
+        AUTO_OFFSET_RESET: config.auto_offset_reset,
+        DELIVERY_COUNT_LIMIT: str(config.delivery_count_limit),
+        ISOLATION_LEVEL: isolation,
+        MAX_RECORD_LOCKS: str(config.partition_max_record_locks),
+        RECORD_LOCK_DURATION_MS: str(config.record_lock_duration_ms),
+    }
+
+
+def _config(texts: Mapping[str, str]) -> ShareGroupConfig:
+    return _DEFAULTS._replace(
+        auto_offset_reset=texts[AUTO_OFFSET_RESET],
+        delivery_count_limit=int(texts[DELIVERY_COUNT_LIMIT]),
+        isolation=_ISOLATIONS[texts[ISOLATION_LEVEL]],
+        partition_max_record_locks=int(texts[MAX_RECORD_LOCKS]),
+        record_lock_duration_ms=int(texts[RECORD_LOCK_DURATION_MS]),
+    )
