@@ -5,7 +5,7 @@ from __future__ import annotations
 import tracemalloc
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logstore.errors import CorruptionError, UsageError
@@ -73,6 +73,43 @@ def test_an_announced_size_takes_no_memory():
     tracemalloc.stop()
     assert peak < 20_000
     assert reader.missing_bytes == 100 * 2**20 - 1000
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 200_000), min_size=1, max_size=4), st.data())
+def test_large_frames_are_received_where_they_belong(sizes, data):
+    """As a connection does: into the room that there is, or fed in pieces."""
+    frames = [(bytes([65 + number]) * size) for number, size in enumerate(sizes)]
+    stream = memoryview(framed(*frames))
+    reader = FrameReader()
+    found, at = [], 0
+    while at < len(stream):
+        room = reader.room()
+        most = data.draw(st.sampled_from([1_000, 20_000, 70_000]))
+        if room is None:
+            piece = stream[at : at + most]
+            found += [bytes(frame) for frame in reader.feed(piece)]
+        else:
+            assert 0 < len(room) <= 3 * at
+            assert len(room) <= reader.missing_bytes
+            piece = stream[at : at + min(most, len(room))]
+            room[: len(piece)] = piece
+            room.release()
+            found += [bytes(frame) for frame in reader.fill(len(piece))]
+        at += len(piece)
+    assert found == frames
+    assert reader.missing_bytes == 0
+
+
+def test_there_is_no_room_for_what_has_hardly_begun():
+    reader = FrameReader()
+    assert reader.room() is None
+    reader.feed((100 * 2**20).to_bytes(4, "big") + bytes(10_000))
+    assert reader.room() is None
+    reader.feed(bytes(10_000))
+    room = reader.room()
+    assert room is not None
+    assert len(room) == 3 * 20_004
 
 
 class Elsewhere:

@@ -15,6 +15,7 @@ from logstore.wire.messages.cluster import (
     describe_log_dirs,
     describe_topic_partitions,
     elect_leaders,
+    list_partition_reassignments,
     metadata,
 )
 from logstore.wire.messages.groups import (
@@ -62,6 +63,7 @@ from logstore.wire.messages.topics import (
     delete_topics,
     describe_configs,
     incremental_alter_configs,
+    list_config_resources,
 )
 from logstore.wire.messages.transactions import (
     add_offsets_to_txn,
@@ -115,6 +117,7 @@ class ApiKey(IntEnum):
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
+    LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
     DESCRIBE_CLIENT_QUOTAS = 48
     ALTER_CLIENT_QUOTAS = 49
@@ -126,6 +129,7 @@ class ApiKey(IntEnum):
     LIST_TRANSACTIONS = 66
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
+    LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
     SHARE_GROUP_HEARTBEAT = 76
     SHARE_GROUP_DESCRIBE = 77
@@ -215,6 +219,7 @@ _MODULES: Final[Mapping[ApiKey, _Declares]] = {
     ApiKey.DELETE_GROUPS: delete_groups,
     ApiKey.ELECT_LEADERS: elect_leaders,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: list_partition_reassignments,
     ApiKey.OFFSET_DELETE: offset_delete,
     ApiKey.DESCRIBE_CLIENT_QUOTAS: describe_client_quotas,
     ApiKey.ALTER_CLIENT_QUOTAS: alter_client_quotas,
@@ -226,6 +231,7 @@ _MODULES: Final[Mapping[ApiKey, _Declares]] = {
     ApiKey.LIST_TRANSACTIONS: list_transactions,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: consumer_group_heartbeat,
     ApiKey.CONSUMER_GROUP_DESCRIBE: consumer_group_describe,
+    ApiKey.LIST_CONFIG_RESOURCES: list_config_resources,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions,
     ApiKey.SHARE_GROUP_HEARTBEAT: share_group_heartbeat,
     ApiKey.SHARE_GROUP_DESCRIBE: share_group_describe,

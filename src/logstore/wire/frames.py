@@ -19,6 +19,10 @@ MAX_FRAME_BYTES: Final = 100 * 2**20
 _LARGE_BYTES: Final = 4096
 """Pieces of this size and above are sent as they are; smaller ones are joined, as a call of its own for each
 would cost more than the copy."""
+_ROOMY_BYTES: Final = 16 * 1024
+"""So much of a frame has to be there before there is room for more than that: a client that only begins takes
+no memory."""
+_ROOM_TIMES: Final = 4
 _SIZE: Final = struct.Struct(">i")
 _INT32_MAX: Final = 2**31 - 1
 
@@ -27,23 +31,49 @@ class FrameReader:
     """Cuts what arrives on a connection into frames.
 
     A frame that lies whole in what was fed is not copied. The beginning of one that does not is kept, and
-    grows as its bytes arrive: the size that it announces takes no memory.
+    grows as its bytes arrive: the size that it announces takes no memory. What is still to come of a large
+    one can be received where it belongs (:meth:`room`), without a copy.
     """
 
     def __init__(self, *, max_bytes: int = MAX_FRAME_BYTES) -> None:
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
+        """The largest frame that is taken."""
         self._begun = bytearray()
+        """The beginning of a frame, and room behind it."""
+        self._filled_bytes = 0
+        """Of what has begun; the rest is room."""
 
     @property
     def missing_bytes(self) -> int:
         """How many bytes at least are still to come of the frame that has begun: as many can be received at
         once. 0 between frames, where a connection may end."""
-        if not self._begun:
-            return 0
-        whole = _SIZE.size
-        if len(self._begun) >= whole:
-            whole += self._size_at(self._begun, 0)
-        return whole - len(self._begun)
+        return self._whole_bytes - self._filled_bytes if self._filled_bytes else 0
+
+    @property
+    def _whole_bytes(self) -> int:
+        """Of the frame that has begun, with its size, as far as it is known."""
+        if self._filled_bytes < _SIZE.size:
+            return _SIZE.size
+        return _SIZE.size + self._size_at(self._begun, 0)
+
+    def room(self) -> memoryview | None:
+        """Where to receive what comes next of a large frame that has begun; say by :meth:`fill` how much that
+        was. Up to three times as much as there is of it. None for all else: feed that."""
+        if self._filled_bytes < _ROOMY_BYTES:
+            return None
+        if self._filled_bytes == len(self._begun):
+            self._make_room(min(self._whole_bytes, _ROOM_TIMES * self._filled_bytes))
+        return memoryview(self._begun)[self._filled_bytes :]
+
+    def fill(self, size_bytes: int) -> list[memoryview]:
+        """So many bytes have come into :meth:`room`. Returns the frame if it is whole with them."""
+        self._filled_bytes += size_bytes
+        return [] if self.missing_bytes else [self._take_begun()]
+
+    def _make_room(self, size_bytes: int) -> None:
+        begun = bytearray(size_bytes)  # its pages are the system's until they are written to
+        begun[: self._filled_bytes] = memoryview(self._begun)[: self._filled_bytes]
+        self._begun = begun
 
     def feed(self, data: Bytes) -> list[memoryview]:
         """The frames that are whole with these bytes, without their sizes. They are views of the bytes, which
@@ -55,7 +85,7 @@ class FrameReader:
         """
         view = memoryview(data)
         frames: list[memoryview] = []
-        position = self._complete(view, frames) if self._begun else 0
+        position = self._complete(view, frames) if self._filled_bytes else 0
         while len(view) - position >= _SIZE.size:
             start = position + _SIZE.size
             end = start + self._size_at(view, position)
@@ -63,7 +93,8 @@ class FrameReader:
                 break
             frames.append(view[start:end])
             position = end
-        self._begun += view[position:]
+        if position < len(view):
+            self._add(view[position:])
         return frames
 
     def _complete(self, view: memoryview, frames: list[memoryview]) -> int:
@@ -73,16 +104,26 @@ class FrameReader:
             if position == len(view):
                 return position
             taken = view[position : position + wanted]
-            self._begun += taken
+            self._add(taken)
             position += len(taken)
-        frames.append(memoryview(self._begun)[_SIZE.size :])
-        self._begun = bytearray()
+        frames.append(self._take_begun())
         return position
+
+    def _add(self, piece: memoryview) -> None:
+        """To what has begun."""
+        end = self._filled_bytes + len(piece)
+        self._begun[self._filled_bytes : end] = piece  # grows if there is no room
+        self._filled_bytes = end
+
+    def _take_begun(self) -> memoryview:
+        frame = memoryview(self._begun)[_SIZE.size : self._filled_bytes]
+        self._begun, self._filled_bytes = bytearray(), 0
+        return frame
 
     def _size_at(self, data: Bytes, position: int) -> int:
         size: int = _SIZE.unpack_from(data, position)[0]
-        if not 0 <= size <= self._max_bytes:
-            raise CorruptionError(f"a frame of {size} bytes; 0 to {self._max_bytes} are allowed")
+        if not 0 <= size <= self.max_bytes:
+            raise CorruptionError(f"a frame of {size} bytes; 0 to {self.max_bytes} are allowed")
         return size
 
 

@@ -1,0 +1,147 @@
+"""Metadata."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Final
+
+from logstore.broker.codes import ErrorCode
+from logstore.broker.pending import Pending
+from logstore.broker.requests import CreateTopicsRequest, NewTopic, PartitionMetadata, TopicMetadata
+from logstore.broker.requests import MetadataRequest as Asked
+from logstore.broker.requests import MetadataResult as Found
+from logstore.format.messages.fields import NO_UUID
+from logstore.logdir.acls import CLUSTER_NAME, Operation, ResourceType
+from logstore.wire.handlers.call import Call
+from logstore.wire.handlers.then import then
+from logstore.wire.messages.cluster.metadata import (
+    Broker,
+    MetadataRequest,
+    MetadataResponse,
+    Partition,
+    Topic,
+    TopicWanted,
+)
+from logstore.wire.messages.parts import NOT_ASKED
+
+TOPIC_OPERATIONS: Final = (
+    Operation.READ,
+    Operation.WRITE,
+    Operation.CREATE,
+    Operation.DESCRIBE,
+    Operation.DELETE,
+    Operation.ALTER,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+)
+CLUSTER_OPERATIONS: Final = (
+    Operation.CREATE,
+    Operation.CLUSTER_ACTION,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+    Operation.IDEMPOTENT_WRITE,
+    Operation.ALTER,
+    Operation.DESCRIBE,
+)
+
+
+def answer(call: Call, request: MetadataRequest, version: int) -> Pending[MetadataResponse]:
+    """The topics that are asked for. One that there is not is created, if client and listener want that."""
+    wanted = None if _means_all(request, version) else request.topics or ()
+    lost = [] if wanted is None else [each for each in wanted if _name(call, each) is None]
+    names = (
+        None
+        if wanted is None
+        else tuple(dict.fromkeys(name for each in wanted if (name := _name(call, each)) is not None))
+    )
+    denied = [] if names is None else [each for each in names if not _may_see(call, each)]
+    if names is not None:
+        names = tuple(each for each in names if each not in denied)
+        if request.allow_auto_topic_creation and call.node.config.auto_create_topics_enable:
+            denied_creation = _create(call, names)
+            names = tuple(each for each in names if each not in denied_creation)
+            denied += denied_creation
+    refused = [Topic(ErrorCode.UNKNOWN_TOPIC_ID, topic_id=each.topic_id) for each in lost]
+    refused += [Topic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, each) for each in denied]
+    return then(call.broker.metadata(Asked(names)), lambda found: _response(call, request, found, refused))
+
+
+def _means_all(request: MetadataRequest, version: int) -> bool:
+    """Version 0 has no null: none means all."""
+    return request.topics is None or (version == 0 and not request.topics)
+
+
+def _name(call: Call, wanted: TopicWanted) -> str | None:
+    if wanted.name:
+        return wanted.name
+    return call.node.topics.name_of(wanted.topic_id)
+
+
+def _may_see(call: Call, name: str) -> bool:
+    return call.allows_topic(Operation.DESCRIBE, name)
+
+
+def _create(call: Call, names: tuple[str, ...]) -> list[str]:
+    """Create those that there are not; returns those that the client may not create."""
+    missing = [each for each in names if call.node.topics.id_of(each) is None]
+    denied = [
+        each
+        for each in missing
+        if not (call.allows_cluster(Operation.CREATE) or call.allows_topic(Operation.CREATE, each))
+    ]
+    fresh = [NewTopic(each, call.node.config.num_partitions) for each in missing if each not in denied]
+    if fresh:
+        call.broker.create_topics(CreateTopicsRequest(tuple(fresh)))
+    return denied
+
+
+def _response(call: Call, request: MetadataRequest, found: Found, refused: list[Topic]) -> MetadataResponse:
+    node = call.node
+    shown = [
+        _topic(call, each, request)
+        for each in found.topics
+        if call.allows(Operation.DESCRIBE, ResourceType.TOPIC, each.name, is_noted=False)
+    ]
+    operations = NOT_ASKED
+    if request.include_cluster_authorized_operations:
+        operations = call.authorized_operations(ResourceType.CLUSTER, CLUSTER_NAME, CLUSTER_OPERATIONS)
+    return MetadataResponse(
+        brokers=tuple([Broker(*each) for each in node.brokers()]),
+        cluster_id=node.cluster_id,
+        controller_id=node.controller_id,
+        topics=(*shown, *refused),
+        cluster_authorized_operations=operations,
+    )
+
+
+def _topic(call: Call, found: TopicMetadata, request: MetadataRequest) -> Topic:
+    operations = NOT_ASKED
+    if request.include_topic_authorized_operations:
+        operations = call.authorized_operations(ResourceType.TOPIC, found.name, TOPIC_OPERATIONS)
+    return Topic(
+        found.error,
+        found.name,
+        found.topic_id or NO_UUID,
+        found.is_internal,
+        tuple([_partition(each) for each in found.partitions]),
+        operations,
+    )
+
+
+def _partition(found: PartitionMetadata) -> Partition:
+    return Partition(
+        found.error,
+        found.partition,
+        found.leader_id,
+        found.leader_epoch,
+        found.replica_ids,
+        found.isr_ids,
+    )
+
+
+def refuse(request: MetadataRequest, code: ErrorCode, version: int) -> MetadataResponse:
+    """The error, of each topic that is named."""
+    topics = tuple(
+        Topic(code, each.name or "", each.topic_id or uuid.UUID(int=0)) for each in request.topics or ()
+    )
+    return MetadataResponse(topics=topics, error_code=code)

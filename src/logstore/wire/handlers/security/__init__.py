@@ -1,0 +1,1 @@
+"""Requests on who may do what."""

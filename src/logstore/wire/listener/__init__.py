@@ -1,0 +1,1 @@
+"""Sockets, and the threads that read from them."""

@@ -1,0 +1,103 @@
+"""From a frame that has come to the frame that goes back."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from logstore.broker.codes import ErrorCode
+from logstore.broker.pending import Answered, Pending
+from logstore.errors import UnsupportedVersionError
+from logstore.format.messages.message import Part
+from logstore.model import Bytes
+from logstore.warning import warn
+from logstore.wire.apis import APIS, ApiKey
+from logstore.wire.frames import encode_frame
+from logstore.wire.handlers.call import Answers, Call
+from logstore.wire.handlers.cluster import api_versions
+from logstore.wire.headers import RequestHeader, decode_request_header, encode_response
+from logstore.wire.listener.wording import for_clients
+
+_OLDEST: Final = 0
+
+
+class Asked(NamedTuple):
+    """A request that was read."""
+
+    header: RequestHeader
+    answers: Answers
+    request: Any
+
+    @property
+    def key(self) -> ApiKey:
+        """Which request it is."""
+        return ApiKey(self.header.api_key)
+
+
+class Answer(NamedTuple):
+    """A request that is being answered."""
+
+    header: RequestHeader
+    pending: Pending[Any]
+    version: int
+    """Of the response: that of the request, but for requests of unknown versions."""
+
+
+def read(call: Call, frame: Bytes, table: Mapping[ApiKey, Answers]) -> Asked | Answer:
+    """The request in a frame; or its answer, if the client asks what is served in a version that is not known
+    yet (KIP-511).
+
+    Raises:
+        UnsupportedVersionError: it is not served.
+        CorruptionError: it cannot be read.
+    """
+    header, position = decode_request_header(frame)
+    key, version = header.api_key, header.api_version
+    answers = table.get(key)  # type: ignore[call-overload]  # an IntEnum is its number
+    if answers is None:
+        raise UnsupportedVersionError(f"a request with the key {key} is not served")
+    api = APIS[ApiKey(key)]
+    if key == ApiKey.API_VERSIONS and not api.first <= version <= api.last:
+        return Answer(header, Answered(_unknown_version(call)), _OLDEST)
+    return Asked(header, answers, api.request.decode(frame, version, position)[0])
+
+
+def answer(call: Call, asked: Asked) -> Answer:
+    """Carry a request out. What its answer waits for does not wait here."""
+    version = asked.header.api_version
+    try:
+        found = asked.answers.answer(call, asked.request, version)
+    except Exception as error:
+        warn("%s failed: %s\n%s", asked.key.name, error, traceback.format_exc())
+        return refuse(asked, ErrorCode.UNKNOWN_SERVER_ERROR)
+    if hasattr(found, "poll"):
+        return Answer(asked.header, found, version)
+    return Answer(asked.header, Answered(found), version)
+
+
+def refuse(asked: Asked, code: ErrorCode) -> Answer:
+    """Answer with an error."""
+    version = asked.header.api_version
+    return Answer(asked.header, Answered(asked.answers.refuse(asked.request, code, version)), version)
+
+
+def encode(answer: Answer, response: Any, throttle_time_ms: int, store_path: str) -> list[Part]:
+    """The pieces of the frame that answers, without what is not for clients.
+
+    Raises:
+        LogstoreError: the response does not fit the version: a fault of ours.
+    """
+    header = answer.header
+    if throttle_time_ms and "throttle_time_ms" in response._fields:
+        response = response._replace(throttle_time_ms=throttle_time_ms)
+    response = for_clients(response, store_path)
+    return encode_frame(
+        encode_response(response, header.api_key, answer.version, correlation_id=header.correlation_id)
+    )
+
+
+def _unknown_version(call: Call) -> Any:
+    """The error, with what is served: the client asks again in a version that it finds there."""
+    response = api_versions.refuse(None, ErrorCode.UNSUPPORTED_VERSION, _OLDEST)
+    return response._replace(apis=api_versions.served(call))

@@ -1,0 +1,387 @@
+"""One client's connection. Requests are answered one after the other, in their order, as Kafka does:
+producers rely on it.
+
+A connection is run by one thread at a time, and by none while there is nothing to do but wait: for bytes, for
+room to send, for a result, or for a throttle to end. Then it is parked, and whatever it waits for resumes it.
+
+Lock: ``_lock`` guards whether it is parked. It is held for that alone.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from enum import Enum
+from typing import Final, cast
+
+from logstore.broker.pending import Answered
+from logstore.errors import FencedError, LogstoreError
+from logstore.model import Bytes
+from logstore.warning import inform
+from logstore.wire.apis import ApiKey
+from logstore.wire.frames import FrameReader
+from logstore.wire.handlers.call import HANG_UP, Answers, Call, NoAnswer
+from logstore.wire.listener import answering
+from logstore.wire.listener.answering import Answer, Asked
+from logstore.wire.listener.intercepting import (
+    Action,
+    Delay,
+    Drop,
+    DropAnswer,
+    HangUp,
+    Intercept,
+    Intercepted,
+    Refuse,
+)
+from logstore.wire.listener.login import MAX_BYTES_BEFORE, Login
+from logstore.wire.listener.transport import Transport, pieces_of
+from logstore.wire.listener.watch import Watch
+from logstore.wire.listener.workers import Workers
+
+_CHUNK_BYTES: Final = 64 * 1024
+_LARGEST_CHUNK_BYTES: Final = 256 * 1024
+"""What is received at once from a client that sends much."""
+_WAITS_FOR_NEWS: Final = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
+"""Requests that wait for what may never come. A client that gets no answer can safely repeat them."""
+_LINGER_MS: Final = 5
+"""How long a thread stays with a connection for its next request. To hand it over costs more than most
+requests."""
+
+
+class _Park(Enum):
+    """What a connection waits for."""
+
+    READ = "bytes"
+    WRITE = "room to send"
+    ANSWER = "a result"
+    THROTTLE = "the end of a throttle"
+
+
+class _Step:
+    """How long a request has been arriving, or an answer leaving, without getting on."""
+
+    __slots__ = ("_bytes", "_since")
+
+    def __init__(self) -> None:
+        self._since = 0.0
+        self._bytes = 0
+
+    def go_on(self, size_bytes: int, now: float) -> None:
+        """So much has come or gone, and there is more."""
+        self._bytes += size_bytes
+        if not self._since or self._bytes >= _CHUNK_BYTES:
+            self._since, self._bytes = now, 0
+
+    def end(self) -> None:
+        """All has."""
+        self._since, self._bytes = 0.0, 0
+
+    def seconds(self, now: float) -> float:
+        """Since when it has not got on by a chunk."""
+        return now - self._since if self._since else 0.0
+
+
+class Connection:
+    """See the module."""
+
+    def __init__(
+        self,
+        connected: socket.socket,
+        transport: Transport,
+        call: Call,
+        *,
+        table: Mapping[ApiKey, Answers],
+        as_client: Callable[[Call], None],
+        intercept: Intercept | None,
+        watch: Watch,
+        workers: Workers,
+        on_close: Callable[[Connection], None],
+    ) -> None:
+        self._socket = connected
+        self._descriptor = connected.fileno()
+        self._transport = transport
+        self.call = call
+        self._table = table
+        self._as_client = as_client
+        self._intercept = intercept
+        self._watch = watch
+        self._workers = workers
+        self._on_close = on_close
+        self._login = Login(call, as_client)
+        self._chunk_bytes = _CHUNK_BYTES
+        self._reader = FrameReader(max_bytes=call.node.config.socket_request_max_bytes)
+        self._is_known = False
+        """Whether the client was asked who it is, and may send large requests."""
+        self._frames: deque[memoryview] = deque()
+        self._delayed: Asked | None = None
+        self._answer: Answer | None = None
+        self._is_silent = False
+        """Whether the answer is not to be sent."""
+        self._out: deque[memoryview] = deque()
+        self._muted_until = 0.0
+        self._lock = threading.Lock()
+        self._is_parked = True
+        self._is_closed = False
+        self.is_draining = False
+        """Whether it is closed when what was asked is answered."""
+        self._step = _Step()
+        self._active_at = time.monotonic()
+
+    # Between waits
+
+    def resume(self, is_gone: bool = False) -> None:
+        """Go on, in another thread, if nothing else has made it go on."""
+        with self._lock:
+            if not self._is_parked:
+                return
+            self._is_parked = False
+        self._workers.submit(self._close if is_gone and self._answer is not None else self._run)
+
+    def _run(self) -> None:
+        try:
+            park = self._work()
+        except LogstoreError as error:  # what it sends cannot be read, or is not served
+            inform("the connection of %s is closed: %s", self.call.host, error)
+            park = None
+        except OSError:  # the client is gone
+            park = None
+        except BaseException:
+            self._close()
+            raise
+        if park is None or not self._park(park):
+            self._close()
+            return
+        answer = self._answer
+        if park is _Park.ANSWER and answer is not None:
+            answer.pending.on_wake(self.resume)
+        elif park is _Park.THROTTLE:
+            self._watch.after(max(self._muted_until - time.monotonic(), 0.0), self.resume)
+
+    def _park(self, park: _Park) -> bool:
+        """Returns whether there is still something to wait for."""
+        with self._lock:  # the descriptor is this connection's as long as it is held
+            if self._is_closed or (self.is_draining and park is _Park.READ):
+                return False
+            self._is_parked = True
+            if park is not _Park.THROTTLE:
+                self._watch_for(park)
+            return True
+
+    def _watch_for(self, park: _Park) -> None:
+        if park is _Park.ANSWER:
+            self._watch.until_gone(self._descriptor)
+        elif park is _Park.WRITE or self._transport.wants_write:
+            self._watch.until_writable(self._descriptor)
+        else:
+            self._watch.until_readable(self._descriptor)
+
+    def _work(self) -> _Park | None:
+        """Do all that can be done without waiting; returns what to wait for, or None at the end."""
+        while True:
+            if self._out:
+                if not self._send():
+                    return _Park.WRITE
+                continue
+            if self._muted_until:
+                if self._muted_until > time.monotonic():
+                    return _Park.THROTTLE
+                self._muted_until = 0.0
+            if self._answer is not None:
+                if not self._finish():
+                    return _Park.ANSWER
+                continue
+            if self._delayed is not None:
+                asked, self._delayed = self._delayed, None
+                self._answer = answering.answer(self.call, asked)
+            elif self._frames:
+                self._take(self._frames.popleft())
+            elif self.is_draining:
+                return None
+            else:
+                size_bytes = self._receive()
+                if size_bytes == 0:
+                    return None
+                if size_bytes is None:
+                    return _Park.READ
+
+    # In
+
+    def _receive(self) -> int | None:
+        """Returns how many bytes have come: 0 at the end, None if there are none yet."""
+        size_bytes = self._receive_now()
+        if size_bytes is None and self._workers.has_room and self._transport.wait(_LINGER_MS):
+            size_bytes = self._receive_now()
+        if not size_bytes:
+            return size_bytes
+        self._active_at = time.monotonic()
+        if self._reader.missing_bytes:
+            self._step.go_on(size_bytes, self._active_at)
+        else:
+            self._step.end()
+        return size_bytes
+
+    def _receive_now(self) -> int | None:
+        room = self._reader.room()
+        if room is not None:  # of a frame that has begun, to where it belongs
+            size_bytes = self._transport.receive_into(room)
+            room.release()
+            if size_bytes:
+                self._frames.extend(self._reader.fill(size_bytes))
+            return size_bytes
+        data = self._transport.receive(self._chunk_bytes)
+        if not data:
+            return None if data is None else 0
+        if len(data) == self._chunk_bytes:
+            self._chunk_bytes = min(2 * self._chunk_bytes, _LARGEST_CHUNK_BYTES)
+        elif 4 * len(data) < self._chunk_bytes:
+            self._chunk_bytes = _CHUNK_BYTES
+        if not self._is_known:
+            self._know()
+        self._frames.extend(self._reader.feed(data))
+        return len(data)
+
+    def _know(self) -> None:
+        """Something has come for the first time, or since a login is awaited."""
+        self._is_known = not self._login.is_awaited
+        most = self.call.node.config.socket_request_max_bytes
+        self._reader.max_bytes = most if self._is_known else min(most, MAX_BYTES_BEFORE)
+        if self._is_known:
+            self._login.take_certificate(self._transport.certificate())
+
+    def _take(self, frame: memoryview) -> None:
+        raw = self._login.raw_answer(frame)
+        if raw is not None:
+            self._out = pieces_of(raw)
+            self._hang_up_after_a_failed_login()
+            return
+        call = self.call
+        asked = answering.read(call, frame, self._table)
+        if isinstance(asked, Answer):
+            self._answer = asked
+            return
+        if (asked.header.client_id or "") != call.client_id:
+            call.client_id = asked.header.client_id or ""
+            self._as_client(call)
+        if not self._login.allows(asked.key):
+            raise FencedError(f"{asked.key.name} without a login")
+        if self._intercept is not None and self._is_intercepted(self._intercept, asked):
+            return
+        self._answer = answering.answer(call, asked)
+
+    def _is_intercepted(self, intercept: Intercept, asked: Asked) -> bool:
+        call = self.call
+        action: Action | None = intercept(
+            Intercepted(asked.key, asked.header.api_version, asked.request, call.client_id, call.principal)
+        )
+        if isinstance(action, HangUp):
+            self._answer = Answer(asked.header, Answered(HANG_UP), asked.header.api_version)
+        if isinstance(action, Refuse):
+            self._answer = answering.refuse(asked, action.code)
+        elif isinstance(action, Delay):
+            self._delayed = asked
+            self._muted_until = time.monotonic() + action.seconds
+        elif isinstance(action, DropAnswer):
+            self._is_silent = True
+            return False
+        return isinstance(action, (HangUp, Refuse, Delay, Drop))
+
+    # Out
+
+    def _finish(self) -> bool:
+        """Send the answer, if it is there."""
+        answer = self._answer
+        assert answer is not None
+        response = answer.pending.poll()
+        if response is None:
+            return False
+        if response is HANG_UP:
+            self._hang_up()
+        elif answer.header.api_key == ApiKey.SASL_HANDSHAKE:
+            self._login.note_handshake(answer.version)
+            self._hang_up_after_a_failed_login()
+        elif answer.header.api_key == ApiKey.SASL_AUTHENTICATE:
+            self._login.note_step()
+            self._hang_up_after_a_failed_login()
+        self._answer = None
+        throttle_ms = answer.pending.throttle_time_ms
+        if throttle_ms:
+            self._muted_until = time.monotonic() + throttle_ms / 1000
+        is_silent, self._is_silent = self._is_silent, False
+        if not isinstance(response, NoAnswer) and not is_silent:
+            parts = answering.encode(answer, response, throttle_ms, self.call.node.store_path)
+            self._out = pieces_of(cast("list[Bytes]", parts))
+        return True
+
+    def _hang_up_after_a_failed_login(self) -> None:
+        if self._login.has_failed:
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        """When the answer was sent."""
+        self.is_draining = True
+        self._frames.clear()
+
+    def _send(self) -> bool:
+        """Returns whether all was sent. A client that takes it meanwhile has this thread to the end."""
+        while True:
+            sent_bytes, is_all = self._transport.send(self._out)
+            if is_all:
+                self._step.end()
+                return True
+            self._step.go_on(sent_bytes, time.monotonic())
+            if not (self._workers.has_room and self._transport.wait_to_send(_LINGER_MS)):
+                return False
+
+    # The end
+
+    def overdue(self, now: float) -> str | None:
+        """Why it is to be closed at this time, if it is."""
+        config = self.call.node.config
+        if self._step.seconds(now) > config.socket_step_timeout_ms / 1000:
+            return f"a request or an answer took longer than {config.socket_step_timeout_ms} ms"
+        is_idle = self._answer is None and not self._muted_until
+        if is_idle and now - self._active_at > config.connections_max_idle_ms / 1000:
+            return f"nothing was asked for {config.connections_max_idle_ms} ms"
+        return None
+
+    def end(self) -> None:
+        """Close it, unless a thread is working for it: then it is closed when that has finished."""
+        with self._lock:
+            self.is_draining = True
+            if not self._is_parked:
+                return
+            if self._answer is not None or self._out:
+                return
+            self._is_parked = False
+        self._close()
+
+    @property
+    def waits_for_news(self) -> bool:
+        """Whether its client waits for what may never come."""
+        answer = self._answer
+        return answer is not None and answer.header.api_key in _WAITS_FOR_NEWS
+
+    def abort(self) -> None:
+        """Close it now. A thread that works for it finds that out."""
+        self.is_draining = True
+        with suppress(OSError):  # it is closed already
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self.resume(is_gone=True)
+
+    def _close(self) -> None:
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._watch.remove(self._descriptor)
+            self._socket.close()
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            answer.pending.cancel()
+        self._out.clear()
+        self._frames.clear()
+        self._on_close(self)

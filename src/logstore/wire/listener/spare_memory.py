@@ -1,0 +1,80 @@
+"""Gives memory that was freed back to the system.
+
+glibc keeps what is freed for later allocations, in a pool for every few threads, and blocks of a megabyte,
+such as the answers of fetches, leave gaps there. After ten minutes of 200 clients that take no answers, a
+process kept 330 MiB, and still grew. ``malloc_trim`` returns whole free pages: then it keeps half of that.
+
+Elsewhere than with glibc on Linux nothing is done.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Final
+
+_LOOK_SECONDS: Final = 5.0
+_LONGEST_SECONDS: Final = 20.0
+_PRIVATE: Final = b"RssAnon:"
+_LEAST_BYTES: Final = 32 * 1024 * 1024
+"""With less than so much more than at the start there is nothing to gain."""
+_WORTHWHILE_BYTES: Final = 8 * 1024 * 1024
+"""If less was given back, the next try is later: what the process holds is in use."""
+_MOST_TIME: Final = 0.005
+"""The part of the time that tries may take; each takes 2 to 15 ms, and threads that allocate may wait for
+it."""
+
+
+class SpareMemory:
+    """That of this process. Cost of a look: 50 µs."""
+
+    def __init__(self) -> None:
+        self._wait_seconds = _LOOK_SECONDS
+        self._look_at = time.monotonic() + _LOOK_SECONDS
+        self._least_bytes = private_bytes()
+        self._return_pages: Callable[[int], int] | None = None
+
+    def sweep(self, now: float) -> None:
+        """Give memory back, if it is time to look and there may be some."""
+        if now < self._look_at:
+            return
+        self._wait_seconds = min(2 * self._wait_seconds, _LONGEST_SECONDS)
+        began = time.monotonic()
+        if self.give_back() >= _WORTHWHILE_BYTES:
+            self._wait_seconds = _LOOK_SECONDS
+        took = time.monotonic() - began
+        self._look_at = now + max(self._wait_seconds, took / _MOST_TIME)
+
+    def give_back(self) -> int:
+        """Give memory back, if there may be some. Returns how many bytes."""
+        size_bytes = private_bytes()
+        self._least_bytes = min(self._least_bytes, size_bytes)
+        if size_bytes - self._least_bytes < _LEAST_BYTES:
+            self._wait_seconds = _LOOK_SECONDS
+            return 0
+        self._return_pages = self._return_pages or _find_return()
+        self._return_pages(0)
+        return size_bytes - private_bytes()
+
+
+def private_bytes() -> int:
+    """The memory that the process has for itself, without that of files; 0 if it cannot be known."""
+    if sys.platform != "linux":
+        return 0
+    try:
+        with open("/proc/self/status", "rb") as file:
+            lines = [line for line in file if line.startswith(_PRIVATE)]
+    except OSError:  # no descriptor is left, say
+        return 0
+    return int(lines[0].split()[1]) * 1024 if lines else 0
+
+
+def _find_return() -> Callable[[int], int]:
+    import ctypes  # 4 ms, and few programs get here
+
+    try:
+        return_pages: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError):
+        return lambda _: 0
+    return return_pages

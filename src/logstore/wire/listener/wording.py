@@ -1,0 +1,87 @@
+"""What clients are told of errors in words. They may be strangers: they hear what is wrong with what they
+ask, and neither where the files are nor what else there is.
+
+Every answer passes here, whatever its handler has put into it. Where the files are is asked for by name
+(DescribeLogDirs), and is no error.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any, Final, NamedTuple
+
+from logstore.broker.codes import ErrorCode
+from logstore.format.messages.declared import Array, fields_of
+
+_MESSAGE: Final = "error_message"
+_CODE: Final = "error_code"
+_INSTEAD: Final = {
+    ErrorCode.KAFKA_STORAGE_ERROR: "the broker's disk refuses it",
+    ErrorCode.UNKNOWN_SERVER_ERROR: "the broker has failed",
+}
+"""Codes that say enough: the words are for who runs the broker."""
+_SEGMENT_FILE: Final = re.compile(r"([\w.-]+)/\d{20}(?:\.\w+)+")
+
+
+class _Plan(NamedTuple):
+    """Where a message, or a part of it, has words."""
+
+    words: tuple[tuple[str, str | None], ...]
+    """The fields, each with that of its code, if there is one."""
+    parts: tuple[tuple[str, _Plan], ...]
+    """Fields that have many parts with words."""
+
+
+@functools.cache
+def _plan_of(kind: Any) -> _Plan | None:
+    """None if there are no words in it."""
+    fields = fields_of(kind)
+    names = {field.name for field in fields}
+    words, parts = [], []
+    for field in fields:
+        if field.name.endswith(_MESSAGE):
+            code = field.name.removesuffix(_MESSAGE) + _CODE
+            words.append((field.name, code if code in names else None))
+        elif isinstance(field.type, Array):
+            element: Any = field.type.element
+            part = _plan_of(element) if isinstance(element, type) else None
+            if part is not None:
+                parts.append((field.name, part))
+    return _Plan(tuple(words), tuple(parts)) if words or parts else None
+
+
+def for_clients(response: Any, store_path: str) -> Any:
+    """The response as a client gets it. ``store_path``: where the store's files are."""
+    kind: Any = type(response)
+    plan = _plan_of(kind)
+    return response if plan is None else _told(response, plan, store_path)
+
+
+def _told(value: Any, plan: _Plan, store_path: str) -> Any:
+    changes: dict[str, Any] = {}
+    for name, code in plan.words:
+        text = getattr(value, name)
+        if text:
+            told = words_for(text, None if code is None else getattr(value, code), store_path)
+            if told != text:
+                changes[name] = told
+    for name, part in plan.parts:
+        items = getattr(value, name)
+        if items:
+            told_items = tuple([_told(each, part, store_path) for each in items])
+            if any(new is not old for new, old in zip(told_items, items, strict=True)):
+                changes[name] = told_items
+    return value._replace(**changes) if changes else value
+
+
+def words_for(text: str, code: int | None, store_path: str) -> str:
+    """What a client is told in place of ``text``."""
+    instead = _INSTEAD.get(code)  # type: ignore[call-overload]  # an IntEnum is its number
+    if instead is not None:
+        return str(instead)
+    if len(store_path) > 1 and store_path in text:
+        if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # what follows are names of other topics
+            text = text.partition(f" in {store_path}")[0]
+        text = text.replace(f"{store_path}/", "").replace(store_path, "the store")
+    return _SEGMENT_FILE.sub(r"\1", text)

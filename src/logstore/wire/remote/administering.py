@@ -1,0 +1,152 @@
+"""Requests that change topics. A controller answers them when it has decided, and the brokers hear of it a
+little later: the result is given when a broker has, so that the next request finds what it needs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from logstore.broker.codes import ErrorCode
+from logstore.broker.requests import (
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    MetadataRequest,
+    MetadataResult,
+    TopicsResult,
+)
+from logstore.wire.remote.asking import ask
+from logstore.wire.remote.attempt import Attempt
+from logstore.wire.remote.cluster import AnyNode, Cluster, Controller
+from logstore.wire.remote.questions import RemotePending, Reply, throttle_of
+from logstore.wire.remote.translate import topics
+from logstore.wire.remote.translate.translation import Translation
+
+Q = TypeVar("Q")
+
+_LOOK_AGAIN_MS = 20
+_LONGEST_LOOK_MS = 10_000
+"""After so long the result is given in any case."""
+
+_IsSeen = Callable[[str, MetadataResult], bool]
+
+
+class Administering:
+    """Of one client."""
+
+    def __init__(self, cluster: Cluster, client_id: str) -> None:
+        self._cluster = cluster
+        self._client_id = client_id
+
+    def metadata(self, request: MetadataRequest) -> RemotePending[MetadataResult]:
+        """See :meth:`.Broker.metadata`. What it says is kept."""
+        pending: RemotePending[MetadataResult] = RemotePending()
+        self._look(request, pending.complete_throttled)
+        return pending
+
+    def reach(self) -> RemotePending[tuple[ErrorCode, str | None]]:
+        """See :meth:`.RemoteBroker.reach`."""
+        pending: RemotePending[tuple[ErrorCode, str | None]] = RemotePending()
+
+        def take(reply: Reply) -> None:
+            if reply.error is ErrorCode.NONE:
+                self._cluster.learn(reply.response)
+            pending.complete((reply.error, reply.message))
+
+        self._ask_metadata(MetadataRequest(()), take)
+        return pending
+
+    def _look(self, request: MetadataRequest, done: Callable[[MetadataResult, int], object]) -> None:
+        translation = topics.METADATA
+
+        def take(reply: Reply) -> None:
+            if reply.error is ErrorCode.NONE:
+                self._cluster.learn(reply.response)
+            done(translation.result_of(request, reply), throttle_of(reply))
+
+        self._ask_metadata(request, take)
+
+    def _ask_metadata(self, request: MetadataRequest, take: Callable[[Reply], object]) -> None:
+        translation = topics.METADATA
+        Attempt(
+            self._cluster,
+            AnyNode(self._cluster),
+            translation.key,
+            lambda version: translation.build(request, version),
+            take,
+            client_id=self._client_id,
+            timeout_ms=self._cluster.config.request_timeout_ms,
+            first=translation.first,
+        ).begin()
+
+    def create_topics(self, request: CreateTopicsRequest) -> RemotePending[TopicsResult]:
+        """See :meth:`.Broker.create_topics`."""
+        counts = {each.name: each.partition_count for each in request.topics}
+        translation = topics.creating(self._cluster.config.replication_factor)
+        return self._change(translation, request, request.validate_only, _has(counts))
+
+    def delete_topics(self, request: DeleteTopicsRequest) -> RemotePending[TopicsResult]:
+        """See :meth:`.Broker.delete_topics`."""
+        return self._change(topics.DELETE_TOPICS, request, False, _is_gone)
+
+    def create_partitions(self, request: CreatePartitionsRequest) -> RemotePending[TopicsResult]:
+        """See :meth:`.Broker.create_partitions`."""
+        counts = {each.name: each.partition_count for each in request.topics}
+        return self._change(topics.CREATE_PARTITIONS, request, request.validate_only, _has(counts))
+
+    def _change(
+        self,
+        translation: Translation[Q, TopicsResult],
+        request: Q,
+        is_rehearsal: bool,
+        is_seen: _IsSeen,
+    ) -> RemotePending[TopicsResult]:
+        pending: RemotePending[TopicsResult] = RemotePending()
+
+        def done(result: TopicsResult, throttle_ms: int) -> None:
+            changed = tuple(each.name for each in result.topics if each.error is ErrorCode.NONE)
+            if is_rehearsal or not changed:
+                pending.complete_throttled(result, throttle_ms)
+            else:
+                until = time.monotonic() + _LONGEST_LOOK_MS / 1000
+                self._await(changed, is_seen, until, lambda: pending.complete_throttled(result, throttle_ms))
+
+        ask(self._cluster, Controller(self._cluster), translation, request, self._client_id, done)
+        return pending
+
+    def _await(
+        self, names: tuple[str, ...], is_seen: _IsSeen, until: float, then: Callable[[], object]
+    ) -> None:
+        """Look until a broker has heard of the change."""
+
+        def look(found: MetadataResult, _: int) -> None:
+            is_late = time.monotonic() >= until or self._cluster.dialer.loop.is_closed
+            if is_late or all(is_seen(name, found) for name in names):
+                then()
+            else:
+                self._cluster.dialer.loop.try_later(
+                    _LOOK_AGAIN_MS, lambda: self._await(names, is_seen, until, then)
+                )
+
+        self._look(MetadataRequest(names), look)
+
+
+def _has(counts: Mapping[str, int]) -> _IsSeen:
+    """Whether a topic has so many partitions, and each a leader."""
+
+    def is_seen(name: str, found: MetadataResult) -> bool:
+        topic = next((each for each in found.topics if each.name == name), None)
+        if topic is None or topic.error is not ErrorCode.NONE:
+            return False
+        led = [each for each in topic.partitions if each.leader_id >= 0]
+        return len(led) >= max(counts[name], 1)
+
+    return is_seen
+
+
+def _is_gone(name: str, found: MetadataResult) -> bool:
+    return any(
+        each.name == name and each.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for each in found.topics
+    )

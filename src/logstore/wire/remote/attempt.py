@@ -1,0 +1,104 @@
+"""A request that is asked again, until its answer counts or its time is over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from logstore.broker.codes import ErrorCode
+from logstore.wire.remote.codes import LOST, NOT_HERE, NOT_YET
+from logstore.wire.remote.nodes import Dialer, Lane, Node
+from logstore.wire.remote.peer import Peer
+from logstore.wire.remote.questions import ANY_VERSION, Question, Reply
+from logstore.wire.remote.settings import RemoteConfig
+
+_MARKERS_MS: Final = 10
+"""How long to wait for the markers of the transaction before: a coordinator answers when the end is decided,
+and takes the next one in when all partitions have heard of it."""
+
+
+class Target:
+    """Which broker a request is for."""
+
+    def find(self, then: Callable[[Node | Reply], object]) -> None:
+        """Call ``then`` with the broker, or with why there is none; at once or later."""
+        raise NotImplementedError
+
+    def forget(self) -> None:
+        """The broker that was found was not the right one."""
+
+
+class Surroundings(Protocol):
+    """What an attempt needs of the client."""
+
+    dialer: Dialer
+    config: RemoteConfig
+
+
+class Attempt:
+    """One request. ``done`` is called once, with the reply that counts."""
+
+    def __init__(
+        self,
+        surroundings: Surroundings,
+        target: Target,
+        key: int,
+        build: Callable[[int], Any],
+        done: Callable[[Reply], object],
+        *,
+        client_id: str,
+        timeout_ms: int,
+        lane: Lane = Lane.SOON,
+        first: int = 0,
+        last: int | Callable[[Peer], int] = ANY_VERSION,
+        judge: Callable[[Reply], ErrorCode] = lambda _: ErrorCode.NONE,
+        may_repeat: bool = True,
+        wait_ms: int = 0,
+    ) -> None:
+        """
+        Args:
+            judge: the code in a response that says whether to ask again.
+            may_repeat: whether to ask again although the broker may have taken the request.
+            wait_ms: how long the broker may take by the request's own word, beside ``timeout_ms``.
+        """
+        self._target = target
+        self._done = done
+        self._judge = judge
+        self._may_repeat = may_repeat
+        self._lane = lane
+        self._loop = surroundings.dialer.loop
+        self._backoff_ms = surroundings.config.retry_backoff_ms
+        self._deadline = time.monotonic() + timeout_ms / 1000
+        self._question = Question(
+            key,
+            build,
+            self._answered,
+            client_id=client_id,
+            timeout_ms=timeout_ms + wait_ms,
+            first=first,
+            last=last,
+        )
+
+    def begin(self) -> None:
+        """Ask."""
+        self._target.find(self._found)
+
+    def _found(self, found: Node | Reply) -> None:
+        if isinstance(found, Reply):
+            self._done(found)
+        else:
+            found.ask(self._lane, self._question)
+
+    def _answered(self, reply: Reply) -> None:
+        code = reply.error or self._judge(reply)
+        if code in NOT_HERE:
+            self._target.forget()
+        may_again = code in NOT_YET and (code not in LOST or self._may_repeat) and not self._loop.is_closed
+        backoff_ms = self._backoff_ms
+        if code is ErrorCode.CONCURRENT_TRANSACTIONS:
+            backoff_ms = min(backoff_ms, _MARKERS_MS)
+        if may_again and time.monotonic() + backoff_ms / 1000 < self._deadline:
+            self._loop.try_later(backoff_ms, self.begin)
+        else:
+            self._done(reply)

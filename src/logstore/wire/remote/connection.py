@@ -1,0 +1,373 @@
+"""One connection to one broker: requests go out as they come, and answers come back in the same order.
+
+A request is sent by the thread that asks; with TLS, and when the socket is full, by the loop's thread, which
+receives all answers. The records of a request are not copied.
+
+Nothing that comes from the other side is trusted: a frame that is too large, an answer to another request and
+an answer that cannot be read all close the connection. Each waiting request is then told so.
+
+Lock: ``_lock`` guards the state, what waits, and what goes out. Nothing is called with it held.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from typing import Final, NamedTuple
+
+from logstore.broker.codes import ErrorCode
+from logstore.errors import CorruptionError, LogstoreError, UnsupportedVersionError, UsageError
+from logstore.format.messages.message import Part
+from logstore.model import Bytes
+from logstore.wire.addresses import Address
+from logstore.wire.frames import FrameReader, encode_frame
+from logstore.wire.headers import decode_response, encode_request
+from logstore.wire.remote.dialing import Dialing
+from logstore.wire.remote.greeting import Greeting
+from logstore.wire.remote.loop import READ, WRITE, Loop, Timer
+from logstore.wire.remote.peer import Peer
+from logstore.wire.remote.questions import Question, Reply
+from logstore.wire.remote.settings import RemoteConfig, Sasl
+
+_RECEIVED_BYTES: Final = 64 * 1024
+_MOST_RECEIVED_BYTES: Final = 1024 * 1024
+_MOST_PARTS: Final = 64
+"""Pieces in one system call; Linux takes 1,024."""
+_LAST_CORRELATION_ID: Final = 2**31 - 1
+_SHARE_OF_LIFETIME: Final = 0.85
+"""As Kafka's clients do: authenticate again well before the broker asks for it."""
+
+OnClosed = Callable[["Connection", ErrorCode, str], object]
+
+
+class State(Enum):
+    """How far a connection is."""
+
+    GREETING = "greeting"
+    """It is being made; requests wait."""
+    OPEN = "open"
+    RETIRING = "retiring"
+    """It takes no new requests, and closes with the last answer."""
+    CLOSED = "closed"
+
+
+class _Sent(NamedTuple):
+    """A request that waits for its answer."""
+
+    question: Question
+    version: int
+    correlation_id: int
+    deadline: float
+
+
+class Connection:
+    """Made by :class:`~logstore.wire.remote.nodes.Node`."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        address: Address,
+        config: RemoteConfig,
+        *,
+        client_id: str,
+        tls: ssl.SSLContext | None = None,
+        sasl: Sasl | None = None,
+        on_open: Callable[[Connection], object],
+        on_closed: OnClosed,
+    ) -> None:
+        """``on_closed`` is called once, in the loop's thread, with why it is closed."""
+        self.address = address
+        self.peer = Peer({})
+        self._loop = loop
+        self._config = config
+        self._on_open, self._on_closed = on_open, on_closed
+        self._sends_in_loop = tls is not None
+        self._lock = threading.Lock()
+        self._state = State.GREETING
+        self._waiting: deque[Question] = deque()
+        self._in_flight: deque[_Sent] = deque()
+        self._outgoing: deque[memoryview] = deque()
+        self._correlation_id = 0
+        self._sweep: Timer | None = None
+        self._sweep_due = 0.0
+        self._greeting = Greeting(client_id, sasl)
+        self._reader = FrameReader(max_bytes=config.max_response_bytes)
+        self._sock: socket.socket | None = None
+        self._dialing = Dialing(loop, address, tls, self._dialed, self._fail_to_dial)
+        self._setup = loop.call_later(config.socket_connection_setup_timeout_ms, self._setup_is_late)
+        loop.call_soon(self._dialing.begin)
+
+    @property
+    def load(self) -> int:
+        """How many requests wait for it."""
+        return len(self._waiting) + len(self._in_flight)
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it takes requests."""
+        return self._state in (State.GREETING, State.OPEN)
+
+    # Asking
+
+    def ask(self, question: Question) -> None:
+        """Send a request, and call its ``done`` once."""
+        failure: Reply | None = None
+        with self._lock:
+            if self._state is State.GREETING:
+                self._waiting.append(question)
+                return
+            if self._state is State.OPEN:
+                failure = self._send_locked(question)
+            else:
+                failure = Reply(
+                    error=ErrorCode.BROKER_NOT_AVAILABLE, message=f"{self.address}: the connection is closed"
+                )
+        if failure is not None:
+            question.done(failure)
+
+    def _send_locked(self, question: Question) -> Reply | None:
+        """What the caller is to be told at once."""
+        correlation_id = self._correlation_id
+        try:
+            version = question.version_for(self.peer)
+            frame = encode_frame(
+                encode_request(
+                    question.build(version),
+                    question.key,
+                    version,
+                    correlation_id=correlation_id,
+                    client_id=question.client_id,
+                )
+            )
+        except UnsupportedVersionError as error:
+            return Reply(error=ErrorCode.UNSUPPORTED_VERSION, message=f"{self.address}: {error}")
+        except UsageError as error:
+            return Reply(error=ErrorCode.INVALID_REQUEST, message=str(error))
+        self._correlation_id = 0 if correlation_id == _LAST_CORRELATION_ID else correlation_id + 1
+        if question.is_answered:
+            deadline = time.monotonic() + question.timeout_ms / 1000
+            self._in_flight.append(_Sent(question, version, correlation_id, deadline))
+            self._plan_sweep_locked(deadline)
+        self._put_out_locked(frame)
+        return None if question.is_answered else Reply(version=version)
+
+    def _put_out_locked(self, frame: list[Part]) -> None:
+        was_empty = not self._outgoing
+        self._outgoing.extend(memoryview(part) for part in frame)  # type: ignore[arg-type]  # no pieces of files
+        if not was_empty:
+            return  # the loop's thread sends them
+        if self._sends_in_loop and not self._loop.is_here:
+            self._loop.call_soon(self._flush)
+        elif not self._push_locked():
+            self._loop.call_soon(self._watch)
+
+    def _push_locked(self) -> bool:
+        """Send what the socket takes. Whether that is all. Errors are left to the loop's thread, which meets
+        them when it receives."""
+        sock, outgoing = self._sock, self._outgoing
+        if sock is None:
+            return True
+        try:
+            while outgoing:
+                if isinstance(sock, ssl.SSLSocket):
+                    count = sock.send(outgoing[0])
+                else:
+                    count = sock.sendmsg([outgoing[at] for at in range(min(len(outgoing), _MOST_PARTS))])
+                while outgoing and count >= len(outgoing[0]):
+                    count -= len(outgoing.popleft())
+                if count:
+                    outgoing[0] = outgoing[0][count:]
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return False
+        except OSError:
+            outgoing.clear()
+        return True
+
+    # Times
+
+    def _plan_sweep_locked(self, deadline: float) -> None:
+        if self._sweep is None or deadline < self._sweep_due:
+            if self._sweep is not None:
+                self._sweep.cancel()
+            self._sweep_due = deadline
+            self._sweep = self._loop.call_later(
+                max(deadline - time.monotonic(), 0) * 1000, self._look_for_late
+            )
+
+    def _look_for_late(self) -> None:
+        now = time.monotonic()
+        with self._lock:
+            self._sweep = None
+            late = [each for each in self._in_flight if each.deadline <= now]
+            if not late and self._in_flight:
+                self._plan_sweep_locked(min(each.deadline for each in self._in_flight))
+        if late:
+            limit = late[0].question.timeout_ms
+            self._close(
+                ErrorCode.NETWORK_EXCEPTION,
+                f"{self.address}: no answer came within {limit} ms; the connection is closed",
+                late=late,
+            )
+
+    def _setup_is_late(self) -> None:
+        if self._state is State.GREETING:
+            limit = self._config.socket_connection_setup_timeout_ms
+            self._close(
+                ErrorCode.BROKER_NOT_AVAILABLE,
+                f"{self.address}: no connection could be made within {limit} ms",
+            )
+
+    # The socket, in the loop's thread
+
+    def _dialed(self, sock: socket.socket) -> None:
+        if self._state is State.CLOSED:
+            sock.close()
+            return
+        self._sock = sock
+        with self._lock:
+            self._put_out_locked(self._greeting.begin())
+        self._watch()
+
+    def _fail_to_dial(self, message: str) -> None:
+        self._close(ErrorCode.BROKER_NOT_AVAILABLE, f"{self.address}: {message}")
+
+    def _watch(self) -> None:
+        sock = self._sock
+        if sock is not None and self._state is not State.CLOSED:
+            self._loop.watch(sock, READ | WRITE if self._outgoing else READ, self._on_ready)
+
+    def _flush(self) -> None:
+        with self._lock:
+            self._push_locked()
+        self._watch()
+
+    def _on_ready(self, events: int) -> None:
+        if events & WRITE:
+            self._flush()
+        if self._state is not State.CLOSED:
+            self._receive()
+
+    def _receive(self) -> None:
+        sock = self._sock
+        assert sock is not None
+        while self._state is not State.CLOSED:
+            size = min(max(self._reader.missing_bytes, _RECEIVED_BYTES), _MOST_RECEIVED_BYTES)
+            try:
+                data = sock.recv(size)
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                return
+            except OSError as error:
+                self._close(ErrorCode.NETWORK_EXCEPTION, f"{self.address}: {error.strerror or error}")
+                return
+            if not data:
+                self._close(
+                    ErrorCode.NETWORK_EXCEPTION, f"{self.address}: the broker has closed the connection"
+                )
+                return
+            if not self._take_bytes(data):
+                return
+            if len(data) < size and not isinstance(sock, ssl.SSLSocket):
+                return
+
+    def _take_bytes(self, data: Bytes) -> bool:
+        """Whether the connection goes on."""
+        try:
+            for frame in self._reader.feed(data):
+                self._take_frame(frame)
+                if self._state is State.CLOSED:
+                    return False
+        except UsageError as error:  # of the greeting
+            self._close(ErrorCode.SASL_AUTHENTICATION_FAILED, f"{self.address}: {error}")
+            return False
+        except LogstoreError as error:
+            self._close(ErrorCode.NETWORK_EXCEPTION, f"{self.address}: {error}")
+            return False
+        return True
+
+    def _take_frame(self, frame: memoryview) -> None:
+        if self._state is State.GREETING:
+            answer = self._greeting.take(frame)
+            if self._greeting.is_over:
+                self._open()
+            else:
+                with self._lock:
+                    self._put_out_locked(answer)
+                self._watch()
+            return
+        with self._lock:
+            if not self._in_flight:
+                raise CorruptionError("a response comes that no request waits for")
+            sent = self._in_flight[0]
+        question = sent.question
+        response = decode_response(frame, question.key, sent.version, correlation_id=sent.correlation_id)
+        with self._lock:
+            self._in_flight.popleft()
+            is_over = self._state is State.RETIRING and not self._in_flight
+        question.done(Reply(response, sent.version))
+        if is_over:
+            self._close(ErrorCode.BROKER_NOT_AVAILABLE, f"{self.address}: it is time to say again who we are")
+
+    def _open(self) -> None:
+        """The greeting is over: what has waited goes out."""
+        self._setup.cancel()
+        self.peer = self._greeting.peer
+        if self._greeting.lifetime_ms > 0:
+            self._loop.call_later(self._greeting.lifetime_ms * _SHARE_OF_LIFETIME, self._retire)
+        self._on_open(self)
+        failed: list[tuple[Question, Reply]] = []
+        with self._lock:
+            self._state = State.OPEN
+            while self._waiting:
+                question = self._waiting.popleft()
+                failure = self._send_locked(question)
+                if failure is not None:
+                    failed.append((question, failure))
+        self._watch()
+        for question, failure in failed:
+            question.done(failure)
+
+    def _retire(self) -> None:
+        with self._lock:
+            if self._state is not State.OPEN:
+                return
+            self._state = State.RETIRING
+            is_idle = not self._in_flight
+        if is_idle:
+            self._close(ErrorCode.BROKER_NOT_AVAILABLE, f"{self.address}: it is time to say again who we are")
+
+    # The end
+
+    def close(self) -> None:
+        """Close it. Each waiting request is told so."""
+        self._loop.call_soon(
+            lambda: self._close(ErrorCode.BROKER_NOT_AVAILABLE, f"{self.address}: the client is closed")
+        )
+
+    def _close(self, code: ErrorCode, message: str, *, late: list[_Sent] | None = None) -> None:
+        with self._lock:
+            if self._state is State.CLOSED:
+                return
+            self._state = State.CLOSED
+            waiting, self._waiting = self._waiting, deque()
+            in_flight, self._in_flight = self._in_flight, deque()
+            self._outgoing.clear()
+            sock, self._sock = self._sock, None
+        self._setup.cancel()
+        if self._sweep is not None:
+            self._sweep.cancel()
+        self._dialing.cancel()
+        if sock is not None:
+            self._loop.forget(sock)
+            sock.close()
+        self._on_closed(self, code, message)
+        unsent = ErrorCode.BROKER_NOT_AVAILABLE if code is ErrorCode.NETWORK_EXCEPTION else code
+        for question in waiting:
+            question.fail(unsent, message)
+        lost = ErrorCode.NETWORK_EXCEPTION
+        for sent in in_flight:
+            sent.question.fail(ErrorCode.REQUEST_TIMED_OUT if late and sent in late else lost, message)

@@ -1,0 +1,97 @@
+"""Links of a follower to its leaders: one broker each, at an address that is known, over one connection and
+one fetch session. Nothing is looked up.
+"""
+
+from __future__ import annotations
+
+import ssl
+import weakref
+from typing import Final
+
+from logstore.broker.codes import ErrorCode
+from logstore.broker.requests import FetchRequest, FetchResult
+from logstore.wire.addresses import Address
+from logstore.wire.apis import ApiKey
+from logstore.wire.remote.fetch_session import LAST_BY_NAME, FetchSession, refused
+from logstore.wire.remote.loop import Loop
+from logstore.wire.remote.nodes import Dialer, Lane, Node
+from logstore.wire.remote.questions import ANY_VERSION, Question, RemotePending, Reply, throttle_of
+from logstore.wire.remote.settings import RemoteConfig, Sasl
+
+_FIRST_VERSION: Final = 12
+"""In which a follower tells the epoch of what it has."""
+
+
+class Links:
+    """The links of one follower. They share a thread."""
+
+    def __init__(
+        self,
+        client_id: str,
+        *,
+        tls: ssl.SSLContext | None = None,
+        sasl: Sasl | None = None,
+        config: RemoteConfig | None = None,
+    ) -> None:
+        self._loop = Loop(f"logstore-links-{client_id}")
+        self._dialer = Dialer(self._loop, config or RemoteConfig(), client_id=client_id, tls=tls, sasl=sasl)
+        self._links: weakref.WeakSet[LeaderLink] = weakref.WeakSet()
+
+    def to(self, address: Address) -> LeaderLink:
+        """A link to the broker there. Nothing is sent before the first fetch."""
+        link = LeaderLink(self._dialer, address)
+        self._links.add(link)
+        return link
+
+    def close(self) -> None:
+        """End all connections. What waits ends with an error."""
+        for link in list(self._links):
+            link.close()
+        self._loop.close()
+
+
+class LeaderLink:
+    """To one broker. One fetch is under way at a time."""
+
+    def __init__(self, dialer: Dialer, address: Address) -> None:
+        self._dialer = dialer
+        self._node = Node(dialer, address)
+        self._session = FetchSession()
+
+    def fetch(self, request: FetchRequest) -> RemotePending[FetchResult]:
+        """Batches of partitions, in the order of the request, each with its own error. After a connection
+        broke, or the broker gave the session up, the next request begins another one."""
+        pending: RemotePending[FetchResult] = RemotePending()
+        self._ask(request, pending, is_repeated=False)
+        return pending
+
+    def _ask(self, request: FetchRequest, pending: RemotePending[FetchResult], *, is_repeated: bool) -> None:
+        has_ids = all(each.topic_id is not None for each in request.partitions)
+        session = self._session
+
+        def answered(reply: Reply) -> None:
+            result = session.result_of(request, reply)
+            if result is not None:
+                pending.complete_throttled(result, throttle_of(reply))
+            elif not is_repeated:
+                self._ask(request, pending, is_repeated=True)
+            else:
+                why = "the broker gives each session up at once"
+                pending.complete(refused(request, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, why))
+
+        self._node.ask(
+            Lane.WAITS,
+            Question(
+                ApiKey.FETCH,
+                lambda version: session.build(request, version),
+                answered,
+                client_id=self._dialer.client_id,
+                timeout_ms=self._dialer.config.request_timeout_ms + request.max_wait_ms,
+                first=_FIRST_VERSION,
+                last=ANY_VERSION if has_ids else LAST_BY_NAME,
+            ),
+        )
+
+    def close(self) -> None:
+        """End the connection."""
+        self._node.close()

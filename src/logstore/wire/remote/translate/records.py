@@ -1,0 +1,278 @@
+"""Batches, and the offsets at which they are: Produce, ListOffsets, OffsetForLeaderEpoch, DeleteRecords."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final
+
+from logstore.broker.codes import ErrorCode
+from logstore.broker.requests import (
+    DeletedRecords,
+    DeleteRecordsRequest,
+    DeleteRecordsResult,
+    EpochEnd,
+    ListedOffset,
+    ListOffsetsRequest,
+    ListOffsetsResult,
+    OffsetsForLeaderEpochRequest,
+    OffsetsForLeaderEpochResult,
+    ProducedPartition,
+    ProducePartition,
+    ProduceRequest,
+    ProduceResult,
+)
+from logstore.model import Bytes, Isolation
+from logstore.wire.apis import ApiKey
+from logstore.wire.messages.records import (
+    delete_records,
+    list_offsets,
+    offset_for_leader_epoch,
+    produce,
+)
+from logstore.wire.remote.codes import code_of_number, why_of_number
+from logstore.wire.remote.nodes import Lane
+from logstore.wire.remote.translate.translation import Answers, Translation, by_topic, partition_of
+
+LEFT_OUT: Final = "the broker has left the partition out of its answer"
+READ_COMMITTED: Final = 1
+_CONSUMER: Final = -1
+"""The replica id of one who is no follower."""
+_DELETE_TIMEOUT_MS: Final = 30_000
+
+_BATCH_START: Final = struct.Struct(">qi")
+"""Base offset and size: the beginning of a batch of any format."""
+_LAST_OFFSET_DELTA: Final = struct.Struct(">i")
+_LAST_OFFSET_DELTA_AT: Final = 23
+_MAGIC_AT: Final = 16
+_LEAST_HEADER_BYTES: Final = 27
+
+
+# Produce
+
+_BY_NAME: Final = 11
+"""Produce: later versions name topics by ids (13), or take partitions into transactions unasked (12), which
+the seam asks for by itself."""
+
+
+def _build_produce(request: ProduceRequest, version: int) -> produce.ProduceRequest:
+    topics = tuple(
+        produce.Topic(
+            name,
+            partitions=tuple(
+                produce.Partition(each.partition.partition, _readable(each.data)) for each in items
+            ),
+        )
+        for name, items in by_topic(request.partitions, partition_of).items()
+    )
+    return produce.ProduceRequest(request.transactional_id, request.acks, request.timeout_ms, topics)
+
+
+def _readable(data: Bytes) -> bytes | memoryview:
+    """The same bytes, not copied."""
+    return memoryview(data) if isinstance(data, bytearray) else data
+
+
+def _parse_produce(request: ProduceRequest, response: produce.ProduceResponse | None) -> ProduceResult:
+    if response is None:  # it was handed over, and no more was wanted
+        handed = (ProducedPartition(each.partition, ErrorCode.NONE) for each in request.partitions)
+        return ProduceResult(tuple(handed))
+    answers = Answers(response.topics)
+    return ProduceResult(tuple(_produced(each, answers.take(each.partition)) for each in request.partitions))
+
+
+def _produced(sent: ProducePartition, answer: produce.PartitionResult | None) -> ProducedPartition:
+    if answer is None:
+        return ProducedPartition(sent.partition, ErrorCode.UNKNOWN_SERVER_ERROR, message=LEFT_OUT)
+    message = answer.error_message
+    if answer.error_code and answer.record_errors:
+        refused = answer.record_errors[0]
+        message = f"record {refused.batch_index}: {refused.error_message or message}"
+    return ProducedPartition(
+        sent.partition,
+        code_of_number(answer.error_code),
+        answer.base_offset,
+        answer.log_append_time_ms,
+        answer.log_start_offset,
+        why_of_number(answer.error_code, message),
+    )
+
+
+PRODUCE: Final = Translation(
+    key=ApiKey.PRODUCE,
+    build=_build_produce,
+    parse=_parse_produce,
+    refuse=lambda request, code, message: ProduceResult(
+        tuple(ProducedPartition(each.partition, code, message=message) for each in request.partitions)
+    ),
+    judge=lambda _: ErrorCode.NONE,
+    last=_BY_NAME,
+    lane=Lane.WRITES,
+    may_repeat=False,
+    wait_ms=lambda request: request.timeout_ms,
+)
+
+
+# Fetch: the batches in what comes. Sessions are of their own (:mod:`~logstore.wire.remote.fetch_session`)
+
+
+def whole_batches(data: Bytes, offset: int) -> tuple[Bytes, int]:
+    """The batches that are whole, and the offset after them; ``offset``, if there are none. A broker cuts
+    what it sends at a number of bytes. What is in a batch is checked by those who decode it."""
+    at, next_offset, size = 0, offset, len(data)
+    while size - at >= _LEAST_HEADER_BYTES:
+        base_offset, batch_bytes = _BATCH_START.unpack_from(data, at)
+        end = at + _BATCH_START.size + batch_bytes
+        if batch_bytes < 0 or end > size:
+            break
+        last = base_offset
+        if data[at + _MAGIC_AT] >= 2:
+            last += _LAST_OFFSET_DELTA.unpack_from(data, at + _LAST_OFFSET_DELTA_AT)[0]
+        next_offset = max(next_offset, last + 1)
+        at = end
+    return data[:at], next_offset
+
+
+# ListOffsets
+
+
+def _build_list_offsets(request: ListOffsetsRequest, version: int) -> list_offsets.ListOffsetsRequest:
+    topics = tuple(
+        list_offsets.Topic(
+            name,
+            tuple(
+                list_offsets.Partition(each.partition.partition, each.leader_epoch, each.timestamp_ms)
+                for each in items
+            ),
+        )
+        for name, items in by_topic(request.partitions, partition_of).items()
+    )
+    level = READ_COMMITTED if request.isolation is Isolation.COMMITTED else 0
+    return list_offsets.ListOffsetsRequest(_CONSUMER, level, topics)
+
+
+def _parse_list_offsets(
+    request: ListOffsetsRequest, response: list_offsets.ListOffsetsResponse
+) -> ListOffsetsResult:
+    answers = Answers(response.topics)
+    found = []
+    for each in request.partitions:
+        answer = answers.take(each.partition)
+        found.append(
+            ListedOffset(each.partition, ErrorCode.UNKNOWN_SERVER_ERROR, message=LEFT_OUT)
+            if answer is None
+            else ListedOffset(
+                each.partition,
+                code_of_number(answer.error_code),
+                answer.timestamp_ms,
+                answer.offset,
+                answer.leader_epoch,
+                why_of_number(answer.error_code),
+            )
+        )
+    return ListOffsetsResult(tuple(found))
+
+
+LIST_OFFSETS: Final = Translation(
+    key=ApiKey.LIST_OFFSETS,
+    build=_build_list_offsets,
+    parse=_parse_list_offsets,
+    refuse=lambda request, code, message: ListOffsetsResult(
+        tuple(ListedOffset(each.partition, code, message=message) for each in request.partitions)
+    ),
+    judge=lambda _: ErrorCode.NONE,
+)
+
+
+# OffsetForLeaderEpoch
+
+
+def _build_epochs(
+    request: OffsetsForLeaderEpochRequest, version: int
+) -> offset_for_leader_epoch.OffsetForLeaderEpochRequest:
+    topics = tuple(
+        offset_for_leader_epoch.Topic(
+            name,
+            tuple(
+                offset_for_leader_epoch.Partition(
+                    each.partition.partition, each.current_leader_epoch, each.epoch
+                )
+                for each in items
+            ),
+        )
+        for name, items in by_topic(request.partitions, partition_of).items()
+    )
+    return offset_for_leader_epoch.OffsetForLeaderEpochRequest(_CONSUMER, topics)
+
+
+def _parse_epochs(
+    request: OffsetsForLeaderEpochRequest, response: offset_for_leader_epoch.OffsetForLeaderEpochResponse
+) -> OffsetsForLeaderEpochResult:
+    answers = Answers(response.topics)
+    found = []
+    for each in request.partitions:
+        answer = answers.take(each.partition)
+        found.append(
+            EpochEnd(each.partition, ErrorCode.UNKNOWN_SERVER_ERROR, message=LEFT_OUT)
+            if answer is None
+            else EpochEnd(
+                each.partition,
+                code_of_number(answer.error_code),
+                answer.leader_epoch,
+                answer.end_offset,
+                why_of_number(answer.error_code),
+            )
+        )
+    return OffsetsForLeaderEpochResult(tuple(found))
+
+
+EPOCHS: Final = Translation(
+    key=ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    build=_build_epochs,
+    parse=_parse_epochs,
+    refuse=lambda request, code, message: OffsetsForLeaderEpochResult(
+        tuple(EpochEnd(each.partition, code, message=message) for each in request.partitions)
+    ),
+    judge=lambda _: ErrorCode.NONE,
+)
+
+
+# DeleteRecords
+
+
+def _build_delete(request: DeleteRecordsRequest, version: int) -> delete_records.DeleteRecordsRequest:
+    topics = tuple(
+        delete_records.Topic(
+            name, tuple(delete_records.Partition(each.partition.partition, each.offset) for each in items)
+        )
+        for name, items in by_topic(request.partitions, partition_of).items()
+    )
+    return delete_records.DeleteRecordsRequest(topics, _DELETE_TIMEOUT_MS)
+
+
+def _parse_delete(
+    request: DeleteRecordsRequest, response: delete_records.DeleteRecordsResponse
+) -> DeleteRecordsResult:
+    answers = Answers(response.topics)
+    return DeleteRecordsResult(
+        tuple(_deleted(each.partition, answers.take(each.partition)) for each in request.partitions)
+    )
+
+
+def _deleted(partition: Any, answer: Any | None) -> DeletedRecords:
+    if answer is None:
+        return DeletedRecords(partition, ErrorCode.UNKNOWN_SERVER_ERROR, message=LEFT_OUT)
+    code = code_of_number(answer.error_code)
+    return DeletedRecords(partition, code, answer.low_watermark, why_of_number(answer.error_code))
+
+
+DELETE_RECORDS: Final = Translation(
+    key=ApiKey.DELETE_RECORDS,
+    build=_build_delete,
+    parse=_parse_delete,
+    refuse=lambda request, code, message: DeleteRecordsResult(
+        tuple(DeletedRecords(each.partition, code, message=message) for each in request.partitions)
+    ),
+    judge=lambda _: ErrorCode.NONE,
+    lane=Lane.WAITS,
+    wait_ms=lambda _: _DELETE_TIMEOUT_MS,
+)

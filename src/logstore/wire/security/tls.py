@@ -1,0 +1,125 @@
+"""TLS for a listener: a context from files, and a new one when they change.
+
+Certificates are renewed while a server runs. So each new connection asks for the context, and the files are
+looked at: up to three calls of ``stat``, 11 µs. Connections that exist keep theirs.
+"""
+
+from __future__ import annotations
+
+import ssl
+import threading
+
+from logstore.arguments import check_flag
+from logstore.errors import StorageError, UsageError
+from logstore.files import Files, FileStamp, OsFiles, PathLike, check_path
+from logstore.warning import warn
+
+Stamps = tuple[FileStamp | None, ...]
+
+
+class ServerTls:
+    """The certificate of a server, and which clients have to show one.
+
+    Lock: ``_lock`` is held while the files are loaded. A connection that finds them unchanged does not wait.
+    """
+
+    def __init__(
+        self,
+        certificate: PathLike,
+        key: PathLike | None = None,
+        *,
+        client_ca: PathLike | None = None,
+        require_client_certificate: bool = False,
+        password: str | None = None,
+        files: Files | None = None,
+    ) -> None:
+        """
+        Args:
+            certificate: file in PEM with the server's certificate, followed by those up to the root.
+            key: file in PEM with its private key; None if it is in the same file.
+            client_ca: file in PEM with the roots of clients' certificates. None: clients are not asked for
+                one.
+            require_client_certificate: refuse clients without a certificate. Otherwise they are anonymous, or
+                log in with SASL.
+            password: of the key, if it is encrypted.
+            files: where to look for changes; None: the machine's disk, from which OpenSSL reads in any case.
+
+        Raises:
+            UsageError: OpenSSL does not take the files, or a client's certificate is required without roots.
+            StorageError: a file cannot be found.
+        """
+        paths = (certificate, certificate if key is None else key, client_ca)
+        self._paths = tuple(None if each is None else check_path(each, "a PEM file") for each in paths)
+        self._is_required = check_flag(require_client_certificate, "require_client_certificate")
+        if self._is_required and client_ca is None:
+            raise UsageError("require_client_certificate needs client_ca: whose certificates are taken")
+        if password is not None and type(password) is not str:
+            raise UsageError(f"password is a {type(password).__name__}; it must be text, or None")
+        self._password = password
+        self._files = files or OsFiles()
+        self._lock = threading.Lock()
+        self._seen: Stamps | None = self._look()
+        self._context = self._load()
+
+    @property
+    def requires_client_certificate(self) -> bool:
+        """Whether clients without one are refused."""
+        return self._is_required
+
+    def __repr__(self) -> str:
+        return f"<ServerTls of {self._paths[0]}>"
+
+    def context(self) -> ssl.SSLContext:
+        """For a new connection. If the files have changed they are loaded again. If that fails, the context
+        stays as it was, and a warning says why; it is tried again when a file changes once more."""
+        if self._look_or_none() != self._seen:
+            with self._lock:
+                self._reload_locked()
+        return self._context
+
+    def _reload_locked(self) -> None:
+        seen = self._look_or_none()
+        if seen == self._seen:
+            return
+        # First: a file that changes while it is loaded is found changed by the next connection.
+        self._seen = seen
+        try:
+            self._context = self._load()
+        except (UsageError, StorageError) as error:
+            warn("new connections get the earlier certificate: %s", error)
+
+    def _look(self) -> Stamps:
+        """
+        Raises:
+            StorageError: a file cannot be found.
+        """
+        return tuple(None if path is None else self._files.stamp(path) for path in self._paths)
+
+    def _look_or_none(self) -> Stamps | None:
+        """None while a file is missing, as it may be while it is replaced."""
+        try:
+            return self._look()
+        except StorageError:
+            return None
+
+    def _load(self) -> ssl.SSLContext:
+        """
+        Raises:
+            UsageError: OpenSSL does not take the files.
+        """
+        certificate, key, client_ca = self._paths
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_RENEGOTIATION
+        try:
+            # Without a password OpenSSL would ask for one on the terminal.
+            context.load_cert_chain(str(certificate), key, password=self._password or "")
+            if client_ca is not None:
+                context.verify_mode = ssl.CERT_REQUIRED if self._is_required else ssl.CERT_OPTIONAL
+                context.load_verify_locations(client_ca)
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            names = ", ".join(str(each) for each in self._paths if each is not None)
+            raise UsageError(
+                f"OpenSSL does not take the certificate, key or roots in {names}: {error}"
+            ) from None
+        return context

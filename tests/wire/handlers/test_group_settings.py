@@ -1,0 +1,174 @@
+"""Settings that clients give groups: kept in the store, and listed among all that has settings. 1 s."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import logstore
+from logstore.broker.codes import ErrorCode
+from logstore.broker.local import LocalBroker
+from logstore.errors import CorruptionError, InvalidConfigError
+from logstore.logdir.acls import Operation
+from logstore.logdir.directory import LogDirectory
+from logstore.logdir.group_settings import decode_group_settings, encode_group_settings
+from logstore.model import Isolation
+from logstore.testing import FAULTS, FaultyFiles, MemoryFiles
+from logstore.wire.apis import ApiKey
+from logstore.wire.messages.topics import describe_configs, incremental_alter_configs
+from tests.broker.rig import Rig
+from tests.wire.handlers.rig_admin import AdminRig
+from tests.wire.raw_client import RawClient
+
+TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
+SET, DELETE = 0, 1
+DEFAULT_SOURCE, GROUP_SOURCE = 5, 8
+
+
+def altering(group, **settings):
+    """None deletes one."""
+    configs = tuple(
+        incremental_alter_configs.Config(name.replace("_", "."), DELETE if value is None else SET, value)
+        for name, value in settings.items()
+    )
+    return incremental_alter_configs.IncrementalAlterConfigsRequest(
+        (incremental_alter_configs.Resource(GROUP, group, configs),)
+    )
+
+
+def describing(*groups):
+    return describe_configs.DescribeConfigsRequest(
+        tuple(describe_configs.Resource(GROUP, each, None) for each in groups), True
+    )
+
+
+def own(response):
+    """Those that are not the defaults."""
+    return {
+        each.resource_name: {one.name: one.value for one in each.configs if one.config_source == GROUP_SOURCE}
+        for each in response.resources
+    }
+
+
+def test_they_survive_a_restart(tmp_path):
+    with (
+        logstore.open(tmp_path / "store") as store,
+        store.listen() as listener,
+        RawClient(listener.address) as client,
+    ):
+        request = altering("g", share_auto_offset_reset="EARLIEST", share_delivery_count_limit="7")
+        (done,) = client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request).resources
+        assert done.error_code == ErrorCode.NONE
+        client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, altering("h", share_isolation_level="read_committed"))
+        client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, altering("h", share_isolation_level=None))
+    expected = {
+        "g": {"share.auto.offset.reset": "earliest", "share.delivery.count.limit": "7"},
+        "h": {},
+    }
+    with logstore.open(tmp_path / "store") as store:
+        with store.listen() as listener, RawClient(listener.address) as client:
+            assert own(client.ask(ApiKey.DESCRIBE_CONFIGS, describing("g", "h"))) == expected
+        with store.listen() as other, RawClient(other.address) as client:  # they are the store's
+            assert own(client.ask(ApiKey.DESCRIBE_CONFIGS, describing("g", "h"))) == expected
+        assert store.verify()
+        store.backup(tmp_path / "copy")
+    with (
+        logstore.open(tmp_path / "copy") as copy,
+        copy.listen() as listener,
+        RawClient(listener.address) as client,
+    ):
+        assert own(client.ask(ApiKey.DESCRIBE_CONFIGS, describing("g", "h"))) == expected
+
+
+def test_what_is_described():
+    rig = AdminRig()
+    rig.send_message(ApiKey.INCREMENTAL_ALTER_CONFIGS, altering("g", share_isolation_level="read_committed"))
+    (found,) = rig.send_message(ApiKey.DESCRIBE_CONFIGS, describing("g")).resources
+    described = {each.name: (each.value, each.config_source) for each in found.configs}
+    assert described == {
+        "share.auto.offset.reset": ("latest", DEFAULT_SOURCE),
+        "share.delivery.count.limit": ("5", DEFAULT_SOURCE),
+        "share.isolation.level": ("read_committed", GROUP_SOURCE),
+        "share.partition.max.record.locks": ("2000", DEFAULT_SOURCE),
+        "share.record.lock.duration.ms": ("30000", DEFAULT_SOURCE),
+    }
+    assert rig.broker.group_settings.config_of("g").isolation is Isolation.COMMITTED
+    assert rig.broker.group_settings.config_of("other").isolation is Isolation.HIGH_WATERMARK
+
+
+def listed(rig, *kinds, version=1):
+    found = rig.send(ApiKey.LIST_CONFIG_RESOURCES, version, **({"resource_types": kinds} if version else {}))
+    return found.error_code, [(each.resource_type, each.resource_name) for each in found.config_resources]
+
+
+def test_what_has_settings():
+    rig = AdminRig()
+    rig.send_message(ApiKey.INCREMENTAL_ALTER_CONFIGS, altering("g", share_isolation_level="read_committed"))
+    topics, broker, group = (TOPIC, "t"), (BROKER, "0"), (GROUP, "g")
+    assert listed(rig) == (0, [topics, broker, group])
+    assert listed(rig, GROUP) == (0, [group])
+    assert listed(rig, TOPIC, METRICS, LOGGER) == (0, [topics])
+    assert listed(rig, 99) == (ErrorCode.UNSUPPORTED_VERSION, [])
+    assert listed(rig, version=0) == (0, [])
+    assert rig.send(ApiKey.LIST_PARTITION_REASSIGNMENTS, topics=None).topics == ()
+    rig.rights.deny(Operation.DESCRIBE_CONFIGS, Operation.DESCRIBE)
+    assert listed(rig)[0] == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    moving = rig.send(ApiKey.LIST_PARTITION_REASSIGNMENTS, topics=None)
+    assert moving.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+def test_a_disk_that_refuses_changes_nothing():
+    disk = FaultyFiles(MemoryFiles())
+    settings = Rig(files=disk).broker.group_settings
+    settings.alter("g", {"share.delivery.count.limit": "7"})
+    disk.fail(FAULTS["ENOSPC"], kinds=["write"], path="groups.json", times=None)
+    with pytest.raises(logstore.StorageError):
+        settings.alter("g", {"share.delivery.count.limit": "8"})
+    disk.heal()
+    again = LocalBroker(LogDirectory("/data", files=MemoryFiles(disk.files.now()))).group_settings
+    for each in (settings, again):
+        assert each.config_of("g").delivery_count_limit == 7
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"{",
+        b'{"version": 1, "groups": []}',
+        b'{"version": 1, "groups": {"g": {}}}',
+        b'{"version": 1, "groups": {"": {"share.delivery.count.limit": "7"}}}',
+        b'{"version": 1, "groups": {"g": {"share.delivery.count.limit": 7}}}',
+        b'{"version": 1, "groups": {"g": {"other": "7"}}}',
+    ],
+)
+def test_a_damaged_file_leaves_the_defaults_and_is_not_replaced(tmp_path, content, caplog):
+    with pytest.raises(CorruptionError):
+        decode_group_settings(content)
+    logstore.open(tmp_path).close()
+    (tmp_path / "groups.json").write_bytes(content)
+    with logstore.open(tmp_path) as store:
+        with store.listen() as listener, RawClient(listener.address) as client:
+            assert own(client.ask(ApiKey.DESCRIBE_CONFIGS, describing("g"))) == {"g": {}}
+            request = altering("g", share_delivery_count_limit="7")
+            (done,) = client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, request).resources
+            assert done.error_code == ErrorCode.CORRUPT_MESSAGE
+            assert str(tmp_path) not in done.error_message
+        assert "groups.json" in caplog.text
+        assert not store.verify()
+    assert (tmp_path / "groups.json").read_bytes() == content
+
+
+def test_the_file():
+    settings = {"b": {"share.delivery.count.limit": "7"}, "a": {"share.auto.offset.reset": "latest"}}
+    data = encode_group_settings(settings)
+    assert list(json.loads(data)["groups"]) == ["a", "b"]
+    assert decode_group_settings(data) == settings
+
+
+def test_names_that_are_none():
+    settings = Rig().broker.group_settings
+    with pytest.raises(InvalidConfigError, match=r"did you mean 'share.delivery.count.limit'"):
+        settings.alter("g", {"share.delivery.count.limits": "7"})
+    with pytest.raises(InvalidConfigError, match="from 1 to 32767"):
+        settings.alter("g", {"share.delivery.count.limit": "0"})

@@ -1,0 +1,1 @@
+"""Clients that mean no good, beside others whose records are counted."""

@@ -1,0 +1,251 @@
+"""Logins, certificates and ACLs, as real clients meet them."""
+
+from __future__ import annotations
+
+import logging
+import struct
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from logstore.broker.codes import ErrorCode
+from logstore.errors import CorruptionError, InvalidConfigError, UsageError
+from logstore.wire.apis import ApiKey
+from logstore.wire.messages.cluster.api_versions import ApiVersionsRequest
+from logstore.wire.messages.cluster.metadata import MetadataRequest
+from logstore.wire.messages.security.sasl_authenticate import SaslAuthenticateRequest
+from logstore.wire.messages.security.sasl_handshake import SaslHandshakeRequest
+from logstore.wire.security.tls import ServerTls
+from tests.wire.raw_client import RawClient
+from tests.wire.security.certificates import OPENSSL, Authority
+
+PASSWORD = "a secret of some length"
+MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+QUICK = {
+    "socket.timeout.ms": 3000,
+    "message.timeout.ms": 3000,
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 50,
+}
+
+
+@pytest.fixture
+def secured(store):
+    store.users.set_password("alice", PASSWORD)
+    store.create_topic("t")
+    with store.listen(sasl_enabled_mechanisms=",".join(MECHANISMS)) as listener:
+        yield listener
+
+
+def settings(listener, user="alice", password=PASSWORD, mechanism="SCRAM-SHA-256", **more):
+    return {
+        "bootstrap.servers": listener.address,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.username": user,
+        "sasl.password": password,
+        **QUICK,
+        **more,
+    }
+
+
+def send(config, topic="t"):
+    """The error, or the offset."""
+    told = []
+    producer = Producer(config | {"error_cb": lambda error: told.append(error.code())})
+    producer.produce(topic, b"v", on_delivery=lambda error, message: told.append(error or message.offset()))
+    producer.flush(10)
+    return told
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_who_knows_the_password_is_let_in(secured, mechanism):
+    assert send(settings(secured, mechanism=mechanism)) == [0]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_who_does_not_is_not(secured, store, mechanism):
+    """2 s: a client tries until its time is over."""
+    for wrong in ({"password": "wrong"}, {"user": "bob"}):
+        told = send(settings(secured, mechanism=mechanism, **wrong) | {"message.timeout.ms": 300})
+        assert KafkaError._AUTHENTICATION in told
+    assert store["t"][0].log_end_offset == 0
+
+
+def test_nothing_is_answered_before_a_login(secured):
+    with RawClient(secured.address) as client:
+        assert client.ask(ApiKey.API_VERSIONS, ApiVersionsRequest(), 0).error_code == 0
+        client.send(ApiKey.METADATA, MetadataRequest(), 12)
+        assert client.is_hung_up()
+    with RawClient(secured.address) as client:
+        client.socket.sendall(struct.pack(">i", 1_000_000))  # large frames are for those who are known
+        assert client.is_hung_up()
+
+
+def test_steps_out_of_order_and_unknown_mechanisms(secured):
+    with RawClient(secured.address) as client:
+        answer = client.ask(ApiKey.SASL_AUTHENTICATE, SaslAuthenticateRequest(b"\0alice\0x"), 2)
+        assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert client.is_hung_up()
+    with RawClient(secured.address) as client:
+        answer = client.ask(ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest("GSSAPI"), 1)
+        assert answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        assert set(answer.mechanisms) == set(MECHANISMS)
+        assert client.is_hung_up()
+
+
+def test_a_login_without_headers(secured):
+    """What clients from before SaslAuthenticate do."""
+    for password, is_known in ((PASSWORD, True), ("wrong", False)):
+        with RawClient(secured.address) as client:
+            assert client.ask(ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest("PLAIN"), 0).error_code == 0
+            token = b"\0alice\0" + password.encode()
+            client.socket.sendall(struct.pack(">i", len(token)) + token)
+            if not is_known:
+                assert client.is_hung_up()
+                continue
+            assert client.receive_frame() == b""
+            assert client.ask(ApiKey.METADATA, MetadataRequest(None), 12).topics
+
+
+def test_a_client_logs_in_again_in_time(store):
+    store.users.set_password("alice", PASSWORD)
+    store.create_topic("t")
+    login = SaslAuthenticateRequest(b"\0alice\0" + PASSWORD.encode())
+    with (
+        store.listen(sasl_enabled_mechanisms="PLAIN", connections_max_reauth_ms=300) as listener,
+        RawClient(listener.address) as client,
+    ):
+        for _ in range(3):
+            assert client.ask(ApiKey.SASL_HANDSHAKE, SaslHandshakeRequest("PLAIN"), 1).error_code == 0
+            answer = client.ask(ApiKey.SASL_AUTHENTICATE, login, 2)
+            assert (answer.error_code, answer.session_lifetime_ms) == (0, 300)
+            assert client.ask(ApiKey.METADATA, MetadataRequest(None), 12).topics
+        client.socket.settimeout(0.4)
+        with pytest.raises(TimeoutError):
+            client.socket.recv(1)
+        client.socket.settimeout(5)
+        client.send(ApiKey.METADATA, MetadataRequest(None), 12)
+        assert client.is_hung_up()
+
+
+def test_clients_may_do_what_acls_allow(store, caplog):
+    """5 s."""
+    caplog.set_level(logging.INFO, logger="logstore.audit")
+    for name in ("admin", "alice"):
+        store.users.set_password(name, PASSWORD)
+    store.create_topic("t")
+    store.create_topic("secret")
+    with store.listen(
+        sasl_enabled_mechanisms="SCRAM-SHA-256",
+        authorize=True,
+        super_users="User:admin",
+        auto_create_topics_enable=False,
+    ) as listener:
+        assert send(settings(listener, "admin")) == [0]
+        (refused,) = send(settings(listener) | {"message.timeout.ms": 1000})[-1:]
+        assert refused.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._MSG_TIMED_OUT)
+        admin = AdminClient(settings(listener, "admin"))
+        rules = [
+            AclBinding(kind, "t", pattern, "User:alice", "*", operation, AclPermissionType.ALLOW)
+            for kind, pattern, operation in (
+                (ResourceType.TOPIC, ResourcePatternType.LITERAL, AclOperation.WRITE),
+                (ResourceType.TOPIC, ResourcePatternType.LITERAL, AclOperation.READ),
+                (ResourceType.GROUP, ResourcePatternType.PREFIXED, AclOperation.READ),
+            )
+        ]
+        for made in admin.create_acls(rules).values():
+            made.result(10)
+        assert send(settings(listener)) == [1]
+        alice = AdminClient(settings(listener))
+        assert set(alice.list_topics(timeout=10).topics) == {"t"}
+        consumer = Consumer(settings(listener) | {"group.id": "t1", "auto.offset.reset": "earliest"})
+        consumer.subscribe(["t"])
+        assert len(consumer.consume(2, 10)) == 2
+        consumer.close()
+        other = Consumer(settings(listener) | {"group.id": "other"})
+        with pytest.raises(KafkaException):  # librdkafka goes on asking
+            other.committed([TopicPartition("t", 0)], 0.5)
+        other.close()
+        kinds = ResourceType.ANY, None, ResourcePatternType.ANY, None, None
+        everything = AclBindingFilter(*kinds, AclOperation.ANY, AclPermissionType.ANY)
+        assert len(admin.describe_acls(everything).result(10)) == 3
+        (deleted,) = admin.delete_acls([everything]).values()
+        assert len(deleted.result(10)) == 3
+        assert len(store.acls.matching()) == 0
+    refusals = [each.getMessage() for each in caplog.records if each.name == "logstore.audit"]
+    for what in ("DESCRIBE the TOPIC 't'", "DESCRIBE the GROUP 'other'"):
+        assert any(f"'User:alice' from 127.0.0.1 may not {what}" in each for each in refusals), what
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    if OPENSSL is None:
+        pytest.skip("the program openssl, which makes certificates, is missing")
+    return Authority(tmp_path_factory.mktemp("tls") / "ca")
+
+
+@pytest.fixture(scope="module")
+def certified(authority):
+    return authority.certify("server", "/CN=localhost")
+
+
+def tls_settings(listener, authority, **more):
+    return {
+        "bootstrap.servers": listener.address,
+        "security.protocol": "SSL",
+        "ssl.ca.location": str(authority.root),
+        "ssl.endpoint.identification.algorithm": "none",
+        **QUICK,
+        **more,
+    }
+
+
+def test_tls(store, authority, certified):
+    store.create_topic("t")[0].extend([bytes(200_000)] * 20)
+    with store.listen(tls=ServerTls(*certified)) as listener:
+        assert send(tls_settings(listener, authority)) == [20]
+        consumer = Consumer(tls_settings(listener, authority) | {"group.id": "g"})
+        consumer.assign([TopicPartition("t", 0, 0)])
+        got = []
+        while len(got) < 21:
+            got += consumer.consume(21 - len(got), 10)
+        consumer.close()
+        assert [len(each.value()) for each in got] == [200_000] * 20 + [1]
+        with RawClient(listener.address) as plain:  # it is no TLS that it speaks
+            plain.send(ApiKey.API_VERSIONS, ApiVersionsRequest(), 0)
+            with pytest.raises((EOFError, OSError, CorruptionError)):
+                plain.receive(ApiKey.API_VERSIONS, 0)
+        assert send(tls_settings(listener, authority)) == [21]
+
+
+def test_a_certificate_says_who_a_client_is(store, authority, certified):
+    store.create_topic("t")
+    tls = ServerTls(*certified, client_ca=authority.root, require_client_certificate=True)
+    certificate, key = authority.certify("alice", "/C=US/O=Acme/CN=alice")
+    shown = {"ssl.certificate.location": str(certificate), "ssl.key.location": str(key)}
+    with store.listen(tls=tls, authorize=True, super_users="User:CN=alice,O=Acme,C=US") as listener:
+        assert send(tls_settings(listener, authority, **shown)) == [0]
+        told = send(tls_settings(listener, authority) | {"message.timeout.ms": 500})
+        assert KafkaError._SSL in told or KafkaError._TRANSPORT in told
+    assert store["t"][0].log_end_offset == 1
+
+
+def test_what_is_refused(store):
+    with pytest.raises(UsageError, match="SCRAM-SHA-256"):
+        store.listen(sasl_enabled_mechanisms="SCRAM-SHA-265")
+    with pytest.raises(UsageError, match="principal"):
+        store.listen(super_users="admin")
+    with pytest.raises(InvalidConfigError, match="authorize"):
+        store.listen(authorize="yes")
+    with store.listen("0.0.0.0:0", sasl_enabled_mechanisms="PLAIN"):
+        pass  # clients have to say who they are
