@@ -28,7 +28,16 @@ from enum import Enum
 from typing import Final, NamedTuple, NoReturn
 
 from logstore.errors import storage_error
-from logstore.files import DirectoryEntry, DirectoryWatch, File, Files, FileStamp, Lock, MappedBytes
+from logstore.files import (
+    DirectoryEntry,
+    DirectoryWatch,
+    File,
+    Files,
+    FileStamp,
+    Lock,
+    MappedBytes,
+    VolumeSpace,
+)
 from logstore.model import Bytes
 
 ACTIONS: Final = {
@@ -239,10 +248,15 @@ class FaultyFiles:
     def absolute(self, path: str) -> str:
         return self.files.absolute(path)
 
-    def open(self, path: str, *, write: bool = False, create: bool = False) -> FaultyFile:
+    def open(
+        self, path: str, *, write: bool = False, create: bool = False, private: bool = False
+    ) -> FaultyFile:
         kind = "create" if create else "open"
         fault = self.begin(kind, path)
-        file = self.files.open(path, write=write, create=create)
+        if private:
+            file = self.files.open(path, write=write, create=create, private=True)
+        else:  # a file system of a test need not know of private files
+            file = self.files.open(path, write=write, create=create)
         self.end(fault, kind, path)
         return FaultyFile(self, file)
 
@@ -293,6 +307,10 @@ class FaultyFiles:
         self.begin("stat", path)
         return self.files.link_count(path)
 
+    def space(self, path: str) -> VolumeSpace:
+        self.begin("stat", path)
+        return self.files.space(path)
+
     def exchange(self, path: str, other: str) -> None:
         fault = self.begin("exchange", path)
         self.files.exchange(path, other)
@@ -327,6 +345,10 @@ class FaultyFiles:
         if fault is not None:  # else the lock would be taken and never released
             _fail(fault, "lock", path)
         return self.files.lock(path, timeout_ms=timeout_ms)
+
+    def is_locked(self, path: str) -> bool:
+        self.begin("stat", path)
+        return self.files.is_locked(path)
 
 
 class FaultyFile:

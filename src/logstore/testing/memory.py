@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from logstore.errors import FencedError, StorageError, storage_error
-from logstore.files import DirectoryEntry, FileStamp
+from logstore.files import DirectoryEntry, FileStamp, VolumeSpace
 from logstore.lock import HELD_HERE, refused, tries
 from logstore.model import Bytes
 from logstore.testing.operations import (
@@ -38,6 +38,8 @@ from logstore.testing.operations import (
 
 ROOT = 0
 """The number of the root directory."""
+VOLUME_BYTES = 2**40
+"""The size of the disk, as it says. Nothing is refused for want of room."""
 
 
 @dataclass(slots=True)
@@ -289,7 +291,9 @@ class MemoryFiles:
 
     # Files
 
-    def open(self, path: str, *, write: bool = False, create: bool = False) -> MemoryFile:
+    def open(
+        self, path: str, *, write: bool = False, create: bool = False, private: bool = False
+    ) -> MemoryFile:
         directory, name = self._parent(path, "opening")
         inode = self._directories[directory].get(name)
         if inode is None:
@@ -342,6 +346,9 @@ class MemoryFiles:
             raise _error(errno.ENOENT, old, "renaming")
         if new_directory != directory:
             raise _error(errno.EXDEV, old, "renaming")
+        target = self._directories.get(names.get(new_name, -1))
+        if target:
+            raise _error(errno.ENOTEMPTY, old, "renaming")
         self.begin(Rename(old, directory, name, new_name))
         if new_name in names and new_name != name:
             self._name_counts[names[new_name]] -= 1
@@ -361,6 +368,10 @@ class MemoryFiles:
 
     def link_count(self, path: str) -> int:
         return self._name_counts[self._find(path, "looking at")]
+
+    def space(self, path: str) -> VolumeSpace:
+        self._find(path, "reading the space of")
+        return VolumeSpace(VOLUME_BYTES, VOLUME_BYTES - sum(map(len, list(self.contents.values()))))
 
     def exchange(self, path: str, other: str) -> None:
         directory, name = self._parent(path, "exchanging")
@@ -419,6 +430,10 @@ class MemoryFiles:
                     self._held.add(inode)
                     return _MemoryLock(self, self._held, path, inode)
         raise refused(path, "this process", HELD_HERE, timeout_ms)
+
+    def is_locked(self, path: str) -> bool:
+        with self._lock:
+            return self._find_or_none(path) in self._held
 
 
 def _error(number: int, path: str, action: str) -> StorageError:

@@ -1,0 +1,181 @@
+"""What the controller does on a tree.
+
+``/controller_epoch`` is replaced by each new controller, as Kafka does it, and each change that a controller
+makes checks its version. So one that does not know yet that it is no longer the controller changes nothing.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn, Protocol
+from uuid import UUID
+
+from logstore.errors import FencedError, RetriableError, TopicExistsError, UnknownTopicError, UsageError
+from logstore.format.names import check_topic_name
+from logstore.replica.coordination import layout
+from logstore.replica.coordination.batches import batches
+from logstore.replica.coordination.interface import Outcome, TopicPartition, View
+from logstore.replica.coordination.tree import Check, Create, Delete, Refusal, Step, Tree, Write
+from logstore.replica.rules.partition_state import Member, PartitionState, Registration
+
+
+class Changes(Protocol):
+    """What a session does for its controller: see :class:`.session.TreeSession`."""
+
+    @property
+    def registration(self) -> Registration: ...
+
+    def commit(self, steps: Sequence[Step]) -> Refusal | None: ...
+
+    def change_states(
+        self, changes: Mapping[TopicPartition, PartitionState], checks: Sequence[Step], controller_epoch: int
+    ) -> dict[TopicPartition, Outcome] | None: ...
+
+
+class TreeControl:
+    """See :class:`~logstore.replica.coordination.interface.Control`."""
+
+    def __init__(
+        self, tree: Tree, session: Changes, epoch: int, check: Check, view: Callable[[], View]
+    ) -> None:
+        self._tree = tree
+        self._session = session
+        self._check = check
+        self._view = view
+        self.epoch = epoch
+
+    def _commit(self, steps: Sequence[Step]) -> Refusal | None:
+        refusal = self._session.commit([self._check, *steps])
+        if refusal is not None and refusal.at == 0:
+            self._be_fenced()
+        return None if refusal is None else Refusal(refusal.why, refusal.at - 1)
+
+    def _be_fenced(self) -> NoReturn:
+        seat = self._view().controller
+        now = f"; node {seat.member.node_id} is the controller, in epoch {seat.epoch}" if seat else ""
+        node_id = self._session.registration.node_id
+        raise FencedError(f"node {node_id}: the controller epoch {self.epoch} is over{now}")
+
+    def change(self, changes: Mapping[TopicPartition, PartitionState]) -> dict[TopicPartition, Outcome]:
+        outcomes = self._session.change_states(changes, [self._check], self.epoch)
+        if outcomes is None:
+            self._be_fenced()
+        return outcomes
+
+    def create_topic(
+        self,
+        name: str,
+        replicas: Sequence[Sequence[int]],
+        isr: Sequence[Sequence[Member]],
+        *,
+        topic_id: UUID | None = None,
+        config: Mapping[str, str] | None = None,
+    ) -> UUID:
+        check_topic_name(name)
+        if not replicas or not all(replicas) or len(replicas) != len(isr):
+            raise UsageError("replicas and isr need one entry for each partition, and each of them a replica")
+        topic_id = topic_id or uuid.uuid4()
+        self._sweep(name)
+        path = layout.topic_path(name)
+        steps: list[Step] = [
+            Create(path, layout.encode_topic(topic_id, dict(enumerate(replicas)))),
+            Create(f"{path}/partitions", ""),
+            Create(layout.config_path(name), layout.encode_config(config or {})),
+        ]
+        for at, (nodes, members) in enumerate(zip(replicas, isr, strict=True)):
+            folder, state_path = layout.partition_paths(name, at)
+            state = PartitionState(tuple(nodes), None, 0, tuple(members))
+            steps += [Create(folder, ""), Create(state_path, layout.encode_state(state, self.epoch))]
+        steps.append(Create(layout.topic_id_path(topic_id), name))  # with it the topic is there
+        for batch in batches(self._tree, steps):
+            if self._commit(batch) is not None:
+                raise RetriableError(f"topic {name!r} is being created or deleted; try again")
+        return topic_id
+
+    def _sweep(self, name: str) -> None:
+        """Remove what was left by a controller that was creating or deleting the topic.
+
+        Raises:
+            TopicExistsError: the topic is whole.
+        """
+        path = layout.topic_path(name)
+        described = self._tree.read(path)
+        if described is None:
+            return
+        if self._tree.read(layout.topic_id_path(layout.decode_topic_id(path, described.data))) is not None:
+            raise TopicExistsError(f"topic {name!r} exists already")
+        self._remove(name, described.data)
+
+    def _remove(self, name: str, described: str) -> None:
+        """All but the marker."""
+        path = layout.topic_path(name)
+        paths: list[str] = []
+        for at in range(layout.partition_count(path, described)):
+            folder, state_path = layout.partition_paths(name, at)
+            paths += [state_path, folder]
+        paths += [f"{path}/partitions", layout.config_path(name), path]
+        for batch in batches(self._tree, [Delete(each) for each in paths]):
+            if self._commit(batch) is not None:
+                for step in batch:  # some are gone already
+                    self._commit([step])
+
+    def delete_topic(self, name: str) -> None:
+        path = layout.topic_path(name)
+        described = self._tree.read(path)
+        marker = described and layout.topic_id_path(layout.decode_topic_id(path, described.data))
+        if described is None or marker is None:
+            raise UnknownTopicError(f"there is no topic {name!r}")
+        topic_id = layout.decode_topic_id(path, described.data)
+        if self._commit([Delete(marker), Create(layout.deleted_path(topic_id), name)]) is not None:
+            raise UnknownTopicError(f"there is no topic {name!r}")
+        self._remove(name, described.data)
+
+    def add_partitions(
+        self,
+        name: str,
+        first: int,
+        replicas: Sequence[Sequence[int]],
+        isr: Sequence[Sequence[Member]],
+    ) -> None:
+        if not replicas or not all(replicas) or len(replicas) != len(isr):
+            raise UsageError("replicas and isr need one entry for each partition, and each of them a replica")
+        path = layout.topic_path(name)
+        described = self._tree.read(path)
+        if described is None:
+            raise UnknownTopicError(f"there is no topic {name!r}")
+        known = layout.decode_replicas(path, described.data)
+        if len(known) != first:
+            raise RetriableError(f"topic {name!r} has {len(known)} partitions, not {first}; look again")
+        topic_id = layout.decode_topic_id(path, described.data)
+        marker = Check(layout.topic_id_path(topic_id))
+        steps: list[Step] = []
+        for at, (nodes, members) in enumerate(zip(replicas, isr, strict=True), first):
+            folder, state_path = layout.partition_paths(name, at)
+            state = PartitionState(tuple(nodes), None, 0, tuple(members))
+            if self._tree.read(folder) is None:  # else a controller that died has left it
+                steps.append(Create(folder, ""))
+            if self._tree.read(state_path) is None:
+                steps.append(Create(state_path, layout.encode_state(state, self.epoch)))
+            else:
+                steps.append(Write(state_path, layout.encode_state(state, self.epoch)))
+        for batch in batches(self._tree, steps):
+            if self._commit([marker, *batch]) is not None:
+                raise RetriableError(f"topic {name!r} is being changed or deleted; try again")
+        grown = layout.encode_topic(topic_id, {**known, **dict(enumerate(replicas, first))})
+        if self._commit([marker, Write(path, grown, described.version)]) is not None:  # now they are there
+            raise RetriableError(f"topic {name!r} is being changed or deleted; try again")
+
+    def set_config(self, name: str, config: Mapping[str, str]) -> None:
+        path = layout.topic_path(name)
+        described = self._tree.read(path)
+        if described is not None:
+            marker = Check(layout.topic_id_path(layout.decode_topic_id(path, described.data)))
+            text = layout.encode_config(config)
+            if self._commit([marker, Write(layout.config_path(name), text)]) is None:
+                return
+        raise UnknownTopicError(f"there is no topic {name!r}")
+
+    def resign(self) -> None:
+        if self._commit([Delete(layout.CONTROLLER)]) is not None:
+            self._be_fenced()

@@ -1,0 +1,108 @@
+"""What this node is to hold, by what the coordinator says, held in its store."""
+
+from __future__ import annotations
+
+from logstore.config import TopicConfig
+from logstore.errors import LogstoreError, UnknownTopicError
+from logstore.logdir.catalogue import TopicEntry
+from logstore.logdir.directory import LogDirectory
+from logstore.model import TopicPartition
+from logstore.replica.coordination.interface import Coordinator, Topic, View
+from logstore.warning import inform, warn
+
+
+def config_of(directory: LogDirectory, topic: Topic) -> TopicConfig:
+    """The settings of a topic: those of the store where the topic has none of its own.
+
+    Raises:
+        InvalidConfigError: one is wrong.
+    """
+    return TopicConfig.from_properties({**directory.config.topic.to_properties(), **topic.config})
+
+
+class Assignment:
+    """The topics of the cluster in one directory. Used by one thread."""
+
+    def __init__(self, directory: LogDirectory, node_id: int, coordinator: Coordinator) -> None:
+        self._directory = directory
+        self._node_id = node_id
+        self._coordinator = coordinator
+
+    def apply(self, view: View, names: frozenset[str]) -> None:
+        """Hold what these topics have here, and no longer what they had. What cannot be done is told, and
+        tried again with the topic's next change."""
+        numbers = _numbers_by_topic(view, names)
+        for name in sorted(names):
+            topic = view.topics.get(name)
+            try:
+                if topic is None:
+                    self._drop(name)
+                else:
+                    self._hold(name, topic, view, numbers.get(name, []))
+            except LogstoreError as error:
+                warn("topic %r cannot be held here: %s", name, error)
+
+    def drop_deleted(self, view: View) -> None:
+        """Drop what was deleted while the node was away, and say what the cluster does not know."""
+        strays = [name for name in self._directory.topic_names() if name not in view.topics]
+        for name in strays:
+            self._drop(name)
+        left = [name for name in strays if self._entry(name) is not None]
+        if left:
+            warn("the cluster does not know the topics %s of %s", ", ".join(left), self._directory.path)
+
+    def _drop(self, name: str) -> None:
+        """Delete the topic here if somebody has deleted it in the cluster."""
+        entry = self._entry(name)
+        if entry is not None and self._coordinator.was_deleted(entry.topic_id):
+            self._directory.delete_topic(name)
+
+    def _hold(self, name: str, topic: Topic, view: View, numbers: list[int]) -> None:
+        mine = [each for each in numbers if self._node_id in view.partitions[name, each].replicas]
+        entry = self._entry(name)
+        if entry is not None and entry.topic_id != topic.topic_id:
+            self._drop(name)  # it was made again
+            entry = self._entry(name)
+            if entry is not None:
+                raise UnknownTopicError(
+                    f"the directory has another topic of this name, with id {entry.topic_id}; the cluster's "
+                    f"has {topic.topic_id}. Move the other one away"
+                )
+        count = max(numbers, default=-1) + 1
+        if entry is None:
+            if mine:
+                self._directory.create_topic(
+                    name, count, config_of(self._directory, topic), held=mine, topic_id=topic.topic_id
+                )
+            return
+        if entry.partition_count < count:
+            new = [each for each in mine if each >= entry.partition_count]
+            entry = self._directory.add_partitions(name, count, held=new)
+        missing = [each for each in mine if not entry.holds(each)]
+        if missing:
+            self._directory.hold(name, missing)
+        config = config_of(self._directory, topic)
+        if config != entry.config:
+            self._directory.configure(name, config)
+
+    def _entry(self, name: str) -> TopicEntry | None:
+        return self._directory.catalogue.get(name)
+
+    def let_go(self, partition: TopicPartition) -> None:
+        """Other nodes have the partition now: somebody has asked for that."""
+        entry = self._entry(partition.topic)
+        if entry is None or not entry.holds(partition.partition):
+            return
+        inform("%s is on other nodes now", partition)
+        if len(entry.held_partitions) == 1:
+            self._directory.delete_topic(partition.topic)
+        else:
+            self._directory.let_go(*partition)
+
+
+def _numbers_by_topic(view: View, names: frozenset[str]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for name, number in view.partitions:
+        if name in names:
+            found.setdefault(name, []).append(number)
+    return {name: sorted(numbers) for name, numbers in found.items()}

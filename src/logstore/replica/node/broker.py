@@ -1,0 +1,322 @@
+"""The broker of a node: the store's own for what the node leads, and a word about who leads the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol, TypeVar
+
+from logstore.broker.codes import NONE, ErrorCode
+from logstore.broker.failures import code_of
+from logstore.broker.fetching import Shelf
+from logstore.broker.looking_up import INTERNAL_TOPICS
+from logstore.broker.pending import Answered, Pending
+from logstore.broker.requests import (
+    ACKS_ALL,
+    ACKS_LEADER,
+    NO_EPOCH,
+    AlterConfigsRequest,
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeletedRecords,
+    DeleteRecordsRequest,
+    DeleteRecordsResult,
+    DeleteTopicsRequest,
+    DescribeConfigsRequest,
+    DescribeConfigsResult,
+    DescribedConfig,
+    EpochEnd,
+    FetchRequest,
+    FetchResult,
+    ListedOffset,
+    ListOffsetsRequest,
+    ListOffsetsResult,
+    MetadataRequest,
+    MetadataResult,
+    OffsetsForLeaderEpochRequest,
+    OffsetsForLeaderEpochResult,
+    PartitionMetadata,
+    ProducedPartition,
+    ProducePartition,
+    ProduceRequest,
+    ProduceResult,
+    TopicMetadata,
+    TopicsResult,
+)
+from logstore.broker.settings import settings_of
+from logstore.broker.share.coordinator import ShareCoordinator
+from logstore.broker.transactions.coordinator import TransactionCoordinator
+from logstore.errors import LogstoreError, UsageError
+from logstore.format.header import decode_header
+from logstore.logdir.directory import LogDirectory
+from logstore.model import TopicPartition
+from logstore.replica.coordination.interface import View
+from logstore.replica.node.acknowledging import Acknowledgement, Awaited
+from logstore.replica.node.assigning import config_of
+from logstore.replica.node.coordinating import GroupTerms
+from logstore.replica.node.group_requests import GroupBroker
+from logstore.replica.node.partition import PartitionReplica
+from logstore.replica.node.telling import ClusterTopicIds, LivingNodes
+from logstore.replica.rules.partition_state import Member, PartitionState
+from logstore.wire.handlers.call import ClusterNodes
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class _OfPartition(Protocol):
+    @property
+    def partition(self) -> TopicPartition: ...
+
+
+W = TypeVar("W", bound=_OfPartition)
+
+_LEADS_NO_MORE = frozenset(
+    {ErrorCode.POLICY_VIOLATION, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH}
+)
+"""What the log says if its role has changed since the look at it."""
+_NO_TOPIC = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+_WHY_NOT = "this node does not lead the partition"
+
+
+class Changing(Protocol):
+    """Changes topics of the cluster."""
+
+    def create_topics(self, request: CreateTopicsRequest) -> TopicsResult: ...
+
+    def delete_topics(self, request: DeleteTopicsRequest) -> TopicsResult: ...
+
+    def create_partitions(self, request: CreatePartitionsRequest) -> TopicsResult: ...
+
+    def alter_configs(self, request: AlterConfigsRequest) -> TopicsResult: ...
+
+
+class NodeBroker(GroupBroker):
+    """See :class:`~logstore.broker.broker.Broker`."""
+
+    def __init__(
+        self,
+        directory: LogDirectory,
+        node_id: int,
+        replicas: Mapping[TopicPartition, PartitionReplica],
+        view: Callable[[], View],
+        changing: Changing,
+        is_coming: Callable[[str], bool],
+    ) -> None:
+        """``is_coming``: whether there is a topic of which this node has not heard yet."""
+        super().__init__(directory)
+        self._groups.leave()  # each term has its own
+        self.topics = ClusterTopicIds(view)  # type: ignore[assignment]  # it has the same methods
+        self._shelf = Shelf(directory, self.refuses)
+        self._node_id = node_id
+        self._replicas = replicas
+        self._view = view
+        self._changing = changing
+        self._is_coming = is_coming
+        self._cluster = LivingNodes(view)
+        self.terms = GroupTerms(directory, replicas, self.use_groups)
+
+    @property
+    def node_id(self) -> int:
+        return self._node_id
+
+    @property
+    def cluster(self) -> ClusterNodes:  # type: ignore[override]
+        return self._cluster
+
+    def close(self) -> None:
+        self.terms.close()
+
+    def _transaction_coordinator(self) -> TransactionCoordinator:
+        raise UsageError("transactions are not there yet where topics are replicated")
+
+    def _share_coordinator(self) -> ShareCoordinator:
+        raise UsageError("queues are not there yet where topics are replicated")
+
+    # Records
+
+    def produce(self, request: ProduceRequest) -> Pending[ProduceResult]:
+        by_all = request.acks == ACKS_ALL
+        outcomes: list[ProducedPartition] = []
+        taken: list[tuple[int, PartitionReplica, ProducePartition]] = []
+        for number, each in enumerate(request.partitions):
+            replica = self._replicas.get(each.partition)
+            code, epoch = ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_EPOCH
+            if replica is not None:
+                code, epoch = replica.check_produce(by_all=by_all)
+            outcomes.append(ProducedPartition(each.partition, code, message=_why(code)))
+            if replica is not None and code is NONE:
+                taken.append((number, replica, each._replace(leader_epoch=epoch)))
+        if not taken:
+            return Answered(ProduceResult(tuple(outcomes)))
+        passed = request._replace(
+            partitions=tuple([each for _, _, each in taken]), acks=ACKS_LEADER if by_all else request.acks
+        )
+        appended = super().produce(passed).poll()
+        assert appended is not None  # it waits only for all
+        awaited = []
+        for (number, replica, each), outcome in zip(taken, appended.partitions, strict=True):
+            outcomes[number] = outcome
+            if outcome.error in _LEADS_NO_MORE:
+                outcomes[number] = ProducedPartition(
+                    each.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER, message=_WHY_NOT
+                )
+            if outcome.error is NONE or outcome.error is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+                awaited.append(Awaited(number, replica, _end_of(each, outcome, replica), each.leader_epoch))
+        if not by_all or not awaited:
+            for one in awaited:
+                one.replica.on_growth()
+            return Answered(ProduceResult(tuple(outcomes)))
+        scheduler = self._directory.context.scheduler
+        return Acknowledgement(scheduler, outcomes, awaited, request.timeout_ms).promise
+
+    def fetch(self, request: FetchRequest) -> Pending[FetchResult]:
+        if request.replica is not None:
+            follower = Member(*request.replica)
+            for each in request.partitions:
+                replica = self._replicas.get(each.partition)
+                if replica is not None:
+                    replica.on_fetch(follower, each)
+        return super().fetch(request)
+
+    def refuses(self, partition: TopicPartition) -> ErrorCode:
+        replica = self._replicas.get(partition)
+        if replica is None:
+            return self._why_not_here(partition)
+        return NONE if replica.leads else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def _why_not_here(self, partition: TopicPartition) -> ErrorCode:
+        is_known = partition in self._view().partitions
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def _of_led(
+        self,
+        wanted: tuple[W, ...],
+        ask: Callable[[tuple[W, ...]], tuple[R, ...]],
+        refused: Callable[[TopicPartition, ErrorCode], R],
+    ) -> tuple[R, ...]:
+        """What the store says of the partitions that are led here, and a refusal of the others, in order."""
+        codes = [self.refuses(each.partition) for each in wanted]
+        led = tuple(each for each, code in zip(wanted, codes, strict=True) if code is NONE)
+        found = iter(ask(led) if led else ())
+        return tuple(
+            next(found) if code is NONE else refused(each.partition, code)
+            for each, code in zip(wanted, codes, strict=True)
+        )
+
+    def list_offsets(self, request: ListOffsetsRequest) -> Pending[ListOffsetsResult]:
+        ask = super().list_offsets
+        found = self._of_led(
+            request.partitions,
+            lambda led: _now(ask(request._replace(partitions=led))).partitions,
+            lambda partition, code: ListedOffset(partition, code, message=_WHY_NOT),
+        )
+        return Answered(ListOffsetsResult(found))
+
+    def offsets_for_leader_epoch(
+        self, request: OffsetsForLeaderEpochRequest
+    ) -> Pending[OffsetsForLeaderEpochResult]:
+        ask = super().offsets_for_leader_epoch
+        found = self._of_led(
+            request.partitions,
+            lambda led: _now(ask(request._replace(partitions=led))).partitions,
+            lambda partition, code: EpochEnd(partition, code, message=_WHY_NOT),
+        )
+        return Answered(OffsetsForLeaderEpochResult(found))
+
+    def delete_records(self, request: DeleteRecordsRequest) -> Pending[DeleteRecordsResult]:
+        ask = super().delete_records
+        found = self._of_led(
+            request.partitions,
+            lambda led: _now(ask(request._replace(partitions=led))).partitions,
+            lambda partition, code: DeletedRecords(partition, code, message=_WHY_NOT),
+        )
+        return Answered(DeleteRecordsResult(found))
+
+    # Topics
+
+    def metadata(self, request: MetadataRequest) -> Pending[MetadataResult]:
+        view = self._view()
+        names = sorted(view.topics) if request.topics is None else request.topics
+        parts: dict[str, list[tuple[int, PartitionState]]] = {name: [] for name in names}
+        for (name, number), state in view.partitions.items():
+            if name in parts:
+                parts[name].append((number, state))
+        topics = tuple(
+            _topic(view, name, parts[name])
+            if name in view.topics or not self._is_coming(name)
+            else TopicMetadata(name, ErrorCode.LEADER_NOT_AVAILABLE)
+            for name in names
+        )
+        return Answered(MetadataResult(self.cluster_id, topics))
+
+    def describe_configs(self, request: DescribeConfigsRequest) -> Pending[DescribeConfigsResult]:
+        """Those of the cluster's topics, whether they are here or elsewhere."""
+        store = _now(super().describe_configs(request._replace(names=())))
+        found = tuple(
+            self._described(name, with_documentation=request.with_documentation) for name in request.names
+        )
+        return Answered(DescribeConfigsResult(found, store.store))
+
+    def _described(self, name: str, *, with_documentation: bool) -> DescribedConfig:
+        topic = self._view().topics.get(name)
+        if topic is None:
+            code = ErrorCode.LEADER_NOT_AVAILABLE if self._is_coming(name) else _NO_TOPIC
+            return DescribedConfig(name, code, message=f"topic {name!r} is not known here")
+        try:
+            config = config_of(self._directory, topic)
+        except LogstoreError as error:
+            return DescribedConfig(name, code_of(error), message=str(error))
+        return DescribedConfig(name, NONE, settings_of(config, with_documentation=with_documentation))
+
+    def create_topics(self, request: CreateTopicsRequest) -> Pending[TopicsResult]:
+        return Answered(self._changing.create_topics(request))
+
+    def delete_topics(self, request: DeleteTopicsRequest) -> Pending[TopicsResult]:
+        return Answered(self._changing.delete_topics(request))
+
+    def create_partitions(self, request: CreatePartitionsRequest) -> Pending[TopicsResult]:
+        return Answered(self._changing.create_partitions(request))
+
+    def alter_configs(self, request: AlterConfigsRequest) -> Pending[TopicsResult]:
+        return Answered(self._changing.alter_configs(request))
+
+
+def _now(pending: Pending[T]) -> T:
+    """Of what is answered at once."""
+    result = pending.poll()
+    assert result is not None
+    return result
+
+
+def _why(code: ErrorCode) -> str | None:
+    if code is ErrorCode.NOT_ENOUGH_REPLICAS:
+        return "fewer replicas are in sync than min.insync.replicas; nothing was appended"
+    return None if code is NONE else _WHY_NOT
+
+
+def _end_of(wanted: ProducePartition, outcome: ProducedPartition, replica: PartitionReplica) -> int:
+    """Behind the batch. Of one that was there already, the end of the log."""
+    if outcome.error is NONE and outcome.base_offset >= 0:
+        return outcome.base_offset + decode_header(wanted.data).last_offset_delta + 1
+    return replica.log.log_end_offset
+
+
+def _topic(view: View, name: str, parts: Iterable[tuple[int, PartitionState]]) -> TopicMetadata:
+    topic = view.topics.get(name)
+    if topic is None:
+        return TopicMetadata(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    partitions = tuple(_partition(view, number, state) for number, state in sorted(parts))
+    return TopicMetadata(name, NONE, topic.topic_id, name in INTERNAL_TOPICS, partitions)
+
+
+def _partition(view: View, number: int, state: PartitionState) -> PartitionMetadata:
+    leader = state.leader
+    has_leader = leader is not None and leader.node_id in view.living
+    return PartitionMetadata(
+        number,
+        NONE if has_leader else ErrorCode.LEADER_NOT_AVAILABLE,
+        leader.node_id if leader is not None and has_leader else -1,
+        state.leader_epoch,
+        state.replicas,
+        tuple(each.node_id for each in state.isr),
+    )

@@ -1,0 +1,192 @@
+"""Changes of the cluster's topics, made by the controller. Clients ask it, as metadata names it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+from logstore.broker.administering import changed_settings, check_count, check_more, outcome_of
+from logstore.broker.codes import ErrorCode
+from logstore.broker.internal_topic import internal_config
+from logstore.broker.requests import (
+    AlterConfigsRequest,
+    ConfigChange,
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    MorePartitions,
+    NewTopic,
+    TopicOutcome,
+    TopicsResult,
+)
+from logstore.broker.settings import settings_of
+from logstore.config import TopicConfig
+from logstore.errors import TopicExistsError, UnknownTopicError, UsageError
+from logstore.format.names import OFFSETS_TOPIC, check_new_topic_name, has_name_clash
+from logstore.logdir.directory import LogDirectory
+from logstore.replica.coordination.interface import Control, Topic, View
+from logstore.replica.node.assigning import config_of
+from logstore.replica.node.placement import place
+from logstore.replica.rules.partition_state import Member, Registration
+
+_NO_FACTOR = -1
+
+
+class ClusterTopics:
+    """See the module. Calls wait for the coordinator."""
+
+    def __init__(
+        self,
+        directory: LogDirectory,
+        view: Callable[[], View],
+        control: Callable[[], Control | None],
+        replication_factor: int,
+    ) -> None:
+        self._directory = directory
+        self._view = view
+        self._control = control
+        self._replication_factor = replication_factor
+        self._chance = random.Random()  # noqa: S311 - no secret
+
+    def _as_controller(
+        self, names: Sequence[str], change: Callable[[Control, int], TopicOutcome | object]
+    ) -> TopicsResult:
+        control = self._control()
+        if control is None:
+            why = "this node is not the controller; ask the one that metadata names"
+            return TopicsResult(tuple(TopicOutcome(name, ErrorCode.NOT_CONTROLLER, why) for name in names))
+        return TopicsResult(
+            tuple(
+                outcome_of(name, lambda number=number: change(control, number))  # type: ignore[misc]
+                for number, name in enumerate(names)
+            )
+        )
+
+    # Topics
+
+    def create_topics(self, request: CreateTopicsRequest) -> TopicsResult:
+        topics = request.topics
+        return self._as_controller(
+            [each.name for each in topics],
+            lambda control, at: self._create(control, topics[at], is_trial=request.validate_only),
+        )
+
+    def _create(self, control: Control, topic: NewTopic, *, is_trial: bool) -> TopicOutcome:
+        view = self._view()
+        defaults = self._directory.config.topic.to_properties()
+        config = TopicConfig.from_properties({**defaults, **topic.settings})
+        check_new_topic_name(topic.name)
+        clash = next((each for each in view.topics if has_name_clash(each, topic.name)), None)
+        if clash is not None:
+            raise TopicExistsError(f"topic {clash!r} exists")
+        replicas = self._placed(view, topic)
+        if not is_trial and topic.name != OFFSETS_TOPIC:
+            self._ensure_groups(control, view)
+        topic_id = None
+        if not is_trial:
+            isr = [_living(view.registrations, each) for each in replicas]
+            topic_id = control.create_topic(topic.name, replicas, isr, config=dict(topic.settings))
+        return TopicOutcome(
+            topic.name,
+            ErrorCode.NONE,
+            topic_id=topic_id,
+            partition_count=len(replicas),
+            replication_factor=len(replicas[0]),
+            settings=settings_of(config),
+        )
+
+    def _ensure_groups(self, control: Control, view: View) -> None:
+        """Who has topics has groups: their topic is made with the first one."""
+        if OFFSETS_TOPIC in view.topics:
+            return
+        factor = min(self._replication_factor, len(_racks(view)))
+        replicas = place(_racks(view), 1, factor, self._chance)
+        isr = [_living(view.registrations, each) for each in replicas]
+        config = internal_config(self._directory.config, is_compacted=True).to_properties()
+        defaults = self._directory.config.topic.to_properties()
+        own = {key: value for key, value in config.items() if defaults.get(key) != value}
+        with suppress(TopicExistsError):
+            control.create_topic(OFFSETS_TOPIC, replicas, isr, config=own)
+
+    def _placed(self, view: View, topic: NewTopic) -> Sequence[tuple[int, ...]]:
+        if topic.assignments is not None:
+            return _checked(view, topic.assignments)
+        check_count(topic.partition_count)
+        factor = topic.replication_factor
+        if factor == _NO_FACTOR:
+            factor = min(self._replication_factor, len(view.living))
+        return place(_racks(view), topic.partition_count, factor, self._chance)
+
+    def delete_topics(self, request: DeleteTopicsRequest) -> TopicsResult:
+        names = request.names
+        return self._as_controller(names, lambda control, at: control.delete_topic(names[at]))
+
+    def create_partitions(self, request: CreatePartitionsRequest) -> TopicsResult:
+        topics = request.topics
+        return self._as_controller(
+            [each.name for each in topics],
+            lambda control, at: self._grow(control, topics[at], is_trial=request.validate_only),
+        )
+
+    def _grow(self, control: Control, wanted: MorePartitions, *, is_trial: bool) -> None:
+        view = self._view()
+        self._topic(view, wanted.name)
+        states = [state for (name, _), state in view.partitions.items() if name == wanted.name]
+        more = check_more(wanted.name, len(states), wanted)
+        if wanted.assignments is not None:
+            replicas: Sequence[tuple[int, ...]] = _checked(view, wanted.assignments)
+        else:
+            factor = len(states[0].replicas) if states else self._replication_factor
+            factor = min(factor, len(view.living))
+            replicas = place(_racks(view), more, factor, self._chance, first_partition=len(states))
+        if not is_trial:
+            isr = [_living(view.registrations, each) for each in replicas]
+            control.add_partitions(wanted.name, len(states), replicas, isr)
+
+    @staticmethod
+    def _topic(view: View, name: str) -> Topic:
+        topic = view.topics.get(name)
+        if topic is None:
+            raise UnknownTopicError(f"there is no topic {name!r}")
+        return topic
+
+    def alter_configs(self, request: AlterConfigsRequest) -> TopicsResult:
+        changes = request.changes
+        return self._as_controller(
+            [each.name for each in changes],
+            lambda control, at: self._configure(control, changes[at], is_trial=request.validate_only),
+        )
+
+    def _configure(self, control: Control, wanted: ConfigChange, *, is_trial: bool) -> None:
+        topic = self._topic(self._view(), wanted.name)
+        defaults = self._directory.config.topic.to_properties()
+        settings = changed_settings(defaults, config_of(self._directory, topic), wanted)
+        TopicConfig.from_properties(settings)
+        own = {key: value for key, value in settings.items() if defaults.get(key) != value}
+        if not is_trial:
+            control.set_config(wanted.name, own)
+
+
+def _racks(view: View) -> dict[int, str | None]:
+    return {node_id: each.rack for node_id, each in view.registrations.items() if not each.is_leaving}
+
+
+def _living(living: Mapping[int, Registration], replicas: Sequence[int]) -> list[Member]:
+    return [living[each].member for each in replicas if each in living]
+
+
+def _checked(view: View, assignments: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+    """
+    Raises:
+        UsageError: a replica is named twice, or no living node has its number.
+    """
+    placed = []
+    for each in assignments:
+        if not each or len(set(each)) != len(each):
+            raise UsageError(f"the replicas {list(each)} must be some nodes, each once")
+        missing = [node_id for node_id in each if node_id not in view.living]
+        if missing:
+            raise UsageError(f"no living node has the number {missing[0]}")
+        placed.append(tuple(each))
+    return placed

@@ -1,0 +1,143 @@
+"""The controller: one of the nodes, which elects leaders when nodes come and go.
+
+Every node tries to be it. A thread waits for news, decides by :func:`~logstore.replica.rules.electing.elect`
+about the partitions that the news may concern, and changes all their states in a few steps.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from logstore.errors import FencedError, LogstoreError
+from logstore.replica.coordination.interface import Control, Session, TopicPartition, View, ViewChange
+from logstore.replica.rules.electing import Choice, elect
+from logstore.replica.rules.partition_state import PartitionState
+from logstore.schedule import start_thread
+from logstore.warning import inform, warn
+
+_TRY_SECONDS: Final = 0.5
+_STOP_SECONDS: Final = 10
+
+
+class TopicRules(NamedTuple):
+    """What elections ask of a topic's settings."""
+
+    min_isr: int
+    is_durable: bool
+    allows_unclean: bool
+
+
+class Controlling:
+    """One node's part in it."""
+
+    def __init__(self, view: Callable[[], View], rules_of: Callable[[str], TopicRules | None]) -> None:
+        self._view = view
+        self._rules_of = rules_of
+        self._session: Session | None = None
+        self._control: Control | None = None
+        self._lock = threading.Lock()
+        self._changed: set[TopicPartition] = set()
+        self._has_all_changed = True
+        self._bell = threading.Event()
+        self._is_stopped = False
+        self._thread = start_thread(self._run, "logstore-controller", what="to elect leaders")
+
+    @property
+    def control(self) -> Control | None:
+        """What the controller may do, if this node is it."""
+        return self._control
+
+    def begin(self, session: Session) -> None:
+        """The node has a new life."""
+        self._session, self._control = session, None
+        self._bell.set()
+
+    def note(self, change: ViewChange) -> None:
+        """Something has changed."""
+        with self._lock:
+            self._has_all_changed |= change.living or change.controller or bool(change.topics)
+            self._changed |= change.partitions
+        self._bell.set()
+
+    def stop(self) -> None:
+        """Elect nobody any more."""
+        self._is_stopped = True
+        self._bell.set()
+        self._thread.join(_STOP_SECONDS)
+
+    # The thread
+
+    def _run(self) -> None:
+        trouble = None
+        while not self._is_stopped:
+            self._bell.wait(_TRY_SECONDS)
+            self._bell.clear()
+            try:
+                self._step()
+                trouble = None
+            except FencedError:
+                self._control = None
+            except LogstoreError as error:
+                with self._lock:
+                    self._has_all_changed = True
+                if str(error) != trouble:
+                    warn("no leaders can be elected: %s", error)
+                trouble = str(error)
+
+    def _step(self) -> None:
+        session = self._session
+        if self._is_stopped or session is None or session.is_lost or not session.has_lease:
+            return
+        if self._control is None:
+            if self._view().controller is not None:
+                return
+            self._control = session.try_to_control()
+            if self._control is None:
+                return
+            with self._lock:
+                self._has_all_changed = True
+        with self._lock:
+            changed, self._changed = self._changed, set()
+            has_all, self._has_all_changed = self._has_all_changed, False
+        view = self._view()
+        if has_all:
+            self._elect(self._control, view, view.partitions)
+        elif changed:
+            self._elect(self._control, view, changed)
+
+    def _elect(self, control: Control, view: View, partitions: Iterable[TopicPartition]) -> None:
+        """Decide about partitions, and store what is decided. One whose state another has changed meanwhile
+        is looked at again: the watch tells of it."""
+        living = view.registrations
+        wanted: dict[TopicPartition, PartitionState] = {}
+        notes: list[tuple[TopicPartition, Choice]] = []
+        for each in partitions:
+            state, rules = view.partitions.get(each), self._rules_of(each[0])
+            if state is None or rules is None:
+                continue
+            found = elect(
+                state,
+                living,
+                min_isr=rules.min_isr,
+                is_durable=rules.is_durable,
+                allows_unclean=rules.allows_unclean,
+            )
+            if found.state != state:
+                wanted[each] = found.state
+                notes.append((each, found.choice))
+        if not wanted:
+            return
+        outcomes = control.change(wanted)
+        stored = sum(outcome.is_stored for outcome in outcomes.values())
+        inform("the controller has changed %d partitions", stored)
+        for each, choice in notes:
+            leader = wanted[each].leader
+            if choice is Choice.UNCLEAN and outcomes[each].is_stored and leader is not None:
+                warn(
+                    "%s-%d: no replica that had everything lives; node %d leads, and what it does not have "
+                    "is lost (unclean.leader.election.enable)",
+                    *each,
+                    leader.node_id,
+                )

@@ -1,0 +1,330 @@
+"""Copying from leaders: a thread for each leader asks for what all partitions that follow it need, in one
+request that waits for news, and appends what comes.
+
+Lock: ``Fetchers._lock`` guards who follows whom. It is not held while a replica, a log or a leader is asked.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+from uuid import UUID
+
+from logstore.broker.codes import NONE, ErrorCode
+from logstore.broker.pending import Pending
+from logstore.broker.requests import FetchedPartition, Fetcher, FetchPartition, FetchRequest, FetchResult
+from logstore.errors import LogstoreError
+from logstore.model import Isolation, TopicPartition
+from logstore.replica.coordination.interface import Endpoint
+from logstore.replica.node.partition import PartitionReplica
+from logstore.replica.rules.actions import Fetch
+from logstore.replica.rules.partition_state import Member
+from logstore.schedule import start_thread
+from logstore.warning import warn
+
+MAX_WAIT_MS: Final = 500
+"""How long a leader waits for records: Kafka's ``replica.fetch.wait.max.ms``."""
+MAX_BYTES: Final = 10 * 1024 * 1024
+"""Of one answer, as in Kafka: ``replica.fetch.response.max.bytes``."""
+MAX_PARTITION_BYTES: Final = 1024 * 1024
+_PAUSE_SECONDS: Final = 0.05
+_LONGEST_PAUSE_SECONDS: Final = 1.0
+_STOP_SECONDS: Final = 10
+
+
+class Link(Protocol):
+    """A connection to one leader."""
+
+    def fetch(self, request: FetchRequest) -> Pending[FetchResult]: ...
+
+    def close(self) -> None: ...
+
+
+Connect = Callable[[Endpoint], Link]
+
+
+class Fetchers:
+    """The threads of one node."""
+
+    def __init__(
+        self,
+        member: Callable[[], Member],
+        endpoint_of: Callable[[int], Endpoint | None],
+        connect: Connect,
+        topic_ids: Callable[[str], UUID | None],
+    ) -> None:
+        self._member = member
+        self.endpoint_of = endpoint_of
+        self._connect = connect
+        self._topic_ids = topic_ids
+        self._lock = threading.Lock()
+        self._leaders: dict[int, _Leader] = {}
+        self._is_closed = False
+
+    def follow(self, replica: PartitionReplica) -> None:
+        """A replica follows somebody, or somebody else, or nobody now."""
+        leader = replica.follows
+        with self._lock:
+            if self._is_closed:
+                return
+            for node_id, known in self._leaders.items():
+                if leader is None or node_id != leader.node_id:
+                    known.remove(replica)
+            if leader is None:
+                return
+            asked = self._leaders.get(leader.node_id)
+            if asked is None:
+                asked = self._leaders[leader.node_id] = _Leader(self, leader.node_id)
+        asked.add(replica)
+
+    def let_go(self, replica: PartitionReplica) -> None:
+        """The node does not hold it any more."""
+        with self._lock:
+            leaders = list(self._leaders.values())
+        for leader in leaders:
+            leader.remove(replica)
+
+    def look_again(self) -> None:
+        """Nodes have come or gone: those that could not be reached may be there."""
+        with self._lock:
+            leaders = list(self._leaders.values())
+        for leader in leaders:
+            leader.ring()
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            leaders, self._leaders = list(self._leaders.values()), {}
+        for leader in leaders:
+            leader.stop()
+        for leader in leaders:
+            leader.thread.join(_STOP_SECONDS)
+
+    # What a thread asks
+
+    def link_to(self, node_id: int) -> tuple[Endpoint, Link] | None:
+        endpoint = self.endpoint_of(node_id)
+        return None if endpoint is None else (endpoint, self._connect(endpoint))
+
+    def row(self, partition: TopicPartition, fetch: Fetch) -> FetchPartition:
+        return FetchPartition(
+            partition,
+            fetch.offset,
+            MAX_PARTITION_BYTES,
+            fetch.leader_epoch,
+            self._topic_ids(partition.topic),
+            fetch.last_fetched_epoch,
+        )
+
+    def request(self, planned: Iterable[_Planned]) -> FetchRequest:
+        member = self._member()
+        return FetchRequest(
+            tuple([each.row for each in planned]),
+            MAX_WAIT_MS,
+            max_bytes=MAX_BYTES,
+            isolation=Isolation.LOG_END,
+            replica=Fetcher(member.node_id, member.life),
+        )
+
+
+class _Planned:
+    """What one replica asks, as long as the leader has nothing new for it: of a thousand partitions only
+    those cost anything that have changed."""
+
+    __slots__ = ("fetch", "replica", "row")
+
+    def __init__(self, replica: PartitionReplica, fetch: Fetch, row: FetchPartition) -> None:
+        self.replica = replica
+        self.fetch = fetch
+        self.row = row
+
+
+class _Leader:
+    """One leader, and who follows it. The thread ends with the node."""
+
+    def __init__(self, fetchers: Fetchers, node_id: int) -> None:
+        self.node_id = node_id
+        self._fetchers = fetchers
+        self._lock = threading.Lock()
+        self._replicas: dict[PartitionReplica, None] = {}
+        self._standing: dict[PartitionReplica, _Planned] = {}
+        """What was asked, and not answered with anything new. The thread's."""
+        self._known: dict[PartitionReplica, FetchedPartition] = {}
+        """What the leader has told last of each, if it was empty. The thread's."""
+        self._resume: dict[PartitionReplica, float] = {}
+        """Those that had trouble: not before this time."""
+        self._has_changed = False
+        self._bell = threading.Event()
+        self._is_stopped = False
+        self._endpoint: Endpoint | None = None
+        self._link: Link | None = None
+        self._pause = _PAUSE_SECONDS
+        self._trouble: str | None = None
+        self.thread = start_thread(
+            self._run, f"logstore-replica-fetcher-{node_id}", what="to copy from a leader"
+        )
+
+    # Called by others
+
+    def add(self, replica: PartitionReplica) -> None:
+        with self._lock:
+            if replica not in self._replicas:
+                self._replicas[replica] = None
+                self._has_changed = True
+        self._bell.set()
+
+    def remove(self, replica: PartitionReplica) -> None:
+        with self._lock:
+            self._replicas.pop(replica, None)
+            self._resume.pop(replica, None)
+
+    def ring(self) -> None:
+        self._bell.set()
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        self._bell.set()
+
+    # The thread
+
+    def _run(self) -> None:
+        while not self._is_stopped:
+            try:
+                is_quiet = self._step()
+            except LogstoreError as error:
+                self._note_trouble(f"{type(error).__name__}: {error}")
+                is_quiet = True
+            if is_quiet and not self._is_stopped:
+                self._bell.wait(self._pause)
+                self._bell.clear()
+        self._drop_link()
+
+    def _step(self) -> bool:
+        """One request. Returns whether there was nothing to do, or no way to do it."""
+        with self._lock:
+            self._has_changed = False
+            now = time.monotonic()
+            replicas = [each for each in self._replicas if self._resume.get(each, 0.0) <= now]
+        planned = self._plan(replicas)
+        if not planned:
+            self._pause = _PAUSE_SECONDS if replicas else _LONGEST_PAUSE_SECONDS
+            return True
+        result = self._ask(planned)
+        outcomes: list[FetchedPartition | None] = [None] * len(planned)
+        if result is not None:
+            outcomes = list(result.partitions)
+        was_useful = self._take(planned, outcomes)
+        if was_useful:
+            self._pause, self._trouble = _PAUSE_SECONDS, None
+            return False
+        self._pause = min(self._pause * 2, _LONGEST_PAUSE_SECONDS)
+        return True
+
+    def _plan(self, replicas: Iterable[PartitionReplica]) -> list[_Planned]:
+        planned = []
+        standing = self._standing
+        for replica in replicas:
+            before = standing.get(replica)
+            if before is not None and replica.asks(before.fetch):
+                planned.append(before)
+                continue
+            try:
+                fetch = replica.plan_fetch()
+            except LogstoreError as error:
+                self._put_off(replica, error)
+                continue
+            if fetch is not None and fetch.leader_id == self.node_id:
+                row = self._fetchers.row(replica.partition, fetch)
+                planned.append(_Planned(replica, fetch, row))
+            elif fetch is not None:  # it follows another since
+                replica.on_answer(fetch, None)
+        self._standing = {each.replica: each for each in planned}
+        return planned
+
+    def _ask(self, planned: list[_Planned]) -> FetchResult | None:
+        """None if the leader cannot be asked, or if there is something else to ask before it has answered."""
+        link = self._find_link()
+        if link is None:
+            return None
+        pending = link.fetch(self._fetchers.request(planned))
+        pending.on_wake(self._bell.set)
+        while True:
+            result = pending.poll()
+            if result is not None:
+                return result
+            with self._lock:
+                is_over = self._is_stopped or self._has_changed
+            if is_over:  # the leader does not answer another request before this one
+                pending.cancel()
+                self._drop_link()
+                return None
+            self._bell.wait()
+            self._bell.clear()
+            pending.on_wake(self._bell.set)
+
+    def _find_link(self) -> Link | None:
+        endpoint = self._fetchers.endpoint_of(self.node_id)
+        if endpoint != self._endpoint:
+            self._drop_link()
+        if self._link is None:
+            found = self._fetchers.link_to(self.node_id)
+            if found is not None:
+                self._endpoint, self._link = found
+        return self._link
+
+    def _drop_link(self) -> None:
+        link, self._link, self._endpoint = self._link, None, None
+        if link is not None:
+            link.close()
+
+    def _take(self, planned: list[_Planned], outcomes: list[FetchedPartition | None]) -> bool:
+        was_useful = False
+        for each, outcome in zip(planned, outcomes, strict=True):
+            replica = each.replica
+            if outcome is not None and outcome is self._known.get(replica):
+                was_useful = True  # the same as before: what it has asked stands
+                continue
+            try:
+                is_answer = replica.on_answer(each.fetch, outcome)
+            except LogstoreError as error:
+                self._put_off(replica, error)
+                continue
+            if is_answer and outcome is not None:
+                replica.note_well()
+                self._known.pop(replica, None)
+                if not outcome.data:
+                    self._known[replica] = outcome
+                was_useful = True
+            elif outcome is not None and outcome.error is not NONE:
+                self._note_refusal(replica, outcome)
+        return was_useful
+
+    def _put_off(self, replica: PartitionReplica, error: LogstoreError) -> None:
+        replica.note_trouble(error)
+        with self._lock:
+            self._resume[replica] = time.monotonic() + _LONGEST_PAUSE_SECONDS
+
+    def _note_refusal(self, replica: PartitionReplica, outcome: FetchedPartition) -> None:
+        if outcome.error not in _WHILE_LEADERS_CHANGE:
+            self._note_trouble(f"{replica.partition}: {outcome.error.name} {outcome.message or ''}")
+
+    def _note_trouble(self, text: str) -> None:
+        if text != self._trouble:
+            warn("node %d does not answer as a leader: %s", self.node_id, text)
+        self._trouble = text
+
+
+_WHILE_LEADERS_CHANGE: Final = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+    }
+)

@@ -1,0 +1,113 @@
+"""What a node remembers on its disk of its own lives: ``node.json`` in the store's directory.
+
+A node tells the coordinator whether it has lost anything since it last registered. It has lost nothing if it
+was stopped, and nothing either if only its process ended: then the system has all that was written. A process
+finds that out by the id that Linux gives to each start of the machine. What was found out is kept until the
+node has registered: a clean stop before that does not bring back what an earlier end has taken.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from logstore.errors import CorruptionError, StorageError, UsageError
+from logstore.files import Files
+from logstore.logdir.small_json import decode_json, encode_json, read_json_file, write_json_file
+
+NODE_NAME: Final = "node.json"
+VERSION: Final = 1
+_MAX_BYTES: Final = 64 * 1024
+_BOOT_ID_PATH: Final = "/proc/sys/kernel/random/boot_id"
+_WHAT_TO_DO: Final = (
+    "If you move it away, the node counts as one that has lost everything, and copies it from the others"
+)
+
+
+class _Known(NamedTuple):
+    node_id: int
+    last_life: int
+    boot_id: str
+    """Of the machine's start in which the last process ran."""
+    was_stopped: bool
+    has_lost: bool
+    """Whether something was lost of which the coordinator was not told."""
+
+
+class LifeFile:
+    """The file of one node, of the process that has the directory open."""
+
+    def __init__(self, files: Files, directory: str, node_id: int) -> None:
+        """
+        Raises:
+            UsageError: it is of another node.
+            CorruptionError: it is damaged.
+        """
+        self._files = files
+        self._path = f"{directory}/{NODE_NAME}"
+        self._boot_id = read_boot_id()
+        known = read_json_file(files, self._path, _MAX_BYTES, _decode, _WHAT_TO_DO)
+        if known is not None and known.node_id != node_id:
+            raise UsageError(
+                f"{directory} is of node {known.node_id}, not of node {node_id}; start it with its own id"
+            )
+        was_killed_only = known is not None and self._boot_id in (known.boot_id,) and bool(self._boot_id)
+        has_lost = known is None or known.has_lost or not (known.was_stopped or was_killed_only)
+        last_life = 0 if known is None else known.last_life
+        self._known = _Known(node_id, last_life, self._boot_id, was_stopped=False, has_lost=has_lost)
+        self._store()
+
+    @property
+    def last_life(self) -> int:
+        """The last life that the node had; 0 if it had none."""
+        return self._known.last_life
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has lost nothing since then."""
+        return not self._known.has_lost
+
+    def remember(self, life: int) -> None:
+        """The coordinator gives the node this life. Durable on return."""
+        self._known = self._known._replace(last_life=life)
+        self._store()
+
+    def note_registered(self) -> None:
+        """The coordinator knows what was lost."""
+        self._known = self._known._replace(has_lost=False)
+        self._store()
+
+    def note_lost(self) -> None:
+        """What was written may be gone: the disk has failed."""
+        self._known = self._known._replace(has_lost=True)
+        self._store()
+
+    def note_stopped(self) -> None:
+        """All is flushed, and nothing comes after this."""
+        self._known = self._known._replace(was_stopped=True)
+        self._store()
+
+    def _store(self) -> None:
+        data = encode_json(VERSION, node=self._known._asdict())
+        write_json_file(self._files, self._path, data, _MAX_BYTES)
+
+
+def _decode(data: bytes) -> _Known:
+    node: dict[str, Any] = decode_json(data, NODE_NAME, VERSION, "node", dict, "the node")["node"]
+    try:
+        known = _Known(**node)
+    except TypeError:
+        raise CorruptionError(f"{NODE_NAME} has other fields than a node has") from None
+    kinds = (int, int, str, bool, bool)
+    if any(type(value) is not kind for value, kind in zip(known, kinds, strict=True)):
+        raise CorruptionError(f"{NODE_NAME} has a field of another type than a node has")
+    return known
+
+
+def read_boot_id() -> str:
+    """The id of this start of the machine; empty if the system has none: then each end counts as one of the
+    machine."""
+    try:
+        with open(_BOOT_ID_PATH, encoding="ascii") as file:
+            return file.read().strip()
+    except (OSError, StorageError):
+        return ""

@@ -1,0 +1,509 @@
+"""A node of a cluster.
+
+Threads: one for what the coordinator tells and for time that passes, one that stores proposals, one that
+looks at logs that have grown, one for elections, and one for each leader that is followed. They end with
+:meth:`Node.close`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, Self
+from uuid import UUID
+
+from logstore.arguments import check_least, shown
+from logstore.config import TopicConfig
+from logstore.errors import LockedError, LogstoreError, RetriableError, StorageError, UsageError
+from logstore.logdir.directory import LogDirectory
+from logstore.model import TopicPartition
+from logstore.replica.coordination.interface import (
+    SESSION_MS,
+    Coordinator,
+    Endpoint,
+    Session,
+    View,
+    ViewChange,
+)
+from logstore.replica.coordination.interface import Node as Telling
+from logstore.replica.node.assigning import Assignment, config_of
+from logstore.replica.node.broker import NodeBroker
+from logstore.replica.node.changing import ClusterTopics
+from logstore.replica.node.controlling import Controlling, TopicRules
+from logstore.replica.node.fetching import Fetchers, Link
+from logstore.replica.node.life import LifeFile
+from logstore.replica.node.partition import PartitionReplica
+from logstore.replica.rules.leading import ReplicaConfig
+from logstore.replica.rules.partition_state import Member, PartitionState
+from logstore.schedule import start_thread
+from logstore.store import Store
+from logstore.turns import flushed_at_a_time, take_turns
+from logstore.warning import inform, warn
+from logstore.wire.addresses import Address
+from logstore.wire.listener.listener import Listener
+from logstore.wire.remote.following import Links
+
+LISTENER_NAME: Final = "PLAINTEXT"
+_TICK_SECONDS: Final = 0.25
+_FIRST_WAIT_MS: Final = 2 * SESSION_MS
+"""For an earlier process of the node to be taken for dead: with ZooKeeper that is when its session ends."""
+_WAIT_MS: Final = 1_000
+"""For an earlier life of the node to end, at a time."""
+_AGAIN_SECONDS: Final = 0.5
+_STOP_SECONDS: Final = 10
+_HAND_OVER_SECONDS: Final = 5.0
+
+
+class Node:
+    """A store that is one of several: it leads some partitions, follows others, and answers clients.
+
+    Use it in a ``with`` statement, or call :meth:`close`, which hands over what the node leads. The store and
+    the coordinator stay open; close them after the node. While the node runs, append through its listener:
+    ``logstore.connect(node.address)``.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        node_id: int,
+        *,
+        coordinator: Coordinator,
+        listener: str = "127.0.0.1:0",
+        advertised: str | None = None,
+        rack: str | None = None,
+        replication_factor: int = 3,
+        replica_lag_time_max_ms: int = 30_000,
+        **settings: Any,
+    ) -> None:
+        """
+        Args:
+            store: open for writing, and not in use by clients yet.
+            node_id: its number in the cluster, 0 or above. It stays the same for this directory.
+            coordinator: what the nodes of the cluster have in common.
+            listener: where clients and other nodes connect to: host and port, ``0`` for a free one.
+            advertised: what they are told, if that is another address.
+            rack: where the node is. Replicas are placed on different racks.
+            replication_factor: of topics that are created without one; no more than there are nodes.
+            replica_lag_time_max_ms: a follower that has not caught up for so long leaves the in-sync
+                replicas.
+            settings: of the listener: see :meth:`.Store.listen`.
+
+        Raises:
+            UsageError: the directory is of another node or of another cluster; or an argument is wrong.
+            LockedError: another process has the node id, and was still there after 20 seconds.
+            RetriableError: the coordinator cannot be reached.
+        """
+        check_least("node_id", node_id, 0)
+        check_least("replication_factor", replication_factor, 1)
+        check_least("replica_lag_time_max_ms", replica_lag_time_max_ms, 1)
+        if not isinstance(store, Store):
+            raise UsageError(f"store is {shown(store)}; it must be what logstore.open() returns")
+        self.node_id = node_id
+        self.rack = rack
+        self._store = store
+        self._coordinator = coordinator
+        self._lag_ms = replica_lag_time_max_ms
+        self._tick_seconds = max(_TICK_SECONDS, min(1.0, replica_lag_time_max_ms / 4_000))
+        self._tick_at = 0.0
+        self.directory: LogDirectory = store.directory
+        self.directory.join(coordinator.cluster_id, node_id)
+        self._life = LifeFile(self.directory.files, self.directory.path, node_id)
+        self._replicas: dict[TopicPartition, PartitionReplica] = {}
+        self._assignment = Assignment(self.directory, node_id, coordinator)
+        self._session: Session | None = None
+        self._member = Member(node_id, 0)
+        self._lock = threading.Lock()
+        self._changes: list[ViewChange] = []
+        self._proposed: dict[PartitionReplica, PartitionState] = {}
+        self._grown: set[PartitionReplica] = set()
+        self._bell, self._proposal_bell, self._growth_bell = (threading.Event() for _ in range(3))
+        self._is_closing = self._is_closed = False
+        self._trouble: str | None = None
+        self._failure: LogstoreError | None = None
+        self._has_begun = False
+        """Whether it was told of everything once."""
+        self._links = Links(f"logstore-node-{node_id}")
+        self._fetchers = Fetchers(lambda: self._member, self._endpoint_of, self._connect, self._topic_id_of)
+        self._controlling = Controlling(lambda: self._coordinator.view, self._rules_of)
+        changing = ClusterTopics(
+            self.directory, lambda: coordinator.view, lambda: self._controlling.control, replication_factor
+        )
+        self._broker = NodeBroker(
+            self.directory, node_id, self._replicas, lambda: coordinator.view, changing, self._is_coming
+        )
+        store.serve_through(self._broker)
+        self._listener: Listener | None = None
+        self._threads: list[threading.Thread] = []
+        try:
+            self._listener = store.listen(listener, advertised=advertised, **settings)
+            self._register(wait_ms=_FIRST_WAIT_MS)
+            for run, what in ((self._run, "node"), (self._propose_all, "proposals"), (self._grow, "growth")):
+                thread = start_thread(run, f"logstore-{what}-{node_id}", what="to run a node")
+                self._threads.append(thread)
+            self._unwatch = coordinator.watch(self._note_change)
+        except BaseException:
+            self._abandon()
+            raise
+
+    # What is known
+
+    @property
+    def address(self) -> str:
+        """Where it listens, with the port that the system has chosen."""
+        assert self._listener is not None
+        return self._listener.address
+
+    @property
+    def cluster_id(self) -> str:
+        return self._coordinator.cluster_id
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether it elects leaders now."""
+        seat = self._coordinator.view.controller
+        return seat is not None and seat.member == self._member
+
+    @property
+    def led(self) -> tuple[TopicPartition, ...]:
+        """The partitions that it leads."""
+        return tuple(sorted(each.partition for each in self._replicas.copy().values() if each.leads))
+
+    @property
+    def view(self) -> View:
+        """What is known of the cluster."""
+        return self._coordinator.view
+
+    @property
+    def failure(self) -> LogstoreError | None:
+        """Why it is no node any more, if its disk has failed: it has left the cluster, and others lead. Close
+        it, look after the disk, open the store again, and start another one."""
+        return self._failure
+
+    @property
+    def member(self) -> Member:
+        return self._member
+
+    @property
+    def has_lease(self) -> bool:
+        session = self._session
+        return session is not None and session.has_lease
+
+    def now_ms(self) -> int:
+        return int(time.monotonic() * 1000)
+
+    # The coordinator
+
+    def _register(self, *, wait_ms: int) -> None:
+        assert self._listener is not None
+        advertised = self._listener.advertised
+        if advertised.path:
+            raise UsageError(f"a node listens at a host and a port, not at {advertised.path}")
+        endpoint = Endpoint(LISTENER_NAME, advertised.host, advertised.port)
+        telling = Telling(
+            self.node_id,
+            str(self.directory.identity.directory_id),
+            self._life.last_life,
+            self._life.is_whole,
+            (endpoint,),
+            self.rack,
+        )
+        self._session = self._coordinator.register(
+            telling, self._life.remember, on_lost=self._bell.set, wait_ms=wait_ms
+        )
+        self._member = self._session.registration.member
+        self._life.note_registered()
+        self._controlling.begin(self._session)
+
+    def _note_change(self, change: ViewChange) -> None:
+        """Runs in the coordinator's thread."""
+        with self._lock:
+            self._changes.append(change)
+        self._controlling.note(change)
+        self._bell.set()
+
+    def _run(self) -> None:
+        while not self._is_closing:
+            self._bell.wait(_TICK_SECONDS)
+            self._bell.clear()
+            try:
+                self._step()
+                self._trouble = None
+            except LogstoreError as error:
+                if str(error) != self._trouble:
+                    warn("node %d cannot go on: %s", self.node_id, error)
+                self._trouble = str(error)
+                time.sleep(_AGAIN_SECONDS)
+
+    def _step(self) -> None:
+        if self._failure is not None:
+            return
+        session = self._session
+        if session is None or session.is_lost:
+            self._begin_again()
+        with self._lock:
+            changes, self._changes = self._changes, []
+        if changes:
+            self._apply(changes)
+        now = time.monotonic()
+        if now >= self._tick_at:
+            self._tick_at = now + self._tick_seconds
+            for replica in list(self._replicas.values()):
+                if replica.has_failed:
+                    self._fail(replica)
+                    return
+                self._guarded(replica, replica.on_tick)
+                self._fetchers.follow(replica)
+        self._broker.terms.look()
+
+    def _fail(self, broken: PartitionReplica) -> None:
+        """The disk has failed under a log: what the system holds of it in memory may be gone, and a start
+        would not notice. Others are to lead."""
+        self._failure = StorageError(
+            f"node {self.node_id} has left the cluster: {broken.partition} must be reopened"
+        )
+        warn("%s", self._failure)
+        with suppress(LogstoreError):  # the disk may take nothing
+            self._life.note_lost()
+        if self._session is not None:
+            self._session.close()
+        for replica in list(self._replicas.values()):
+            self._guarded(replica, replica.on_tick)  # none has a lease
+            self._fetchers.let_go(replica)
+
+    def _begin_again(self) -> None:
+        """The session was lost: another life, having lost nothing."""
+        for replica in list(self._replicas.values()):
+            self._guarded(replica, replica.on_tick)  # none has a lease
+        try:
+            self._register(wait_ms=_WAIT_MS)
+        except LockedError as error:
+            raise RetriableError(f"the node id is in use: {error}") from error
+        inform("node %d has registered again", self.node_id)
+        for replica in list(self._replicas.values()):
+            self._guarded(replica, replica.begin_life)
+
+    def _apply(self, changes: list[ViewChange]) -> None:
+        view = changes[-1].view
+        partitions = {TopicPartition(*one) for each in changes for one in each.partitions}
+        names = {name for each in changes for name in each.topics} | {each.topic for each in partitions}
+        mine = {each for each in partitions if _is_replica(view, each, self.node_id)}
+        for partition in partitions - mine:
+            self._release(partition)
+        self._assignment.apply(view, frozenset(names))
+        for partition in partitions - mine:
+            if partition in view.partitions:
+                self._assignment.let_go(partition)
+        if not self._has_begun:
+            self._assignment.drop_deleted(view)
+            self._has_begun = True
+        told = []
+        for partition in mine:
+            replica = self._replica_of(partition, view)
+            if replica is not None:
+                told.append((replica, view.partitions[partition]))
+        for name in names:
+            self._configure(name, view)
+        take_turns(self._tell, told, at_a_time=flushed_at_a_time(self.directory.files))
+        if any(each.living for each in changes):
+            self._fetchers.look_again()
+
+    def _tell(self, told: tuple[PartitionReplica, PartitionState]) -> None:
+        replica, state = told
+        self._guarded(replica, lambda: replica.on_state(state))
+        self._fetchers.follow(replica)
+
+    def _replica_of(self, partition: TopicPartition, view: View) -> PartitionReplica | None:
+        replica = self._replicas.get(partition)
+        if replica is None:
+            entry = self.directory.catalogue.get(partition.topic)
+            topic = view.topics.get(partition.topic)
+            is_held = entry is not None and topic is not None and entry.topic_id == topic.topic_id
+            if entry is None or not is_held or not entry.holds(partition.partition):
+                return None  # what cannot be held was told
+            config = self._replica_config(partition.topic, view)
+            replica = self._replicas[partition] = PartitionReplica(self, partition, config)
+        return replica
+
+    def _release(self, partition: TopicPartition) -> None:
+        """The partition is gone, or on other nodes."""
+        replica = self._replicas.pop(partition, None)
+        if replica is not None:
+            self._fetchers.let_go(replica)
+            self._guarded(replica, replica.close)
+
+    def _configure(self, name: str, view: View) -> None:
+        config = self._replica_config(name, view)
+        for partition, replica in self._replicas.items():
+            if partition.topic == name and replica.config != config:
+                replica.configure(config)
+
+    @staticmethod
+    def _guarded(replica: PartitionReplica, call: Callable[[], object]) -> None:
+        """Trouble of one partition is not another's."""
+        try:
+            call()
+        except LogstoreError as error:
+            replica.note_trouble(error)
+
+    # Settings
+
+    def _topic_config(self, name: str) -> TopicConfig | None:
+        topic = self._coordinator.view.topics.get(name)
+        if topic is None:
+            return None
+        try:
+            return config_of(self.directory, topic)
+        except LogstoreError:
+            return self.directory.config.topic
+
+    def _is_durable(self, name: str, view: View) -> bool:
+        """Whether each replica of the topic flushes what it tells of: a setting of the topic itself."""
+        topic = view.topics.get(name)
+        return topic is not None and topic.config.get("acks.all.durable") == "true"
+
+    def _replica_config(self, name: str, view: View) -> ReplicaConfig:
+        config = self._topic_config(name) or self.directory.config.topic
+        return ReplicaConfig(self._lag_ms, config.min_insync_replicas, self._is_durable(name, view))
+
+    def _rules_of(self, name: str) -> TopicRules | None:
+        config = self._topic_config(name)
+        if config is None:
+            return None
+        return TopicRules(
+            config.min_insync_replicas,
+            self._is_durable(name, self._coordinator.view),
+            config.unclean_leader_election_enable,
+        )
+
+    # What replicas ask for
+
+    def propose(self, replica: PartitionReplica, state: PartitionState) -> None:
+        with self._lock:
+            self._proposed[replica] = state
+        self._proposal_bell.set()
+
+    def _propose_all(self) -> None:
+        while not self._is_closing:
+            self._proposal_bell.wait()
+            self._proposal_bell.clear()
+            with self._lock:
+                proposed, self._proposed = self._proposed, {}
+            session = self._session
+            if not proposed or session is None:
+                continue
+            changes: dict[tuple[str, int], PartitionState] = {
+                replica.partition: state for replica, state in proposed.items()
+            }
+            try:
+                outcomes = session.propose(changes)
+            except LogstoreError as error:
+                inform("proposals were not stored, and are made again: %s", error)
+                continue
+            for replica in proposed:
+                state = outcomes[replica.partition].state
+                if state is not None:
+                    self._guarded(replica, lambda replica=replica, state=state: replica.on_state(state))  # type: ignore[misc]
+
+    def note_growth(self, replica: PartitionReplica) -> None:
+        self._grown.add(replica)
+        self._growth_bell.set()
+
+    def _grow(self) -> None:
+        while not self._is_closing:
+            self._growth_bell.wait()
+            self._growth_bell.clear()
+            while self._grown:
+                replica = self._grown.pop()
+                self._guarded(replica, replica.on_growth)
+
+    def _is_coming(self, topic: str) -> bool:
+        try:
+            return self._coordinator.read_state((topic, 0)) is not None
+        except LogstoreError:
+            return False  # clients that want it ask again
+
+    def _endpoint_of(self, node_id: int) -> Endpoint | None:
+        living = self._coordinator.view.living.get(node_id)
+        return living.endpoints[0] if living is not None and living.endpoints else None
+
+    def _connect(self, endpoint: Endpoint) -> Link:
+        return self._links.to(Address(endpoint.host, endpoint.port))
+
+    def _topic_id_of(self, name: str) -> UUID | None:
+        topic = self._coordinator.view.topics.get(name)
+        return None if topic is None else topic.topic_id
+
+    # The end
+
+    def close(self) -> None:
+        """Hand over what the node leads, and leave the cluster. You may call it again.
+
+        Waits until other nodes lead what this one has led, for up to 5 seconds if there is none that can.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._hand_over()
+        self._abandon()
+        if self._failure is None:
+            self.directory.checkpoint()
+            self._life.note_stopped()
+
+    def _hand_over(self) -> None:
+        session = self._session
+        if session is None or session.is_lost:
+            return
+        try:
+            session.leave()
+            deadline = time.monotonic() + _HAND_OVER_SECONDS
+            while time.monotonic() < deadline and self._has_successors():
+                time.sleep(0.02)
+        except LogstoreError as error:
+            warn("node %d leaves without handing over: %s", self.node_id, error)
+
+    def _has_successors(self) -> bool:
+        """Whether it leads a partition that another could lead."""
+        view = self._coordinator.view
+        others = view.living.keys() - {self.node_id}
+        return any(
+            state.leader is not None
+            and state.leader.node_id == self.node_id
+            and any(each.node_id in others for each in state.isr)
+            for state in view.partitions.values()
+        )
+
+    def _abandon(self) -> None:
+        """End everything, in an order in which nothing asks for what is gone."""
+        self._is_closing = True
+        self._controlling.stop()
+        for bell in (self._bell, self._proposal_bell, self._growth_bell):
+            bell.set()
+        if self._listener is not None:
+            self._listener.close()
+        self._broker.terms.close()
+        self._fetchers.close()
+        for thread in self._threads:
+            thread.join(_STOP_SECONDS)
+        for replica in self._replicas.values():
+            self._guarded(replica, replica.close)
+        if getattr(self, "_unwatch", None) is not None:
+            self._unwatch()
+        self._links.close()
+        if self._session is not None:
+            self._session.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Node {self.node_id} of {self.cluster_id}>"
+
+
+def _is_replica(view: View, partition: TopicPartition, node_id: int) -> bool:
+    state = view.partitions.get(partition)
+    return state is not None and node_id in state.replicas

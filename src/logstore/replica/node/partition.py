@@ -1,0 +1,399 @@
+"""One partition at one node: what the rules ask for, done with its log.
+
+Lock: ``_lock`` is held while something happens to the replica and what follows from that is done with the
+log, so that it happens in an order. A log's own lock comes within it; nothing that a log calls may take it.
+Who waits for the high watermark is told after it was let go.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple, Protocol
+
+from logstore.broker.codes import NONE, ErrorCode
+from logstore.broker.requests import FetchedPartition, FetchPartition
+from logstore.errors import LogstoreError
+from logstore.format.header import NO_EPOCH
+from logstore.logdir.directory import LogDirectory
+from logstore.model import Bytes, Role, TopicPartition
+from logstore.partition.log import Log
+from logstore.replica.node.facts import StoredFacts
+from logstore.replica.rules.actions import (
+    Action,
+    BeginEpoch,
+    DeleteBefore,
+    Fetch,
+    FetchAnswer,
+    Propose,
+    RaiseHighWatermark,
+    StartAt,
+    StepDown,
+    Take,
+    TruncateTo,
+)
+from logstore.replica.rules.leading import ReplicaConfig
+from logstore.replica.rules.partition_state import Member, PartitionState
+from logstore.replica.rules.replica import Replica
+from logstore.replica.rules.states import ReplicaState
+from logstore.warning import inform, warn
+
+Done = Callable[[ErrorCode], object]
+"""Told what became of records: in all in-sync replicas, or why not known."""
+
+
+class Host(Protocol):
+    """What a replica asks of its node."""
+
+    @property
+    def directory(self) -> LogDirectory: ...
+
+    @property
+    def member(self) -> Member:
+        """The node in its present life."""
+        ...
+
+    @property
+    def has_lease(self) -> bool:
+        """Whether the node may lead now."""
+        ...
+
+    def now_ms(self) -> int:
+        """By a clock that is never set."""
+        ...
+
+    def propose(self, replica: PartitionReplica, state: PartitionState) -> None:
+        """Let the coordinator store it, soon."""
+        ...
+
+    def note_growth(self, replica: PartitionReplica) -> None:
+        """Look at its log soon. Called with the log's lock held."""
+        ...
+
+
+class _Waiting(NamedTuple):
+    offset: int
+    number: int
+    done: Done
+
+
+class PartitionReplica:
+    """See the module."""
+
+    def __init__(self, host: Host, partition: TopicPartition, config: ReplicaConfig) -> None:
+        self.partition = partition
+        self._host = host
+        self._facts = StoredFacts(host.directory, partition)
+        self._lock = threading.RLock()
+        self._newest: PartitionState | None = None
+        """What the coordinator has told last."""
+        self._replica = Replica(host.member, self._facts, config)
+        self._waiting: list[_Waiting] = []
+        self._numbers = itertools.count()
+        self._told: list[Callable[[], object]] = []
+        """To be called when the lock is free."""
+        self._trouble: str | None = None
+        self._watched: Log | None = None
+        self._unwatch: Callable[[], None] | None = None
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Something happens."""
+        try:
+            with self._lock:
+                yield
+        finally:
+            told, self._told = self._told, []
+            for call in told:
+                call()
+
+    # What is known
+
+    @property
+    def log(self) -> Log:
+        """
+        Raises:
+            LogstoreError: it cannot be used.
+        """
+        return self._facts.log
+
+    @property
+    def config(self) -> ReplicaConfig:
+        return self._replica.config
+
+    @property
+    def leader_epoch(self) -> int:
+        return self._replica.leader_epoch
+
+    @property
+    def leads(self) -> bool:
+        """Whether it may answer clients."""
+        return self._replica.leads and self._host.has_lease
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether its log can be used no more until it is opened again."""
+        try:
+            return self.log.needs_reopen
+        except LogstoreError:
+            return False  # it is not there, which was told
+
+    @property
+    def follows(self) -> Member | None:
+        """Whom it has to ask for what comes next."""
+        replica = self._replica
+        state = replica.partition_state
+        if state is None or replica.state not in (ReplicaState.COMPARING, ReplicaState.FOLLOWING):
+            return None
+        return state.leader
+
+    # The coordinator
+
+    def on_state(self, state: PartitionState) -> None:
+        """The coordinator has this state of the partition."""
+        with self._turn():
+            if self._newest is None or state.version >= self._newest.version:
+                self._newest = state
+            self._catch_up()
+
+    def begin_life(self) -> None:
+        """The node has registered again."""
+        with self._turn():
+            self._lose_lease()
+            self._replica = Replica(self._host.member, self._facts, self._replica.config)
+            self._catch_up()
+
+    def configure(self, config: ReplicaConfig) -> None:
+        """The topic has other settings."""
+        with self._turn():
+            self._replica.config = config
+            if self._replica.leading is not None:
+                self._replica.leading.config = config
+
+    def _catch_up(self) -> None:
+        """Without a lease nothing begins: what is known may be old."""
+        if self._newest is None or not self._host.has_lease:
+            return
+        before = self._replica.state, self._replica.leader_epoch
+        self._do(self._replica.on_state(self._newest, self._host.now_ms()))
+        if (self._replica.state, self._replica.leader_epoch) != before:
+            inform(
+                "%s: %s in leader epoch %d",
+                self.partition,
+                self._replica.state.value.lower(),
+                self._replica.leader_epoch,
+            )
+        if not self._replica.leads:
+            self._be_follower()
+
+    def _be_follower(self) -> None:
+        log = self.log
+        if log.role is Role.ALONE:
+            log.set_role(Role.FOLLOWER)
+        elif log.role is Role.LEADER:
+            log.stop_leading()
+
+    def _lose_lease(self) -> None:
+        self._do(self._replica.on_lease_ended())
+        self._be_follower()
+
+    def _check_lease(self) -> bool:
+        """In front of what only a leader may do. Returns whether it leads."""
+        if not self._replica.leads:
+            return False
+        if self._host.has_lease:
+            return True
+        self._lose_lease()
+        return False
+
+    def close(self) -> None:
+        """The node ends, or does not hold the partition any more."""
+        with self._turn():
+            self._newest = None
+            self._do(self._replica.on_lease_ended())
+            if self._unwatch is not None:
+                self._unwatch()
+                self._unwatch = None
+
+    # Time
+
+    def on_tick(self) -> None:
+        """Time has passed."""
+        with self._turn():
+            self._catch_up()
+            if self._check_lease():
+                self._do(self._replica.on_tick(self._host.now_ms()))
+
+    # As a leader
+
+    def check_produce(self, *, by_all: bool) -> tuple[ErrorCode, int]:
+        """Whether records may be appended now, and the epoch in which."""
+        with self._turn():
+            leading = self._replica.leading
+            if not self._check_lease() or leading is None:
+                return ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_EPOCH
+            if by_all and not leading.has_enough:
+                return ErrorCode.NOT_ENOUGH_REPLICAS, NO_EPOCH
+            return NONE, self._replica.leader_epoch
+
+    def on_growth(self) -> None:
+        """The log has grown, or more of it is durable."""
+        with self._turn():
+            if self._check_lease():
+                self._do(self._replica.on_growth(self._host.now_ms()))
+
+    def when_replicated(self, offset: int, leader_epoch: int, done: Done) -> None:
+        """Call ``done`` when all in-sync replicas have what is below ``offset``, or when this one leads no
+        more."""
+        with self._turn():
+            if not self._check_lease() or self._replica.leader_epoch != leader_epoch:
+                self._told.append(lambda: done(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+                return
+            if self._replica.config.is_durable:
+                self._flush_soon(offset)
+            self._do(self._replica.on_growth(self._host.now_ms()))
+            if self._facts.high_watermark >= offset:
+                self._told.append(lambda: done(NONE))
+            else:
+                heapq.heappush(self._waiting, _Waiting(offset, next(self._numbers), done))
+
+    def _flush_soon(self, offset: int) -> None:
+        log = self.log
+        if log.durable_offset < offset:
+            log.writer.durability.hurry()
+
+    def on_fetch(self, follower: Member, wanted: FetchPartition) -> None:
+        """A follower asks: it has what is below the offset."""
+        with self._turn():
+            if not self._check_lease() or wanted.leader_epoch != self._replica.leader_epoch:
+                return
+            check = self._replica.on_fetch(
+                follower, wanted.offset, wanted.last_fetched_epoch, self._host.now_ms()
+            )
+            self._do(check.actions)
+
+    # As a follower
+
+    def plan_fetch(self) -> Fetch | None:
+        """What to ask the leader for."""
+        with self._turn():
+            if self._replica.leads:
+                return None
+            if self._replica.config.is_durable and self.follows is not None:
+                log = self.log
+                if log.durable_offset < log.log_end_offset:
+                    log.flush()
+            for action in self._replica.on_tick(self._host.now_ms()):
+                if isinstance(action, Fetch):
+                    return action
+        return None
+
+    def asks(self, fetch: Fetch) -> bool:
+        """Whether it waits for the answer to this."""
+        return self._replica.asks(fetch)
+
+    def on_answer(self, fetch: Fetch, found: FetchedPartition | None) -> bool:
+        """The leader has answered, or will not. Returns whether it brought anything forward."""
+        with self._turn():
+            answer = None if found is None else _answer(fetch, found)
+            actions = self._replica.on_answer(fetch, answer)
+            self._do(actions, b"" if found is None else found.data)
+        return answer is not None
+
+    # What the rules ask for
+
+    def _do(self, actions: list[Action], data: Bytes = b"") -> None:
+        for action in actions:
+            self._do_one(action, data)
+
+    def _do_one(self, action: Action, data: Bytes) -> None:
+        log = self.log
+        match action:
+            case RaiseHighWatermark(offset):
+                self._raise_high_watermark(log, offset)
+            case Take(epoch):
+                self._be_follower()
+                log.append_replicated(data, leader_epoch=epoch)
+            case TruncateTo(offset):
+                self._cut(log, offset, lambda: log.truncate_to(offset))
+            case StartAt(offset):
+                self._cut(log, offset, lambda: log.truncate_fully_and_start_at(offset))
+            case BeginEpoch(epoch):
+                self._begin_epoch(log, epoch)
+            case DeleteBefore(offset):
+                log.delete_before(min(offset, log.high_watermark))
+            case Propose(state):
+                self._host.propose(self, state)
+            case StepDown():
+                self._step_down()
+            case Fetch():  # plan_fetch() takes it
+                raise AssertionError("a fetch is planned")
+
+    def _begin_epoch(self, log: Log, epoch: int) -> None:
+        self._be_follower()
+        log.lead(epoch)
+        if self._watched is not log:
+            if self._unwatch is not None:
+                self._unwatch()
+            self._watched, self._unwatch = log, log.on_change(self._note_change)
+
+    def _note_change(self) -> None:
+        """Called with the log's lock held."""
+        if self._replica.leads:
+            self._host.note_growth(self)
+
+    def _cut(self, log: Log, offset: int, cut: Callable[[], object]) -> None:
+        self._be_follower()
+        before = log.log_end_offset
+        cut()
+        if before > offset:
+            warn(
+                "%s: the leader has other records from %d on; %d offsets are cut off here",
+                self.partition,
+                log.log_end_offset,
+                before - log.log_end_offset,
+            )
+
+    def _raise_high_watermark(self, log: Log, offset: int) -> None:
+        if self._replica.leads and not self._host.has_lease:
+            return  # another may lead: what it has is not known
+        reached = log.update_high_watermark(offset)
+        while self._waiting and self._waiting[0].offset <= reached and self._replica.leads:
+            done = heapq.heappop(self._waiting).done
+            self._told.append(lambda done=done: done(NONE))  # type: ignore[misc]
+
+    def _step_down(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            self._told.append(lambda each=each: each.done(ErrorCode.NOT_LEADER_OR_FOLLOWER))  # type: ignore[misc]
+        self._be_follower()
+
+    # Trouble
+
+    def note_trouble(self, error: LogstoreError) -> None:
+        """Say what went wrong, once while it goes wrong in the same way."""
+        text = f"{type(error).__name__}: {error}"
+        if text != self._trouble:
+            warn("%s cannot go on: %s", self.partition, text)
+        self._trouble = text
+
+    def note_well(self) -> None:
+        self._trouble = None
+
+
+def _answer(fetch: Fetch, found: FetchedPartition) -> FetchAnswer | None:
+    """What a leader has said; None if it refuses."""
+    if found.error is ErrorCode.OFFSET_OUT_OF_RANGE and found.log_start_offset >= 0:
+        return FetchAnswer(fetch.leader_epoch, 0, found.log_start_offset, is_out_of_range=True)
+    if found.error is not NONE or found.high_watermark < 0:
+        return None
+    return FetchAnswer(
+        fetch.leader_epoch,
+        found.high_watermark,
+        found.log_start_offset,
+        found.diverging,
+        has_batches=bool(found.data),
+    )

@@ -1,0 +1,73 @@
+"""What a node tells clients of its cluster: which nodes and which topics there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+from logstore.model import TopicPartition
+from logstore.replica.coordination.interface import View
+from logstore.replica.node.coordinating import GROUPS
+from logstore.wire.handlers.call import BrokerEndpoint, CoordinatorKind
+
+GetView = Callable[[], View]
+
+
+class LivingNodes:
+    """See :class:`~logstore.wire.handlers.call.ClusterNodes`."""
+
+    def __init__(self, view: GetView) -> None:
+        self._view = view
+
+    def brokers(self) -> tuple[BrokerEndpoint, ...]:
+        return tuple(
+            [
+                BrokerEndpoint(
+                    node_id, each.endpoints[0].host, each.endpoints[0].port, each.registration.rack
+                )
+                for node_id, each in sorted(self._view().living.items())
+                if each.endpoints
+            ]
+        )
+
+    def controller_id(self) -> int:
+        seat = self._view().controller
+        return -1 if seat is None else seat.member.node_id
+
+    def coordinator_of(self, kind: CoordinatorKind, key: str) -> int:
+        """The leader of the partition that has all groups. What there is not yet where topics are
+        replicated, any node says so."""
+        view = self._view()
+        if kind is not CoordinatorKind.GROUP:
+            return min(view.living, default=-1)
+        state = view.partitions.get(GROUPS)
+        if state is None or state.leader is None or state.leader.node_id not in view.living:
+            return -1
+        return state.leader.node_id
+
+
+class ClusterTopicIds:
+    """See :class:`~logstore.wire.handlers.call.TopicIds`: also of topics that other nodes have."""
+
+    def __init__(self, view: GetView) -> None:
+        self._view = view
+        self._known: tuple[object, dict[UUID, str]] = (None, {})
+
+    @property
+    def stamp(self) -> object:
+        return self._view().topics
+
+    def id_of(self, name: str) -> UUID | None:
+        topic = self._view().topics.get(name)
+        return None if topic is None else topic.topic_id
+
+    def name_of(self, topic_id: UUID) -> str | None:
+        topics = self._view().topics
+        stamp, names = self._known
+        if stamp is not topics:
+            names = {each.topic_id: name for name, each in topics.items()}
+            self._known = topics, names
+        return names.get(topic_id)
+
+    def has(self, partition: TopicPartition) -> bool:
+        return partition in self._view().partitions

@@ -1,0 +1,178 @@
+"""A Kafka for tests: a real broker in the test's own process, there in milliseconds."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from logstore.arguments import check_callable, did_you_mean, shown
+from logstore.config import StoreConfig, TopicConfig
+from logstore.errors import UsageError
+from logstore.store import Store, open_store
+from logstore.wire.listener.intercepting import (
+    Action,
+    Delay,
+    Drop,
+    DropAnswer,
+    HangUp,
+    Intercepted,
+    Refuse,
+)
+
+if TYPE_CHECKING:
+    from logstore.wire.apis import ApiKey
+
+_SESSION_MS: Final = 100
+"""Of the shortest sessions. Tests of clients do not wait for a broker's six seconds."""
+_ACTIONS: Final = (Delay, Drop, DropAnswer, Refuse, HangUp)
+
+Condition = Callable[[Intercepted], bool]
+
+
+class _Rule:
+    """What happens to some requests."""
+
+    def __init__(self, key: ApiKey, action: Action, times: int | None, when: Condition | None) -> None:
+        self.key = key
+        self.action = action
+        self.left = times
+        self.when = when
+
+
+class _Rules:
+    """See :class:`KafkaServers`.
+
+    Lock: ``_lock`` guards the rules; a condition of a test is called with it held.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._rules: list[_Rule] = []
+        self._seen: list[Intercepted] = []
+
+    def add(self, request: str, action: Action, times: int | None, when: Condition | None) -> None:
+        if not isinstance(action, _ACTIONS):
+            names = ", ".join(each.__name__ for each in _ACTIONS)
+            raise UsageError(f"{shown(action)} is nothing to do with a request; give one of {names}")
+        if times is not None and (type(times) is not int or times < 1):
+            raise UsageError(f"times is {shown(times)}; it must be 1 or more, or None for always")
+        if when is not None:
+            check_callable(when, "when")
+        rule = _Rule(_key_of(request), action, times, when)
+        with self._lock:
+            self._rules.append(rule)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._rules.clear()
+
+    def seen(self, request: str | None) -> list[Intercepted]:
+        key = None if request is None else _key_of(request)
+        with self._lock:
+            return [each for each in self._seen if key is None or each.key is key]
+
+    def decide(self, request: Intercepted) -> Action | None:
+        with self._lock:
+            self._seen.append(request)
+            for rule in self._rules:
+                if rule.key is not request.key or (rule.when is not None and not rule.when(request)):
+                    continue
+                if rule.left is not None:
+                    rule.left -= 1
+                    if not rule.left:
+                        self._rules.remove(rule)
+                return rule.action
+        return None
+
+
+class KafkaServers(str):
+    """The address of a broker for tests, as clients take it for ``bootstrap.servers``; and what else a test
+    may want of the broker."""
+
+    store: Store
+    """The broker's topics, to look at or to fill without a client."""
+    _rules: _Rules
+
+    def __new__(cls, address: str, store: Store, rules: _Rules) -> Self:
+        servers = super().__new__(cls, address)
+        servers.store = store
+        servers._rules = rules
+        return servers
+
+    def intercept(
+        self,
+        request: str,
+        action: Action,
+        *,
+        times: int | None = 1,
+        when: Condition | None = None,
+    ) -> None:
+        """Do something else with the next requests of a kind.
+
+        Args:
+            request: Kafka's name for it, such as ``Produce``.
+            action: :class:`Refuse`, :class:`Delay`, :class:`Drop`, :class:`DropAnswer` or :class:`HangUp`.
+            times: how often; None is always.
+            when: whether it holds for a request, by what is in it.
+
+        Raises:
+            UsageError: there is no such request, or the action is none.
+        """
+        self._rules.add(request, action, times, when)
+
+    def let_through(self) -> None:
+        """Forget all interceptions."""
+        self._rules.clear()
+
+    def requests(self, request: str | None = None) -> list[Intercepted]:
+        """The requests that have come so far, of one kind or all, in their order.
+
+        Raises:
+            UsageError: there is no such request.
+        """
+        return self._rules.seen(request)
+
+
+def _key_of(request: str) -> ApiKey:
+    from logstore.wire.apis import APIS  # takes as long to import as all else of the test kit
+
+    keys = {api.name: key for key, api in APIS.items()}
+    if request not in keys:
+        raise UsageError(f"there is no request {shown(request)}{did_you_mean(request, keys)}")
+    return keys[request]
+
+
+@contextmanager
+def kafka(
+    *, topics: dict[str, int] | None = None, topic: TopicConfig | None = None, **settings: Any
+) -> Iterator[KafkaServers]:
+    """A broker for the length of a ``with`` block, on a free port of this machine, in an empty directory that
+    is removed at its end.
+
+    It is the same broker as that of :meth:`.Store.listen`, with two differences: ``acks=all`` does not wait
+    for the disk, as with a broker's defaults, as the directory is lost at the end anyway; and members of
+    groups may have sessions of 100 ms.
+
+    Args:
+        topics: names and numbers of partitions to begin with. Others are created when clients ask for them.
+        topic: the settings of topics that are created without their own.
+        settings: of the listener, such as ``num_partitions``; see :meth:`.Store.listen`.
+
+    Raises:
+        InvalidConfigError: a setting is unknown or out of range.
+
+    Cost: about 10 ms, 2 MB and one thread.
+    """
+    rules = _Rules()
+    with tempfile.TemporaryDirectory(prefix="logstore-kafka-") as directory:
+        config = StoreConfig(
+            topic=topic or TopicConfig(acks_all_durable=False), group_min_session_timeout_ms=_SESSION_MS
+        )
+        with open_store(directory, config=config) as store:
+            for name, count in (topics or {}).items():
+                store.create_topic(name, partitions=count)
+            with store.listen(intercept=rules.decide, **settings) as listener:
+                yield KafkaServers(listener.address, store, rules)

@@ -1,0 +1,556 @@
+"""What every coordinator does. 10 s with files, 15 s with ZooKeeper."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+import uuid
+
+import pytest
+
+from logstore.errors import (
+    ClosedError,
+    CorruptionError,
+    FencedError,
+    InvalidTopicError,
+    LockedError,
+    RetriableError,
+    TopicExistsError,
+    UnknownTopicError,
+    UsageError,
+)
+from logstore.replica.coordination.interface import Endpoint
+from logstore.replica.rules.partition_state import Member, Registration
+from tests.replica.coordination.places import (
+    SESSION_MS,
+    Disk,
+    Told,
+    create_topic,
+    elected,
+    eventually,
+    register,
+)
+
+# The cluster
+
+
+def test_the_first_to_come_names_the_cluster(place):
+    first, second = place.open(), place.open()
+    assert first.cluster_id == second.cluster_id
+    assert place.open(cluster_id=first.cluster_id).cluster_id == first.cluster_id
+    with pytest.raises(UsageError, match=f"belongs to cluster {first.cluster_id}, not to another"):
+        place.open(cluster_id="another")
+
+
+def test_a_cluster_takes_the_id_that_a_store_has_already(place):
+    assert place.open(cluster_id="mine").cluster_id == "mine"
+    assert place.open().cluster_id == "mine"
+
+
+def test_a_closed_coordinator_says_so(place):
+    coordinator = place.open()
+    coordinator.close()
+    for use in (
+        lambda: register(coordinator, 1),
+        lambda: coordinator.watch(print),
+        lambda: coordinator.read_state(("t", 0)),
+    ):
+        with pytest.raises(ClosedError):
+            use()
+
+
+# Lives
+
+
+def test_a_node_registers_and_all_see_it(place):
+    here, there = place.open(), place.open()
+    disk = Disk()
+    node = disk.node(7, rack="r1")._replace(
+        endpoints=(Endpoint("PLAINTEXT", "10.0.0.1", 9092), Endpoint("OUT", "::1", 9093, "SSL"))
+    )
+    session = here.register(node, disk.remember)
+    assert session.registration == Registration(7, disk.life, 0, 0, rack="r1")
+    assert session.has_lease
+    seen = eventually(lambda: there.view.living.get(7))
+    assert seen.registration == session.registration
+    assert seen.endpoints == node.endpoints
+    assert there.view.registrations == {7: session.registration}
+
+
+def test_lives_rise_over_all_nodes(place):
+    first, second = place.open(), place.open()
+    disks = [Disk(), Disk()]
+    lives = []
+    for _ in range(3):
+        for node_id, coordinator in enumerate((first, second)):
+            session = register(coordinator, node_id, disks[node_id])
+            lives.append(session.registration.life)
+            session.close()
+    assert lives == sorted(set(lives))
+
+
+def test_the_disk_knows_of_a_life_before_anybody_else(place):
+    here, there = place.open(), place.open()
+
+    def remember(life):
+        assert 1 not in there.view.living
+        assert there._tree.read("/brokers/ids/1") is None
+
+    here.register(Disk().node(1), remember)
+
+    def fail(life):
+        raise OSError("no space")
+
+    with pytest.raises(OSError, match="no space"):
+        there.register(Disk().node(2), fail)
+    assert there._tree.read("/brokers/ids/2") is None
+
+
+def test_a_node_id_in_use_is_refused(place):
+    here, there = place.open(), place.open()
+    session = register(here, 1)
+    with pytest.raises(LockedError, match=r"node id 1 is in use by 127\.0\.0\.1:9093, in its life \d"):
+        register(there, 1, Disk("another"))
+    assert session.has_lease
+    assert not session.is_lost
+    session.close()
+    register(there, 1, Disk("another"))
+
+
+def test_a_node_waits_for_the_end_of_its_earlier_process(place):
+    here, there = place.open(), place.open()
+    session = register(here, 1)
+    threading.Timer(0.3, session.close).start()
+    assert register(there, 1, wait_ms=10_000).registration.life > session.registration.life
+
+
+def test_the_same_process_takes_its_registration_over(place):
+    here, there = place.open(), place.open()
+    told = Told(there)
+    disk = Disk()
+    lost = []
+    first = here.register(disk.node(1), disk.remember, on_lost=lambda: lost.append(1))
+    control = first.try_to_control()
+    second = register(here, 1, disk)
+    assert first.is_lost
+    assert not first.has_lease
+    assert second.has_lease
+    with pytest.raises(FencedError, match="life 1 of node 1 is over"):
+        first.leave()
+    with pytest.raises(FencedError):
+        create_topic(control)
+    eventually(lambda: told.view and told.view.registrations.get(1) == second.registration)
+    assert second.try_to_control().epoch == 2
+    assert not lost  # it knows
+
+
+def test_one_coordinator_registers_one_node(place):
+    coordinator = place.open()
+    session = register(coordinator, 1)
+    with pytest.raises(UsageError, match="has registered node 1"):
+        register(coordinator, 2)
+    assert session.has_lease
+    session.close()
+    register(coordinator, 2)
+
+
+def test_an_older_copy_of_the_coordinator_is_refused(place):
+    coordinator, disk = place.open(), Disk()
+    disk.life = 5
+    with pytest.raises(CorruptionError, match="knows of 0 lives, but node 1 has had life 5"):
+        register(coordinator, 1, disk)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_a_node_has_kept_is_as_in_the_simulator(place, seed):
+    """Stops, crashes, other disks, older copies."""
+    from logstore.testing.simulator.coordinator import Coordinator
+    from tests.replica.coordination.simulated import Answers, new_coordinator
+
+    rng = random.Random(seed)
+    answers = Answers()
+    simulated: Coordinator = new_coordinator(answers)
+    coordinator = place.open()
+    disks = [Disk("a")]
+    for start in range(1, 9):
+        if rng.random() < 0.3:
+            disks.append(Disk(rng.choice("bc") + str(start)))
+        if rng.random() < 0.3:  # an older copy
+            copy = Disk(disks[-1].disk_id)
+            copy.life = max(0, disks[-1].life - rng.randint(1, 2))
+            disks.append(copy)
+        disk, is_whole = disks[-1], rng.random() < 0.5
+        is_new_disk = disk.life == 0 and start > 1
+        simulated.register(1, start, disk.life if not is_new_disk else 0, is_whole=is_whole)
+        session = coordinator.register(disk.node(1, is_whole=is_whole), disk.remember)
+        assert session.registration == simulated.living[1]
+        simulated.beat(1, session.registration.life, 0)
+        session.close()
+
+
+def test_another_disk_has_kept_nothing_whatever_life_it_says(place):
+    coordinator, disk = place.open(), Disk("one")
+    register(coordinator, 1, disk)
+    other = Disk("two")
+    other.life = disk.life
+    registration = register(coordinator, 1, other).registration
+    assert registration.durable_since == registration.whole_since == registration.life
+
+
+def test_leaving_is_told(place):
+    here, there = place.open(), place.open()
+    session = register(here, 1)
+    session.leave()
+    assert session.registration.is_leaving
+    eventually(lambda: there.view.living.get(1) and there.view.living[1].registration.is_leaving)
+    session.close()
+    session.close()
+    eventually(lambda: 1 not in there.view.living)
+    assert session.is_lost
+
+
+def test_a_registration_that_was_removed_by_hand_is_lost(place):
+    from logstore.replica.coordination.tree import Delete
+
+    here, there = place.open(), place.open()
+    lost = threading.Event()
+    disk = Disk()
+    session = here.register(disk.node(1), disk.remember, on_lost=lost.set)
+    eventually(lambda: 1 in here.view.living)
+    assert there._tree.commit([Delete("/brokers/ids/1")]) is None
+    assert lost.wait(10)
+    assert session.lease_until_ms == 0
+    assert register(here, 1, disk).has_lease
+
+
+def test_a_lease_goes_on_while_the_node_lives(place):
+    coordinator = place.open()
+    session = register(coordinator, 1)
+    until = time.monotonic() + 1.3 * SESSION_MS / 1000
+    ends = set()
+    while time.monotonic() < until:
+        assert session.has_lease
+        left_ms = session.lease_until_ms - coordinator.clock.monotonic_ms()
+        assert 0 < left_ms < SESSION_MS
+        ends.add(session.lease_until_ms)
+        time.sleep(0.01)
+    assert len(ends) > 5
+
+
+# Topics and states
+
+
+def test_a_topic_is_there_whole_or_not_at_all(place):
+    here, there = place.open(), place.open()
+    control = register(here, 1).try_to_control()
+    topic_id = create_topic(
+        control, "orders", replicas=[(1, 2), (2, 1), (2, 3)], config={"retention.ms": "1000"}
+    )
+    view = eventually(lambda: len(there.view.partitions) == 3 and there.view)
+    assert view.topics["orders"].topic_id == topic_id
+    assert view.topics["orders"].config == {"retention.ms": "1000"}
+    state = view.partitions["orders", 2]
+    assert state == there.read_state(("orders", 2))
+    assert state == (state.replicas, None, 0, (Member(2, 0), Member(3, 0)), (), 0)
+    assert state.replicas == (2, 3)
+    with pytest.raises(TopicExistsError):
+        create_topic(control, "orders")
+    with pytest.raises(InvalidTopicError):
+        create_topic(control, "or/ders")
+    with pytest.raises(UsageError, match="each of them a replica"):
+        create_topic(control, "none", replicas=[()])
+
+    control.set_config("orders", {})
+    eventually(lambda: there.view.topics["orders"].config == {})
+    control.delete_topic("orders")
+    eventually(lambda: not there.view.topics and not there.view.partitions)
+    for use in (control.delete_topic, lambda name: control.set_config(name, {})):
+        with pytest.raises(UnknownTopicError):
+            use("orders")
+    wanted = uuid.uuid4()
+    assert create_topic(control, "orders", topic_id=wanted) == wanted
+
+
+def test_what_a_controller_left_half_done_is_swept_up(place):
+    """It was deleting the topic, or creating it."""
+    from logstore.replica.coordination import layout
+    from logstore.replica.coordination.tree import Delete
+
+    coordinator = place.open()
+    control = register(coordinator, 1).try_to_control()
+    topic_id = create_topic(control, replicas=[(1,)] * 3)
+    assert coordinator._tree.commit([Delete(layout.topic_id_path(topic_id))]) is None
+    assert coordinator._tree.commit([Delete(path) for path in layout.partition_paths("t", 1)[::-1]]) is None
+    eventually(lambda: not coordinator.view.partitions)
+    create_topic(control, replicas=[(1,)] * 2)
+    eventually(lambda: len(coordinator.view.partitions) == 2)
+
+
+def test_a_state_is_replaced_by_its_version(place):
+    here, there = place.open(), place.open()
+    mine, others = register(here, 1), register(there, 2)
+    create_topic(mine.try_to_control())
+    state = here.read_state(("t", 0))
+    led = elected(state, mine.registration.member)
+    (outcome,) = mine.propose({("t", 0): led}).values()
+    assert outcome == (True, led._replace(version=1))
+    (outcome,) = others.propose({("t", 0): elected(state, others.registration.member)}).values()
+    assert outcome == (False, led._replace(version=1))
+    left = led._replace(isr=(mine.registration.member,), eligible=(Member(2, 9),), leader=None, version=1)
+    (outcome,) = others.propose({("t", 0): left}).values()
+    assert outcome.is_stored
+    assert there.read_state(("t", 0)) == left._replace(version=2)
+    outcomes = mine.propose({("t", 1): left, ("u", 0): left})
+    assert set(outcomes.values()) == {(False, None)}
+
+
+def test_that_a_topic_was_deleted_is_known_from_then_on(place):
+    here, there = place.open(), place.open()
+    control = register(here, 1).try_to_control()
+    first, second = create_topic(control), create_topic(control, "other")
+    assert not there.was_deleted(first)
+    control.delete_topic("t")
+    eventually(lambda: there.was_deleted(first))
+    assert not there.was_deleted(second)
+    again = create_topic(control)
+    assert not here.was_deleted(again)
+    assert here.was_deleted(first)
+
+
+def test_a_topic_gets_more_partitions(place):
+    here, there = place.open(), place.open()
+    control = register(here, 1).try_to_control()
+    create_topic(control, replicas=[(1,)])
+    control.add_partitions("t", 1, [(1, 2), (2,)], [[Member(1, 1)], []])
+    view = eventually(lambda: len(there.view.partitions) == 3 and there.view)
+    assert view.partitions["t", 1] == ((1, 2), None, 0, (Member(1, 1),), (), 0)
+    assert view.partitions["t", 0].replicas == (1,)
+    with pytest.raises(RetriableError, match="has 3 partitions, not 1"):
+        control.add_partitions("t", 1, [(1,)], [[]])
+    with pytest.raises(UnknownTopicError):
+        control.add_partitions("none", 1, [(1,)], [[]])
+    control.delete_topic("t")
+    eventually(lambda: not there.view.partitions)
+
+
+def test_what_is_proposed_for_a_deleted_topic_does_not_reach_its_successor(place):
+    here, there = place.open(), place.open()
+    control, leader = register(here, 1).try_to_control(), register(there, 2)
+    create_topic(control)
+    view = eventually(lambda: there.view.partitions and there.view)
+    ended = threading.Event()
+    there.watch(lambda change: ended.wait(10))  # it hears of nothing
+    time.sleep(0.1)
+    control.delete_topic("t")
+    create_topic(control)
+    (outcome,) = leader.propose(dict(view.partitions)).values()
+    ended.set()
+    assert outcome == (False, None)
+    assert here.read_state(("t", 0)).version == 0
+
+
+def test_many_states_change_at_once(place):
+    """1,000 partitions fail over in much less than two seconds."""
+    here, there = place.open(), place.open()
+    session, other = register(here, 1), register(there, 2)
+    control = session.try_to_control()
+    create_topic(control, replicas=[(1, 2)] * 1_000)
+    states = dict(eventually(lambda: len(there.view.partitions) == 1_000 and there.view.partitions))
+    newer = {("t", at): elected(states["t", at], other.registration.member) for at in (0, 500, 999)}
+    newer = {each: outcome.state for each, outcome in other.propose(newer).items()}
+    started = time.monotonic()
+    outcomes = control.change(
+        {each: elected(state, session.registration.member) for each, state in states.items()}
+    )
+    took = time.monotonic() - started
+    assert {each for each, outcome in outcomes.items() if not outcome.is_stored} == set(newer)
+    assert all(outcomes[each].state == state for each, state in newer.items())
+    eventually(lambda: sum(state.version for state in there.view.partitions.values()) == 1_000)
+    assert took < 2
+
+
+# The controller
+
+
+def test_one_node_is_the_controller(place):
+    coordinators = [place.open() for _ in range(4)]
+    sessions = [register(each, at) for at, each in enumerate(coordinators)]
+    for epoch in range(1, 4):
+        found = _at_once(lambda at: sessions[at].try_to_control(), len(sessions))
+        (at,) = [at for at, control in enumerate(found) if control is not None]
+        assert found[at].epoch == epoch
+        seat = eventually(lambda: coordinators[0].view.controller)
+        assert seat == (sessions[at].registration.member, epoch)
+        found[at].resign()
+        eventually(lambda: coordinators[0].view.controller is None)
+        with pytest.raises(FencedError):
+            found[at].resign()
+
+
+def test_an_earlier_controller_changes_nothing(place):
+    from logstore.replica.coordination import layout
+    from logstore.replica.coordination.tree import Delete
+
+    here, there = place.open(), place.open()
+    first = register(here, 1).try_to_control()
+    create_topic(first)
+    state = here.read_state(("t", 0))
+    assert there._tree.commit([Delete(layout.CONTROLLER)]) is None  # as when its session ends
+    session = register(there, 2)
+    second = session.try_to_control()
+    eventually(lambda: here.view.controller and here.view.controller.epoch == 2)
+    led = elected(state, Member(1, 1))
+    for use in (
+        lambda: first.change({("t", 0): led}),
+        lambda: create_topic(first, "u"),
+        lambda: first.delete_topic("t"),
+        lambda: first.set_config("t", {}),
+        first.resign,
+    ):
+        with pytest.raises(
+            FencedError, match="controller epoch 1 is over; node 2 is the controller, in epoch 2"
+        ):
+            use()
+    assert there.read_state(("t", 0)) == state
+    assert second.change({("t", 0): led})["t", 0].is_stored
+    eventually(lambda: there.view.controller == (session.registration.member, 2))
+
+
+def test_a_node_that_leaves_is_not_the_controller_any_more(place):
+    here, there = place.open(), place.open()
+    session = register(here, 1)
+    session.try_to_control()
+    assert register(there, 2).try_to_control() is None
+    session.close()
+    eventually(lambda: there.view.controller is None)
+
+
+# Races
+
+
+def test_of_those_who_change_a_state_at_once_one_succeeds(place):
+    """Threads of three coordinators; what they have done adds up."""
+    coordinators = [place.open() for _ in range(3)]
+    sessions = [register(each, at) for at, each in enumerate(coordinators)]
+    create_topic(sessions[0].try_to_control())
+    told = Told(coordinators[1])
+
+    def increase(at):
+        done = 0
+        session, coordinator = sessions[at % 3], coordinators[at % 3]
+        state = coordinator.read_state(("t", 0))
+        for _ in range(10):
+            (outcome,) = session.propose({("t", 0): elected(state, session.registration.member)}).values()
+            done += outcome.is_stored
+            state = outcome.state
+        return done
+
+    done = sum(_at_once(increase, 6))
+    state = coordinators[0].read_state(("t", 0))
+    assert state.version == state.leader_epoch == done >= 10
+    eventually(lambda: told.view and told.view.partitions.get(("t", 0)) == state)
+    versions = [change.view.partitions["t", 0].version for change in told.changes if change.partitions]
+    assert versions == sorted(set(versions))
+
+
+def test_of_those_who_register_a_node_at_once_one_succeeds(place):
+    coordinators = [place.open() for _ in range(4)]
+
+    def begin(at):
+        try:
+            return register(coordinators[at], 1, Disk(f"disk {at}"))
+        except LockedError:
+            return None
+
+    (session,) = [each for each in _at_once(begin, 4) if each is not None]
+    assert session.has_lease
+    view = eventually(lambda: coordinators[0].view.registrations)
+    assert view == {1: session.registration}
+
+
+def _at_once(run, count):
+    """What ``run`` returns for each number, in a thread for each."""
+    results = [None] * count
+    errors = []
+    ready = threading.Barrier(count)
+
+    def go(at):
+        try:
+            ready.wait()
+            results[at] = run(at)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=go, args=(at,)) for at in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors, errors
+    return results
+
+
+# Watching
+
+
+def test_a_watcher_is_told_everything_and_then_each_change(place):
+    here, there = place.open(), place.open()
+    session = register(here, 1)
+    control = session.try_to_control()
+    create_topic(control, "a")
+    eventually(lambda: there.view.topics and there.view.controller and there.view.living)
+    told = Told(there)
+    eventually(lambda: told.changes)
+    first = told.changes[0]
+    assert first == (there.view, True, True, {"a"}, {("a", 0)})
+
+    state = here.read_state(("a", 0))
+    session.propose({("a", 0): elected(state, Member(1, 1))})
+    eventually(lambda: told.view.partitions["a", 0].version == 1)
+    assert told.changes[1] == (told.view, False, False, set(), {("a", 0)})
+    create_topic(control, "b")
+    eventually(lambda: ("b", 0) in told.view.partitions)
+    control.delete_topic("a")
+    eventually(lambda: "a" not in told.view.topics)
+    assert any(change.topics == {"a"} and ("a", 0) in change.partitions for change in told.changes)
+    told.end()
+    before = len(told.changes)
+    session.close()
+    eventually(lambda: not there.view.living)
+    assert len(told.changes) == before
+
+
+def test_a_watcher_that_fails_is_told_the_next_change(place):
+    coordinator = place.open()
+    seen = []
+
+    def fail(change):
+        seen.append(change)
+        raise ValueError("no")
+
+    coordinator.watch(fail)
+    eventually(lambda: len(seen) == 1)
+    register(coordinator, 1)
+    eventually(lambda: len(seen) > 1)
+
+
+def test_damaged_texts_are_left_out_and_the_rest_is_told(place):
+    from logstore.replica.coordination import layout
+    from logstore.replica.coordination.tree import Create, Write
+
+    here, there = place.open(), place.open()
+    control = register(here, 1).try_to_control()
+    create_topic(control, replicas=[(1,), (1,)])
+    eventually(lambda: len(there.view.partitions) == 2)
+    assert here._tree.commit([Write(layout.state_path(("t", 0)), '{"isr":')]) is None
+    eventually(lambda: set(there.view.partitions) == {("t", 1)})
+    with pytest.raises(CorruptionError, match="partitions/0/state"):
+        there.read_state(("t", 0))
+    create_topic(control, "u")
+    assert here._tree.commit([Write(layout.topic_path("t"), "{")]) is None
+    assert here._tree.commit([Create(f"{layout.IDS}/seven", "{}")]) is None
+    eventually(lambda: set(there.view.partitions) == {("u", 0)})
+    assert set(there.view.topics) == {"u"}
+    create_topic(control, "v")
+    eventually(lambda: set(there.view.topics) == {"u", "v"})

@@ -1,0 +1,95 @@
+"""A cluster of nodes in this process, coordinated through files."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from contextlib import ExitStack
+
+import logstore
+from logstore.replica import Node
+from logstore.replica.coordination.files import FileCoordinator
+
+SESSION_MS = 2_000
+
+
+def eventually(check, seconds=20.0):
+    """What the check returns once it is true."""
+    deadline = time.monotonic() + seconds
+    while not (found := check()):
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
+    return found
+
+
+class Cluster:
+    """Nodes 1 to ``count``, each with a store of its own."""
+
+    def __init__(self, path, count=3, *, session_ms=SESSION_MS, **options):
+        self._path = path
+        self._session_ms = session_ms
+        self._options = options
+        self._open = {}
+        self.nodes = {}
+        self.stores = {}
+        for node_id in range(1, count + 1):
+            self.start(node_id)
+
+    def start(self, node_id, *, directory=None, **options):
+        with ExitStack() as stack:
+            coordinator = FileCoordinator(self._path / "cluster", session_ms=self._session_ms)
+            stack.callback(coordinator.close)
+            store = stack.enter_context(logstore.open(self._path / (directory or f"node-{node_id}")))
+            settings = {"replica_lag_time_max_ms": 1_000, **self._options, **options}
+            node = Node(store, node_id, coordinator=coordinator, **settings)
+            stack.callback(node.close)
+            self.nodes[node_id], self.stores[node_id] = node, store
+            self._open[node_id] = stack.pop_all()
+        return node
+
+    def stop(self, node_id):
+        del self.nodes[node_id], self.stores[node_id]
+        self._open.pop(node_id).close()
+
+    def crash(self, node_id):
+        """The process ends without a word; the machine has what it has written."""
+        node = self.nodes[node_id]
+        node._hand_over = lambda: None
+        node._life.note_stopped = lambda: None
+        self.stop(node_id)
+
+    def cut_off(self, node_id):
+        """Nobody reaches the node any more."""
+        self.nodes[node_id]._listener.close()
+
+    def wipe(self, node_id):
+        shutil.rmtree(self._path / f"node-{node_id}")
+
+    def close(self):
+        for node_id in list(self._open):
+            self.stop(node_id)
+
+    @property
+    def addresses(self):
+        return [node.address for node in self.nodes.values()]
+
+    @property
+    def view(self):
+        return next(iter(self.nodes.values())).view
+
+    def leader_of(self, partition):
+        """The node that leads, once one does."""
+
+        def leader():
+            return next((each for each in self.nodes.values() if partition in each.led), None)
+
+        return eventually(leader)
+
+    def state_of(self, partition):
+        return self.view.partitions[partition]
+
+    def wait_for_isr(self, partition, count):
+        eventually(lambda: partition in self.view.partitions and len(self.state_of(partition).isr) == count)
+
+    def log(self, node_id, partition):
+        return self.stores[node_id].directory.log(partition)

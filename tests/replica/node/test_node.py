@@ -1,0 +1,223 @@
+"""Nodes replicate what clients write, and go on when one is gone. Costs about 20 s."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+import logstore
+from logstore.broker.codes import ErrorCode
+from logstore.broker.pending import wait_for
+from logstore.broker.requests import CreateTopicsRequest, NewTopic
+from logstore.errors import LogstoreError, StorageError, UsageError
+from logstore.model import Role, TopicPartition
+from tests.replica.node.cluster import eventually
+
+T = TopicPartition("t", 0)
+
+
+def create(cluster, name="t", partitions=1, **config):
+    with logstore.connect(*cluster.addresses) as remote:
+        remote.create_topic(name, partitions=partitions, config=logstore.TopicConfig(**config))
+    for number in range(partitions):
+        cluster.leader_of(TopicPartition(name, number))
+
+
+def send(cluster, values, topic="t", **settings):
+    with logstore.connect(*cluster.addresses) as remote, remote.producer(acks="all", **settings) as producer:
+        sent = [producer.send(topic, value=value) for value in values]
+        producer.flush()
+        return [each.result().offset for each in sent]
+
+
+def read(cluster, topic="t"):
+    with (
+        logstore.connect(*cluster.addresses) as remote,
+        remote.consumer(topic, auto_offset_reset="earliest") as consumer,
+    ):
+        found = []
+        while records := consumer.poll(timeout=1.0):
+            found += [record.value for record in records]
+        return found
+
+
+def log_bytes(cluster, node_id, partition=T):
+    log = cluster.log(node_id, partition)
+    return bytes(log.fetch(log.log_start_offset, max_bytes=2**30, isolation=logstore.Isolation.LOG_END).data)
+
+
+def have_same_bytes(cluster, partition=T):
+    return len({log_bytes(cluster, node_id, partition) for node_id in cluster.nodes}) == 1
+
+
+def test_three_nodes_have_the_same_bytes(cluster):
+    create(cluster)
+    cluster.wait_for_isr(T, 3)
+    values = [b"%d" % number for number in range(1_000)]
+    assert send(cluster, values) == list(range(1_000))
+    assert read(cluster) == values
+    eventually(partial(have_same_bytes, cluster))
+    roles = sorted(cluster.log(node_id, T).role.value for node_id in cluster.nodes)
+    assert roles == ["follower", "follower", "leader"]
+    eventually(lambda: {cluster.log(node_id, T).high_watermark for node_id in cluster.nodes} == {1_000})
+
+
+def test_a_leader_that_stops_hands_over_and_comes_back(cluster):
+    create(cluster)
+    cluster.wait_for_isr(T, 3)
+    send(cluster, [b"1"])
+    first = cluster.leader_of(T).node_id
+    cluster.stop(first)
+    second = cluster.leader_of(T)
+    assert second.node_id != first
+    send(cluster, [b"2"])
+    cluster.start(first)
+    cluster.wait_for_isr(T, 3)
+    send(cluster, [b"3"])
+    assert read(cluster) == [b"1", b"2", b"3"]
+    eventually(partial(have_same_bytes, cluster))
+
+
+def test_a_leader_that_is_gone_is_replaced(cluster):
+    create(cluster)
+    cluster.wait_for_isr(T, 3)
+    send(cluster, [b"1"])
+    first = cluster.leader_of(T).node_id
+    cluster.crash(first)
+    second = cluster.leader_of(T)
+    assert second.node_id != first
+    send(cluster, [b"2"])
+    assert read(cluster) == [b"1", b"2"]
+    cluster.start(first)
+    cluster.wait_for_isr(T, 3)
+    eventually(partial(have_same_bytes, cluster))
+
+
+def test_with_too_few_replicas_nothing_is_written(cluster):
+    create(cluster, min_insync_replicas=2)
+    cluster.wait_for_isr(T, 3)
+    send(cluster, [b"1"])
+    leader = cluster.leader_of(T).node_id
+    for node_id in list(cluster.nodes):
+        if node_id != leader:
+            cluster.stop(node_id)
+    eventually(lambda: len(cluster.state_of(T).isr) == 1)
+    with pytest.raises(LogstoreError, match=r"min\.insync\.replicas"):
+        send(cluster, [b"2"], delivery_timeout_ms=2_000, request_timeout_ms=1_000)
+    assert cluster.log(leader, T).log_end_offset == 1
+    cluster.start(next(each for each in (1, 2, 3) if each != leader))
+    send(cluster, [b"3"])
+    assert read(cluster) == [b"1", b"3"]
+
+
+def test_what_no_other_has_is_cut_off_where_another_has_led(cluster):
+    """A leader appends what nobody copies, and is gone; the next one leads on from what all had."""
+    create(cluster)
+    cluster.wait_for_isr(T, 3)
+    send(cluster, [b"1"])
+    first = cluster.leader_of(T).node_id
+    cluster.cut_off(first)
+    cluster.log(first, T).append(b"lost")
+    cluster.crash(first)
+    send(cluster, [b"2"])
+    cluster.start(first)
+    cluster.wait_for_isr(T, 3)
+    assert read(cluster) == [b"1", b"2"]
+    eventually(partial(have_same_bytes, cluster))
+
+
+def test_a_node_that_comes_back_empty_copies_everything(cluster, tmp_path):
+    create(cluster)
+    cluster.wait_for_isr(T, 3)
+    send(cluster, [b"%d" % number for number in range(100)])
+    follower = next(each for each in cluster.nodes if each != cluster.leader_of(T).node_id)
+    cluster.stop(follower)
+    cluster.wipe(follower)
+    cluster.start(follower)
+    cluster.wait_for_isr(T, 3)
+    eventually(partial(have_same_bytes, cluster))
+
+
+def test_topics_grow_and_go(cluster):
+    create(cluster, partitions=2)
+    with logstore.connect(*cluster.addresses) as remote:
+        remote.add_partitions("t", 4)
+        for number in range(4):
+            cluster.leader_of(TopicPartition("t", number))
+            cluster.wait_for_isr(TopicPartition("t", number), 3)
+        assert remote.topics() == {"t": 4}
+        remote.delete_topic("t")
+        eventually(lambda: all("t" not in store for store in cluster.stores.values()))
+    create(cluster)
+    assert send(cluster, [b"new"]) == [0]
+
+
+def test_a_topic_that_was_deleted_while_a_node_was_away_goes_when_it_is_back(cluster):
+    create(cluster)
+    create(cluster, "kept")
+    cluster.wait_for_isr(TopicPartition("kept", 0), 3)
+    cluster.wait_for_isr(T, 3)
+    cluster.stop(3)
+    with logstore.connect(*cluster.addresses) as remote:
+        remote.delete_topic("t")
+    cluster.start(3)
+    eventually(lambda: "t" not in cluster.stores[3])
+    assert "kept" in cluster.stores[3]
+
+
+def test_a_topic_that_counts_what_is_durable(cluster):
+    """Each replica flushes before it tells that it has a record."""
+    with logstore.connect(*cluster.addresses) as remote:
+        asked = CreateTopicsRequest((NewTopic("t", 1, {"acks.all.durable": "true"}, 3),))
+        assert wait_for(remote.broker.create_topics(asked)).topics[0].error is ErrorCode.NONE
+    cluster.wait_for_isr(T, 3)
+    assert send(cluster, [b"%d" % number for number in range(20)]) == list(range(20))
+    durable = [cluster.log(node_id, T).durable_offset for node_id in cluster.nodes]
+    assert durable == [20, 20, 20]
+
+
+def test_a_node_whose_disk_has_failed_leaves(cluster):
+    """And counts as one that has lost something when it is back, though only its process ended."""
+    create(cluster)
+    cluster.wait_for_isr(T, 3)
+    send(cluster, [b"1"])
+    first = cluster.leader_of(T)
+    log = cluster.log(first.node_id, T)
+    log.writer.guard.poison(StorageError("[Errno 5] flushing: Input/output error"))
+    eventually(lambda: first.failure)
+    send(cluster, [b"2"])
+    assert cluster.leader_of(T) is not first
+    assert not first._life.is_whole
+    with pytest.raises(StorageError):
+        cluster.stop(first.node_id)
+    again = cluster.start(first.node_id)
+    cluster.wait_for_isr(T, 3)
+    assert again.failure is None
+    assert read(cluster) == [b"1", b"2"]
+
+
+def test_a_node_listens_where_others_reach_it(cluster, tmp_path):
+    with pytest.raises(UsageError, match="a host and a port"):
+        cluster.start(4, listener=str(tmp_path / "socket"))
+
+
+def test_who_does_not_lead_refuses(cluster):
+    create(cluster)
+    cluster.wait_for_isr(T, 3)
+    follower = next(each for each in cluster.nodes if each != cluster.leader_of(T).node_id)
+    eventually(lambda: cluster.log(follower, T).role is Role.FOLLOWER)
+    with cluster.stores[follower].producer(acks=1, retries=0) as producer, pytest.raises(LogstoreError):
+        producer.send("t", value=b"no").result()
+    assert cluster.log(follower, T).log_end_offset == 0
+
+
+def test_a_directory_of_another_node_or_cluster(cluster, tmp_path):
+    create(cluster)
+    cluster.stop(3)
+    with pytest.raises(UsageError, match="node 3, not of node 4"):
+        cluster.start(4, directory="node-3")
+    with logstore.open(tmp_path / "own") as store:
+        store.create_topic("mine")
+    with pytest.raises(UsageError, match="belongs to cluster"):
+        cluster.start(5, directory="own")

@@ -1,0 +1,49 @@
+"""Where the replicas of new topics go."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from logstore.errors import UsageError
+from logstore.replica.node.placement import place
+
+NODES = st.integers(1, 9)
+
+
+@given(NODES, st.integers(1, 60), st.data(), st.integers())
+def test_each_partition_has_so_many_nodes_and_the_load_is_even(node_count, partition_count, data, seed):
+    factor = data.draw(st.integers(1, node_count))
+    racks = dict.fromkeys(range(10, 10 + node_count))
+    placed = place(racks, partition_count, factor, random.Random(seed))
+    assert len(placed) == partition_count
+    assert all(len(set(each)) == factor and set(each) <= racks.keys() for each in placed)
+    leaders = Counter(each[0] for each in placed)
+    counts = [leaders[node_id] for node_id in racks]
+    assert max(counts) - min(counts) <= 1
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=9), st.integers(1, 30), st.data(), st.integers())
+def test_no_rack_has_two_before_each_has_one(racks_of, partition_count, data, seed):
+    racks = dict(enumerate(racks_of))
+    factor = data.draw(st.integers(1, len(racks)))
+    for replicas in place(racks, partition_count, factor, random.Random(seed)):
+        used = {racks[each] for each in replicas}
+        assert len(used) == min(factor, len(set(racks_of)))
+
+
+def test_new_partitions_go_on_in_turn():
+    racks = dict.fromkeys(range(3))
+    first = place(racks, 6, 1, random.Random(1))
+    later = place(racks, 3, 1, random.Random(1), first_partition=3)
+    assert later == first[3:]
+
+
+@pytest.mark.parametrize("factor", [0, 4])
+def test_a_factor_that_cannot_be(factor):
+    with pytest.raises(UsageError, match="3"):
+        place(dict.fromkeys(range(3)), 1, factor, random.Random())

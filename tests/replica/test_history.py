@@ -1,0 +1,113 @@
+"""A history, and what is wrong with it when one thing of it is changed."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from logstore.testing.history import History, Kind
+
+
+def tell(history, *, count=40):
+    """Two clients send to two partitions, what is sent is there; one of them reads all. Returns the logs."""
+    logs = {"p0": [], "p1": []}
+    for number in range(count):
+        value, partition = f"v{number}", f"p{number % 2}"
+        history.sent(f"client {number % 3}", value)
+        logs[partition].append((len(logs[partition]) * 2, value))  # offsets may have gaps
+        if number % 4:
+            history.acknowledged(value, partition, logs[partition][-1][0])
+    for partition, log in logs.items():
+        for offset, value in log:
+            history.read("reader", partition, offset, value)
+    return logs
+
+
+def kinds(history, logs, **options):
+    return {each.kind for each in history.check(logs, **options)}
+
+
+def test_a_good_history():
+    history = History()
+    assert history.check(tell(history)) == []
+    assert history.acknowledged_count == 30
+
+
+def test_a_value_is_sent_once():
+    history = History()
+    history.sent("a", 1)
+    with pytest.raises(ValueError, match="was sent before"):
+        history.sent("b", 1)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_kind_is_found(seed):
+    chance = random.Random(seed)
+    history = History()
+    logs = tell(history)
+    log = logs[chance.choice(["p0", "p1"])]
+    place = chance.randrange(2, len(log) - 2)
+
+    changed = [each for at, each in enumerate(log) if at != place]
+    acknowledged = int(log[place][1][1:]) % 4
+    assert kinds(history, {**logs, "p0" if log is logs["p0"] else "p1": changed}) >= (
+        {Kind.LOST, Kind.MOVED} if acknowledged else {Kind.MOVED}
+    )
+    name = "p0" if log is logs["p0"] else "p1"
+    offset, value = log[place]
+    assert Kind.PHANTOM in kinds(history, {**logs, name: [*log, (999, "never")]})
+    assert Kind.DUPLICATE in kinds(history, {**logs, name: [*log, (999, value)]})
+    assert Kind.DUPLICATE not in kinds(history, {**logs, name: [*log, (999, value)]}, is_once=False)
+    swapped = list(log)
+    swapped[place], swapped[place + 1] = (offset, log[place + 1][1]), (log[place + 1][0], value)
+    assert Kind.MOVED in kinds(history, {**logs, name: swapped})
+
+
+def test_what_was_refused_is_not_there():
+    history = History()
+    history.sent("a", 1)
+    history.refused(1)
+    assert kinds(history, {"p": []}) == set()
+    assert kinds(history, {"p": [(0, 1)]}) == {Kind.PHANTOM}
+    history.read("r", "p", 0, 1)
+    assert kinds(history, {"p": []}) == {Kind.PHANTOM}
+
+
+def test_real_time():
+    history = History()
+    history.sent("a", 1)
+    history.acknowledged(1, "p", 5)
+    history.sent("b", 2)
+    assert kinds(history, {"p": [(5, 1), (6, 2)]}) == set()
+    assert kinds(history, {"p": [(5, 1), (4, 2)]}) == {Kind.REORDERED}
+    assert kinds(history, {"p": [(5, 1)], "q": [(4, 2)]}) == set()
+
+
+def test_a_client_s_own_order():
+    history = History()
+    for value in (1, 2, 3):
+        history.sent("a", value)
+    wrong = {"p": [(0, 1), (1, 3), (2, 2)]}
+    assert kinds(history, wrong) == {Kind.OUT_OF_ORDER}
+    assert kinds(history, wrong, is_in_order=False) == set()
+
+
+def test_readers():
+    log = {"p": [(0, "a"), (2, "b"), (3, "c")]}
+
+    def reading(*values):
+        history = History()
+        for value in "abc":
+            history.sent("x", value)
+        offsets = {value: offset for offset, value in log["p"]}
+        for value in values:
+            if value == "back":
+                history.set_back("r")
+            else:
+                history.read("r", "p", offsets[value], value)
+        return kinds(history, log)
+
+    assert reading("a", "b", "c") == reading("b", "c") == reading("a", "b", "back", "a", "b", "c") == set()
+    assert reading("a", "c") == {Kind.SKIPPED}
+    assert reading("a", "b", "a") == {Kind.BACKWARDS}
