@@ -54,8 +54,10 @@ class Read(NamedTuple):
 
 
 def plan(path: Any, schema: Any = None, **options: Any) -> Read:
-    """Plan a read with some options, passed as Spark does: as text, and names in any case."""
-    given = {name: str(value) for name, value in {"path": path, **options}.items()}
+    """Plan a read with some options, passed as Spark does: as text, and names in any case. ``path`` is a
+    directory, or the option that names another place."""
+    place = path if isinstance(path, dict) else {"path": path}
+    given = {name: str(value) for name, value in {**place, **options}.items()}
     source = pickle.loads(pickle.dumps(LogstoreSource(given)))
     schema = source.schema() if schema is None else schema
     reader = source.reader(schema)

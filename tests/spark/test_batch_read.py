@@ -100,7 +100,7 @@ def test_times_and_headers_are_those_of_the_records(spark, store):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"subscribe": "t", "colour": "red"}, "option colour is 'red': there is no option of this name"),
+        ({"subscribe": "t", "colour": "red"}, "option colour: there is no option of this name"),
         ({"subscribe": "gone"}, "there is no topic 'gone'"),
         ({"subscribe": "t", "startingOffsets": "{"}, "option startingOffsets is '{': it is not JSON"),
         (
@@ -121,7 +121,7 @@ def test_what_is_wrong_is_said_on_the_driver(spark, store, options, message):
     [
         (
             {"subscrible": "t"},
-            "option subscrible is 't': there is no option of this name; did you mean 'subscribe'?",
+            "option subscrible: there is no option of this name; did you mean 'subscribe'?",
         ),
         (
             {"subscribe": "t", "failOnDataLoss": "no"},

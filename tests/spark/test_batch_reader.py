@@ -306,7 +306,7 @@ def test_without_fail_on_data_loss_what_is_there_is_read(store, log):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"subscribes": "t"}, "option subscribes is 't': there is no option of this name"),
+        ({"subscribes": "t"}, "option subscribes: there is no option of this name"),
         (
             {"subscribe": "t", "maxOffsetsPerTrigger": "5"},
             "maxOffsetsPerTrigger is '5': it is for spark.readStream",
@@ -355,10 +355,9 @@ def test_without_fail_on_data_loss_what_is_there_is_read(store, log):
             {"subscribe": "t", "onCorruptBatch": "ignore"},
             "option onCorruptBatch is 'ignore': it must be one of",
         ),
-        (
-            {"subscribe": "t", "kafka.bootstrap.servers": "x:1"},
-            "logstore reads the files, not from a broker",
-        ),
+        ({"subscribe": "t", "kafka.bootstrap.servers": "x:1"}, "give one of the options path and kafka.boot"),
+        ({"subscribe": "t", "kafka.client.id": "x"}, "kafka.client.id is 'x': it is for reads from brokers"),
+        ({"subscribe": "t", "kafka.acks": "all"}, "option kafka.acks: there is no option of this name"),
         ({"subscribe": "t", "paths": '["a"]'}, "option paths is .*: a store is one directory"),
         ({"subscribe": "t", "path": ""}, "option path is missing"),
         ({"subscribe": "t", "path": "hdfs://x/y"}, "option path is 'hdfs://x/y': a store is a directory"),

@@ -156,14 +156,14 @@ def check_said(place, said, topics):
             assert sorted(record.value for log in store[topic] for record in log) == expected
 
 
-@in_turn(1, 6)
+@in_turn(7, 8)
 def test_local_cluster_with_the_package_installed(place):
     topics = ["written", "streamed"]
     workers = run_driver(place, "local-cluster[2,1,1024]", topics, PYTHONPATH=str(SOURCES))
     assert {compiled for _, _, compiled in workers} == {logstore.build_info().is_compiled}
 
 
-@in_turn(2, 6)
+@in_turn(1, 8)
 def test_speculative_attempts_of_slow_tasks(place):
     """Spark starts a second attempt of a task that is slow, on another host; it takes the one that is ready
     first, and kills the other."""
@@ -203,7 +203,7 @@ def test_speculative_attempts_of_slow_tasks(place):
     report("spark: speculative attempts", count=count, failures=0, seconds=perf_counter() - started)
 
 
-@in_turn(3, 6)
+@in_turn(3, 8)
 def test_standalone_cluster_with_a_zip_and_with_an_archive(place):
     java_home = find_java().home
     python = python_without_logstore(place / "bare")

@@ -330,7 +330,7 @@ def test_states_of_all_kinds_come_back_from_the_topic(place):
         Done("other", 2**40, False, 12),
     ]
     with place.open() as store:
-        ledger.ensure_topic(store)
+        Ledger(store).ensure_topic()
         for state in states:
             Ledger(store).note(state)
         assert Ledger(store).states == {state.sink: state for state in states}
@@ -339,7 +339,7 @@ def test_states_of_all_kinds_come_back_from_the_topic(place):
 @pytest.mark.parametrize("value", [b"", b"{}", b"[1]", b'{"version":1,"state":"prepared"}', b"\xff"])
 def test_a_record_that_is_no_commits_is_named(place, value):
     with place.open() as store:
-        ledger.ensure_topic(store)
+        Ledger(store).ensure_topic()
         store[COMMITS_TOPIC][0].extend([(b"sink", value)])
         with pytest.raises(CorruptionError, match="no commit wrote"):
             Ledger(store)
@@ -347,7 +347,7 @@ def test_a_record_that_is_no_commits_is_named(place, value):
 
 def test_a_newer_version_is_refused(place):
     with place.open() as store:
-        ledger.ensure_topic(store)
+        Ledger(store).ensure_topic()
         store[COMMITS_TOPIC][0].extend([(b"sink", b'{"version":2}')])
         with pytest.raises(UnsupportedVersionError, match="version 2 at offset 0"):
             Ledger(store)

@@ -1,5 +1,6 @@
 """What Spark's own Kafka connector reads from a stock broker is what ``format("logstore")`` reads from the
-broker's directory, while the broker runs on it: the same columns, types and rows, for the same options."""
+broker's directory, while the broker runs on it, and from the broker itself: the same columns, types and rows,
+for the same options."""
 
 from __future__ import annotations
 
@@ -54,8 +55,9 @@ def broker(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def both(spark, broker):
-    """A function that reads the same twice: from the broker, and from its directory."""
+def all_three(spark, broker):
+    """A function that reads the same three times: from the broker with the connector, then with ours from its
+    directory, and from the broker."""
     for jar in connector.jars().split(","):
         spark.sql(f"ADD JAR '{jar}'")
 
@@ -63,8 +65,9 @@ def both(spark, broker):
         named = {name.replace("__", "."): str(value) for name, value in options.items()}
         options = {"includeHeaders": "true", **named}
         theirs = spark.read.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap)
-        ours = spark.read.format("logstore").option("path", str(broker.log_dir))
-        return theirs.options(**options).load(), ours.options(**options).load()
+        files = spark.read.format("logstore").option("path", str(broker.log_dir))
+        fetched = spark.read.format("logstore").option("kafka.bootstrap.servers", broker.bootstrap)
+        return [each.options(**options).load() for each in (theirs, files, fetched)]
 
     return read
 
@@ -82,18 +85,19 @@ def place_of(row):
     return row["topic"], row["partition"], row["offset"]
 
 
-def check_same(theirs, ours, *, at_least=1):
-    assert ours.schema == theirs.schema
-    expected, found = rows_of(theirs), rows_of(ours)
+def check_same(theirs, *ours, at_least=1):
+    expected = rows_of(theirs)
     assert len(expected) >= at_least
-    assert found == expected
-    return found
+    for each in ours:
+        assert each.schema == theirs.schema
+        assert rows_of(each) == expected
+    return expected
 
 
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
-def test_the_rows_of_every_kind_of_topic_are_the_same(both, isolation):
-    theirs, ours = both(subscribe=",".join(ONE_PARTITION), kafka__isolation__level=isolation)
-    rows = check_same(theirs, ours, at_least=500)
+def test_the_rows_of_every_kind_of_topic_are_the_same(all_three, isolation):
+    frames = all_three(subscribe=",".join(ONE_PARTITION), kafka__isolation__level=isolation)
+    rows = check_same(*frames, at_least=500)
     assert {row["topic"] for row in rows} == set(ONE_PARTITION)
     assert {row["timestampType"] for row in rows} >= {0, 1}
     assert any(row["key"] is None for row in rows)
@@ -101,16 +105,15 @@ def test_the_rows_of_every_kind_of_topic_are_the_same(both, isolation):
     assert any(row["headers"] for row in rows)
 
 
-def test_the_columns_are_the_same_without_headers(both):
-    theirs, ours = both(subscribe="codec-none", includeHeaders="false")
-    assert ours.schema == theirs.schema
-    assert "headers" not in ours.columns
-    check_same(theirs, ours)
+def test_the_columns_are_the_same_without_headers(all_three):
+    frames = all_three(subscribe="codec-none", includeHeaders="false")
+    assert "headers" not in frames[0].columns
+    check_same(*frames)
 
 
-def test_isolation_makes_a_difference(both):
+def test_isolation_makes_a_difference(all_three):
     committed, all_of_them = (
-        check_same(*both(subscribe="transactional", kafka__isolation__level=level))
+        check_same(*all_three(subscribe="transactional", kafka__isolation__level=level))
         for level in ("read_committed", "read_uncommitted")
     )
     assert len(committed) < len(all_of_them)
@@ -136,8 +139,8 @@ def test_isolation_makes_a_difference(both):
     ],
     ids=lambda options: " ".join(name for name in options if name != "subscribe"),
 )
-def test_options_choose_the_same_rows(both, options):
-    check_same(*both(**options))
+def test_options_choose_the_same_rows(all_three, options):
+    check_same(*all_three(**options))
 
 
 @pytest.mark.parametrize(
@@ -157,17 +160,16 @@ def test_options_choose_the_same_rows(both, options):
     ],
     ids=lambda options: " ".join(f"{name}={str(value)[:20]}" for name, value in options.items()) or "nothing",
 )
-def test_both_refuse_the_same(both, options):
-    for number in range(2):
+def test_all_refuse_the_same(all_three, options):
+    for number in range(3):
         with pytest.raises((PySparkException, Py4JJavaError)):
-            both(**options)[number].collect()
+            all_three(**options)[number].collect()
 
 
-def test_both_skip_a_time_that_nobody_has_when_told_to(both):
-    theirs, ours = both(
+def test_all_skip_a_time_that_nobody_has_when_told_to(all_three):
+    frames = all_three(
         subscribe="segments",
         startingTimestamp=9_999_999_999_999,
         startingOffsetsByTimestampStrategy="latest",
     )
-    check_same(theirs, ours, at_least=0)
-    assert ours.count() == 0
+    assert check_same(*frames, at_least=0) == []

@@ -1,4 +1,5 @@
-"""The Python in docs/spark.md that is not under "Pipelines" runs as it stands, from top to bottom."""
+"""The Python in docs/spark.md runs as it stands, from top to bottom. What is under "Pipelines" and "Brokers"
+runs in ``test_docs_pipelines`` and ``test_served``."""
 
 import pytest
 
@@ -7,8 +8,8 @@ from tests.pages import python_of, run_blocks
 
 pytestmark = pytest.mark.slow
 
-PIPELINES = python_of("docs/spark.md", "Pipelines")
-BLOCKS = [block for block in python_of("docs/spark.md") if block not in PIPELINES]
+ELSEWHERE = python_of("docs/spark.md", "Pipelines") + python_of("docs/spark.md", "Brokers")
+BLOCKS = [block for block in python_of("docs/spark.md") if block not in ELSEWHERE]
 
 
 @pytest.fixture

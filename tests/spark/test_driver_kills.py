@@ -50,7 +50,7 @@ def drive(tmp_path, *arguments):
 EACH = "at each step"
 
 
-@pytest.mark.parametrize("step", [*rotating(COMMIT_STEPS, 6), pytest.param(EACH, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("step", [*rotating(COMMIT_STEPS, 8), pytest.param(EACH, marks=pytest.mark.soak)])
 def test_a_stream_whose_driver_dies(spark, path, tmp_path, step):
     """Each driver starts a Spark of its own, so a run tries one step; and the soak all of them in a row."""
     started = perf_counter()
@@ -71,7 +71,7 @@ def test_a_stream_whose_driver_dies(spark, path, tmp_path, step):
     )
 
 
-@in_turn(0, 6)
+@in_turn(6, 8)
 def test_a_job_whose_executors_and_workers_die(path, tmp_path):
     started = perf_counter()
     code, said = drive(tmp_path, "cluster", path, 600)

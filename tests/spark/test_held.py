@@ -15,7 +15,8 @@ from logstore.format.partitioner import partition_for_key  # noqa: E402
 from logstore.model import Isolation, TopicPartition  # noqa: E402
 from logstore.spark import commits  # noqa: E402
 from logstore.spark.options import Options, Use  # noqa: E402
-from logstore.spark.origin import DirectoryOrigin, TopicPartitions  # noqa: E402
+from logstore.spark.origins.directory import DirectoryOrigin  # noqa: E402
+from logstore.spark.origins.origin import TopicPartitions  # noqa: E402
 from logstore.spark.positions import Subscription, resolve_spans  # noqa: E402
 from logstore.spark.ranges import Span  # noqa: E402
 from logstore.spark.writing import plan_write, stage_rows  # noqa: E402

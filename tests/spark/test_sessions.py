@@ -160,6 +160,7 @@ def test_a_cluster_gets_no_setting_that_is_for_one_machine():
     assert settings_for("local-cluster[2,1,1024]")["spark.driver.bindAddress"] == "127.0.0.1"
 
 
+@pytest.mark.slow
 def test_workers_on_this_machine_are_reached_without_tcp(spark):
     assert "spark.python.unix.domain.socket.enabled" not in settings_for("spark://host:7077")
     assert spark.sparkContext.getConf().get("spark.python.unix.domain.socket.enabled") == "true"

@@ -114,6 +114,7 @@ def test_a_file_that_is_gone_is_an_error_of_the_disk(place):
         batches_of(place, staged)
 
 
+@pytest.mark.disk
 @needs_mincore
 def test_what_is_let_go_leaves_the_memory_of_the_system(tmp_path, monkeypatch):
     monkeypatch.setattr(staging, "PIECE_BYTES", 100_000)

@@ -192,7 +192,7 @@ def run_kills(path, rounds, seed):
     return streams
 
 
-@in_turn(4, 6)
+@in_turn(4, 8)
 def test_each_record_is_read_once_over_kills_at_every_step(tmp_path):
     rounds = [STEPS, STEPS[1:] + STEPS[:1]]
     streams = run_kills(tmp_path, rounds, seed=1)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from logstore.errors import UnsupportedVersionError, UsageError
 from logstore.model import TopicPartition
-from logstore.spark.origin import Bounds
+from logstore.spark.origins.origin import Bounds
 from logstore.spark.stream_offsets import (
     Seen,
     StreamOffset,

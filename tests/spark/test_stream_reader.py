@@ -1,4 +1,5 @@
-"""What the stream's reader answers Spark, asked in this process: no JVM, a real store that changes."""
+"""What the stream's reader answers Spark, asked in this process: no JVM, a real store that changes. It reads
+the store's directory, and then the same through a listener of the store."""
 
 import json
 import logging
@@ -17,7 +18,7 @@ if missing_python() is not None:
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from logstore.spark.columns import full_schema
-from logstore.spark.options import Options, Use
+from logstore.spark.options import SERVERS, Options, Use
 from logstore.spark.stream_reader import StreamReader
 
 
@@ -31,7 +32,7 @@ class Query:
 
     def start(self, **options):
         """A run; the options may be others than before."""
-        given = {"path": self.store.path, "subscribe": "a", **options}
+        given = {**place_of(self.store), "subscribe": "a", **options}
         options = Options(
             {name: value for name, value in given.items() if value is not None}, Use.STREAM_READ
         )
@@ -60,10 +61,34 @@ class Query:
         return None if end is None else self.run(end)
 
 
-@pytest.fixture
-def store(tmp_path):
+SERVED = {}
+"""The addresses of stores that are read through a listener, by path."""
+
+
+def place_of(store):
+    """The option that names the store."""
+    address = SERVED.get(store.path)
+    return {"path": store.path} if address is None else {SERVERS: address}
+
+
+def name_of(store):
+    """What errors call it."""
+    return SERVED.get(store.path, store.path)
+
+
+@pytest.fixture(params=["directory", "listener"])
+def store(tmp_path, request):
     with logstore.open(tmp_path / "store") as store:
-        yield store
+        if request.param == "directory":
+            yield store
+            return
+        with store.listen() as listener:
+            SERVED[store.path] = listener.address
+            yield store
+            del SERVED[store.path]
+
+
+of_directories = pytest.mark.parametrize("store", ["directory"], indirect=True)
 
 
 def fill(topic, *values, partition=0):
@@ -152,12 +177,12 @@ def test_log_that_grows_while_its_end_is_asked_for_is_no_loss(store, monkeypatch
     assert query.batch() == []
     monkeypatch.undo()
     fill(topic, "new")
-    assert query.batch() == ["meanwhile", "new"]  # run() looked, and so appended, once more
+    assert query.batch() == ["meanwhile", "meanwhile", "new"]  # run() looked, and so appended, once more
 
 
 def test_topic_that_is_not_there_is_refused(store):
     store.create_topic("a")
-    with pytest.raises(UnknownTopicError, match=f"there is no topic 'b' in {store.path}"):
+    with pytest.raises(UnknownTopicError, match=f"there is no topic 'b' in {name_of(store)}"):
         Query(store, subscribe="a,b").batch()
 
 
@@ -257,7 +282,7 @@ def read_and_lose(store, warnings, lose, expected, **options):
     with pytest.raises(OffsetOutOfRangeError) as caught:
         query.plan()
     assert expected in str(caught.value)
-    assert str(caught.value).startswith(f"records of {store.path} that the stream has not read are lost")
+    assert str(caught.value).startswith(f"records of {name_of(store)} that the stream has not read are lost")
     assert str(caught.value).endswith("Restart it with failOnDataLoss=false to continue with the rest")
     query.start(**_SKIP, **options)
     assert not warnings()
@@ -268,7 +293,7 @@ def test_records_that_retention_deleted(store, warnings):
     expected = "a-0: the records at offsets 1 to 2 were deleted before they were read"
     query = read_and_lose(store, warnings, lambda topic: topic[0].delete_before(3), expected)
     assert query.batch() == ["3"]
-    assert warnings() == [f"{expected} ({store.path}); the stream continues (failOnDataLoss=false)"]
+    assert warnings() == [f"{expected} ({name_of(store)}); the stream continues (failOnDataLoss=false)"]
     assert query.batch() is None
 
 
@@ -302,8 +327,8 @@ def test_topic_that_vanished_and_comes_back(store, warnings):
     fill(store.create_topic("a"), "new")
     assert query.batch() == ["new"]
     assert warnings() == [
-        f"{expected} ({store.path}); the stream continues (failOnDataLoss=false)",
-        f"there is no topic 'a' in {store.path}",
+        f"{expected} ({name_of(store)}); the stream continues (failOnDataLoss=false)",
+        f"there is no topic 'a' in {name_of(store)}",
     ]
 
 
@@ -482,6 +507,7 @@ def test_progress_tells_the_end_of_the_log(store):
     assert query.offset["topics"]["a"]["end"] == {"0": 1}
 
 
+@of_directories
 def test_topic_without_an_id_is_followed_over_restarts(store, tmp_path):
     """An old broker's directory: nothing says which topic it is."""
     fill(store.create_topic("a"), "1")
@@ -498,6 +524,7 @@ def test_topic_without_an_id_is_followed_over_restarts(store, tmp_path):
 # Topics that are held in part
 
 
+@of_directories
 def test_a_stream_reads_what_is_held_and_goes_on_with_what_is_held_later(store):
     topic = store.create_topic("a", partitions=4, held=[1, 3])
     fill(topic, "one", partition=1)
@@ -509,6 +536,7 @@ def test_a_stream_reads_what_is_held_and_goes_on_with_what_is_held_later(store):
     assert query.batch() == ["three", "two"]
 
 
+@of_directories
 def test_an_offset_for_a_partition_that_is_not_held_is_refused(store):
     store.create_topic("a", partitions=4, held=[1, 3])
     query = Query(store, startingOffsets='{"a": {"0": 0, "1": 0, "3": 0}}')
@@ -519,6 +547,7 @@ def test_an_offset_for_a_partition_that_is_not_held_is_refused(store):
         query.batch()
 
 
+@of_directories
 def test_a_partition_that_is_let_go_is_a_loss(store):
     topic = store.create_topic("a", partitions=4, held=[1, 3])
     fill(topic, "one", partition=1)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from logstore.spark.origin import origin_of
+from logstore.spark.origins.choice import origin_of
 from logstore.spark.positions import Subscription, resolve_spans
 from logstore.spark.range_reader import RangeReader
 from logstore.spark.ranges import OffsetRange, divide

@@ -26,7 +26,7 @@ from __future__ import annotations
 import contextlib
 import enum
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from logstore.clock import Clock, SystemClock
 from logstore.config import StoreConfig
@@ -40,7 +40,7 @@ from logstore.logdir.upkeep import flush_each
 from logstore.partition.log import Log
 from logstore.spark.adoption import Adoption
 from logstore.spark.flush_ahead import FlushAhead
-from logstore.spark.ledger import Done, Ledger, Place, Prepared, ensure_topic
+from logstore.spark.ledger import Done, Ledger, Place, Prepared
 from logstore.spark.placing import Placed, Placing, is_to_move, producer_id_of
 from logstore.spark.staging import StagedFile, Target, is_name_of, is_staged_name
 from logstore.store import Store, open_store
@@ -78,6 +78,14 @@ def opened(
     )
     with store:
         yield store
+
+
+class _Plan(NamedTuple):
+    """What is known of a batch before its commit point."""
+
+    logs: dict[Target, Log]
+    places: tuple[Place, ...]
+    placed: Placed
 
 
 class Commits:
@@ -119,14 +127,14 @@ class Commits:
         if not any(staged.parts for staged in files):
             self.remove_strays(sink, batch_id)
             return Outcome.COMMITTED
-        ensure_topic(self._store)
-        places, placed = self._plan(sink, files)
-        prepared = Prepared(sink, batch_id, is_job, tuple(files), places)
+        self._ledger.ensure_topic()
+        plan = self._plan(sink, files)
+        prepared = Prepared(sink, batch_id, is_job, tuple(files), plan.places)
         self._files.flush_directory(self._path)
         reached("before prepared")
         self._ledger.note(prepared)
         reached("after prepared")
-        self._finish(prepared, placed)
+        self._append(prepared, plan.logs, plan.placed)
         self._ledger.tidy(self._clock.now_ms())
         return Outcome.COMMITTED
 
@@ -158,7 +166,7 @@ class Commits:
 
     # Before the commit point
 
-    def _plan(self, sink: str, files: Sequence[StagedFile]) -> tuple[tuple[Place, ...], Placed]:
+    def _plan(self, sink: str, files: Sequence[StagedFile]) -> _Plan:
         """Check the files, find the places of their batches, and write these into the files that will be
         moved."""
         counts, before = _count(files)
@@ -180,7 +188,7 @@ class Commits:
 
         take_turns(check, files, at_a_time=flushed_at_a_time(self._files))
         flush_each([*logs.values()], self._files)  # else a power cut could lose records below the places
-        return tuple(places.values()), placed
+        return _Plan(logs, tuple(places.values()), placed)
 
     def _target_log(self, target: Target) -> Log:
         """
@@ -196,23 +204,28 @@ class Commits:
 
     # After the commit point
 
-    def _finish(self, prepared: Prepared, placed: Placed | None = None) -> None:
-        """Append the missing records of a prepared batch, and note that it is done.
+    def _finish(self, prepared: Prepared) -> None:
+        """Finish a batch that an earlier commit has left prepared."""
+        self._append(prepared, self._present_logs(prepared))
 
-        Files are missing if the batch was aborted because the disk reported an error for its ``prepared``
-        record, which reached the disk nevertheless. If no record of the batch is in a log either, it counts
-        as never prepared. Files only for deleted topics prove nothing: they may have been moved there before.
+    def _append(self, prepared: Prepared, logs: dict[Target, Log], placed: Placed | None = None) -> None:
+        """Append the missing records of a prepared batch, and note that it is done. Without ``placed`` the
+        batch is one that an earlier commit has left prepared.
+
+        Files are then missing if the batch was aborted because the disk reported an error for its
+        ``prepared`` record, which reached the disk nevertheless. If no record of the batch is in a log
+        either, it counts as never prepared. Files only for deleted topics prove nothing: they may have been
+        moved there before.
         """
-        logs = self._present_logs(prepared)
         adoption = Adoption(prepared, logs, self._placing, placed)
-        if adoption.is_untouched:
+        if placed is None and adoption.is_untouched:
             if not all(
                 self._files.is_file(self._placing.path_of(each)) for each in _files_of(prepared, logs)
             ):
                 warn("batch %d of %s was aborted", prepared.batch_id, prepared.sink)
                 self._note_done(prepared, prepared.batch_id - 1)
                 return
-            adoption = Adoption(self._in_sequence(prepared, logs), logs, self._placing, placed)
+            adoption = Adoption(self._in_sequence(prepared, logs), logs, self._placing)
         with FlushAhead(lambda: flush_each([*logs.values()], self._files)) as ahead:
             for staged in prepared.files:
                 for size_bytes in adoption.adopt(staged):

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from logstore.errors import UsageError
 from logstore.model import TopicPartition
 from logstore.spark.columns import ColumnMap
-from logstore.spark.origin import origin_of
+from logstore.spark.origins.choice import origin_of
 from logstore.spark.positions import Subscription
 from logstore.spark.range_reader import BATCH_BYTES, BATCH_ROWS
 

@@ -78,17 +78,26 @@ class Ledger:
         self._store = store
         self.states: dict[str, Prepared | Done] = {}
         """The last state of each sink."""
-        log = self._log()
-        if log is not None:
-            for record in log.read(isolation=Isolation.LOG_END):
+        self._log: Log | None = None
+        """None while there is no commits topic."""
+        topic = store.get(COMMITS_TOPIC)
+        if topic is not None:
+            self._log = topic[0]
+            for record in self._log.read(isolation=Isolation.LOG_END):
                 sink = bytes(record.key or b"").decode()
                 if record.value is None:
                     self.states.pop(sink, None)
                 else:
                     self.states[sink] = _decode(sink, bytes(record.value), record.offset)
 
-    def _log(self) -> Log | None:
-        return self._store[COMMITS_TOPIC][0] if COMMITS_TOPIC in self._store else None
+    def ensure_topic(self) -> Log:
+        """The topic's log. Creates the topic if it does not exist, and sets its settings again if they were
+        lost."""
+        if self._log is None:
+            self._log = self._store.create_topic(COMMITS_TOPIC, config=_CONFIG)[0]
+        elif not self._log.config.compacts:
+            self._store[COMMITS_TOPIC].configure(_CONFIG)
+        return self._log
 
     def prepared(self) -> list[Prepared]:
         """The batches that must still be finished."""
@@ -104,33 +113,24 @@ class Ledger:
         Raises:
             StorageError: it failed; the state may be on disk nevertheless.
         """
-        log = self._store[COMMITS_TOPIC][0]
+        log = self._log or self.ensure_topic()
         log.extend([(state.sink.encode(), _encode(state))], flush=True)
         self.states[state.sink] = state
 
     def forget(self, sink: str) -> None:
         """Append a tombstone for a sink."""
-        log = self._log()
-        if log is not None and self.states.pop(sink, None) is not None:
-            log.extend([(sink.encode(), None)], flush=True)
+        if self._log is not None and self.states.pop(sink, None) is not None:
+            self._log.extend([(sink.encode(), None)], flush=True)
 
     def tidy(self, now_ms: int) -> None:
         """Forget old jobs and compact the topic, if it has grown."""
-        log = self._log()
+        log = self._log
         if log is None or log.size_bytes < COMPACT_ABOVE_BYTES:
             return
         for state in list(self.states.values()):
             if isinstance(state, Done) and state.is_job and state.at_ms < now_ms - FORGET_JOBS_MS:
                 self.forget(state.sink)
         log.compact(now=True)
-
-
-def ensure_topic(store: Store) -> None:
-    """Create the commits topic if it does not exist; if its settings were lost, set them again."""
-    if COMMITS_TOPIC not in store:
-        store.create_topic(COMMITS_TOPIC, config=_CONFIG)
-    elif not store[COMMITS_TOPIC].config.compacts:
-        store[COMMITS_TOPIC].configure(_CONFIG)
 
 
 def _encode(state: Prepared | Done) -> bytes:

@@ -45,6 +45,12 @@ class Option(NamedTuple):
 
     name: str
     uses: Use
+    is_secret: bool = False
+    """Its value is not shown in errors."""
+
+
+SERVERS: Final = "kafka.bootstrap.servers"
+"""The option that names brokers, instead of a directory."""
 
 
 OPTIONS: Final = (
@@ -69,6 +75,21 @@ OPTIONS: Final = (
     Option("maxRecordsPerPartition", Use.READ),
     Option("onCorruptBatch", Use.READ),
     Option("latestByKey", Use.BATCH_READ),
+    # from brokers instead of a directory
+    Option(SERVERS, Use.READ),
+    Option("kafka.client.id", Use.READ),
+    Option("kafka.request.timeout.ms", Use.READ),
+    Option("kafka.max.partition.fetch.bytes", Use.READ),
+    Option("kafka.security.protocol", Use.READ),
+    Option("kafka.sasl.mechanism", Use.READ),
+    Option("kafka.sasl.jaas.config", Use.READ, is_secret=True),
+    Option("kafka.ssl.truststore.type", Use.READ),
+    Option("kafka.ssl.truststore.location", Use.READ),
+    Option("kafka.ssl.truststore.certificates", Use.READ),
+    Option("kafka.ssl.keystore.type", Use.READ),
+    Option("kafka.ssl.keystore.location", Use.READ),
+    Option("kafka.ssl.key.password", Use.READ, is_secret=True),
+    Option("kafka.ssl.endpoint.identification.algorithm", Use.READ),
     # how much of a stream is read at a time
     Option("maxOffsetsPerTrigger", Use.STREAM_READ),
     Option("minOffsetsPerTrigger", Use.STREAM_READ),
@@ -81,6 +102,13 @@ OPTIONS: Final = (
     Option("lockTimeoutMs", Use.WRITE),
 )
 """All options."""
+
+BROKER_OPTIONS: Final = tuple(
+    option.name
+    for option in OPTIONS
+    if option.name.startswith("kafka.") and option.name not in (SERVERS, "kafka.isolation.level")
+)
+"""Those that mean something only with :data:`SERVERS`."""
 
 _BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
 
@@ -118,16 +146,13 @@ def check_names(raw: Mapping[str, str]) -> None:
     """
     for name, value in raw.items():
         lower = name.lower()
-        if lower == "kafka.bootstrap.servers":
-            raise wrong_option(
-                f"option kafka.bootstrap.servers is {value!r}: logstore reads the files, not from a "
-                "broker; name the directory with option path"
-            )
         if lower == "paths":
             raise wrong_option(f"option paths is {value!r}: a store is one directory")
         if lower not in _BY_NAME and lower not in _OF_SPARK:
             hint = did_you_mean(name, [option.name for option in OPTIONS])
-            raise wrong_option(f"option {name} is {value!r}: there is no option of this name{hint}")
+            raise wrong_option(
+                f"option {name}: there is no option of this name{hint}"
+            )  # its value may be a secret
 
 
 class Options:
@@ -146,7 +171,10 @@ class Options:
             option = _BY_NAME.get(name)
             if option is not None and not option.uses & use:
                 uses = ", ".join(text for flag, text in _USE_NAMES.items() if flag & option.uses)
-                self.refuse(option.name, f"it is for {uses}, not for {_USE_NAMES[use]}", value)
+                reason = f"it is for {uses}, not for {_USE_NAMES[use]}"
+                if name == SERVERS:
+                    reason += '; Spark\'s own connector, format("kafka"), writes to brokers'
+                self.refuse(option.name, reason, value)
 
     def __contains__(self, name: str) -> bool:
         return name.lower() in self._raw
@@ -160,7 +188,9 @@ class Options:
         Raises:
             InvalidConfigError: always; names the option, its value and the reason.
         """
-        raise wrong_option(f"option {name} is {value or self.text(name)!r}: {reason}")
+        option = _BY_NAME.get(name.lower())
+        shown = "hidden here" if option and option.is_secret else repr(value or self.text(name))
+        raise wrong_option(f"option {name} is {shown}: {reason}")
 
     def flag(self, name: str, *, default: bool) -> bool:
         """``true`` or ``false``."""
@@ -215,7 +245,9 @@ class Options:
         """The absolute path of the store. Tasks run in other working directories: call it on the driver."""
         text = self.text("path")
         if not text:
-            raise wrong_option("option path is missing: it names the store's directory")
+            raise wrong_option(
+                f"option path is missing: it names the store's directory; option {SERVERS} names brokers"
+            )
         parts = urlsplit(text)
         if parts.scheme == "file" and parts.netloc in ("", "localhost"):
             text = unquote(parts.path)

@@ -19,7 +19,7 @@ from logstore.spark.options import Options, wrong_option
 from logstore.spark.ranges import Span
 
 if TYPE_CHECKING:
-    from logstore.spark.origin import Origin
+    from logstore.spark.origins.origin import Bounds, Origin
 
 EARLIEST: Final = -2
 """In JSON: the first existing offset."""
@@ -258,17 +258,34 @@ def resolve_spans(
     partitions = subscription.partitions(origin)
     starts, ends = start_limit.wanted(partitions, origin), end_limit.wanted(partitions, origin)
     fails = options.flag("failOnDataLoss", default=True)
+    known = bounds_of_all(origin, partitions, isolation)
     return [
         _span(
             origin,
             partition,
             (start_limit, starts[partition]),
             (end_limit, ends[partition]),
-            isolation,
+            known[partition],
             fails,
         )
         for partition in partitions
     ]
+
+
+def bounds_of_all(
+    origin: Origin, partitions: Iterable[TopicPartition], isolation: Isolation
+) -> dict[TopicPartition, Bounds]:
+    """The readable offsets of partitions that must all exist.
+
+    Raises:
+        UnknownTopicError: one does not exist, such as one that was deleted just now.
+    """
+    wanted = list(partitions)
+    known = origin.bounds_of(wanted, isolation)
+    for partition in wanted:
+        if partition not in known:
+            raise UnknownTopicError(f"there is no {partition} in {origin}")
+    return known
 
 
 def _check_batch(options: Options, limit: Limit, wrong: int, reason: str) -> None:
@@ -281,12 +298,11 @@ def _span(
     partition: TopicPartition,
     start: tuple[Limit, int],
     end: tuple[Limit, int],
-    isolation: Isolation,
+    bounds: Bounds,
     fails: bool,
 ) -> Span:
-    bounds = origin.bounds(partition, isolation)
-    first = resolve(origin, partition, *start, isolation)
-    stop = resolve(origin, partition, *end, isolation)
+    first = resolve(origin, partition, *start, bounds)
+    stop = resolve(origin, partition, *end, bounds)
     if fails:
         for (limit, _), offset in ((start, first), (end, stop)):
             if not bounds.start <= offset <= bounds.end:
@@ -303,17 +319,15 @@ def _span(
     return Span(partition, first, max(first, min(stop, bounds.end)))
 
 
-def resolve(
-    origin: Origin, partition: TopicPartition, limit: Limit, wanted: int, isolation: Isolation
-) -> int:
-    """The offset that a limit means for a partition: as asked for, even if it does not exist.
+def resolve(origin: Origin, partition: TopicPartition, limit: Limit, wanted: int, bounds: Bounds) -> int:
+    """The offset that a limit means for a partition: as asked for, even if it does not exist. ``bounds`` are
+    the readable offsets.
 
     Raises:
         OffsetOutOfRangeError: the time is after the last record, and the limit is not lenient.
     """
     if not limit.is_time and wanted >= 0:
         return wanted
-    bounds = origin.bounds(partition, isolation)
     if not limit.is_time:
         return bounds.start if wanted == EARLIEST else bounds.end
     offset = origin.offset_at(partition, wanted)

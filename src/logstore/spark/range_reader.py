@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from logstore.partition.reading.arrow import ColumnPlan
     from logstore.spark.options import Options
-    from logstore.spark.origin import Origin
+    from logstore.spark.origins.origin import Origin
 
 BATCH_ROWS: Final = 131_072
 BATCH_BYTES: Final = 6 * 1024 * 1024
@@ -61,16 +61,32 @@ class RangeReader:
         """The log's record batches."""
         skipped = _Skipped(wanted.span)
         left: list[OffsetRange] = [wanted]
-        while left:
-            now = left.pop()
-            reading = self.origin.reading(now.pinned, skipped.note if self._skips else None)
-            try:
-                yield from reading.columns(plan)
-            except CorruptionError as error:
-                raise _named(error, now.span, reading.position) from error
-            except (OffsetOutOfRangeError, UnknownTopicError) as error:
-                left += self._rest(now.span, reading.position, error)
+        try:
+            while left:
+                now = left.pop()
+                reading = self.origin.reading(now.pinned, skipped.note if self._skips else None)
+                try:
+                    yield from reading.columns(plan)
+                except CorruptionError as error:
+                    raise self._named(error, now.span, reading.position) from error
+                except (OffsetOutOfRangeError, UnknownTopicError) as error:
+                    left += self._rest(now.span, reading.position, error)
+        finally:
+            self.origin.close()
         skipped.tell()
+
+    def _named(self, error: CorruptionError, span: Span, position: int) -> CorruptionError:
+        """The error with the partition, and the offset up to which everything was read."""
+        topic, number = span.partition
+        hint = "; with onCorruptBatch=skip the read would continue after it"
+        return CorruptionError(
+            f"topic {topic!r}, partition {number}, offset {position}: {error.reason}"
+            f"{hint if self.origin.skips_damage else ''}",
+            path=error.path,
+            position=error.position,
+            base_offset=error.base_offset,
+            last_offset=error.last_offset,
+        )
 
     def _rest(self, span: Span, position: int, error: Exception) -> list[OffsetRange]:
         """The rest of a range of which records were removed: one range, or none."""
@@ -93,19 +109,6 @@ class RangeReader:
             raise type(error)(f"{what}; the rest cannot be read either") from error
         rest = Span(span.partition, start, stop)
         return [OffsetRange(rest, self.origin.pin(span.partition, start, stop, self.isolation))]
-
-
-def _named(error: CorruptionError, span: Span, position: int) -> CorruptionError:
-    """The error with the partition, and the offset up to which everything was read."""
-    topic, number = span.partition
-    return CorruptionError(
-        f"topic {topic!r}, partition {number}, offset {position}: {error.reason}; with onCorruptBatch=skip "
-        "the read would continue after it",
-        path=error.path,
-        position=error.position,
-        base_offset=error.base_offset,
-        last_offset=error.last_offset,
-    )
 
 
 class _Skipped:

@@ -12,7 +12,7 @@ from logstore.model import TopicPartition
 
 if TYPE_CHECKING:
     from logstore.spark.options import Options
-    from logstore.spark.origin import Origin
+    from logstore.spark.origins.origin import Origin
 
 
 class Span(NamedTuple):

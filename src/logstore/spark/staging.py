@@ -18,10 +18,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from logstore.errors import CorruptionError, StorageError
-from logstore.files import File, Files, let_go
+from logstore.files import File, Files
 from logstore.format import checksum
 from logstore.format.batch import NewBatch, check_batch, decode_header, place_batch, reseal_batch
 from logstore.format.header import HEADER_BYTES, MAGIC, BatchHeader
+from logstore.large_files import let_go
 from logstore.spark.flush_ahead import FlushAhead
 from logstore.warning import inform
 

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from logstore.errors import UnsupportedVersionError, UsageError
 from logstore.model import TopicPartition
-from logstore.spark.origin import Bounds
+from logstore.spark.origins.origin import Bounds
 
 VERSION: Final = 1
 """The version of the JSON."""

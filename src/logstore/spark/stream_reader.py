@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
 from logstore.clock import Clock, SystemClock
 from logstore.errors import OffsetOutOfRangeError, UnknownTopicError
 from logstore.model import TopicPartition
-from logstore.spark.origin import Bounds, origin_of
+from logstore.spark.origins.choice import origin_of
 from logstore.spark.positions import LATEST, Subscription, resolve, starting_limit
 from logstore.spark.range_reader import RangeReader
 from logstore.spark.ranges import OffsetRange, Span, divide
@@ -127,28 +127,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _look(self, partitions: Iterable[TopicPartition]) -> Seen:
         """The present state of some partitions."""
-        bounds: dict[TopicPartition, Bounds] = {}
-        topic_ids: dict[str, str | None] = {}
-        for partition in partitions:
-            topic = partition.topic
-            try:
-                if topic not in topic_ids:
-                    topic_ids[topic] = self._origin.topic_id(topic)
-                bounds[partition] = self._origin.bounds(partition, self._reader.isolation)
-            except UnknownTopicError:
-                continue  # it is being deleted
+        wanted = list(partitions)
+        topic_ids = self._origin.topic_ids({partition.topic for partition in wanted})
+        there = [
+            partition for partition in wanted if partition.topic in topic_ids
+        ]  # others are being deleted
+        bounds = self._origin.bounds_of(there, self._reader.isolation)
         return Seen(bounds, {topic: known for topic, known in topic_ids.items() if known is not None})
 
     def _first_begins(self, seen: Seen, missing: list[str]) -> dict[TopicPartition, int]:
         if missing:
             raise UnknownTopicError(missing[0])
-        limit, isolation = self._starting, self._reader.isolation
+        limit = self._starting
         begins, losses = {}, []
         for partition, wanted in limit.wanted(seen.bounds, self._origin).items():
-            offset = resolve(self._origin, partition, limit, wanted, isolation)
-            bounds = self._origin.bounds(
-                partition, isolation
-            )  # after resolve(): the log grows, and "latest" with it
+            bounds = seen.bounds[partition]
+            offset = resolve(self._origin, partition, limit, wanted, bounds)
             begins[partition] = min(max(offset, bounds.start), bounds.end)
             if begins[partition] != offset:
                 there = f"there are {bounds.start} to {bounds.end}"

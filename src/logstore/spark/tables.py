@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from logstore.files import OsFiles, PathLike, check_path
 from logstore.spark.options import Options, Use
-from logstore.spark.origin import origin_of
+from logstore.spark.origins.choice import origin_of
 from logstore.spark.parquet_output import ParquetOutput
-from logstore.spark.positions import EARLIEST, Subscription
+from logstore.spark.positions import EARLIEST, Subscription, bounds_of_all
 
 
 def current_table(
@@ -87,9 +87,8 @@ def new_records(
     ends: dict[str, dict[int, int]] = {}
     grown: dict[str, dict[int, int]] = {}
     try:
-        for partition in Subscription(parsed).partitions(origin):
-            topic, number = partition
-            bounds = origin.bounds(partition, parsed.isolation())
+        known = bounds_of_all(origin, Subscription(parsed).partitions(origin), parsed.isolation())
+        for (topic, number), bounds in known.items():
             start = done.get(topic, {}).get(number, EARLIEST)
             starts.setdefault(topic, {})[number] = start
             ends.setdefault(topic, {})[number] = bounds.end

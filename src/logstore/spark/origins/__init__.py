@@ -1,0 +1,1 @@
+"""Where the records of a read come from: the files of a directory, or brokers."""
