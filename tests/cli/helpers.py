@@ -69,8 +69,9 @@ def start(*arguments, **options):
 
 
 def _take_interrupts():
-    """Of a run in the background of a shell, children ignore them."""
+    """Of a run in the background of a shell, or under ``nohup``, children ignore them."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def numbered(count, start=0):

@@ -1,6 +1,7 @@
 """What the commands say of a store, what they change, and how they end."""
 
 import importlib
+import json
 import os
 import shlex
 import signal
@@ -16,6 +17,7 @@ from logstore import NewRecord, ProducerIdentity, TopicConfig
 from logstore.cli import times
 from logstore.cli.app import COMMANDS
 from logstore.cli.records import ENCODINGS
+from logstore.testing import kafka
 from tests.cli.helpers import PROGRAM, QUIET, TIME_MS, answer, make_store, numbered, program, read, run, start
 from tests.logdir.helpers import flip_byte, open_store, run_python, snapshot
 from tests.permissions import let_others_in
@@ -455,7 +457,7 @@ def test_json_has_the_fields_that_are_documented(tmp_path):
         log.extend([NewRecord(b"v", b"\xff", (("h", b"\xff"),))])
         for group in ("g", "spare"):
             store.offsets(group).commit({("t", 0): 1})
-    written = [(command, run(*line, "--json").rows) for command, line in lines_for(path)]
+    written = [(command, rows_of(command, [*line, "--json"])) for command, line in lines_for(path)]
     known = {frozenset(shape.fields): shape.title for command in COMMANDS for shape in command.shapes}
     met = set()
 
@@ -476,6 +478,19 @@ def test_json_has_the_fields_that_are_documented(tmp_path):
             check(row)
     assert met == {shape.title for command in COMMANDS for shape in command.shapes}
     assert {each.name for each in COMMANDS} == {command for command, _ in written}
+
+
+def rows_of(command, line):
+    if command == "bridge":
+        with kafka(topics={"t": 1}) as servers:
+            return run(*(servers if each == "SERVERS" else each for each in line)).rows
+    if command != "serve":
+        return run(*line).rows
+    with start(*line) as served:  # it goes on until it is told
+        first = served.stdout.readline()
+        served.send_signal(signal.SIGHUP)
+        assert served.wait(20) == 0
+    return [json.loads(first)]
 
 
 def lines_for(path):
@@ -501,6 +516,8 @@ def lines_for(path):
     yield "groups", ["groups", path, "spare", "--delete"]
     yield "backup", ["backup", path, path.with_name("backup")]
     yield "handover", ["handover", path, path.with_name("copy"), "--dry-run"]
+    yield "bridge", ["bridge", "pull", "SERVERS", path.with_name("pulled"), "t"]
+    yield "serve", ["serve", path, "--listen", "127.0.0.1:0"]
 
 
 def test_the_script_that_is_installed_is_the_program():

@@ -7,10 +7,9 @@ codes, output, times. Nothing of the engine is decided here.
 The only package that imports Typer and Rich.
 """
 
+from importlib.util import find_spec
+
 from logstore._version import how_to_install
 
-try:
-    import rich  # noqa: F401
-    import typer  # noqa: F401
-except ImportError as missing:
-    raise ImportError(f"the command line needs typer and rich: {how_to_install('cli')}") from missing
+if not (find_spec("rich") and find_spec("typer")):  # to import them takes longer than to start a server
+    raise ImportError(f"the command line needs typer and rich: {how_to_install('cli')}")

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-import logging
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, NoReturn, cast
 
 import typer
 from typer.core import TyperGroup
 
 from logstore import _version
-from logstore.cli import streams
-from logstore.cli.commands import Command, backup, cat, clean, groups, handover, info, lag, ls, verify
+from logstore.cli import remarks, streams
+from logstore.cli.commands import (
+    Command,
+    backup,
+    bridge,
+    cat,
+    clean,
+    groups,
+    handover,
+    info,
+    lag,
+    ls,
+    serve,
+    verify,
+)
 from logstore.cli.errors import FINE, INTERRUPTED, WRONG, explain, guarded
 
-MODULES: Final = (ls, info, lag, groups, cat, verify, clean, backup, handover)
+MODULES: Final = (ls, info, lag, groups, cat, verify, clean, backup, handover, bridge, serve)
 COMMANDS: Final[tuple[Command, ...]] = tuple(each for module in MODULES for each in module.COMMANDS)
 
 _USAGE_ERROR = cast("type[Exception]", typer.BadParameter.__mro__[1])
@@ -33,7 +44,7 @@ class CommandLine(TyperGroup):
         arguments = sys.argv[1:] if args is None else list(args)
         extra["standalone_mode"] = False
         streams.prepare()
-        with _remarks():
+        with remarks.on_standard_error():
             try:
                 code = super().main(arguments or ["--help"], "logstore", **extra)
                 streams.flush()
@@ -58,24 +69,6 @@ def _tell_usage(error: Any) -> int:
         f"error: {message}{'' if message.endswith(('.', '?')) else '.'} `{path} --help` shows what it takes"
     )
     return WRONG
-
-
-@contextmanager
-def _remarks() -> Iterator[None]:
-    """What the engine warns of goes to standard error, escaped as all else."""
-    logger, remarks = logging.getLogger("logstore"), _Remarks(logging.WARNING)
-    logger.addHandler(remarks)
-    before, logger.propagate = logger.propagate, False
-    try:
-        yield
-    finally:
-        logger.propagate = before
-        logger.removeHandler(remarks)
-
-
-class _Remarks(logging.Handler):
-    def emit(self, record: logging.LogRecord) -> None:
-        streams.tell(f"warning: {record.getMessage()}")
 
 
 def _show_version(wanted: bool) -> None:

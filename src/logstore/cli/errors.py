@@ -14,6 +14,7 @@ from logstore.errors import (
     LockedError,
     LogstoreError,
     ReadOnlyError,
+    StorageError,
     UnknownGroupError,
     UnknownTopicError,
     UnsupportedVersionError,
@@ -83,6 +84,8 @@ def explain(error: Exception) -> tuple[int, str]:
             error, UnknownTopicError | UnknownGroupError | ReadOnlyError | UnsupportedVersionError
         )
         return CANNOT if cannot else WRONG, str(error)
+    if isinstance(error, StorageError) and not error.filename:  # it says itself what it is about
+        return CANNOT, str(error.strerror or error)
     if isinstance(error, OSError) and error.strerror:
         return CANNOT, f"{error.strerror} ({error.filename or 'standard output'})"
     return CANNOT, str(error)

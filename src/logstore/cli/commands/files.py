@@ -21,7 +21,7 @@ from logstore.format.names import (
     parse_segment_file_name,
 )
 from logstore.format.snapshot import decode_snapshot
-from logstore.partition.segments.indexes import TransactionIndex
+from logstore.partition.segments.transaction_index import TransactionIndex
 from logstore.partition.state.sidecars import MAX_SNAPSHOT_BYTES
 from logstore.segment_files.indexes import OffsetIndex, TimeIndex
 from logstore.segment_files.segment import Segment

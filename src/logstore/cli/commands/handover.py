@@ -23,6 +23,7 @@ REPORT: Final = Shape(
     size_bytes="that were copied, or would be",
     partitions="a list, each as below",
     created_topics="topics that the target did not have",
+    share_groups="share groups that go on where they are",
     notes="what is not handed over, and what to know of it",
 )
 PARTITION: Final = Shape(

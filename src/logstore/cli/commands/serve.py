@@ -1,0 +1,97 @@
+"""``logstore serve``: a process that owns a store, and lets Kafka's clients in."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from logstore.cli import serving
+from logstore.cli.commands import Command
+from logstore.cli.errors import WRONG, CommandError
+from logstore.cli.options import Json, Quiet
+from logstore.cli.output import Shape
+from logstore.cli.serving import DEFAULT_ADDRESS, Serving
+
+SERVED: Final = Shape(
+    "a listener that is ready (`serve DIR`)",
+    address="what clients take as `bootstrap.servers`",
+    path="the store",
+)
+
+StorePath = Annotated[
+    str | None, typer.Argument(metavar="DIR", help="a store; made if it does not exist", show_default=False)
+]
+ConfigFile = Annotated[
+    str | None,
+    typer.Option(
+        "--config", metavar="FILE", help="be the node of a cluster that a TOML file describes, instead of DIR"
+    ),
+]
+Addresses = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--listen",
+        metavar="HOST:PORT|PATH",
+        help=f"where; port 0 is any free one; may be repeated  [default: {DEFAULT_ADDRESS}]",
+        show_default=False,
+    ),
+]
+Advertised = Annotated[
+    str | None,
+    typer.Option("--advertised", metavar="HOST:PORT", help="the address that clients are told"),
+]
+AllowAnonymous = Annotated[
+    bool, typer.Option("--allow-anonymous", help="let everybody in who can reach it from other machines")
+]
+SettingTexts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="a setting in Kafka's spelling, of the listener, the store, or new topics; may be repeated",
+    ),
+]
+
+
+def serve(
+    directory: StorePath = None,
+    listen: Addresses = None,
+    advertised: Advertised = None,
+    allow_anonymous: AllowAnonymous = False,
+    settings: SettingTexts = None,
+    config: ConfigFile = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Open a store, and be a Kafka broker until Ctrl-C, SIGTERM or SIGHUP.
+
+    When clients can connect, a line says where.
+    """
+    if config is not None:
+        if directory is not None or listen or advertised is not None or allow_anonymous or settings:
+            raise CommandError("--config goes alone: the file says all the rest", WRONG)
+        serving.serve(Serving(config=config, is_json=json, is_quiet=quiet))
+        return
+    if directory is None:
+        raise CommandError("give the directory of a store, or --config FILE", WRONG)
+    addresses = listen or [DEFAULT_ADDRESS]
+    if advertised is not None and len(addresses) > 1:
+        raise CommandError("--advertised is for one address; give --listen once", WRONG)
+    for text in settings or []:
+        if "=" not in text:
+            raise CommandError(f"--set {text}: give a name and a value, as in --set num.partitions=3", WRONG)
+    serving.serve(
+        Serving(
+            directory,
+            addresses,
+            advertised,
+            allow_anonymous=allow_anonymous,
+            settings=settings or (),
+            is_json=json,
+            is_quiet=quiet,
+        )
+    )
+
+
+COMMANDS: Final = (Command("serve", serve, (SERVED,)),)

@@ -1,0 +1,21 @@
+"""The end of a command that runs until it is told to end."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+
+def until_told() -> threading.Event:
+    """Is set by Ctrl-C, by SIGTERM, and by SIGHUP, unless that is ignored, as under ``nohup``: a clean end in
+    all cases."""
+    ended = threading.Event()
+
+    def end(*_: object) -> None:
+        ended.set()
+
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, end)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, end)
+    return ended

@@ -1,0 +1,154 @@
+"""A node of a cluster, served until the process is told to end; and the file that says which node it is."""
+
+from __future__ import annotations
+
+import tomllib
+from contextlib import ExitStack
+from typing import Any, Final, NamedTuple
+
+from logstore.cli import streams
+from logstore.cli.ending import until_told
+from logstore.cli.escaping import escaped, json_text
+from logstore.config import StoreConfig, TopicConfig, parse_settings
+from logstore.errors import InvalidConfigError, UsageError
+from logstore.files import OsFiles, parent_of, read_small_file
+from logstore.replica.coordination.interface import SESSION_MS, Coordinator
+from logstore.replica.node.node import Node
+from logstore.store import open_store
+from logstore.wire.handlers.settings import ListenerConfig
+
+_LOOK_SECONDS: Final = 1.0
+_MAX_BYTES: Final = 1024 * 1024
+_ZOOKEEPER: Final = "zookeeper://"
+_KINDS: Final[dict[str, type]] = {
+    "directory": str,
+    "node_id": int,
+    "coordinator": str,
+    "listener": str,
+    "advertised": str,
+    "rack": str,
+    "allow_anonymous": bool,
+    "replication_factor": int,
+    "replica_lag_time_max_ms": int,
+    "session_ms": int,
+    "settings": dict,
+}
+_NEEDED: Final = ("directory", "node_id", "coordinator", "listener")
+_OF_NODE: Final = (
+    "listener",
+    "advertised",
+    "rack",
+    "allow_anonymous",
+    "replication_factor",
+    "replica_lag_time_max_ms",
+)
+
+
+class NodeFile(NamedTuple):
+    """What the file says. Paths in it are relative to it."""
+
+    directory: str
+    node_id: int
+    coordinator: str
+    options: dict[str, Any]
+    """Of the node."""
+    settings: dict[str, str]
+    """Of the listener, the store and new topics, by Kafka's names."""
+    session_ms: int
+
+
+def read_node_file(path: str) -> NodeFile:
+    """
+    Raises:
+        UsageError: the file cannot be read, or something in it is missing, unknown or of the wrong type.
+    """
+    files = OsFiles()
+    data = read_small_file(files, path, _MAX_BYTES)
+    if data is None:
+        raise UsageError(f"there is no file {path}")
+    try:
+        found = tomllib.loads(data.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is no TOML: {error}") from None
+    for name, value in found.items():
+        kind = _KINDS.get(name)
+        if kind is None:
+            raise UsageError(f"{path}: there is no {name!r}; there are {', '.join(_KINDS)}")
+        if type(value) is not kind:
+            raise UsageError(f"{path}: {name} is {value!r}; it must be of type {kind.__name__}")
+    missing = [name for name in _NEEDED if name not in found]
+    if missing:
+        raise UsageError(f"{path}: {' and '.join(missing)} must be given")
+    base = parent_of(files.absolute(path))
+    coordinator = found["coordinator"]
+    if not coordinator.startswith(_ZOOKEEPER):
+        coordinator = _below(base, coordinator)
+    return NodeFile(
+        _below(base, found["directory"]),
+        found["node_id"],
+        coordinator,
+        {name: found[name] for name in _OF_NODE if name in found},
+        {name: _text_of(value) for name, value in found.get("settings", {}).items()},
+        found.get("session_ms", SESSION_MS),
+    )
+
+
+def _below(base: str, path: str) -> str:
+    return path if path.startswith("/") else f"{base}/{path}"
+
+
+def _text_of(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def open_coordinator(name: str, session_ms: int) -> Coordinator:
+    """``zookeeper://host:2181/path``, or the path of a directory."""
+    if name.startswith(_ZOOKEEPER):
+        from logstore.replica.coordination.zookeeper import ZooKeeperCoordinator  # kazoo is an extra
+
+        return ZooKeeperCoordinator(name.removeprefix(_ZOOKEEPER), session_ms=session_ms)
+    from logstore.replica.coordination.files import FileCoordinator
+
+    return FileCoordinator(name, session_ms=session_ms)
+
+
+def serve_node(path: str, *, is_json: bool, is_quiet: bool) -> None:
+    """Be the node that a file describes, until Ctrl-C, SIGTERM or SIGHUP. When clients can connect, a line
+    says where. What the node leads is handed over in the end.
+
+    Raises:
+        LogstoreError: as :func:`logstore.open` and :class:`.Node`; or the node's disk has failed.
+        OSError: standard output cannot be written.
+    """
+    wanted = read_node_file(path)
+    try:
+        found = parse_settings((ListenerConfig, StoreConfig, TopicConfig), wanted.settings)
+    except InvalidConfigError as error:
+        raise InvalidConfigError(f"{path}: {error}") from None
+    config = StoreConfig(**found[StoreConfig], topic=TopicConfig(**found[TopicConfig]))
+    ended = until_told()
+    with ExitStack() as stack:
+        coordinator = open_coordinator(wanted.coordinator, wanted.session_ms)
+        stack.callback(coordinator.close)
+        store = stack.enter_context(open_store(wanted.directory, config=config))
+        node = stack.enter_context(
+            Node(
+                store,
+                wanted.node_id,
+                coordinator=coordinator,
+                **wanted.options,
+                config=ListenerConfig(**found[ListenerConfig]),
+            )
+        )
+        if is_json:
+            streams.write(f"{json_text({'address': node.address, 'path': store.path})}\n", "utf-8")
+        else:
+            told = f"node {node.node_id} of {node.cluster_id}: {store.path} is served at {node.address}"
+            streams.write(f"{escaped(told)}\n")
+        streams.flush()
+        while node.failure is None and not ended.wait(_LOOK_SECONDS):
+            pass
+        if node.failure is not None:
+            raise node.failure
+        if not is_quiet:
+            streams.tell("handing over, and closing")

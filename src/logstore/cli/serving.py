@@ -1,0 +1,156 @@
+"""Serving a store until the process is told to end; and the plain command lines of it, which are read without
+Typer: to import that, and what it needs, takes as long as all else of a start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any, Final, NamedTuple
+
+from logstore.cli import remarks, streams
+from logstore.cli.ending import until_told
+from logstore.cli.escaping import escaped, json_text
+from logstore.config import StoreConfig, TopicConfig, parse_settings
+from logstore.errors import LogstoreError
+from logstore.store import open_store
+from logstore.wire.handlers.settings import ListenerConfig
+
+DEFAULT_ADDRESS: Final = "127.0.0.1:9092"
+
+_INTERRUPTED: Final = 130
+_PIPE_CLOSED: Final = 141
+_CANNOT: Final = 3
+
+
+class Serving(NamedTuple):
+    """What is asked for."""
+
+    directory: str = ""
+    addresses: Sequence[str] = (DEFAULT_ADDRESS,)
+    advertised: str | None = None
+    allow_anonymous: bool = False
+    settings: Sequence[str] = ()
+    """Each a name, an equals sign and a value."""
+    is_json: bool = False
+    is_quiet: bool = False
+    config: str | None = None
+    """The file of a node, which says all the rest."""
+
+
+def serve(wanted: Serving) -> None:
+    """Open a store, and be a Kafka broker until Ctrl-C, SIGTERM or SIGHUP.
+
+    When clients can connect, a line says where.
+
+    Raises:
+        LogstoreError: as :func:`logstore.open` and :meth:`.Store.listen`.
+        InvalidConfigError: there is no such setting, or its value is no such value.
+        OSError: standard output cannot be written.
+    """
+    if wanted.config is not None:
+        from logstore.cli.nodes import serve_node  # few processes are one
+
+        serve_node(wanted.config, is_json=wanted.is_json, is_quiet=wanted.is_quiet)
+        return
+    found = _settings(wanted.settings)
+    store_config = StoreConfig(**found[StoreConfig], topic=TopicConfig(**found[TopicConfig]))
+    listener_config = ListenerConfig(**found[ListenerConfig])
+    ended = until_told()
+    with ExitStack() as stack:
+        store = stack.enter_context(open_store(wanted.directory, config=store_config))
+        listeners = [
+            stack.enter_context(
+                store.listen(
+                    each,
+                    advertised=wanted.advertised,
+                    allow_anonymous=wanted.allow_anonymous,
+                    config=listener_config,
+                )
+            )
+            for each in wanted.addresses
+        ]
+        for listener in listeners:
+            if wanted.is_json:
+                streams.write(f"{json_text({'address': listener.address, 'path': store.path})}\n", "utf-8")
+            else:
+                streams.write(f"{escaped(f'{store.path} is served at {listener.address}')}\n")
+        streams.flush()
+        ended.wait()
+        if not wanted.is_quiet:
+            streams.tell("closing")
+
+
+def _settings(texts: Sequence[str]) -> dict[type[Any], dict[str, Any]]:
+    """The settings of each kind."""
+    properties = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        properties[name.strip()] = value.strip()
+    return parse_settings((ListenerConfig, StoreConfig, TopicConfig), properties)
+
+
+# Plain command lines ----------------------------------------------------------------------------------------
+
+_FLAGS: Final = {
+    "--json": "is_json",
+    "--quiet": "is_quiet",
+    "-q": "is_quiet",
+    "--allow-anonymous": "allow_anonymous",
+}
+_TEXTS: Final = {"--advertised": "advertised", "--config": "config"}
+_LISTS: Final = {"--listen": "addresses", "--set": "settings"}
+
+
+def parse_plain(words: Sequence[str]) -> Serving | None:
+    """What is behind ``serve`` on a command line. None for all that is wrong, or is spelt in a less usual
+    way, or asks for help: Typer reads that."""
+    found: dict[str, Any] = {}
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if word in _FLAGS:
+            found[_FLAGS[word]] = True
+        elif word in _LISTS or word in _TEXTS:
+            if not rest or rest[0].startswith("-"):
+                return None
+            if word in _LISTS:
+                found.setdefault(_LISTS[word], []).append(rest.pop(0))
+            else:
+                found[_TEXTS[word]] = rest.pop(0)
+        elif word.startswith("-") or "directory" in found:
+            return None
+        else:
+            found["directory"] = word
+    if "config" in found:
+        return Serving(**found) if found.keys() <= {"config", "is_json", "is_quiet"} else None
+    is_whole = "directory" in found and all("=" in text for text in found.get("settings", ()))
+    is_one = "advertised" not in found or len(found.get("addresses", ())) < 2
+    return Serving(**found) if is_whole and is_one else None
+
+
+def run_plain(wanted: Serving) -> int:
+    """Serve; returns the exit code, as of any other command."""
+    streams.prepare()
+    with remarks.on_standard_error():
+        try:
+            serve(wanted)
+            streams.flush()
+            return 0
+        except KeyboardInterrupt:
+            return _INTERRUPTED
+        except BrokenPipeError:
+            streams.abandon()
+            return _PIPE_CLOSED
+        except (LogstoreError, OSError) as error:
+            code, message = _explained(error)
+            streams.tell(f"error: {message}")
+            return code
+
+
+def _explained(error: Exception) -> tuple[int, str]:
+    try:
+        from logstore.cli.errors import explain  # Typer is imported only if there is an error to tell of
+    except ImportError:
+        return _CANNOT, str(error)
+    return explain(error)

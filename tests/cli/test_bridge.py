@@ -1,0 +1,89 @@
+"""``logstore bridge``: into a store, and out of it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from functools import partial
+
+import pytest
+
+import logstore
+import logstore.connected
+from tests.cli.helpers import answer, run, start
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    with logstore.open(tmp_path / "cluster") as store, store.listen("127.0.0.1:0") as listener:
+        store.create_topic("orders")[0].extend([b"1", b"2", b"3"])
+        yield store, listener.address
+
+
+def test_there_and_back(cluster, tmp_path):
+    there, address = cluster
+    here = tmp_path / "here"
+    done = answer("bridge", "pull", address, here, "orders")
+    assert done.lines == [
+        "topic   partition  position  end  lag",
+        "orders          0         3    3    0",
+    ]
+    assert "1 batch, " in done.err
+    with logstore.open(here) as store:
+        store.create_topic("readings")[0].extend([b"a", b"b"])
+    [report] = answer("bridge", "push", here, address, "readings", "--json", "--compression", "lz4").rows
+    assert (report["records"], report["transactions"], report["partitions"][0]["lag"]) == (2, 1, 0)
+    [report] = answer("bridge", "push", here, address, "readings", "--json").rows
+    assert report["records"] == 0
+    values = [record.value for record in there["readings"][0].read(isolation=logstore.Isolation.COMMITTED)]
+    assert values == [b"a", b"b"]
+    answer("bridge", "push", here, address, "readings", "--delete-pushed", "--name", "edge-7")
+    assert len(list(there["readings"][0].read(isolation=logstore.Isolation.COMMITTED))) == 4
+
+
+def test_it_goes_on_until_it_is_told(cluster, tmp_path):
+    there, address = cluster
+    process = start("bridge", "pull", address, tmp_path / "here", "orders", "--follow", "--json")
+    deadline = time.monotonic() + 30
+    try:
+        while not (tmp_path / "here" / "followed.json").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        there["orders"][0].append(b"4", flush=True)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 0
+    assert b'"direction":"pull"' in out.replace(b" ", b"")
+    with logstore.open(tmp_path / "here") as store:
+        assert list(store["orders"][0]) == list(there["orders"][0])
+
+
+def test_with_a_password(tmp_path, monkeypatch):
+    with logstore.open(tmp_path / "cluster") as store:
+        store.users.set_password("alice", "a long password", iterations=4096)
+        store.create_topic("orders")[0].append(b"1")
+        with store.listen("127.0.0.1:0", sasl_enabled_mechanisms="SCRAM-SHA-256") as listener:
+            command = "bridge", "pull", listener.address, tmp_path / "here", "orders"
+            hasty = partial(logstore.connect, request_timeout_ms=500)  # it is asked again until then
+            with monkeypatch.context() as patch:
+                patch.setattr(logstore.connected, "connect", hasty)
+                assert "has closed the connection" in run(*command).err
+            assert run(*command, "--user", "alice").code == 2
+            monkeypatch.setenv("LOGSTORE_PASSWORD", "another")
+            assert run(*command, "--user", "alice").code != 0
+            monkeypatch.setenv("LOGSTORE_PASSWORD", "a long password")
+            answer(*command, "--user", "alice")
+            assert run(*command, "--ca", tmp_path / "nothing").code == 2
+
+
+def test_what_is_wrong(cluster, tmp_path):
+    _, address = cluster
+    done = run("bridge", "pull", address, tmp_path / "here", "nowhere")
+    assert (done.code, "has no topic 'nowhere'" in done.err) == (3, True)
+    assert run("bridge", "push", tmp_path / "none", address, "orders").code == 3
+    done = run("bridge", "pull", address, tmp_path / "here", "orders", "--name", "x")
+    assert (done.code, "are for push" in done.err) == (2, True)
+    assert run("bridge", "sideways", address, tmp_path / "here", "orders").code == 2

@@ -1,0 +1,94 @@
+"""The file of a node, and the process that is one."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import logstore
+from logstore.cli.nodes import read_node_file
+from logstore.errors import UsageError
+
+LINES = {"directory": '"data"', "node_id": "7", "coordinator": '"common"', "listener": '"127.0.0.1:0"'}
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(**lines):
+        file = tmp_path / "node.toml"
+        found = {**LINES, **lines}
+        file.write_text("\n".join(f"{name} = {value}" for name, value in found.items() if value is not None))
+        return str(file)
+
+    return write
+
+
+def test_paths_are_relative_to_the_file(write, tmp_path):
+    found = read_node_file(write())
+    assert (found.directory, found.coordinator, found.node_id) == (
+        str(tmp_path / "data"),
+        str(tmp_path / "common"),
+        7,
+    )
+    assert read_node_file(write(coordinator='"zookeeper://h:1/p"')).coordinator == "zookeeper://h:1/p"
+    assert read_node_file(write(directory='"/srv"')).directory == "/srv"
+
+
+def test_settings_are_text_by_kafkas_names(write):
+    found = read_node_file(write(settings='{"min.insync.replicas" = 2, "auto.create.topics.enable" = false}'))
+    assert found.settings == {"min.insync.replicas": "2", "auto.create.topics.enable": "false"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        ({"node_id": None}, "node_id must be given"),
+        ({"node_id": '"7"'}, "node_id is '7'; it must be of type int"),
+        ({"node_id": "true"}, "node_id is True; it must be of type int"),
+        ({"nodeid": "7"}, "there is no 'nodeid'"),
+        ({"node_id": "="}, "is no TOML"),
+    ],
+)
+def test_a_file_that_is_wrong(write, lines, why):
+    with pytest.raises(UsageError, match=why):
+        read_node_file(write(**lines))
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(UsageError, match="there is no file"):
+        read_node_file(str(tmp_path / "none.toml"))
+
+
+def run(*words):
+    return subprocess.run(
+        [sys.executable, "-m", "logstore", "serve", *words], capture_output=True, text=True, timeout=30
+    )
+
+
+def test_the_file_says_all(write):
+    """1 s: it starts two processes."""
+    done = run("--config", write(), "--listen", "127.0.0.1:0")
+    assert (done.returncode, "the file says all the rest" in done.stderr) == (2, True)
+    assert run().returncode == 2
+
+
+def test_a_node_serves_until_it_is_told_to_end(write, tmp_path):
+    """2 s."""
+    command = [sys.executable, "-m", "logstore", "serve", "--config", write(), "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as node:
+        told = json.loads(node.stdout.readline())
+        assert told["path"] == str(tmp_path / "data")
+        with logstore.connect(told["address"]) as remote:
+            remote.create_topic("t")
+            assert remote.leaders("t") == [7]
+            with remote.producer(acks="all") as producer:
+                assert producer.send("t", b"x").result().offset == 0
+        node.send_signal(signal.SIGTERM)
+        assert node.wait(30) == 0
+        assert "handing over" in node.stderr.read()
+    with logstore.open(tmp_path / "data", read_only=True) as store:
+        assert [record.value for record in store["t"][0].read()] == [b"x"]

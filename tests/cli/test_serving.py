@@ -1,0 +1,107 @@
+"""``logstore serve`` reads plain command lines without Typer: they mean what they mean to Typer. About a
+second: one process, which imports the engine."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logstore.cli import serving
+from logstore.cli.app import app
+from logstore.cli.commands.serve import SERVED
+from logstore.cli.serving import Serving, parse_plain
+
+WORDS = [
+    "shop",
+    "--listen",
+    "127.0.0.1:0",
+    "/run/shop.sock",
+    "--advertised",
+    "shop.example.com:9092",
+    "--set",
+    "num.partitions=3",
+    "a=b=c",
+    "nothing",
+    "--json",
+    "--quiet",
+    "-q",
+    "--allow-anonymous",
+    "--listen=x:1",
+    "--",
+    "-",
+    "-h",
+    "",
+]
+
+
+def by_typer(words):
+    """What the command asks for, read by Typer; None if it ends before that."""
+    asked = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(serving, "serve", asked.append)
+        with pytest.raises(SystemExit):
+            app(["serve", *words])
+    return asked[0] if asked else None
+
+
+def told_apart(wanted):
+    return wanted._replace(addresses=list(wanted.addresses), settings=list(wanted.settings))
+
+
+@settings(deadline=None)  # the first one imports what Typer needs
+@given(st.lists(st.sampled_from(WORDS), max_size=6))
+def test_plain_words_mean_what_they_mean_to_typer(words):
+    plain = parse_plain(words)
+    if plain is not None:
+        assert told_apart(plain) == told_apart(by_typer(words))
+
+
+def test_the_usual_ways_are_plain():
+    assert parse_plain(["shop"]) == Serving("shop")
+    words = ["--json", "shop", "--listen", "127.0.0.1:0", "--set", "num.partitions=3", "-q"]
+    wanted = Serving("shop", ["127.0.0.1:0"], settings=["num.partitions=3"], is_json=True, is_quiet=True)
+    assert parse_plain(words) == wanted
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["a", "b"], ["a", "--listen"], ["a", "--set", "x"], ["a", "--help"], ["a", "--listen=b"]]
+)
+def test_typer_reads_the_others(words):
+    assert parse_plain(words) is None
+
+
+def test_what_is_said_has_the_fields_of_the_documentation(tmp_path, monkeypatch, capsysbinary):
+    monkeypatch.setattr(serving, "until_told", lambda: type("Told", (), {"wait": lambda self: None})())
+    assert serving.run_plain(Serving(str(tmp_path / "s"), ["127.0.0.1:0"], is_json=True)) == 0
+    said = capsysbinary.readouterr()
+    assert all(f'"{name}":'.encode() in said.out for name in SERVED.fields)
+    assert b"closing" in said.err
+
+
+def test_errors_are_told_as_those_of_other_commands(tmp_path, capsysbinary):
+    wrong = serving.run_plain(Serving(str(tmp_path / "s"), settings=["no.such=1"]))
+    assert wrong == 2
+    assert b"error: " in capsysbinary.readouterr().err
+
+
+def test_an_address_that_is_in_use_is_not_blamed_on_standard_output(tmp_path, capsysbinary):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        assert serving.run_plain(Serving(str(tmp_path), addresses=(address,))) == 3
+    said = capsysbinary.readouterr().err.decode()
+    assert said == f"error: cannot listen on {address}: Address already in use\n"
+
+
+def test_a_server_starts_without_typer(tmp_path):
+    code = (
+        "import sys, logstore.cli.serving as s; s.serve = lambda wanted: None\n"
+        "from logstore.__main__ import main; assert main(['serve', 'x']) == 0\n"
+        "print({'typer', 'rich', 'pydantic'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
